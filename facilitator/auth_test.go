@@ -45,9 +45,8 @@ func pemOf(kind string, der []byte) string {
 func posted(t *testing.T, f Facilitator) (string, Result) {
 	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
-	f.Name, f.URL, f.Networks = "f", "https://api.cdp.coinbase.com/platform/v2/x402", []string{sepolia}
-	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f}})
-	r := c.Settle(t.Context(), evm)
+	f.URL = "https://api.cdp.coinbase.com/platform/v2/x402"
+	r := w.clientOf(f).Settle(t.Context(), evm)
 	if len(w.posts) == 0 {
 		return "", r
 	}
@@ -107,9 +106,8 @@ func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	w := newWire(map[string]script{"f": {`200 {"isValid":true}`, yes}})
-	c := New(Options{HTTP: &http.Client{Transport: w},
-		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-			Auth: authCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}})
+	c := w.clientOf(Facilitator{Auth: authCDP, KeyID: "k",
+		Secret: secret(base64.StdEncoding.EncodeToString(ed))})
 	_, _, err = c.Verify(t.Context(), evm)
 	require.NoError(t, err)
 	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
@@ -129,9 +127,7 @@ func TestPayAI(t *testing.T) {
 	for _, text := range []string{key, "payai_sk_" + key} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(map[string]script{"f": {yes}})
-			c := New(Options{HTTP: &http.Client{Transport: w},
-				List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-					Auth: authPayAI, KeyID: "k1", Secret: secret(text)}}})
+			c := w.clientOf(Facilitator{Auth: authPayAI, KeyID: "k1", Secret: secret(text)})
 			for _, pause := range []time.Duration{0, 89 * time.Second, time.Second} {
 				// renewed 30 s before its end
 				time.Sleep(pause)
@@ -176,9 +172,7 @@ func TestFixedHeader(t *testing.T) {
 // A facilitator that says our credentials back does not say them to an agent, nor into the ledger.
 func TestEchoedCredentialsAreRedacted(t *testing.T) {
 	w := newWire(map[string]script{"f": {`401 {"success":false,"errorReason":"no key hunter2hunter2hunter2","transaction":"","network":"base-sepolia"}`}})
-	c := New(Options{HTTP: &http.Client{Transport: w},
-		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-			Auth: authHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}})
+	c := w.clientOf(Facilitator{Auth: authHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")})
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, "no key ***", r.Settlement.ErrorReason)
