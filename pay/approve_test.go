@@ -190,11 +190,10 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	require.Empty(t, b.seller.sent(), "nothing left")
 	require.Equal(t, history.Failed, b.only(t).State, "and nothing is held")
 
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	estimate := b.estimate(t, testURL)
 	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
 	b.mustRefuse(t, x402.WalletFrozen, testURL)
-	_, err = b.store.Unfreeze(t.Context(), nil)
+	_, err := b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
 	b.mustPay(t, testURL)

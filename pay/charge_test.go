@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -73,8 +72,7 @@ func TestChargesThatAreNotAnswered(t *testing.T) {
 			_, err := b.Pay(t.Context(), c.call)
 			require.True(t, x402.HasCode(err, x402.InvalidRequirement), err)
 			require.ErrorContains(t, err, c.says)
-			list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
-			require.NoError(t, err)
+			list := b.rows(t)
 			require.Empty(t, list, "nothing was held")
 		})
 	}
@@ -122,8 +120,7 @@ func TestOneOfMPPAndX402(t *testing.T) {
 	require.Equal(t, x402.Exact, b.only(t).Scheme)
 	require.Equal(t, uint64(999_000), b.chain.balance)
 
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	estimate := b.estimate(t, testURL)
 	require.Len(t, estimate.Options, 2)
 	require.Equal(t, time.Duration(300), time.Duration(estimate.Options[1].MaxTimeoutSeconds))
 	require.Equal(t, x402.MPP, estimate.Options[1].Scheme)

@@ -330,6 +330,20 @@ func (b *bench) reconcile(t *testing.T) Report {
 	return report
 }
 
+func (b *bench) estimate(t *testing.T, url string) Estimate {
+	t.Helper()
+	e, err := b.Estimate(t.Context(), get(url))
+	require.NoError(t, err)
+	return e
+}
+
+func (b *bench) facts(t *testing.T) budget.Facts {
+	t.Helper()
+	facts, err := b.BudgetFacts(t.Context())
+	require.NoError(t, err)
+	return facts
+}
+
 // mustRefuse makes a call that has to end with this code.
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
 	t.Helper()

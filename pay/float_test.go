@@ -178,8 +178,7 @@ func TestAFloatIsTakenWhenItIsNeeded(t *testing.T) {
 	require.Equal(t, []any{history.Settled, history.Chain, testOwner, "0xagent", money.NewAmount(testFloat),
 		money.Dollars(0)}, []any{f.State, f.Proof, f.Source, f.PayTo, f.Amount, f.Price})
 	require.Equal(t, []uint64{50_000, 950_000, 0}, []uint64{c.approved, c.owners, b.chain.balance})
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Equal(t, money.Dollars(50_000), facts.Used.Day.Total(), "the payments, and not the float")
 
 	b.seller.price = "80000" // more than is left: 50,000
@@ -251,8 +250,7 @@ func TestTheOwnerTakesItBackMeanwhile(t *testing.T) {
 	b.mustRefuse(t, x402.DelegationExhausted, testURL)
 	require.Zero(t, b.chain.signed)
 	require.Equal(t, 1, c.signed)
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Zero(t, facts.Used.Day.Total())
 	b.later()
 	b.reconcile(t)

@@ -204,8 +204,7 @@ func TestTenThousandCallsAtOnce(t *testing.T) {
 	b := crowdBench(t, calls)
 	b.payAll(t, calls)
 	require.Equal(t, calls, b.chain.settlements())
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Equal(t, budget.Use{Spent: money.Dollars(calls)}, facts.Used.Session)
 	b.mustRefuse(t, x402.BudgetExceeded, testURL)
 }

@@ -477,8 +477,7 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	r := b.mustPay(t, testURL+"?claimed")
 	b.seller.script = silent
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
-	list, _, _, err := b.store.List(t.Context(), history.Filter{})
-	require.NoError(t, err)
+	list := b.rows(t)
 
 	b.chain.settled, b.chain.dead = nil, map[string]bool{} // their chain
 	for _, p := range list {
@@ -486,7 +485,7 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 		b.later()
 	}
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
-	_, err = b.Reconcile(t.Context())
+	_, err := b.Reconcile(t.Context())
 	code(t, x402.PolicyUnsealed, err)
 	sent := len(b.seller.sent())
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)

@@ -179,8 +179,7 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 
 	b.seller.script = unreachable
 	b.mustRefuse(t, x402.PayFailed, testURL+"?dead")
-	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
-	require.NoError(t, err)
+	list := b.rows(t)
 	b.chain.dead[list[0].Evidence.Nonce] = true
 	b.later()
 	report := b.reconcile(t)
@@ -344,8 +343,7 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 			}
 			require.Zero(t, b.chain.signed)
 			require.Empty(t, b.seller.sent())
-			list, _, _, err := b.store.List(t.Context(), history.Filter{})
-			require.NoError(t, err)
+			list := b.rows(t)
 			require.Empty(t, list)
 		})
 	}
@@ -500,8 +498,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 		return served(nonce), nil
 	}
 	b.mustPay(t, testURL+"?lie")
-	list, _, _, err := b.store.List(t.Context(), history.Filter{})
-	require.NoError(t, err)
+	list := b.rows(t)
 	lie, truth := list[0], list[1]
 
 	b.reconcile(t)
@@ -517,7 +514,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, history.Failed, lie.State)
 	require.True(t, lie.FalseReceipt)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
-	_, err = b.store.Verify(t.Context(), history.Head{})
+	_, err := b.store.Verify(t.Context(), history.Head{})
 	require.NoError(t, err)
 }
 
@@ -550,19 +547,16 @@ func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
 
 func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	out, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	out := b.estimate(t, testURL)
 	require.True(t, out.PaymentRequired)
 	require.Equal(t, 0, *out.Chosen)
 	require.Equal(t, "$0.01", out.Options[0].Price)
 	b.chain.balance = 1
-	out, err = b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	out = b.estimate(t, testURL)
 	require.Nil(t, out.Chosen)
 	require.Equal(t, x402.InsufficientFunds, out.Options[0].Code)
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
-	out, err = b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	out = b.estimate(t, testURL)
 	require.Equal(t, x402.PolicyUnsealed, out.Options[0].Code, "as Pay would say")
 	require.Zero(t, b.chain.signed)
 }

@@ -74,8 +74,7 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 		"approve Permit2 (0x000000000022D473030F116dDEE9F6B43aC78BA3)")
 	p.allowance = 999
 	b.mustRefuse(t, x402.DelegationExhausted, testURL)
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	estimate := b.estimate(t, testURL)
 	require.Equal(t, []any{x402.Permit2, false}, []any{estimate.Options[0].Scheme,
 		estimate.Options[0].Payable})
 	require.Zero(t, p.signed)

@@ -201,8 +201,7 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "sunny again", string(c.Body))
 	}
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.EqualValues(t, 10_000, facts.Used.Day.Total(), "no window has anything of it")
 }
 

@@ -66,8 +66,7 @@ func TestTheVaultPaysFirst(t *testing.T) {
 	require.Equal(t, []time.Duration{40 * time.Second}, v.validity)
 	require.Equal(t, 1, b.chain.settlements())
 
-	e, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	e := b.estimate(t, testURL)
 	require.NotNil(t, e.Chosen)
 }
 
@@ -113,8 +112,7 @@ func TestWhyAVaultDoesNotPay(t *testing.T) {
 			require.Contains(t, coded.Hint, c.hint)
 			require.Equal(t, c.line, coded.NextStep().Command)
 			require.Zero(t, b.chain.signed)
-			e, err := b.Estimate(t.Context(), get(testURL))
-			require.NoError(t, err)
+			e := b.estimate(t, testURL)
 			require.Nil(t, e.Chosen)
 			require.Equal(t, c.code, e.Options[0].Code)
 
