@@ -74,16 +74,6 @@ func TestApproval(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-func TestDeniedIsDeclined(t *testing.T) {
-	b := strict(t)
-	id := b.askedFor(t, get(testURL))
-	_, err := b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
-	e := b.mustRefuse(t, x402.ApprovalDeclined, testURL)
-	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
-	require.Zero(t, b.chain.signed)
-}
-
 // Whatever of a quote changes, the approval is not for it.
 func TestAnApprovalIsForOneQuote(t *testing.T) {
 	for name, change := range map[string]func(*bench, *Request){

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,34 +24,38 @@ import (
 // Hostile sellers and agents that no other test of this package has; docs/threat-model.md lists what
 // is promised against them.
 
+// offers is an answer that asks for payment with these options.
+func offers(resource string, options ...string) *seller.Answer {
+	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, resource,
+		strings.Join(options, ","))
+	a := &seller.Answer{Status: 402,
+		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	return a
+}
+
+func anOption(scheme, network, amount string) string {
+	return fmt.Sprintf(`{"scheme":%q,"network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,`+
+		`"extra":{"name":"USDC","version":"2"}}`, scheme, network, amount, testUSDC, testPayee)
+}
+
 // menu is a seller whose challenge is written by hand.
 type menu struct {
 	*scriptedSeller
 	resource string
-	amounts  []string
+	options  []string
 }
 
 func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
-	accepts := ""
-	for i, amount := range m.amounts {
-		if i > 0 {
-			accepts += ","
-		}
-		accepts += fmt.Sprintf(
-			`{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
-			testNetwork, amount, testUSDC, testPayee)
-	}
-	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, m.resource, accepts)
-	a := &seller.Answer{Status: 402,
-		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
-	return a, nil
+	return offers(m.resource, m.options...), nil
 }
 
 // The cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
 func TestTheCheapestIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
+	price := func(amount string) string { return anOption("exact", testNetwork, amount) }
+	b.Transport = menu{b.seller, testURL, []string{price("900000"), price("3000"), price("1000"),
+		price("2000")}}
 	r := b.mustPay(t, testURL)
 	require.Equal(t, "1000", r.AmountPaid.String())
 	require.Equal(t, uint64(999_000), b.chain.balance)
@@ -167,8 +172,7 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 			for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
 				b := newBench(t, "10000", honest)
 				b.Rules.DenyHosts = []string{"other.example"}
-				asked := menu{b.seller, resource, []string{"10000"}}
-				b.Transport = asked
+				b.Transport = menu{b.seller, resource, []string{anOption("exact", testNetwork, "10000")}}
 				q := get(testURL + "?api_key=hunter2")
 				_, err := b.Pay(t.Context(), q)
 				require.NoError(t, err, header)

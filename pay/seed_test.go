@@ -2,10 +2,7 @@ package pay
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,28 +48,12 @@ func TestAReceiptWithoutATransaction(t *testing.T) {
 	require.NotEmpty(t, p.Transaction, "the chain knows it")
 }
 
-// offers is a seller whose challenge begins with options that this wallet cannot pay.
-type offers struct{ *scriptedSeller }
-
-func (o offers) Ask(context.Context, seller.Request) (*seller.Answer, error) {
-	option := func(scheme, network, amount string) string {
-		return fmt.Sprintf(
-			`{"scheme":%q,"network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
-			scheme, network, amount, testUSDC, testPayee)
-	}
-	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s,%s,%s,%s]}`, testURL,
-		option("exact", "eip155:8453", "10000"), option("upto", testNetwork, "1"),
-		option("exact", testNetwork, "0x10"), option("exact", testNetwork, "10000"))
-	a := &seller.Answer{Status: 402,
-		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
-	return a, nil
-}
-
 // Not the first option is tried but all of them, and only an exact one with a plain amount is paid.
 func TestTheOptionThatCanBePaidIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Transport = offers{b.seller}
+	b.Transport = menu{b.seller, testURL, []string{anOption("exact", "eip155:8453", "10000"),
+		anOption("upto", testNetwork, "1"), anOption("exact", testNetwork, "0x10"),
+		anOption("exact", testNetwork, "10000")}}
 	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "10000", r.AmountPaid.String())

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -71,7 +72,12 @@ func TestDialects(t *testing.T) {
 			require.Equal(t, l.Settlements()[0].Transaction, g.receipt().Transaction)
 			l.payer.openSolana(t)
 			asked = l.call(t, nil, nil).challenge()
-			require.Equal(t, product, l.call(t, nil, meta(asked, l.payer.signSolana(t, asked, 1))).text)
+			g = l.call(t, nil, meta(asked, l.payer.signSolana(t, asked, 1)))
+			require.Equal(t, product, g.text)
+			require.Len(t, l.Settlements(), 2)
+			require.Equal(t, sandbox.Solana, l.Settlements()[1].Network)
+			solana, _ := x402.Network(g.receipt().Network)
+			require.Equal(t, sandbox.Solana, solana)
 
 			// What is wrong is said in the dialect, too.
 			g = l.call(t, nil, map[string]any{"x402/payment": map[string]any{"x402Version": 2}})

@@ -115,17 +115,6 @@ func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) fac
 	return s.Client.Settle(ctx, submission)
 }
 
-func TestAPaidCallOnSolana(t *testing.T) {
-	l := newLab(t, nil)
-	l.payer.openSolana(t)
-	c := l.call(t, nil, nil).challenge()
-	g := l.call(t, nil, meta(c, l.payer.signSolana(t, c, 1)))
-	require.Equal(t, product, g.text, "%s", g.Result)
-	require.Len(t, l.Settlements(), 1)
-	require.Equal(t, sandbox.Solana, l.Settlements()[0].Network)
-	require.Equal(t, sandbox.Solana, g.receipt().Network)
-}
-
 // Two calls with one payment at the same time: one run, one settlement; also when each comes to a
 // process of its own.
 func TestOnePaymentOneRun(t *testing.T) {
