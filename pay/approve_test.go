@@ -77,7 +77,9 @@ func TestApproval(t *testing.T) {
 // Whatever of a quote changes, the approval is not for it.
 func TestAnApprovalIsForOneQuote(t *testing.T) {
 	for name, change := range map[string]func(*bench, *Request){
-		"payee":   func(b *bench, _ *Request) { b.seller.payee = "0x0000000000000000000000000000000000000BAD" },
+		"payee": func(b *bench, _ *Request) {
+			b.seller.payee = "0x0000000000000000000000000000000000000BAD"
+		},
 		"cheaper": func(b *bench, _ *Request) { b.seller.price, b.Rules.ApproveAbove = "9000", 1 },
 		"dearer":  func(b *bench, _ *Request) { b.seller.price = "10001" },
 		"path":    func(_ *bench, q *Request) { q.URL += "/tomorrow" },
