@@ -360,7 +360,7 @@ func (b *bench) only(t *testing.T) history.Payment {
 }
 
 // unsealed finds rules that nobody sealed.
-type unsealed struct{ historytest.Guard }
+type unsealed struct{ Guard }
 
 func (unsealed) CheckConfig(context.Context) error {
 	return x402.Errorf(x402.PolicyUnsealed, "not sealed")

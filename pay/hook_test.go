@@ -73,7 +73,7 @@ func TestNoHookOfUnsealedRules(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	h := &hook{b: b, says: func(context.Context, history.Payment) error { return nil }}
 	b.Hooks = h
-	b.Guard = unsealedNow{b.Guard}
+	b.Guard = unsealed{b.Guard}
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Empty(t, h.asked)
 }
