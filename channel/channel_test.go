@@ -40,8 +40,7 @@ func TestCallsEqualClaims(t *testing.T) {
 				if i == 3 {
 					w.start() // the wallet's process is another one now
 				}
-				r, err := w.call("echo")
-				require.NoError(t, err)
+				r := w.mustCall("echo")
 				require.Equal(t, pay.StatusPaid, r.Status)
 				require.Equal(t, "$0.001", r.Price)
 				require.Equal(t, money.NewAmount(price), *r.AmountPaid)
@@ -62,19 +61,16 @@ func TestCallsEqualClaims(t *testing.T) {
 			require.EqualValues(t, 5, w.row().Nonce)
 			w.start()
 			// asked for the lost call's SubRAV, it gives it and repeats the call once
-			r, err := w.call("echo")
-			require.NoError(t, err)
+			r := w.mustCall("echo")
 			require.Equal(t, pay.StatusPaid, r.Status)
 			require.EqualValues(t, 7, w.row().Nonce)
 			require.Len(t, w.service.calls, 7)
 			require.Equal(t, money.NewAmount(7*price), w.paidFor(), "the lost call is in the history too")
 
-			_, err = w.call("pricey", func(q *pay.Request) { q.MaxAmount = "$0.01" })
-			require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+			w.mustRefuse(x402.AmountExceedsMax, "pricey", func(q *pay.Request) { q.MaxAmount = "$0.01" })
 			require.EqualValues(t, 7, w.row().Nonce, "nothing more was signed for")
 
-			_, err = w.call("echo")
-			require.NoError(t, err)
+			w.mustCall("echo")
 			require.EqualValues(t, 7, w.service.stored.SubRAV.Nonce)
 			out, err := w.m.Commit(t.Context(), "nuwa")
 			require.NoError(t, err)
@@ -145,15 +141,13 @@ func TestWrongProposals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.open()
-			_, err := w.call("echo")
-			require.NoError(t, err)
+			w.mustCall("echo")
 			before, spent := w.row(), w.paidFor()
 
 			w.service.twist = c.twist
-			_, err = w.call("echo")
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			e := w.mustRefuse(c.code, "echo")
 			if c.guard != "" {
-				require.Equal(t, c.guard, x402.AsError(err).Details["guard"])
+				require.Equal(t, c.guard, e.Details["guard"])
 				require.Contains(t, string(w.row().Refused), `"guard":"`+c.guard+`"`)
 			}
 			require.Equal(t, before.Nonce, w.row().Nonce)
@@ -165,8 +159,7 @@ func TestWrongProposals(t *testing.T) {
 
 			w.service.twist = nil // and the same after a restart, with what the service really has pending
 			w.start()
-			_, err = w.call("echo")
-			require.NoError(t, err)
+			w.mustCall("echo")
 			require.EqualValues(t, 3, w.row().Nonce)
 		})
 	}
@@ -177,8 +170,7 @@ func TestReplayAfterRestart(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for range 3 {
-		_, err := w.call("echo")
-		require.NoError(t, err)
+		w.mustCall("echo")
 	}
 	first := w.service.given[0].SubRAV
 	w.service.twist = func(p map[string]any) {
@@ -188,26 +180,21 @@ func TestReplayAfterRestart(t *testing.T) {
 		p["subRav"] = old
 	}
 	w.start()
-	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	w.mustRefuse(x402.InvalidRequirement, "echo")
 	require.EqualValues(t, 3, w.row().Nonce)
 
 	// an honest one that lost its memory is given the last SubRAV again, and goes on from there
 	w.service.twist, w.service.pending, w.service.stored = nil, nil, nil
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	require.EqualValues(t, 4, w.row().Nonce)
 	require.Equal(t, money.NewAmount(4*price), w.row().Amount)
 
 	// one that forgot a SubRAV it had taken is refused once, and reminded with the next call
-	_, err = w.call("hello")
-	require.NoError(t, err)
+	w.mustCall("hello")
 	w.service.pending, w.service.stored = nil, nil
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	w.mustRefuse(x402.InvalidRequirement, "echo")
 	w.service.pending = nil
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	require.EqualValues(t, 5, w.row().Nonce)
 	require.Equal(t, money.NewAmount(5*price), w.row().Amount)
 }
@@ -218,8 +205,7 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for range 3 {
-		_, err := w.call("echo")
-		require.NoError(t, err)
+		w.mustCall("echo")
 	}
 	require.NoError(t, w.chain.claim(*w.service.stored))
 	require.NoError(t, w.store.Close())
@@ -231,8 +217,7 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	require.EqualValues(t, 3, s.Nonce)
 	require.Equal(t, money.NewAmount(2*price), s.Claimed)
 	require.Equal(t, money.NewAmount(price), w.paidFor())
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 
 	w.service.mu.Lock()
 	w.service.propose(200 * price) // $0.20: above what is paid without asking
@@ -249,8 +234,7 @@ func TestBudgetsHoldForChannels(t *testing.T) {
 	})
 	w.open()
 	for range 2 {
-		_, err := w.call("echo")
-		require.NoError(t, err)
+		w.mustCall("echo")
 	}
 	_, err := w.call("echo")
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded),
@@ -264,8 +248,7 @@ func TestBudgetsHoldForChannels(t *testing.T) {
 
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 	n := len(w.service.calls)
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	w.mustRefuse(x402.WalletFrozen, "echo")
 	require.Len(t, w.service.calls, n)
 }
 
@@ -280,15 +263,12 @@ func TestCallAsksForApproval(t *testing.T) {
 	w.chain.hubs[w.payer] = money.NewAmount(10_000 * price)
 	w.open()
 	offer := func(q *pay.Request) { q.MaxAmount = "$6" }
-	_, err := w.call("pricey", offer)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
-	w.approve(err)
-	r, err := w.call("pricey", offer)
-	require.NoError(t, err)
+	w.approve(w.mustRefuse(x402.ApprovalRequired, "pricey", offer))
+	r := w.mustCall("pricey", offer)
 	require.Equal(t, "$5.00", r.Price)
 	require.Equal(t, 2, w.guard.approved, "the approval of the opening, and this one, are looked at before "+
 		"signing")
-	_, err = w.call("pricey", offer)
+	_, err := w.call("pricey", offer)
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "an approval is for one call: %v", err)
 }
 
@@ -297,19 +277,15 @@ func TestHubFundsLimitCalls(t *testing.T) {
 	w.chain.hubs[w.payer] = money.NewAmount(3*price - 1)
 	w.open()
 	for range 2 {
-		_, err := w.call("echo")
-		require.NoError(t, err)
+		w.mustCall("echo")
 	}
-	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
-	require.Equal(t, "x402-wallet channel open nuwa --deposit 0.50", x402.AsError(err).NextStep().Command)
+	e := w.mustRefuse(x402.InsufficientFunds, "echo")
+	require.Equal(t, "x402-wallet channel open nuwa --deposit 0.50", e.NextStep().Command)
 	require.NoError(t, w.chain.claim(*w.service.stored)) // what was taken is no longer owed
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+	w.mustRefuse(x402.InsufficientFunds, "echo")
 	require.Equal(t, money.NewAmount(2*price), w.paidFor())
 	w.chain.hubs[w.payer] = money.Amount{}
-	_, err = w.call("hello")
-	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+	w.mustRefuse(x402.InsufficientFunds, "hello")
 }
 
 func TestDiscovery(t *testing.T) {
@@ -393,12 +369,10 @@ func (w *world) sign(text, more string) {
 func TestChangedServiceDIDIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.open()
-	_, err := w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.did(), account{7}.did(), 1)
 	w.start()
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+	w.mustRefuse(x402.PayeeChanged, "echo")
 	require.Len(t, w.service.calls, 1)
 }
 
@@ -462,31 +436,26 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	w.open()
 	id := idOfChannel(w.payer, w.service.me)
 	w.chain.channels[id].status = 1
-	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	w.mustRefuse(x402.PaymentRejected, "echo")
 	s, err := w.m.Show(t.Context(), "nuwa")
 	require.NoError(t, err)
 	require.Equal(t, "closing", s.State)
 	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	w.mustRefuse(x402.SetupFailed, "echo")
 	w.chain.channels[id].subs["key-1"].Key.Multibase = keysOf{theWallet()}.Public()
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 
 	// a new epoch begins again; a node that shows the old one again is not believed
 	w.chain.channels[id].epoch = 1
 	sub := w.chain.channels[id].subs["key-1"]
 	sub.Nonce, sub.Amount = 0, money.Amount{}
 	w.service.pending, w.service.stored = nil, nil
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	require.EqualValues(t, 1, w.row().Epoch)
 	require.Equal(t, money.NewAmount(price), w.row().Amount)
 	w.chain.channels[id].epoch = 0
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	w.mustRefuse(x402.RPCError, "echo")
 
 	for code, want := range map[string]x402.Code{codeHubFunds: x402.InsufficientFunds,
 		codeContextMissing: x402.PaymentRejected, "EPOCH_MISMATCH": x402.PaymentRejected} {
@@ -494,8 +463,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 			w := newWorld(t)
 			w.open()
 			w.service.fail = code
-			_, err = w.call("echo")
-			require.True(t, x402.HasCode(err, want), "%v", err)
+			w.mustRefuse(want, "echo")
 		})
 	}
 }
@@ -506,18 +474,14 @@ func TestRepeatedCalls(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	key := func(q *pay.Request) { q.IdempotencyKey = "k1" }
-	first, err := w.call("echo", key)
-	require.NoError(t, err)
-	again, err := w.call("echo", key)
-	require.NoError(t, err)
+	first := w.mustCall("echo", key)
+	again := w.mustCall("echo", key)
 	require.Equal(t, pay.StatusReplayed, again.Status)
 	require.Equal(t, first.PaymentID, again.PaymentID)
-	_, err = w.call("hello", key)
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	w.mustRefuse(x402.InvalidArgument, "hello", key)
 	require.Len(t, w.service.calls, 1)
 
-	r, err := w.call("hello")
-	require.NoError(t, err)
+	r := w.mustCall("hello")
 	require.Equal(t, pay.StatusFree, r.Status)
 	require.True(t, w.row().Delivered, "a free call brings the last SubRAV")
 	require.Equal(t, money.NewAmount(price), w.paidFor())
@@ -560,17 +524,14 @@ func TestParallelCalls(t *testing.T) {
 func TestCheckpointBeforeSending(t *testing.T) {
 	w := newWorld(t)
 	w.open()
-	_, err := w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	checks := w.guard.checks
 	w.guard.bad = x402.Errorf(x402.LedgerUnavailable, "no room")
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	w.mustRefuse(x402.LedgerUnavailable, "echo")
 	require.Empty(t, w.service.given)
 	require.Len(t, w.service.calls, 1)
 	w.guard.bad = nil
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that "+
 		"did not: before it, and before its SubRAV")
 }
@@ -580,8 +541,7 @@ func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for range 2 {
-		_, err := w.call("echo")
-		require.NoError(t, err)
+		w.mustCall("echo")
 	}
 	before := w.row()
 	for _, ch := range w.chain.channels {
@@ -618,17 +578,13 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	w.open()
 	for _, tool := range []string{"nuwa.commit", "nuwa.recovery", "nuwa.admin.status"} {
 		t.Run(tool, func(t *testing.T) {
-			_, err := w.call(tool)
-			require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
-			require.False(t, x402.AsError(err).Unsafe, "nothing was sent")
+			require.False(t, w.mustRefuse(x402.ToolNotFound, tool).Unsafe, "nothing was sent")
 			require.Nil(t, w.row().PendingCall)
 		})
 	}
-	_, err := w.call("echo", func(q *pay.Request) { q.MaxAmount = "0" })
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
-	require.Contains(t, x402.AsError(err).Hint, "the most that the call may cost")
-	_, err = w.call("echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	e := w.mustRefuse(x402.AmountExceedsMax, "echo", func(q *pay.Request) { q.MaxAmount = "0" })
+	require.Contains(t, e.Hint, "the most that the call may cost")
+	w.mustRefuse(x402.InvalidArgument, "echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
 	require.Empty(t, w.service.calls)
 	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") &&
 		!IsReservedTool("nuwax"))
@@ -655,19 +611,16 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 		w.service.propose(cost)
 	}
 	propose(5 * cent) // nothing was ever bought here
-	_, err := w.call("echo", limit("$0.01"))
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	w.mustRefuse(x402.AmountExceedsMax, "echo", limit("$0.01"))
 	require.Zero(t, w.paidFor())
 	propose(cent) // it is the whole of it
-	_, err = w.call("echo", limit("$0.01"))
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	e := w.mustRefuse(x402.AmountExceedsMax, "echo", limit("$0.01"))
 	require.Equal(t, money.NewAmount(cent), w.paidFor())
-	require.Equal(t, money.NewAmount(cent).String(), x402.AsError(err).Spent)
-	_, err = w.call("echo", limit("$0.01"))
-	require.NoError(t, err)
+	require.Equal(t, money.NewAmount(cent).String(), e.Spent)
+	w.mustCall("echo", limit("$0.01"))
 
 	w.service.lose = true
-	_, err = w.call("echo", limit("$0.05"))
+	_, err := w.call("echo", limit("$0.05"))
 	require.Error(t, err)
 	propose(5 * cent)
 	w.service.lose = true

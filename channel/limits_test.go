@@ -105,17 +105,14 @@ func TestTwoNamesStopBeforeTheFee(t *testing.T) {
 		w.service.saysDiscovery = `{"serviceDid":"` + account{7}.did() + `"}`
 	})
 	for range 2 {
-		_, err := w.call("echo")
-		require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
-		require.Contains(t, x402.AsError(err).Hint, "nothing was signed or paid")
+		require.Contains(t, w.mustRefuse(x402.PayeeChanged, "echo").Hint, "nothing was signed or paid")
 	}
 	_, err := w.m.Open(t.Context(), "nuwa", 0)
 	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
 	require.Zero(t, w.chain.numbers[w.payer])
 	w.service.saysDiscovery = w.service.info()
 	w.open()
-	_, err = w.call("echo")
-	require.NoError(t, err)
+	w.mustCall("echo")
 }
 
 // A tool that fails for nothing was not bought; one that fails and costs says so, and is not made again
@@ -124,14 +121,11 @@ func TestAToolThatFails(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	w.service.bad = true
-	r, err := w.call("hello")
-	require.NoError(t, err)
+	r := w.mustCall("hello")
 	require.Equal(t, []any{pay.StatusNotPaid, x402.Change}, []any{r.Status, r.Next.Do})
 	require.Zero(t, w.paidFor())
 
-	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.ToolExecutionFailed), "%v", err)
-	e := x402.AsError(err)
+	e := w.mustRefuse(x402.ToolExecutionFailed, "echo")
 	require.Contains(t, e.Message, "takes $0.001 for that")
 	require.Equal(t, x402.Change, e.NextStep().Do)
 	require.True(t, e.Unsafe)

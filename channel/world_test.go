@@ -501,6 +501,22 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 	return r, err
 }
 
+// mustCall makes a call that has to be answered.
+func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
+	w.t.Helper()
+	r, err := w.call(tool, change...)
+	require.NoError(w.t, err)
+	return r
+}
+
+// mustRefuse makes a call that has to end with this code.
+func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Request)) *x402.Error {
+	w.t.Helper()
+	_, err := w.call(tool, change...)
+	require.True(w.t, x402.HasCode(err, want), "%v", err)
+	return x402.AsError(err)
+}
+
 // open opens the channel as its owner does.
 func (w *world) open() {
 	w.t.Helper()

@@ -89,7 +89,7 @@ func TestTheFeePayerTakesThePayment(t *testing.T) {
 // A hook before a request refuses it: nothing is sent. The hooks after it hear what came of it, beside the
 // caller, and can change nothing.
 func TestHooks(t *testing.T) {
-	w := newWire(map[string]script{"a": {yes}})
+	w := newWire(map[string]script{"a": {yes, `200 {"isValid":true}`}})
 	heard := make(chan string, 4)
 	var refuse error
 	c := New(Options{HTTP: &http.Client{Transport: w}, Hooks: Hooks{
@@ -107,7 +107,7 @@ func TestHooks(t *testing.T) {
 		select {
 		case said := <-heard:
 			return said
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			return "nothing"
 		}
 	}
@@ -117,16 +117,21 @@ func TestHooks(t *testing.T) {
 	body, err := evm.body()
 	require.NoError(t, err)
 	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
+	v, err := c.Judge(t.Context(), evm)
+	require.NoError(t, err)
+	require.True(t, v.Valid)
+	require.Equal(t, "valid", hear())
+	require.Equal(t, string(body), w.posts[1].body)
 
 	refuse = errors.New("not on a Sunday")
 	r = c.Settle(t.Context(), evm)
 	require.Equal(t, NotSent, r.Outcome)
 	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
 	require.ErrorContains(t, r.Err, "not on a Sunday")
-	v, err := c.Judge(t.Context(), evm)
+	v, err = c.Judge(t.Context(), evm)
 	require.NoError(t, err)
 	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
-	require.Len(t, w.posts, 1, "nothing more was sent")
+	require.Len(t, w.posts, 2, "nothing more was sent")
 }
 
 // A hook that panics before a request refuses it, and one that hangs after it keeps nobody.

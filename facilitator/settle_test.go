@@ -1,6 +1,7 @@
 package facilitator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,6 +113,13 @@ func (w *wire) client(names ...string) *Client {
 			Networks: []string{sepolia}})
 	}
 	return New(Options{HTTP: &http.Client{Transport: w}, List: list})
+}
+
+// clientOf is a client of one facilitator.
+func (w *wire) clientOf(f Facilitator) *Client {
+	f.Name, f.Networks = "f", []string{sepolia}
+	f.URL = cmp.Or(f.URL, "https://f")
+	return New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f}})
 }
 
 func (w *wire) asked() (hosts []string) {

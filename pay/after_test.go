@@ -11,7 +11,7 @@ import (
 	"x402-wallet/x402"
 )
 
-func serves(status int, text string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func serves(status int, text string) script {
 	return func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		a, err := honest(s, nonce, amount)
 		if err == nil {
@@ -37,26 +37,22 @@ func TestWhatComesNext(t *testing.T) {
 	require.Equal(t, "nothing paid now; bought "+bought, r.Next.Why)
 
 	b.seller.script = serves(200, strings.Repeat("é", MaxPiece))
-	r, err = b.Pay(t.Context(), get(testURL+"?long"))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL+"?long")
 	require.Equal(t, []any{firstPiece, 2 * MaxPiece, true, "x402://payments/" + r.PaymentID + "/content"},
 		[]any{len(r.Content), r.ContentLength, r.ContentTruncated, r.ContentURI})
 	require.Equal(t, step(x402.Change, "already bought, do not pay again: x402_history with paymentId %q "+
 		"and offset 8192 reads on, with find it searches", r.PaymentID), r.Next)
 
 	b.seller.script = serves(200, "\x89PNG\xff")
-	r, err = b.Pay(t.Context(), get(testURL+"?picture"))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL+"?picture")
 	require.Equal(t, []any{"", 5, true}, []any{r.Content, r.ContentLength, r.ContentTruncated})
 	require.Equal(t, "x402-wallet show "+r.PaymentID+" --content", r.Next.Command)
 
 	b.seller.script = serves(500, "sorry")
-	r, err = b.Pay(t.Context(), get(testURL+"?broken"))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL+"?broken")
 	require.Equal(t, []any{StatusUnserved, x402.Repeat}, []any{r.Status, r.Next.Do})
 	b.later()
-	r, err = b.Pay(t.Context(), get(testURL+"?broken"))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL+"?broken")
 	require.Equal(t, []any{StatusUnserved, x402.AskPerson, "x402-wallet show " + r.PaymentID + " --receipt"},
 		[]any{r.Status, r.Next.Do, r.Next.Command}, "nobody serves a payment that has expired")
 }

@@ -50,14 +50,12 @@ func newReadBench(t *testing.T) (*bench, *readChain) {
 // Where a seller was paid before, the chain is read while it is asked: once for each purchase.
 func TestTheChainIsReadWhileTheSellerIsAsked(t *testing.T) {
 	b, c := newReadBench(t)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.EqualValues(t, 1, c.reads.Load())
 	<-c.begun
 	for i := range 3 {
 		b.Transport = beforeAsked{b.seller, func() { <-c.begun }} // or nobody is ever asked
-		_, err = b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		b.mustPay(t, testURL)
 		require.EqualValues(t, 2+i, c.reads.Load())
 	}
 	require.Equal(t, 4, b.chain.settlements())
@@ -68,8 +66,7 @@ func TestAnOldReadingIsNotUsed(t *testing.T) {
 	b, c := newReadBench(t)
 	for _, reads := range []int32{1, 3} {
 		c.age = aheadLife + time.Second
-		_, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		b.mustPay(t, testURL)
 		require.Equal(t, reads, c.reads.Load())
 	}
 }
@@ -80,26 +77,22 @@ func TestWhatWasPaidMeanwhile(t *testing.T) {
 	b.chain.balance = 20_000
 	for range 2 {
 		c.age = aheadLife / 2
-		_, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		b.mustPay(t, testURL)
 	}
 }
 
 // What money is there decides, whenever it is read: the node's no, and too little.
 func TestTooLittleWasReadAhead(t *testing.T) {
 	b, c := newReadBench(t)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	b.chain.balance = 9_999
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+	b.mustRefuse(t, x402.InsufficientFunds, testURL)
 	b.chain.down = true
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	b.mustRefuse(t, x402.RPCError, testURL)
 	require.EqualValues(t, 5, c.reads.Load(), "ahead, and once more before it is refused")
 	b.chain.down, b.chain.balance = false, 9_999
 	c.after = func() { b.chain.balance = 10_000 }
-	_, err = b.Pay(t.Context(), get(testURL))
+	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err, "it came while the seller was asked")
 }
 
@@ -107,17 +100,14 @@ func TestTooLittleWasReadAhead(t *testing.T) {
 // nobody sealed.
 func TestAReadingThatNobodyNeeds(t *testing.T) {
 	b, c := newReadBench(t)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	c.hangs = func(ctx context.Context) { <-ctx.Done() }
 	b.seller.price = ""
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusFree, r.Status)
 	require.EqualValues(t, 2, c.reads.Load())
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.EqualValues(t, 2, c.reads.Load())
 }
 
@@ -126,8 +116,7 @@ func TestAReadingThatNobodyNeeds(t *testing.T) {
 // nothing.
 func TestTheNextProcessReadsAhead(t *testing.T) {
 	b, _ := newReadBench(t)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 
 	next := openBench(t, b.home, b.chain, "10000", honest)
 	c := &readChain{chain: b.chain, begun: make(chan struct{}, 100)}
@@ -138,8 +127,7 @@ func TestTheNextProcessReadsAhead(t *testing.T) {
 		url            string
 		reads, unlocks int32
 	}{{"http://other.example/", 1, 0}, {"http://other.example/again", 1, 0}, {testURL, 2, 1}} {
-		_, err = next.Pay(t.Context(), get(call.url))
-		require.NoError(t, err)
+		next.mustPay(t, call.url)
 		require.Equal(t, call.reads, c.reads.Load(), i)
 		require.Equal(t, call.unlocks, unlocks.Load(), i)
 	}
@@ -150,8 +138,7 @@ func TestTheFirstCallReadsWhatTheOwnerPrefers(t *testing.T) {
 	b, c := newReadBench(t)
 	b.Policy.Prefer = []string{"solana:none", testNetwork}
 	b.Transport = beforeAsked{b.seller, func() { <-c.begun }}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.EqualValues(t, 1, c.reads.Load())
 	require.Equal(t, 1, b.chain.settlements())
 }
@@ -167,6 +154,5 @@ func TestKeysAreUnlockedWhileTheChainIsRead(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }

@@ -49,8 +49,7 @@ func TestLittleIsLeft(t *testing.T) {
 	b.Policy.LowFunds = 980_000
 	pays := func(query string) []history.Alert {
 		t.Helper()
-		_, err := b.Pay(t.Context(), get(testURL+"?"+query))
-		require.NoError(t, err)
+		b.mustPay(t, testURL+"?"+query)
 		return b.alerts(t, history.AlertFunds)
 	}
 	require.Empty(t, pays("1"), "0.99 are left")
@@ -69,8 +68,7 @@ func TestLittleIsLeft(t *testing.T) {
 
 	v, vault := newVaultBench(t, honest)
 	v.Policy.LowFunds = 50_000
-	_, err := v.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	v.mustPay(t, testURL)
 	require.Equal(t, money.Dollars(vault.available-10_000), v.alerts(t, history.AlertFunds)[0].Detail.Left)
 	require.Equal(t, "vault", v.alerts(t, history.AlertFunds)[0].Detail.Source)
 
@@ -81,8 +79,7 @@ func TestLittleIsLeft(t *testing.T) {
 // The owner is told, once, of a payment of which the chain says nothing long after its end.
 func TestAPaymentLongAfterItsEnd(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	p := b.only(t)
 	end := p.Evidence.ExpiresAt
 	b.localExpiries = localExpiries{} // as after a restart
@@ -91,8 +88,7 @@ func TestAPaymentLongAfterItsEnd(t *testing.T) {
 		told  int
 	}{{-time.Minute, 0}, {overdueAfter - time.Second, 0}, {overdueAfter, 1}, {time.Hour, 1}} {
 		b.Now = func() time.Time { return end.Add(c.after) }
-		_, err = b.Reconcile(t.Context())
-		require.NoError(t, err)
+		b.reconcile(t)
 		require.Len(t, b.alerts(t, history.AlertPayment), c.told, c.after)
 	}
 	a := b.alerts(t, history.AlertPayment)[0]
@@ -106,8 +102,7 @@ func TestARolledBackLedgerIsTold(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unchecked{historytest.Guard{Store: b.store}}
 	for range 2 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		code(t, x402.LedgerCorrupt, err)
+		b.mustRefuse(t, x402.LedgerCorrupt, testURL)
 	}
 	list := b.alerts(t, history.AlertLedger)
 	require.Len(t, list, 1)

@@ -74,17 +74,6 @@ func TestApproval(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-func TestDeniedIsDeclined(t *testing.T) {
-	b := strict(t)
-	id := b.askedFor(t, get(testURL))
-	_, err := b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
-	_, err = b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.ApprovalDeclined, err)
-	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
-	require.Zero(t, b.chain.signed)
-}
-
 // Whatever of a quote changes, the approval is not for it.
 func TestAnApprovalIsForOneQuote(t *testing.T) {
 	for name, change := range map[string]func(*bench, *Request){
@@ -135,8 +124,7 @@ func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	require.Equal(t, id, b.askedFor(t, get(testURL)))
 	require.Zero(t, b.chain.signed)
 	require.NoError(t, b.Accept(t.Context(), id, "client"))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // A hundred calls, one approval, one payment.
@@ -167,8 +155,7 @@ func TestAHundredCallsShareOneApproval(t *testing.T) {
 func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.InsufficientFunds, err)
+	b.mustRefuse(t, x402.InsufficientFunds, testURL)
 	list, err := b.store.Approvals(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -190,22 +177,18 @@ func (f frozenMeanwhile) Authorize(ctx context.Context, o x402.Order) (x402.Auth
 func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: frozenMeanwhile{b.chain, b}}
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.WalletFrozen, err)
+	e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Empty(t, e.Spent)
 	require.Empty(t, b.seller.sent(), "nothing left")
 	require.Equal(t, history.Failed, b.only(t).State, "and nothing is held")
 
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	estimate := b.estimate(t, testURL)
 	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.WalletFrozen, err)
-	_, err = b.store.Unfreeze(t.Context(), nil)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
+	_, err := b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // What was signed before does not go out while its account is frozen: neither once more, nor for
@@ -225,14 +208,12 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			b.seller.script, b.Guard = honest, historytest.Guard{Store: b.store}
 			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
 				Account: p.Source, By: "agent", Why: "stop"}))
-			_, err = b.Pay(t.Context(), get(testURL))
-			e := code(t, x402.WalletFrozen, err)
+			e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")
 			require.Len(t, b.seller.sent(), sent)
 			_, err = b.store.Unfreeze(t.Context(), nil)
 			require.NoError(t, err)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, p.ID, r.PaymentID)
 		})
 	}
@@ -262,13 +243,12 @@ func TestWhatIsSettledByWordAloneDoesNotGoOutWhileFrozen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", unserved)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusUnserved, r.Status)
 			p := b.only(t)
 			require.Equal(t, history.Settled, p.State)
 			c.spoil(b, p)
-			_, err = b.Pay(t.Context(), get(testURL))
+			_, err := b.Pay(t.Context(), get(testURL))
 			if c.code == "" {
 				require.NoError(t, err)
 				require.Len(t, b.seller.sent(), 2)
@@ -290,8 +270,7 @@ func TestTheBreakerLasts(t *testing.T) {
 		_, err := b.Pay(t.Context(), q)
 		code(t, x402.OutcomeUnknown, err)
 	}
-	_, err := b.Pay(t.Context(), get(testURL+"?new"))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	list, err := b.store.Freezes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
@@ -307,10 +286,8 @@ func TestTheBreakerLasts(t *testing.T) {
 		_, err := b.Pay(t.Context(), q)
 		require.NoError(t, err, "what is paid is fetched")
 	}
-	_, err = b.Pay(t.Context(), get(testURL+"?new"))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	_, err = b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = b.Pay(t.Context(), get(testURL+"?new"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?new")
 }

@@ -60,8 +60,7 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 	shop := &attestingSeller{scriptedSeller: b.seller, offer: objects["offer_eip712"]}
 	b.Transport = shop
 	buy := func() (warning string, offer, receipt *x402.Attested) {
-		r, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		r := b.mustPay(t, testURL)
 		require.Equal(t, StatusPaid, r.Status, "a claim stops nothing")
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
 		p, err := b.store.Payment(t.Context(), r.PaymentID)
@@ -102,8 +101,7 @@ func TestAnOfferIsKeptInAPaymentThatIsTooLong(t *testing.T) {
 	dearer := strings.Replace(string(long), `"10000"`, `"20000"`, 1)
 	b.Transport = &attestingSeller{scriptedSeller: b.seller,
 		offer: json.RawMessage(dearer + "," + string(objects["offer_eip712"]))}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	p, err := b.store.Payment(t.Context(), r.PaymentID)
 	require.NoError(t, err)
 	require.Less(t, len(p.Payload), 6000)

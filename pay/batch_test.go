@@ -73,7 +73,8 @@ func TestPlanOfAChannel(t *testing.T) {
 }
 
 // The table of what sellers say (judgeCount), for a voucher of 4000 over 3000 that were charged, or over what
-// the book says instead.
+// the book says instead. A voucher that is shown again was charged where others, that promise more, were
+// charged after it; one that is shown for the first time was not.
 func TestJudgeCount(t *testing.T) {
 	const id = "0x01"
 	say := func(charged uint64) *x402.ChannelCount {
@@ -128,34 +129,17 @@ func TestJudgeCount(t *testing.T) {
 		"shown again, and later ones are":    {shownAgain(6000, 6000), countBefore, 6000, 6000},
 		"shown again, and it counts less":    {again(foreign(say(3000))), countRejected, 3000, 4000},
 		"shown first, and it counts less":    {foreign(say(2000)), countRejected, 2000, 4000},
+		"shown again, below what is charged": {again(foreign(say(6000))), countBefore, 6000, 6000},
+		"shown again, and it says its own":   {again(foreign(say(4000))), countBefore, 4000, 6000},
+		"shown again, and it says a part":    {again(foreign(say(3001))), countBefore, 3001, 6000},
+		"shown again, and it was not taken":  {again(foreign(say(3000))), countRejected, 3000, 6000},
+		"shown first, below what is charged": {foreign(say(6000)), countRejected, 6000, 6000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(c.book))
 			require.Equal(t, c.want, outcome)
 			require.Equal(t, units(c.charged), charged)
 		})
-	}
-}
-
-// A voucher that is shown again was charged where others, that promise more, were charged after it; one that
-// is shown for the first time was not.
-func TestAVoucherBelowTheCharged(t *testing.T) {
-	for _, c := range []struct {
-		again         bool
-		says, charged uint64
-		want          countOutcome
-	}{
-		{true, 6000, 6000, countBefore},
-		{true, 4000, 6000, countBefore},
-		{true, 3001, 6000, countBefore}, // charged in part
-		{true, 3000, 6000, countRejected},
-		{false, 6000, 6000, countRejected},
-	} {
-		said := &x402.ChannelCount{ID: "c", Charged: pointer(units(c.says))}
-		outcome, charged := judgeCount(count{ChannelCount: said, again: c.again}, "c", units(4000),
-			units(1000), units(c.charged))
-		require.Equal(t, c.want, outcome, "%+v", c)
-		require.Equal(t, units(c.says), charged)
 	}
 }
 
@@ -318,7 +302,7 @@ func TestWhichVouchersWereCharged(t *testing.T) {
 // nothing.
 func TestADepositByTheSellersWord(t *testing.T) {
 	for name, c := range map[string]struct {
-		script      func(*scriptedSeller, string, uint64) (*seller.Answer, error)
+		script      script
 		dies        bool
 		holds, sure uint64
 	}{
@@ -327,12 +311,12 @@ func TestADepositByTheSellersWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "1000", c.script)
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			b.mustPay(t, testURL)
 			p := b.only(t)
 			book := history.BatchBook{Deposit: &history.BatchOpen{Payment: p.ID, Amount: units(1000)}}
 			update := func(holds, sure uint64) {
 				t.Helper()
+				var err error
 				_, book, err = b.updateBook(t.Context(), history.Channel{}, book)
 				require.NoError(t, err)
 				require.Equal(t, []money.Amount{units(holds), units(sure)},
@@ -343,8 +327,7 @@ func TestADepositByTheSellersWord(t *testing.T) {
 			update(1000, 0)
 			b.chain.dead[p.Evidence.Nonce] = c.dies
 			b.later()
-			_, err = b.Reconcile(t.Context())
-			require.NoError(t, err)
+			b.reconcile(t)
 			update(c.holds, c.sure)
 			update(c.holds, c.sure)
 		})
@@ -427,8 +410,7 @@ func channelBench(t *testing.T) *bench {
 		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
 			Settlement: &x402.Settlement{Success: true, Raw: json.RawMessage(`{"success":true}`)}}, nil
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	require.Equal(t, units(100_000), b.only(t).Amount)
 	s.price, s.least = "190000", "1"

@@ -60,12 +60,10 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	b, channels := ownersBench(t)
 	b.seller.script = honest
 	b.chain.block = 100
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	row := batchRow(t, b, history.BatchBook{Deposit: &history.BatchOpen{Payment: b.only(t).ID,
 		Amount: units(1000)}})
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	_, book, err := row.Batch()
 	require.NoError(t, err)
 	row, book, err = b.updateBook(t.Context(), row, book)
@@ -172,10 +170,8 @@ func TestAChannelBeforeItsDepositEndsNoVoucher(t *testing.T) {
 			b, _ := ownersBench(t)
 			b.seller.script = honest
 			b.chain.block = 100
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
-			_, err = b.Reconcile(t.Context())
-			require.NoError(t, err)
+			b.mustPay(t, testURL)
+			b.reconcile(t)
 			row := batchRow(t, b, c.book(history.BatchOpen{Payment: b.only(t).ID, Amount: units(1000)}))
 			b.Guard = endsAll{}
 			voucher := history.Payment{Scheme: x402.BatchSettlement, State: history.Unknown,

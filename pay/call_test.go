@@ -82,6 +82,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		leave(call)
 		_, err := f.begin("pay_1", request, ctx)
 		require.ErrorIs(t, err, context.Canceled)
+		code(t, x402.Timeout, err) // and not that the wallet failed
 		require.Empty(t, f.payments)
 	})
 	t.Run("an answer that is on its way is waited for until the call is cancelled", func(t *testing.T) {
@@ -147,7 +148,7 @@ func leftBeforeTheHold(t *testing.T, leave func(*Call)) {
 	require.Error(t, <-first)
 	require.Equal(t, StatusPaid, (<-second).Status)
 	require.Equal(t, 1, b.chain.settlements())
-	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Minute, time.Millisecond)
 }
 
 // What a late answer bought goes to the calls that were read a while after it, until it is delivered.

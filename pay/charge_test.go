@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -23,14 +22,10 @@ type charging struct {
 	x402       bool   // it offers x402 as well
 }
 
-func (c charging) Ask(ctx context.Context, q seller.Request) (*seller.Answer, error) {
+func (c charging) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	a := &seller.Answer{Status: 402, Header: http.Header{}, FinalURL: c.from}
 	if c.x402 {
-		other, err := menu{c.scriptedSeller, testURL, []string{"1000"}}.Ask(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		a.Header = other.Header
+		a.Header = offers(testURL, anOption("exact", testNetwork, "1000")).Header
 	}
 	request := fmt.Sprintf(`{"amount":"1000","currency":%q,"recipient":%q,"methodDetails":{"chainId":%s}}`,
 		testUSDC, testPayee, testNetwork[len("eip155:"):])
@@ -73,8 +68,7 @@ func TestChargesThatAreNotAnswered(t *testing.T) {
 			_, err := b.Pay(t.Context(), c.call)
 			require.True(t, x402.HasCode(err, x402.InvalidRequirement), err)
 			require.ErrorContains(t, err, c.says)
-			list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
-			require.NoError(t, err)
+			list := b.rows(t)
 			require.Empty(t, list, "nothing was held")
 		})
 	}
@@ -117,14 +111,12 @@ func TestDigests(t *testing.T) {
 // A challenge is good for one payment, and of two that a seller offers in both languages one is answered.
 func TestOneOfMPPAndX402(t *testing.T) {
 	b := newCharging(t, `, realm="api.example"`, true)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, "1000", r.AmountPaid.String())
 	require.Equal(t, x402.Exact, b.only(t).Scheme)
 	require.Equal(t, uint64(999_000), b.chain.balance)
 
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	estimate := b.estimate(t, testURL)
 	require.Len(t, estimate.Options, 2)
 	require.Equal(t, time.Duration(300), time.Duration(estimate.Options[1].MaxTimeoutSeconds))
 	require.Equal(t, x402.MPP, estimate.Options[1].Scheme)

@@ -20,16 +20,15 @@ func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
 		a.Content, a.Truncated = a.Content[:2], true
 		return a, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status)
+	require.Empty(t, r.ContentURI, "there is no place for what is not kept")
 	require.Equal(t, history.Settled, b.only(t).State)
 
 	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
 		return served(nonce), nil
 	}
-	r, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, 1, b.chain.signed)

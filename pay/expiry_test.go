@@ -18,8 +18,7 @@ import (
 // is set forward while the process runs, nor after a restart before its time.
 func TestALyingNodeReleasesNothing(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
 	stays := func(e *Engine) {
 		t.Helper()
@@ -29,7 +28,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 		require.Equal(t, history.Unknown, b.only(t).State)
 	}
 	stays(b.Engine)
-	_, err = b.Pay(t.Context(), get(testURL))
+	_, err := b.Pay(t.Context(), get(testURL))
 	require.Error(t, err)
 	require.Equal(t, 1, b.chain.signed, "the same bytes, and no others")
 	stays(b.Engine)

@@ -42,6 +42,7 @@ type chain struct {
 	mu      sync.Mutex
 	balance uint64
 	signed  int
+	asked   int             // what became of payments
 	settled map[string]bool // by nonce
 	dead    map[string]bool
 	down    bool
@@ -81,6 +82,7 @@ func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, 
 func (c *chain) Status(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
 	switch {
 	case c.down:
 		return x402.Status{}, errors.New("the node is down")
@@ -105,6 +107,9 @@ func (c *chain) settle(nonce string, amount uint64) bool {
 
 func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
 
+// script answers one payment.
+type script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+
 // scriptedSeller is a scripted Transport. Each payment it gets is answered by the script.
 type scriptedSeller struct {
 	t                     testing.TB
@@ -115,7 +120,7 @@ type scriptedSeller struct {
 	header                string            // of the challenge
 	settleFirst           bool              // it is the form in which the wallet settles
 	rewrite               *strings.Replacer // of the challenge; nil: none
-	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+	script                script
 
 	mu       sync.Mutex
 	asked    int
@@ -165,19 +170,15 @@ func (s *scriptedSeller) asks() *seller.Answer {
 	return a
 }
 
-func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *scriptedSeller) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
 	error) {
-	answer, err := s.present(r, with.Header, with.Value)
-	if ctx.Err() != nil { // as the real one: nobody waits for the answer any more
-		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
-	}
-	return answer, err
+	return s.present(r, with.Header, with.Value)
 }
 
 func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.Answer, error) {
 	s.mu.Lock()
 	s.payments, s.paid = append(s.payments, name+": "+value), r.URL
-	script := s.script
+	answer := s.script
 	s.mu.Unlock()
 	var nonce string
 	var amount uint64
@@ -191,7 +192,7 @@ func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.
 	} else {
 		nonce = value // a proof
 	}
-	return script(s, nonce, amount)
+	return answer(s, nonce, amount)
 }
 
 func (s *scriptedSeller) sent() []string {
@@ -278,23 +279,21 @@ type bench struct {
 	home    string
 }
 
-func newBench(t testing.TB, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) *bench {
+func newBench(t testing.TB, price string, answers script) *bench {
 	t.Helper()
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	return openBench(t, home, newChain(1_000_000), price, script)
+	return openBench(t, home, newChain(1_000_000), price, answers)
 }
 
 // openBench is another process on the same home and chain.
-func openBench(t testing.TB, home string, c *chain, price string, script func(*scriptedSeller, string,
-	uint64) (*seller.Answer, error)) *bench {
+func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
 	store, err := history.Open(t.Context(), home, history.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
-		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script},
+		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: answers},
 		settler: &settler{chain: c, outcome: facilitator.Settled}}
 	b.Engine = &Engine{
 		Rules: budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000,
@@ -315,6 +314,43 @@ func openBench(t testing.TB, home string, c *chain, price string, script func(*s
 
 func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
+// mustPay makes a call that has to be answered.
+func (b *bench) mustPay(t *testing.T, url string) Result {
+	t.Helper()
+	r, err := b.Pay(t.Context(), get(url))
+	require.NoError(t, err)
+	return r
+}
+
+// reconcile asks the chain about all that is open.
+func (b *bench) reconcile(t *testing.T) Report {
+	t.Helper()
+	report, err := b.Reconcile(t.Context())
+	require.NoError(t, err)
+	return report
+}
+
+func (b *bench) estimate(t *testing.T, url string) Estimate {
+	t.Helper()
+	e, err := b.Estimate(t.Context(), get(url))
+	require.NoError(t, err)
+	return e
+}
+
+func (b *bench) facts(t *testing.T) budget.Facts {
+	t.Helper()
+	facts, err := b.BudgetFacts(t.Context())
+	require.NoError(t, err)
+	return facts
+}
+
+// mustRefuse makes a call that has to end with this code.
+func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
+	t.Helper()
+	_, err := b.Pay(t.Context(), get(url))
+	return code(t, want, err)
+}
+
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
 	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})
@@ -324,7 +360,7 @@ func (b *bench) only(t *testing.T) history.Payment {
 }
 
 // unsealed finds rules that nobody sealed.
-type unsealed struct{ historytest.Guard }
+type unsealed struct{ Guard }
 
 func (unsealed) CheckConfig(context.Context) error {
 	return x402.Errorf(x402.PolicyUnsealed, "not sealed")

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -137,9 +136,8 @@ func (c *ownersChain) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 }
 
 // newFloatBench is an agent that has nothing, and an owner who lets 100,000 of 1,000,000 be taken.
-func newFloatBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) (*bench, *ownersChain) {
-	b := newBench(t, "10000", script)
+func newFloatBench(t *testing.T, answers script) (*bench, *ownersChain) {
+	b := newBench(t, "10000", answers)
 	b.chain.balance = 0
 	session := money.Dollars(1_000_000) // else what may be taken at its start is its cap
 	b.Rules.Session = &session
@@ -172,8 +170,7 @@ func (b *bench) floats(t *testing.T) (list []history.Payment) {
 func TestAFloatIsTakenWhenItIsNeeded(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	for i := range 5 {
-		_, err := b.Pay(t.Context(), get(testURL+"?"+strconv.Itoa(i)))
-		require.NoError(t, err)
+		b.mustPay(t, testURL+"?"+strconv.Itoa(i))
 	}
 	floats := b.floats(t)
 	require.Len(t, floats, 1)
@@ -181,18 +178,15 @@ func TestAFloatIsTakenWhenItIsNeeded(t *testing.T) {
 	require.Equal(t, []any{history.Settled, history.Chain, testOwner, "0xagent", money.NewAmount(testFloat),
 		money.Dollars(0)}, []any{f.State, f.Proof, f.Source, f.PayTo, f.Amount, f.Price})
 	require.Equal(t, []uint64{50_000, 950_000, 0}, []uint64{c.approved, c.owners, b.chain.balance})
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Equal(t, money.Dollars(50_000), facts.Used.Day.Total(), "the payments, and not the float")
 
 	b.seller.price = "80000" // more than is left: 50,000
-	_, err = b.Pay(t.Context(), get(testURL+"?dear"))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
-	require.Equal(t, money.NewAmount(30_000), x402.AsError(err).Details["short"])
+	e := b.mustRefuse(t, x402.DelegationExhausted, testURL+"?dear")
+	require.Equal(t, money.NewAmount(30_000), e.Details["short"])
 	require.Len(t, b.floats(t), 1)
 	b.seller.price = "50000" // all of it
-	_, err = b.Pay(t.Context(), get(testURL+"?most"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?most")
 	require.Len(t, b.floats(t), 2)
 	require.Zero(t, c.approved)
 }
@@ -202,8 +196,7 @@ func TestAFloatForADearPayment(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	b.chain.balance = 1_000
 	b.seller.price = "90000"
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, money.NewAmount(89_000), b.floats(t)[0].Amount)
 	require.EqualValues(t, 11_000, c.approved)
 }
@@ -213,19 +206,21 @@ func TestAFloatForADearPayment(t *testing.T) {
 func TestAFloatThatNeverLeftIsBrought(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	c.lost = true
-	ctx, cancel := context.WithCancel(OnStage(t.Context(), func(s Stage, _ history.Payment) {}))
-	c.atSigning = func() { time.AfterFunc(100*time.Millisecond, cancel) }
-	_, err := b.Pay(ctx, get(testURL))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
+		if s == StageFloat {
+			cancel()
+		}
+	}), get(testURL))
 	require.Error(t, err)
 	require.Equal(t, 1, c.signed)
 	require.Empty(t, b.seller.sent())
 	require.NoError(t, b.store.Close())
-	c.lost, c.atSigning = false, nil
+	c.lost = false
 
 	heir := openBench(t, b.home, b.chain, "10000", honest)
 	heir.withFloats(c)
-	_, err = heir.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	heir.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed, "the same bytes")
 	require.Len(t, c.transactions, 1)
 	floats := heir.floats(t)
@@ -238,8 +233,7 @@ func TestAnErrorEndsNoFloat(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	b.later() // by our own clocks it could be over
 	c.errs = 2
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed)
 	require.Equal(t, history.Settled, b.floats(t)[0].State)
 }
@@ -253,16 +247,13 @@ func TestTheOwnerTakesItBackMeanwhile(t *testing.T) {
 		defer c.mu.Unlock()
 		c.approved = 0
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
+	b.mustRefuse(t, x402.DelegationExhausted, testURL)
 	require.Zero(t, b.chain.signed)
 	require.Equal(t, 1, c.signed)
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Zero(t, facts.Used.Day.Total())
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, history.Failed, b.floats(t)[0].State)
 }
 
@@ -271,12 +262,10 @@ func TestAFrozenOwnersAccount(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,
 		By: "owner", Why: "test"}))
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Zero(t, c.signed)
 	b.chain.balance = 10_000
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // A float that was signed before the owner's account was frozen is not brought to the chain until that is
@@ -295,16 +284,14 @@ func TestASignedFloatIsNotBroughtFromAFrozenAccount(t *testing.T) {
 	c.lost = false
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,
 		By: "owner", Why: "test"}))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Len(t, c.sent, 1)
 	require.EqualValues(t, 1_000_000, c.owners)
 
 	// it had reached another node, and brings less than is asked next
 	require.NoError(t, c.SendPull(t.Context(), testNetwork, b.floats(t)[0].Payload))
 	b.seller.price = "60000"
-	_, err = b.Pay(t.Context(), get(testURL+"?dear"))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?dear")
 	require.Len(t, b.floats(t), 1)
 	require.Equal(t, history.Settled, b.floats(t)[0].State)
 }
@@ -315,8 +302,7 @@ func TestAFloatWhereTheVaultIsRefused(t *testing.T) {
 	b.Vaults = &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
 	b.Engine.noteRefusal(history.Payment{Host: "api.example", Network: testNetwork, Source: testVault},
 		x402.PaymentRejected)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed)
 	require.EqualValues(t, 40_000, b.chain.balance)
 }

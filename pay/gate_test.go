@@ -204,11 +204,9 @@ func TestTenThousandCallsAtOnce(t *testing.T) {
 	b := crowdBench(t, calls)
 	b.payAll(t, calls)
 	require.Equal(t, calls, b.chain.settlements())
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Equal(t, budget.Use{Spent: money.Dollars(calls)}, facts.Used.Session)
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.BudgetExceeded, err)
+	b.mustRefuse(t, x402.BudgetExceeded, testURL)
 }
 
 // crowdBench has money and budget for so many calls, and time for all of them on a slow machine.

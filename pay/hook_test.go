@@ -42,11 +42,13 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			b.Policy.Deadline = time.Second
+			whole := b.Policy.Deadline
+			if name == "hangs" {
+				b.Policy.Deadline = 2 * time.Second
+			}
 			h := &hook{b: b, says: row.says}
 			b.Hooks, b.Transport = h, twoPrices{b.seller}
-			_, err := b.Pay(t.Context(), get(testURL))
-			e := code(t, row.code, err)
+			e := b.mustRefuse(t, row.code, testURL)
 			require.Empty(t, e.PaymentID, "nothing is spent")
 			p := b.only(t)
 			require.Equal(t, history.Failed, p.State, "the hold is gone")
@@ -57,9 +59,8 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 			require.Equal(t, []any{history.Reserved, "api.example", "10000"}, []any{h.asked[0].State,
 				h.asked[0].Host, h.asked[0].Amount.String()}, "it is asked while the money is held")
 
-			h.says = func(context.Context, history.Payment) error { return nil }
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			h.says, b.Policy.Deadline = func(context.Context, history.Payment) error { return nil }, whole
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Len(t, h.asked, 2, "once for each payment")
 			require.Equal(t, 2, h.woken)
@@ -72,8 +73,7 @@ func TestNoHookOfUnsealedRules(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	h := &hook{b: b, says: func(context.Context, history.Payment) error { return nil }}
 	b.Hooks = h
-	b.Guard = unsealedNow{b.Guard}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.PolicyUnsealed, err)
+	b.Guard = unsealed{b.Guard}
+	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Empty(t, h.asked)
 }

@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -28,13 +29,6 @@ func takesProof(s *scriptedSeller, nonce string, _ uint64) (*seller.Answer, erro
 	return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 }
 
-// says is a seller's answer that asks again, with a word about the payment.
-func (s *scriptedSeller) says(word string) *seller.Answer {
-	a := s.asks()
-	a.Challenge.Error = word
-	return a
-}
-
 func headerOf(sent string) string { name, _, _ := strings.Cut(sent, ":"); return name }
 
 func TestASellerWithXPaymentRequiredSettlesItself(t *testing.T) {
@@ -43,8 +37,7 @@ func TestASellerWithXPaymentRequiredSettlesItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			b.seller.header = name
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Len(t, b.seller.sent(), 1)
 			require.Equal(t, header, headerOf(b.seller.sent()[0]))
@@ -58,8 +51,7 @@ func TestASellerWithXPaymentRequiredSettlesItself(t *testing.T) {
 func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
 	b := newBench(t, "10000", takesProof)
 	b.seller.header = "X-Payment-Required"
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "0xsettled", r.TransactionSignature)
 	sent := b.seller.sent()
@@ -75,82 +67,75 @@ func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
 // Where it is not proven that the seller only ignored the payment, the wallet settles nothing: that money
 // would be gone at a seller that settles itself.
 func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
-	refused := func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
-	for name, c := range map[string]struct {
-		header  string
-		network string
-		script  func(*scriptedSeller, string, uint64) (*seller.Answer, error)
-		prepare func(*bench)
-		code    x402.Code
-	}{
-		"it says why": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
-			return s.says("invalid_exact_evm_signature"), nil
-		}, code: x402.PaymentRejected},
-		"the chain shows it used": {script: func(s *scriptedSeller, nonce string, n uint64) (*seller.Answer,
-			error) {
-			s.chain.settle(nonce, n)
+	// again asks again, with something else in the answer.
+	again := func(change func(*seller.Answer)) script {
+		return func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			a := s.asks()
+			change(a)
+			return a, nil
+		}
+	}
+	// meanwhile has something happen before the seller asks again.
+	meanwhile := func(happens func(s *scriptedSeller, nonce string, amount uint64)) script {
+		return func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+			happens(s, nonce, amount)
 			return s.asks(), nil
-		}, code: x402.PaymentRejected},
-		"the chain does not answer": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
-			error) {
+		}
+	}
+	for name, c := range map[string]struct {
+		script  script // nil: asksAgain
+		prepare func(*bench)
+		code    x402.Code // "": x402.PaymentRejected
+	}{
+		"it says why": {script: again(func(a *seller.Answer) {
+			a.Challenge.Error = "invalid_exact_evm_signature"
+		})},
+		"the chain shows it used": {script: meanwhile(func(s *scriptedSeller, nonce string, n uint64) {
+			s.chain.settle(nonce, n)
+		})},
+		"the chain does not answer": {script: meanwhile(func(s *scriptedSeller, _ string, _ uint64) {
 			s.chain.mu.Lock()
 			defer s.chain.mu.Unlock()
 			s.chain.down = true
-			return s.asks(), nil
-		}, code: x402.PaymentRejected},
-		"it asks for more": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+		})},
+		"it asks for more": {script: meanwhile(func(s *scriptedSeller, _ string, _ uint64) {
 			s.price = "20000"
-			return s.asks(), nil
-		}, code: x402.PriceChanged},
-		"it names a refusal": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
-			a := s.asks()
+		}), code: x402.PriceChanged},
+		"it names a refusal": {script: again(func(a *seller.Answer) {
 			a.Settlement = &x402.Settlement{ErrorReason: "insufficient_funds"}
-			return a, nil
-		}, code: x402.SettlementFailed},
-		"its receipt cannot be read": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
-			error) {
-			a := s.asks()
+		}), code: x402.SettlementFailed},
+		"its receipt cannot be read": {script: again(func(a *seller.Answer) {
 			a.SettlementErr = x402.Errorf(x402.ResponseMalformed, "no receipt")
-			return a, nil
-		}, code: x402.PaymentRejected},
-		"status 403": {script: func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-			return &seller.Answer{Status: http.StatusForbidden}, nil
-		}, code: x402.PaymentRejected},
-		"status 412": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
-			a := s.asks()
-			a.Status = http.StatusPreconditionFailed
-			return a, nil
-		}, code: x402.PaymentRejected},
-		"status 402 without a challenge": {script: func(*scriptedSeller, string, uint64) (*seller.Answer,
-			error) {
-			return &seller.Answer{Status: http.StatusPaymentRequired}, nil
-		}, code: x402.PaymentRejected},
+		})},
+		"status 403": {script: again(func(a *seller.Answer) {
+			*a = seller.Answer{Status: http.StatusForbidden}
+		})},
+		"status 412": {script: again(func(a *seller.Answer) { a.Status = http.StatusPreconditionFailed })},
+		"status 402 without a challenge": {script: again(func(a *seller.Answer) {
+			*a = seller.Answer{Status: http.StatusPaymentRequired}
+		})},
 		"it broke off": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
 			return s.asks(), &seller.SendError{Sent: true}
-		}, code: x402.PaymentRejected},
-		"the standard's header": {header: "PAYMENT-REQUIRED", script: refused, code: x402.PaymentRejected},
-		"rules that are not sealed": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
-			error) {
-			return s.asks(), nil
-		}, prepare: func(b *bench) { b.Guard = &sealedOnce{Guard: b.Guard} }, code: x402.PaymentRejected},
+		}},
+		"the standard's header":     {prepare: func(b *bench) { b.seller.header = "PAYMENT-REQUIRED" }},
+		"rules that are not sealed": {prepare: func(b *bench) { b.Guard = &sealedOnce{Guard: b.Guard} }},
 		"the wallet was frozen meanwhile": {prepare: func(b *bench) {
-			b.seller.script = func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			b.seller.script = meanwhile(func(*scriptedSeller, string, uint64) {
 				require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "test"}))
-				return s.asks(), nil
-			}
-		}, code: x402.PaymentRejected},
+			})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "10000", c.script)
+			b := newBench(t, "10000", asksAgain)
 			b.seller.header = "X-Payment-Required"
-			if c.header != "" {
-				b.seller.header = c.header
+			if c.script != nil {
+				b.seller.script = c.script
 			}
 			if c.prepare != nil {
 				c.prepare(b)
 			}
 			_, err := b.Pay(t.Context(), get(testURL))
-			e := code(t, c.code, err)
+			e := code(t, cmp.Or(c.code, x402.PaymentRejected), err)
 			require.Equal(t, "10000", e.Spent, "held until the chain has spoken")
 			require.Empty(t, b.settler.seen)
 			require.Equal(t, 1, b.chain.signed)
@@ -190,10 +175,8 @@ func TestOnSolanaTheWalletNeverSettlesWhatASellerIgnored(t *testing.T) {
 // on with the same bytes, and one of all of them moves the money.
 func TestAnIgnoredPaymentIsTakenUpAgain(t *testing.T) {
 	for name, interrupt := range map[string]func(b *bench){
-		"no facilitator was there": func(b *bench) { b.settler.outcome = facilitator.NotSent },
-		"the facilitator left it open": func(b *bench) {
-			b.settler.outcome = facilitator.Unknown
-		},
+		"no facilitator was there":     func(b *bench) { b.settler.outcome = facilitator.NotSent },
+		"the facilitator left it open": func(b *bench) { b.settler.outcome = facilitator.Unknown },
 		"it was settled, and nobody heard": func(b *bench) {
 			b.settler.outcome = facilitator.Unknown
 			script := b.seller.script
@@ -213,8 +196,7 @@ func TestAnIgnoredPaymentIsTakenUpAgain(t *testing.T) {
 			b.chain.landed()
 			b.settler.outcome = facilitator.Settled
 			b.seller.script = takesProof
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Equal(t, "sunny", r.Content)
 			require.Equal(t, 1, b.chain.signed)

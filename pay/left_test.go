@@ -6,18 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"x402-wallet/x402"
 )
-
-// Who left before anything was held hears that, and not that the wallet failed.
-func TestWhoLeftBeforeAHoldIsTold(t *testing.T) {
-	caller, leave := context.WithCancel(t.Context())
-	leave()
-	_, err := new(inflight).begin("pay_1", [32]byte{}, caller)
-	code(t, x402.Timeout, err)
-	require.ErrorIs(t, err, context.Canceled)
-}
 
 // Who left takes no turn that happens to be free, and nothing that was read ahead.
 func TestWhoLeftTakesNoTurn(t *testing.T) {

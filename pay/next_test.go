@@ -9,7 +9,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -62,8 +61,7 @@ func TestAHigherOffer(t *testing.T) {
 func TestWhatIsShort(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.chain.balance = 4_000
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.InsufficientFunds, err)
+	e := b.mustRefuse(t, x402.InsufficientFunds, testURL)
 	next := e.NextStep()
 	require.Equal(t, []any{x402.AskPerson, "x402-wallet address --qr"}, []any{next.Do, next.Command})
 	for _, part := range []string{"0.006 USDC", testUSDC, "Base Sepolia", "to 0xagent", "$0.01"} {
@@ -73,7 +71,7 @@ func TestWhatIsShort(t *testing.T) {
 	b.Rules.Account = "research"
 	b.Rules.Teams = budget.Teams{"research": {Account: true, Agents: []string{"one"}}}
 	b.Rules.Agents = map[string]budget.Agent{"one": {}}
-	_, err = b.Pay(WithAgent(t.Context(), "one"), get(testURL))
+	_, err := b.Pay(WithAgent(t.Context(), "one"), get(testURL))
 	require.Equal(t, "x402-wallet address --qr --account research",
 		code(t, x402.InsufficientFunds, err).NextStep().Command)
 	require.Equal(t, money.NewAmount(6_000), e.Details["short"])
@@ -108,11 +106,11 @@ func TestWhatIsShort(t *testing.T) {
 // As long as a signed payment can be settled the same call brings it again; when it has expired nobody is
 // told so, but what really happens then.
 func TestWhatIsHeldHasANextStep(t *testing.T) {
-	for name, script := range map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){
+	for name, answers := range map[string]script{
 		"rejected": refuses("no"), "no answer": silent, "unreachable": unreachable,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "10000", script)
+			b := newBench(t, "10000", answers)
 			_, err := b.Pay(t.Context(), get(testURL))
 			e := x402.AsError(err)
 			next, ends := e.NextStep(), b.only(t).Evidence.ExpiresAt.Add(maxSkew)
@@ -152,16 +150,18 @@ func TestWhatIsHeldHasANextStep(t *testing.T) {
 // A decision that is the person's has the line they type and a sentence for them; one that was made is final.
 func TestApprovalsHaveANextStep(t *testing.T) {
 	b := strict(t)
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.ApprovalRequired, err)
+	e := b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	id := e.Details["approvalId"].(string)
 	next := e.NextStep()
 	require.Equal(t, []any{x402.AskPerson, "x402-wallet approve " + id}, []any{next.Do, next.Command})
 	require.Contains(t, next.Say, "Please approve paying $0.01 to api.example")
-	_, err = b.store.Deny(t.Context(), id, "owner")
+	_, err := b.store.Deny(t.Context(), id, "owner")
 	require.NoError(t, err)
 	_, err = b.Pay(t.Context(), get(testURL))
-	next = code(t, x402.ApprovalDeclined, err).NextStep()
+	e = code(t, x402.ApprovalDeclined, err)
+	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
+	require.Zero(t, b.chain.signed)
+	next = e.NextStep()
 	require.Equal(t, x402.GiveUp, next.Do)
 	require.Contains(t, next.Why, "repeating the call does not help")
 	require.Empty(t, next.Command)

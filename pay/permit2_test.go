@@ -56,9 +56,8 @@ const (
 		`"accepts"`
 )
 
-func newPermitBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer, error),
-	rewrite ...string) (*bench, *permits) {
-	b := newBench(t, "1000", script)
+func newPermitBench(t *testing.T, answers script, rewrite ...string) (*bench, *permits) {
+	b := newBench(t, "1000", answers)
 	p := &permits{chain: b.chain}
 	b.seller.rewrite = strings.NewReplacer(rewrite...)
 	b.Policy.Schemes = []string{x402.Exact, x402.Permit2, x402.Upto}
@@ -71,26 +70,20 @@ func newPermitBench(t *testing.T, script func(*scriptedSeller, string, uint64) (
 // approval; the payment then has it, with all that the seller declared.
 func TestPermit2NeedsAnApproval(t *testing.T) {
 	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
-	require.Contains(t, x402.AsError(err).NextStep().Say,
+	require.Contains(t, b.mustRefuse(t, x402.NoDelegation, testURL).NextStep().Say,
 		"approve Permit2 (0x000000000022D473030F116dDEE9F6B43aC78BA3)")
 	p.allowance = 999
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
-	estimate, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustRefuse(t, x402.DelegationExhausted, testURL)
+	estimate := b.estimate(t, testURL)
 	require.Equal(t, []any{x402.Permit2, false}, []any{estimate.Options[0].Scheme,
 		estimate.Options[0].Payable})
 	require.Zero(t, p.signed)
 	p.allowance = 1000
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, x402.Permit2, b.only(t).Scheme)
 
 	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Contains(t, p.extensions, x402.EIP2612Sponsoring)
 	var sent struct{ Extensions map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(b.only(t).Payload, &sent))
@@ -99,9 +92,7 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 
 	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
 	b.Policy.Schemes = []string{x402.Exact}
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
-	require.Contains(t, x402.AsError(err).Message, "policy.schemes")
+	require.Contains(t, b.mustRefuse(t, x402.InvalidRequirement, testURL).Message, "policy.schemes")
 	require.Zero(t, p.signed)
 }
 
@@ -110,10 +101,9 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	sent := strings.Replace(sponsored, "eip2612", "erc20Approval", 1)
 	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
-	require.Contains(t, x402.AsError(err).Message, x402.ERC20Sponsoring)
-	require.Contains(t, x402.AsError(err).Hint, `approval_gas under [networks."`+testNetwork+`"]`)
+	e := b.mustRefuse(t, x402.NoDelegation, testURL)
+	require.Contains(t, e.Message, x402.ERC20Sponsoring)
+	require.Contains(t, e.Hint, `approval_gas under [networks."`+testNetwork+`"]`)
 	require.Zero(t, p.signed)
 
 	b.Policy.ApprovalGas = map[string]money.Amount{testNetwork: money.NewAmount(1)}
@@ -125,10 +115,9 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	require.Error(t, err)
 	require.Zero(t, p.signed, "it waits for its turn")
 	end()
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, p.signed)
-	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	end, err = b.transactions.begin(soon, testNetwork)
 	require.NoError(t, err, "the turn has ended with the payment")
@@ -139,14 +128,12 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
 	b, p := newPermitBench(t, silent, `"paymentFlow"`, byPermit)
 	p.allowance = 1000
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		require.True(t, s.chain.settle(nonce, amount))
 		return &seller.Answer{Status: http.StatusPreconditionFailed}, nil
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status)
 	require.Equal(t, []any{history.Settled, history.Chain}, []any{b.only(t).State, b.only(t).Proof})
 	require.Equal(t, 1, p.signed)
@@ -154,7 +141,7 @@ func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
 
 const asksUpto = `"extra":{"facilitatorAddress":"0x1111111111111111111111111111111111111111",`
 
-func says(amount string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func says(amount string) script {
 	return func(s *scriptedSeller, nonce string, ceiling uint64) (*seller.Answer, error) {
 		transaction := ""
 		if amount != "0" {
@@ -173,8 +160,7 @@ func says(amount string) func(*scriptedSeller, string, uint64) (*seller.Answer, 
 func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 	b, p := newPermitBench(t, says("300"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance, p.taken = 1000, 300
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, []string{"paid", "300", "$0.0003", "$0.001"}, []string{r.Status, r.AmountPaid.String(),
 		r.Price, r.UpTo})
 	spent := func() money.Dollars {
@@ -184,14 +170,12 @@ func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 		return f.Used.Day.Total()
 	}
 	require.Equal(t, money.Dollars(1000), spent())
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, []any{history.Settled, history.Claimed}, []any{b.only(t).State, b.only(t).Proof},
 		"a node that lies about the amount frees nothing that is alive")
 	require.Equal(t, money.Dollars(1000), spent())
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	row := b.only(t)
 	require.Equal(t, []any{history.Settled, history.Chain, "1000", "300"}, []any{row.State, row.Proof,
 		row.Amount.String(), row.Paid().String()})
@@ -208,8 +192,7 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 		t.Run(amount, func(t *testing.T) {
 			b, p := newPermitBench(t, says(amount), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 			p.allowance = 1000
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			if amount != "1001" && amount != "-1" { // of which the chain is asked at once
 				require.Equal(t, want.state, b.only(t).State)
@@ -230,16 +213,13 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 func TestUptoChargedNothingEnds(t *testing.T) {
 	b, p := newPermitBench(t, says("0"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	nonce := b.only(t).Evidence.Nonce
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.dead[nonce] = true
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, []any{history.Failed, false}, []any{b.only(t).State, b.only(t).FalseReceipt})
 }
 
@@ -253,35 +233,27 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 		asked = append(asked, network+" "+address)
 		return false
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	e := b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	require.Contains(t, asked, testNetwork+" 0x1111111111111111111111111111111111111111")
-	require.NoError(t, b.Accept(t.Context(), x402.AsError(err).Details["approvalId"].(string), "person"))
+	require.NoError(t, b.Accept(t.Context(), e.Details["approvalId"].(string), "person"))
 	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, strings.ReplaceAll(asksUpto,
 		"1111", "2222"))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	require.Zero(t, p.signed)
 	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, asksUpto)
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	b.KnowsFacilitator = nil
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	b.mustRefuse(t, x402.ApprovalRequired, testURL)
 }
 
 // The wallet brings no upto payment to a facilitator itself: it would be charged all that was signed for.
 func TestTheWalletDoesNotSettleUpto(t *testing.T) {
-	b, p := newPermitBench(t, func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
-		error) {
-		return s.asks(), nil
-	},
+	b, p := newPermitBench(t, asksAgain,
 		`"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
 	b.seller.header = "X-PAYMENT-REQUIRED"
 	b.Policy.WalletSettles = func(string) bool { return true }
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	b.mustRefuse(t, x402.PaymentRejected, testURL)
 	require.Empty(t, b.settler.seen)
 	require.Zero(t, b.chain.settlements())
 }

@@ -3,7 +3,6 @@ package pay
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,7 +16,7 @@ import (
 )
 
 // refuses answers 200 with a receipt that says no, as APIs do that always answer 200.
-func refuses(reason string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func refuses(reason string) script {
 	return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("error: not paid"), ContentType: "text/plain",
 			Settlement: &x402.Settlement{ErrorReason: reason, Raw: json.RawMessage(`{"success":false}`)}}, nil
@@ -29,12 +28,10 @@ func refuses(reason string) func(*scriptedSeller, string, uint64) (*seller.Answe
 func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
 	b := newBench(t, "10000", refuses("insufficient_funds"))
 	for range 2 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		code(t, x402.SettlementFailed, err)
+		b.mustRefuse(t, x402.SettlementFailed, testURL)
 	}
 	b.seller.script = honest
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, 1, b.chain.signed)
@@ -48,12 +45,11 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 			a.Settlement = nil
 			return a, nil
 		})
-		r, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		r := b.mustPay(t, testURL)
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
 
 		b.seller.script = refuses(reason)
-		_, err = b.Pay(t.Context(), get(testURL))
+		_, err := b.Pay(t.Context(), get(testURL))
 		require.Error(t, err)
 		require.Equal(t, 1, b.chain.signed)
 		c, err := b.store.Content(t.Context(), r.PaymentID)
@@ -64,7 +60,7 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 
 // Nor does another answer to the same payment, where its own answer carries it.
 func TestWhatWasGivenOutStays(t *testing.T) {
-	gives := func(text string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	gives := func(text string) script {
 		return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 			return &seller.Answer{Status: 200, Content: []byte(text), ContentType: "text/plain"}, nil
 		}
@@ -75,8 +71,7 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 		{long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
 		t.Run(step.comes, func(t *testing.T) {
 			b.seller.script = gives(step.comes)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Equal(t, 1, b.chain.signed)
 			isKept, isCut := step.comes == step.kept, step.comes != "already used"
@@ -92,25 +87,10 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 // While a settlement is open a seller may have served: what came is kept for the same call.
 func TestServedWhileTheSettlementIsOpen(t *testing.T) {
 	b := newBench(t, "10000", refuses("settlement_pending"))
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Len(t, b.seller.sent(), 1)
-}
-
-// An answer names a place for its content only where the content is kept.
-func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
-	b := newBench(t, "10000", func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
-		a := served(nonce)
-		a.Content, a.Truncated = a.Content[:2], true
-		return a, &seller.SendError{Sent: true, Err: errors.New("cut")}
-	})
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
-	require.Equal(t, StatusUnserved, r.Status)
-	require.Empty(t, r.ContentURI)
 }
 
 // A seller is asked the same however its address is written: such calls are one.

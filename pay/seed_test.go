@@ -2,10 +2,7 @@ package pay
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,16 +15,6 @@ import (
 
 // The defects of x402-solana-mcp's payer that no other test names.
 
-// Where the seller settles, the wallet does not: its settling would be a first one,
-// and the seller's a second.
-func TestTheSellerSettles(t *testing.T) {
-	b := newBench(t, "10000", honest)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
-	require.Empty(t, b.settler.seen)
-	require.Equal(t, 1, b.chain.settlements())
-}
-
 // A seller that takes the payment and asks again has served nothing. It stays held
 // until the chain is asked, and asking again never signs again.
 func TestA402AfterPayingIsNoSuccess(t *testing.T) {
@@ -37,8 +24,7 @@ func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.Equal(t, "10000", code(t, x402.PaymentRejected, err).Spent)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status, "the chain says that it was paid")
 	require.Equal(t, 402, r.HTTPStatus)
 	require.Equal(t, history.Settled, b.only(t).State)
@@ -53,41 +39,22 @@ func TestAReceiptWithoutATransaction(t *testing.T) {
 		a.Settlement.Transaction = ""
 		return a, nil
 	})
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	p := b.only(t)
 	require.Equal(t, history.Chain, p.Proof)
 	require.NotEmpty(t, p.Transaction, "the chain knows it")
 }
 
-// offers is a seller whose challenge begins with options that this wallet cannot pay.
-type offers struct{ *scriptedSeller }
-
-func (o offers) Ask(context.Context, seller.Request) (*seller.Answer, error) {
-	option := func(scheme, network, amount string) string {
-		return fmt.Sprintf(
-			`{"scheme":%q,"network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
-			scheme, network, amount, testUSDC, testPayee)
-	}
-	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s,%s,%s,%s]}`, testURL,
-		option("exact", "eip155:8453", "10000"), option("upto", testNetwork, "1"),
-		option("exact", testNetwork, "0x10"), option("exact", testNetwork, "10000"))
-	a := &seller.Answer{Status: 402,
-		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
-	return a, nil
-}
-
 // Not the first option is tried but all of them, and only an exact one with a plain amount is paid.
 func TestTheOptionThatCanBePaidIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Transport = offers{b.seller}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.Transport = menu{b.seller, testURL, []string{anOption("exact", "eip155:8453", "10000"),
+		anOption("upto", testNetwork, "1"), anOption("exact", testNetwork, "0x10"),
+		anOption("exact", testNetwork, "10000")}}
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "10000", r.AmountPaid.String())
 	require.Equal(t, testNetwork, r.Network)
@@ -178,8 +145,7 @@ func TestNoOtherOptionIsPaidBesideASignature(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: signedElsewhere{b.chain, b}}
 	b.Transport = twoPrices{b.seller}
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.RPCError, err)
+	e := b.mustRefuse(t, x402.RPCError, testURL)
 	require.Equal(t, 1, b.chain.signed)
 	p := b.only(t)
 	require.Equal(t, history.Submitted, p.State)

@@ -150,8 +150,7 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 
 func (b *signInBench) buys(t *testing.T) Result {
 	t.Helper()
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	return r
 }
@@ -202,8 +201,7 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "sunny again", string(c.Body))
 	}
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.EqualValues(t, 10_000, facts.Used.Day.Total(), "no window has anything of it")
 }
 
@@ -242,14 +240,10 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 		"another domain":        func(b *signInBench) { b.shop.info = set("domain", "evil.example") },
 		"another origin":        func(b *signInBench) { b.shop.info = set("uri", "https://evil.example/") },
 		"an origin without TLS": func(b *signInBench) { b.shop.info = set("uri", "http://api.example/x") },
-		"issued long ago": func(b *signInBench) {
-			b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z")
-		},
-		"expired": func(b *signInBench) {
-			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
-		},
-		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
-		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
+		"issued long ago":       func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
+		"expired":               func(b *signInBench) { b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z") },
+		"not good yet":          func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
+		"a short nonce":         func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
 			b.shop.info = set("statement", "a\n\nURI: https://evil.example")
 		},
@@ -311,8 +305,7 @@ func TestWhatOnlyAsksToSignIn(t *testing.T) {
 	require.Equal(t, b.address, b.shop.signIns[0].Address)
 	b.shop.refuses = true
 	for range 3 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		e := code(t, "NO_REQUIREMENTS", err)
+		e := b.mustRefuse(t, "NO_REQUIREMENTS", testURL)
 		require.Contains(t, e.Message, "asks to sign in")
 	}
 	require.Len(t, b.shop.signIns, 2, "no more attempts than one")
@@ -356,8 +349,7 @@ func TestAFrozenWalletSignsInNowhere(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.buys(t)
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Empty(t, b.shop.signIns)
 }
 
@@ -369,8 +361,7 @@ func TestSignInsEndNoRowOfFailures(t *testing.T) {
 	b.buys(t)
 	b.seller.script = silent
 	for _, path := range []string{"/a", "/b"} {
-		_, err := b.Pay(t.Context(), get(testURL+path))
-		code(t, x402.OutcomeUnknown, err)
+		b.mustRefuse(t, x402.OutcomeUnknown, testURL+path)
 		if path == "/a" {
 			require.Equal(t, StatusFree, b.buys(t).Status)
 		}
@@ -394,8 +385,7 @@ func TestASignInThatWasCutOffIsEnded(t *testing.T) {
 
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	b.store.Close()
-	report, err := other.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := other.reconcile(t)
 	require.Zero(t, report.Open)
 	p, err := other.store.Payment(t.Context(), rows[1].ID)
 	require.NoError(t, err)

@@ -51,16 +51,14 @@ func TestTheLastFunds(t *testing.T) {
 	b := newBench(t, "1000", honest)
 	require.Empty(t, b.LastFunds())
 	b.chain.balance = 5_000_000
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Len(t, b.LastFunds(), 1)
 	last := b.LastFunds()[0]
 	require.Equal(t, LastFunds{Network: testNetwork, Asset: "USDC", Source: "agent", Dollars: 5_000_000,
 		Read: last.Read}, last)
 	require.False(t, last.Read.IsZero())
 	b.chain.balance = 4_000_000
-	_, err = b.Pay(t.Context(), get(testURL+"?again"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?again")
 	require.Equal(t, []money.Dollars{4_000_000}, []money.Dollars{b.LastFunds()[0].Dollars})
 }
 

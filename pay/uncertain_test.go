@@ -42,10 +42,10 @@ var attempts = map[string][]func(b *bench){
 	"an open outcome":              {answers(silent), answers(honest)},
 	"settled, and the answer lost": {answers(cutAfterSettling), answers(servesSettled)},
 	"settled, and not looked after": {answers(cutAfterSettling),
-		func(b *bench) { b.Guard = unsealedNow{b.Guard} },
+		func(b *bench) { b.Guard = unsealed{b.Guard} },
 		func(b *bench) {
 			b.seller.script = servesSettled
-			if g, is := b.Guard.(unsealedNow); is {
+			if g, is := b.Guard.(unsealed); is {
 				b.Guard = g.Guard
 			}
 		},
@@ -66,8 +66,8 @@ var attempts = map[string][]func(b *bench){
 	},
 }
 
-func answers(script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) func(*bench) {
-	return func(b *bench) { b.seller.script = script }
+func answers(by script) func(*bench) {
+	return func(b *bench) { b.seller.script = by }
 }
 
 // servesSettled serves for a payment that was settled before.
@@ -77,13 +77,6 @@ func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answ
 }
 
 func asksAgain(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
-
-// unsealedNow are rules that somebody changed.
-type unsealedNow struct{ Guard }
-
-func (unsealedNow) CheckConfig(context.Context) error {
-	return x402.Errorf(x402.PolicyUnsealed, "not sealed")
-}
 
 // locked has no key.
 type locked struct{ *chain }
@@ -190,8 +183,7 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 	open, err := b.store.Unfinished(t.Context(), "", 10)
 	require.NoError(t, err)
 	require.Empty(t, open, about())
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := b.facts(t)
 	require.Equal(t, budget.Use{Spent: 10_000}, facts.Used.Day, about())
 	return ledger.Failed()
 }

@@ -49,9 +49,8 @@ func (v *vaultChain) Authorize(ctx context.Context, o x402.Order) (x402.Authoriz
 	return a, err
 }
 
-func newVaultBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) (*bench, *vaultChain) {
-	b := newBench(t, "10000", script)
+func newVaultBench(t *testing.T, answers script) (*bench, *vaultChain) {
+	b := newBench(t, "10000", answers)
 	v := &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
 	b.Vaults = v
 	return b, v
@@ -60,16 +59,14 @@ func newVaultBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*
 // The owner's vault pays where there is one, for no longer than it takes, and what is held of it counts.
 func TestTheVaultPaysFirst(t *testing.T) {
 	b, v := newVaultBench(t, honest)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	p := b.only(t)
 	require.Equal(t, testVault, p.Source)
 	require.Equal(t, testVault, p.Evidence.Payer)
 	require.Equal(t, []time.Duration{40 * time.Second}, v.validity)
 	require.Equal(t, 1, b.chain.settlements())
 
-	e, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	e := b.estimate(t, testURL)
 	require.NotNil(t, e.Chosen)
 }
 
@@ -80,12 +77,9 @@ func TestHoldsOfAVault(t *testing.T) {
 	v.available = 25_000
 	b.chain.balance = 0 // the agent has nothing of its own
 	for i := range 2 {
-		_, err := b.Pay(t.Context(), get(testURL+"?"+string(rune('a'+i))))
-		require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+		b.mustRefuse(t, x402.OutcomeUnknown, testURL+"?"+string(rune('a'+i)))
 	}
-	_, err := b.Pay(t.Context(), get(testURL+"?c"))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
-	require.Contains(t, x402.AsError(err).Message, "$0.005 is left")
+	require.Contains(t, b.mustRefuse(t, x402.DelegationExhausted, testURL+"?c").Message, "$0.005 is left")
 	require.Equal(t, 2, b.chain.signed)
 }
 
@@ -114,20 +108,16 @@ func TestWhyAVaultDoesNotPay(t *testing.T) {
 			c.set(v)
 			own := b.chain.balance
 			b.chain.balance = 5
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
-			coded := x402.AsError(err)
+			coded := b.mustRefuse(t, c.code, testURL)
 			require.Contains(t, coded.Hint, c.hint)
 			require.Equal(t, c.line, coded.NextStep().Command)
 			require.Zero(t, b.chain.signed)
-			e, err := b.Estimate(t.Context(), get(testURL))
-			require.NoError(t, err)
+			e := b.estimate(t, testURL)
 			require.Nil(t, e.Chosen)
 			require.Equal(t, c.code, e.Options[0].Code)
 
 			b.chain.balance = own
-			_, err = b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			b.mustPay(t, testURL)
 			require.Equal(t, "0xagent", b.only(t).Source)
 		})
 	}
@@ -144,13 +134,11 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 		return honest(s, nonce, amount)
 	}
 	b, v := newVaultBench(t, refusesVaults)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	b.mustRefuse(t, x402.PaymentRejected, testURL)
 	first := b.only(t)
 	require.Equal(t, testVault, first.Source)
 	require.Equal(t, history.Unknown, first.State)
-	_, err = b.Pay(t.Context(), get(testURL+"?again"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?again")
 	require.Equal(t, "0xagent", b.newest(t).Source)
 
 	b.chain.dead[first.Evidence.Nonce] = true
@@ -158,18 +146,15 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 	require.NoError(t, b.store.Close())
 	next := openBench(t, b.home, b.chain, "10000", honest)
 	next.Vaults, next.Now = v, b.Now
-	_, err = next.Reconcile(t.Context())
-	require.NoError(t, err)
+	next.reconcile(t)
 	after := openBench(t, b.home, b.chain, "10000", honest)
 	after.Vaults, after.Now = v, b.Now
-	_, err = after.Pay(t.Context(), get(testURL+"?next"))
-	require.NoError(t, err)
+	after.mustPay(t, testURL+"?next")
 	require.Equal(t, "0xagent", after.newest(t).Source)
 
 	poor := &readChain{chain: newChain(0), begun: make(chan struct{}, 9)} // nothing of its own
 	after.Schemes[exactEVM] = poor
-	_, err = after.Pay(t.Context(), get(testURL+"?poor"))
-	require.NoError(t, err)
+	after.mustPay(t, testURL+"?poor")
 	require.Equal(t, testVault, after.newest(t).Source)
 }
 

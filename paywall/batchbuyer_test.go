@@ -182,6 +182,15 @@ var stores = map[string]func(o *Options){"on disk": func(*Options) {}, "in memor
 	o.Store = nil
 }}
 
+// inEachStore runs a test with a lab that keeps its channels on disk, and with one that has them in memory.
+func inEachStore(t *testing.T, test func(t *testing.T, l *batchLab)) {
+	for name, change := range stores {
+		t.Run(name, func(t *testing.T) {
+			test(t, newBatchLab(t, func(_ *lab, o *Options) { change(o) }))
+		})
+	}
+}
+
 // gullible is a facilitator that finds everything good, in channels of a million units.
 type gullible struct{ *facilitator.Client }
 

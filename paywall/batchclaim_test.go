@@ -110,7 +110,7 @@ func TestAWithdrawalIsNoticed(t *testing.T) {
 	require.Equal(t, before, l.Balance(l.PayToEVM), "nothing is due")
 	l.paywall.options.Facilitators = withdrawing{newFacilitators(l.Sandbox)}
 	require.Equal(t, batchWithdrawn, b.pay("voucher", 2000).challenge().Error)
-	require.Eventually(t, func() bool { return l.Balance(l.PayToEVM) == before+1000 }, 10*time.Second,
+	require.Eventually(t, func() bool { return l.Balance(l.PayToEVM) == before+1000 }, time.Minute,
 		20*time.Millisecond)
 	require.EqualValues(t, 1, l.runs.Load())
 }

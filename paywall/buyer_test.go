@@ -36,7 +36,7 @@ type person struct {
 // newPerson connects one.
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
 	t.Helper()
-	p := &person{name: name, updates: make(chan string, 8)}
+	p := &person{name: name, updates: make(chan string, 100)}
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{},
 			Extensions: map[string]any{"example/x": map[string]any{}}},
@@ -119,7 +119,7 @@ func TestQuestionsReachWhoCalled(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return len(p.said) > 0
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		p.mu.Lock()
 		for _, said := range p.said {
 			require.Equal(t, p.name, said)
@@ -134,7 +134,7 @@ func TestQuestionsReachWhoCalled(t *testing.T) {
 		f.buyersMu.Lock()
 		defer f.buyersMu.Unlock()
 		return len(f.buyers) == 2
-	}, 10*time.Second, 10*time.Millisecond, "a session ends with its buyer's")
+	}, time.Minute, 10*time.Millisecond, "a session ends with its buyer's")
 }
 
 // The only buyer over stdio is asked too.
@@ -217,7 +217,7 @@ func TestUpdatesReachSubscribers(t *testing.T) {
 		f.subscribing.Lock()
 		defer f.subscribing.Unlock()
 		return len(f.subscribed["weather://today"]) == 2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	other.text(t, "touch", map[string]any{})
 	for _, p := range []*person{before, since} {
 		require.Equal(t, "weather://today", <-p.updates)
@@ -229,7 +229,7 @@ func TestUpdatesReachSubscribers(t *testing.T) {
 		f.subscribing.Lock()
 		defer f.subscribing.Unlock()
 		return len(f.subscribed) == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	for i := range maxSubscriptions {
 		require.NoError(t, other.Subscribe(t.Context(),
 			&mcp.SubscribeParams{URI: fmt.Sprintf("weather://%d", i)}))
@@ -241,7 +241,7 @@ func TestUpdatesReachSubscribers(t *testing.T) {
 		f.subscribing.Lock()
 		defer f.subscribing.Unlock()
 		return len(f.subscribed) == 0
-	}, 10*time.Second, 10*time.Millisecond, "nothing is left of a session that ended")
+	}, time.Minute, 10*time.Millisecond, "nothing is left of a session that ended")
 }
 
 // A buyer who does not answer, and a server that asks without end, cost themselves only.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -56,6 +57,8 @@ func TestDialects(t *testing.T) {
 					Content           []struct{ Text string }
 				}
 				require.NoError(t, json.Unmarshal(g.Result, &result))
+				require.True(t, g.isError)
+				require.Len(t, result.Content, 1)
 				require.JSONEq(t, string(result.StructuredContent), result.Content[0].Text,
 					"both, because some clients read only one")
 			}
@@ -69,7 +72,12 @@ func TestDialects(t *testing.T) {
 			require.Equal(t, l.Settlements()[0].Transaction, g.receipt().Transaction)
 			l.payer.openSolana(t)
 			asked = l.call(t, nil, nil).challenge()
-			require.Equal(t, product, l.call(t, nil, meta(asked, l.payer.signSolana(t, asked, 1))).text)
+			g = l.call(t, nil, meta(asked, l.payer.signSolana(t, asked, 1)))
+			require.Equal(t, product, g.text)
+			require.Len(t, l.Settlements(), 2)
+			require.Equal(t, sandbox.Solana, l.Settlements()[1].Network)
+			solana, _ := x402.Network(g.receipt().Network)
+			require.Equal(t, sandbox.Solana, solana)
 
 			// What is wrong is said in the dialect, too.
 			g = l.call(t, nil, map[string]any{"x402/payment": map[string]any{"x402Version": 2}})
@@ -121,7 +129,8 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 		})
 	}
 	sold := len(l.Settlements())
-	for name, bad := range map[string]any{"null": nil, "a number": 7, "a list": []any{1}, "true": true} {
+	for name, bad := range map[string]any{"null": nil, "a number": 7, "a list": []any{1}, "true": true,
+		"another object": map[string]any{"foo": "bar"}} {
 		t.Run(name, func(t *testing.T) {
 			g := l.call(t, nil, map[string]any{"x402/payment": bad})
 			if bad == nil {
@@ -208,7 +217,7 @@ func TestOneTool(t *testing.T) {
 		return l.tool(ctx, r)
 	})
 	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, tool)
-	l.client = l.connect(t, server)
+	l.client, _ = connect(t, server, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 1)
 	l.paywall.Protect(server)

@@ -113,7 +113,7 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	l.paywall, err = New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.paywall.Close(context.Background())) })
-	l.client = l.connect(t, l.server())
+	l.client, _ = connect(t, l.server(), nil)
 	return l
 }
 
@@ -141,16 +141,18 @@ func (l *lab) server() *mcp.Server {
 	return server
 }
 
-func (l *lab) connect(t *testing.T, server *mcp.Server) *mcp.ClientSession {
+// connect connects one more buyer to a server, with options of theirs.
+func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.ClientSession,
+	*mcp.ServerSession) {
 	t.Helper()
 	near, far := mcp.NewInMemoryTransports()
 	there, err := server.Connect(context.Background(), near, nil)
 	require.NoError(t, err)
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
-		nil).Connect(context.Background(), far, nil)
+		o).Connect(context.Background(), far, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close(); there.Wait() })
-	return client
+	return client, there
 }
 
 // got is an answer of the server, as it came.
@@ -187,6 +189,13 @@ func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	t.Helper()
 	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search",
 		Arguments: arguments})
+	return read(t, result, err)
+}
+
+// callBy calls a tool as a client, with this _meta.
+func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[string]any) got {
+	t.Helper()
+	result, err := client.CallTool(t.Context(), callOf(tool, meta))
 	return read(t, result, err)
 }
 
@@ -324,14 +333,6 @@ func (p *payer) spendAll(t *testing.T, c *x402.Challenge) {
 	p.settle(t, r, p.signFor(t, c, r, time.Minute, nil))
 }
 
-// received asks the chain as the program does.
-func (p *payer) received(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-	if x402.IsSolana(e.Network) {
-		return p.solana.Received(ctx, e)
-	}
-	return p.Received(ctx, e)
-}
-
 // settle brings a payment to the facilitator itself.
 func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage) {
 	t.Helper()
@@ -405,6 +406,13 @@ func post(t *testing.T, url, body string, header map[string]string) (status int,
 	require.NoError(t, err)
 	http.DefaultClient.CloseIdleConnections()
 	return response.StatusCode, string(text)
+}
+
+// failing is a tool that fails with these words.
+func failing(words string) func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: words}}}, nil
+	}
 }
 
 func callOf(name string, meta map[string]any) *mcp.CallToolParams {

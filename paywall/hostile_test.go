@@ -16,9 +16,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// What a hostile buyer shows never runs the tool and never moves money. spoil changes a good
-// payment; want is how it is answered: "asks" for what another payment would mend, a code for what
-// is none.
+// What a hostile buyer shows never runs the tool and never moves money. Each row spoils a good payment;
+// want is how it is answered: "asks" for what another payment would mend, a code for what is none.
 func TestForgedPayments(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
 		dear := o.Tools[0]
@@ -28,120 +27,72 @@ func TestForgedPayments(t *testing.T) {
 	})
 	c := l.call(t, nil, nil).challenge()
 	const other = "0x1111111111111111111111111111111111111111"
+	long, deep := strings.Repeat("x", maxPayment), strings.Repeat("[", 70)+strings.Repeat("]", 70)
+	refused := func(t *testing.T, payment, want string) {
+		t.Helper()
+		g := l.call(t, nil,
+			map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(payment))})
+		if want == "asks" {
+			require.NotEmpty(t, g.challenge().Error)
+		} else {
+			require.Equal(t, want, fmt.Sprint(g.Code), "%s %s", g.Result, g.text)
+		}
+		l.nothingMoved(t, g)
+		require.Zero(t, l.runs.Load())
+	}
+	for name, row := range map[string]struct{ old, by, want string }{
+		"to another payee":       {`"to":"` + l.PayToEVM, `"to":"` + other, "asks"},
+		"a smaller value":        {`"value":"1000"`, `"value":"1"`, "asks"},
+		"a larger value":         {`"value":"1000"`, `"value":"9999"`, "asks"},
+		"a negative value":       {`"value":"1000"`, `"value":"-1000"`, "-32602"},
+		"a value in hex":         {`"value":"1000"`, `"value":"0x3e8"`, "-32602"},
+		"a number for a value":   {`"value":"1000"`, `"value":1000`, "-32602"},
+		"from another payee":     {`"from":"` + l.payer.Address(), `"from":"` + other, "asks"},
+		"accepted: payTo":        {`"payTo":"` + l.PayToEVM, `"payTo":"` + other, "asks"},
+		"accepted: amount":       {`"amount":"1000"`, `"amount":"1"`, "asks"},
+		"accepted: asset":        {`"asset":"0x036CbD`, `"asset":"0x136CbD`, "asks"},
+		"accepted: letter case":  {`"asset":"0x036CbD`, `"asset":"0x036cbd`, "asks"},
+		"accepted: network":      {"eip155:84532", "eip155:8453", "asks"},
+		"accepted: scheme":       {`"scheme":"exact"`, `"scheme":"upto"`, "asks"},
+		"accepted: a domain":     {`"name":"USDC"`, `"name":"Fake"`, "asks"},
+		"accepted: no extra":     {`"extra":`, `"other":`, "asks"},
+		"accepted: a year":       {`"maxTimeoutSeconds":300`, `"maxTimeoutSeconds":31536000`, "asks"},
+		"no payload":             {`"payload":`, `"load":`, "-32602"},
+		"no accepted":            {`"accepted":`, `"taken":`, "-32602"},
+		"version 3":              {`"x402Version":2`, `"x402Version":3`, "-32602"},
+		"version in words":       {`"x402Version":2`, `"x402Version":"2"`, "-32602"},
+		"a key twice":            {`"x402Version":2`, `"x402Version":2,"x402Version":2`, "-32602"},
+		"twins in an object":     {`"value":"1000"`, `"value":"1","value":"1000"`, "-32602"},
+		"twins but for case":     {`"value":"1000"`, `"Value":"1","value":"1000"`, "-32602"},
+		"an echo that lies":      {`"required":false`, `"required":true`, "asks"},
+		"more than there may be": {`"payload":`, `"pad":"` + long + `","payload":`, "-32602"},
+		"too deep":               {`"payload":`, `"pad":` + deep + `,"payload":`, "-32602"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, string(replaced(t, l.payer.sign(t, c, 0, nil), row.old, row.by)), row.want)
+		})
+	}
 	for name, row := range map[string]struct {
 		spoil func(text string) string
 		want  string
 	}{
 		"a signature of nobody": {func(s string) string { return flip(t, s, `"signature":"0x`) }, "asks"},
-		"to another payee": {func(s string) string {
-			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"`+other, 1)
-		}, "asks"},
-		"a smaller value": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1)
-		}, "asks"},
-		"a larger value": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"9999"`, 1)
-		}, "asks"},
-		"a negative value": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"-1000"`, 1)
-		}, "-32602"},
-		"a value in hex": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"0x3e8"`, 1)
-		}, "-32602"},
-		"a number for a value": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":1000`, 1)
-		}, "-32602"},
-		"from another payee": {func(s string) string {
-			return strings.Replace(s, `"from":"`+l.payer.Address(), `"from":"`+other, 1)
-		}, "asks"},
-		"accepted: payTo": {func(s string) string {
-			return strings.Replace(s, `"payTo":"`+l.PayToEVM, `"payTo":"`+other, 1)
-		}, "asks"},
-		"accepted: amount": {func(s string) string {
-			return strings.Replace(s, `"amount":"1000"`, `"amount":"1"`, 1)
-		}, "asks"},
-		"accepted: asset": {func(s string) string {
-			return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x136CbD`, 1)
-		}, "asks"},
-		"accepted: letter case": {func(s string) string {
-			return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x036cbd`, 1)
-		}, "asks"},
-		"accepted: network": {func(s string) string {
-			return strings.ReplaceAll(s, "eip155:84532", "eip155:8453")
-		}, "asks"},
-		"accepted: scheme": {func(s string) string {
-			return strings.Replace(s, `"scheme":"exact"`, `"scheme":"upto"`, 1)
-		}, "asks"},
-		"accepted: a domain": {func(s string) string {
-			return strings.Replace(s, `"name":"USDC"`, `"name":"Fake"`, 1)
-		}, "asks"},
-		"accepted: no extra": {func(s string) string {
-			return strings.Replace(s, `"extra":`, `"other":`, 1)
-		}, "asks"},
-		"accepted: a year": {func(s string) string {
-			return strings.Replace(s, `"maxTimeoutSeconds":300`, `"maxTimeoutSeconds":31536000`, 1)
-		}, "asks"},
-		"expired": {func(s string) string {
-			return number(s, "validBefore", time.Now().Unix()-1)
-		}, "asks"},
-		"not yet good": {func(s string) string {
-			return number(s, "validAfter", time.Now().Unix()+60)
-		}, "asks"},
-		"no payload": {func(s string) string {
-			return strings.Replace(s, `"payload":`, `"load":`, 1)
-		}, "-32602"},
-		"no accepted": {func(s string) string {
-			return strings.Replace(s, `"accepted":`, `"taken":`, 1)
-		}, "-32602"},
-		"version 3": {func(s string) string {
-			return strings.Replace(s, `"x402Version":2`, `"x402Version":3`, 1)
-		}, "-32602"},
-		"version in words": {func(s string) string {
-			return strings.Replace(s, `"x402Version":2`, `"x402Version":"2"`, 1)
-		}, "-32602"},
-		"a key twice": {func(s string) string {
-			return strings.Replace(s, `"x402Version":2`, `"x402Version":2,"x402Version":2`, 1)
-		}, "-32602"},
-		"twins in an object": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"1","value":"1000"`, 1)
-		}, "-32602"},
-		"twins but for case": {func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"Value":"1","value":"1000"`, 1)
-		}, "-32602"},
-		"an echo that lies": {func(s string) string {
-			return strings.Replace(s, `"required":false`, `"required":true`, 1)
-		}, "asks"},
-		"more than there may be": {func(s string) string {
-			return strings.Replace(s, `"payload":`, `"pad":"`+strings.Repeat("x", maxPayment)+`","payload":`,
-				1)
-		}, "-32602"},
-		"too deep": {func(s string) string {
-			return strings.Replace(s, `"payload":`, `"pad":`+strings.Repeat("[", 70)+strings.Repeat("]", 70)+
-				`,"payload":`, 1)
-		}, "-32602"},
-		"not JSON": {func(s string) string { return s[1:] }, "-32700"},
-		"nothing":  {func(string) string { return "" }, "-32700"},
+		"expired":               {func(s string) string { return validFrom(s, "validBefore", -1) }, "asks"},
+		"not yet good":          {func(s string) string { return validFrom(s, "validAfter", 60) }, "asks"},
+		"not JSON":              {func(s string) string { return s[1:] }, "-32700"},
+		"nothing":               {func(string) string { return "" }, "-32700"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := string(l.payer.sign(t, c, 0, nil))
 			bad := row.spoil(good)
-			require.NotEqual(t, good, bad, name)
-			g := l.call(t, nil,
-				map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(bad))})
-			if row.want == "asks" {
-				require.NotEmpty(t, g.challenge().Error, name)
-			} else {
-				require.Equal(t, row.want, fmt.Sprint(g.Code), "%s: %s %s", name, g.Result, g.text)
-			}
-			l.nothingMoved(t, g)
-			require.Zero(t, l.runs.Load(), name)
+			require.NotEqual(t, good, bad)
+			refused(t, bad, row.want)
 		})
 	}
 	require.Empty(t, l.sales(t))
 
 	// A payment for the cheap tool does not buy the dear one.
-	result, err := l.client.CallTool(t.Context(), callOf("dear", meta(c, l.payer.sign(t, c, 0, nil))))
-	g := read(t, result, err)
+	g := callBy(t, l.client, "dear", meta(c, l.payer.sign(t, c, 0, nil)))
 	require.Equal(t, "50000", g.challenge().Accepts[0].Amount.String())
 	l.nothingMoved(t, g)
 }
@@ -186,14 +137,12 @@ func TestForgedSolanaPayments(t *testing.T) {
 	cheap := l.call(t, nil, nil).challenge()
 	for _, name := range []string{"dear", "elsewhere"} {
 		t.Run(name, func(t *testing.T) {
-			result, err := l.client.CallTool(t.Context(), callOf(name, nil))
-			asked := read(t, result, err).challenge()
+			asked := callBy(t, l.client, name, nil).challenge()
 			// The transaction of the cheap one, under the words of the other.
 			payload := without(t, l.payer.signSolana(t, cheap, 1), "accepted")
 			forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+
 				string(asked.Accepts[0].Raw)+`,`, 1))
-			result, err = l.client.CallTool(t.Context(), callOf(name, map[string]any{"x402/payment": forged}))
-			g := read(t, result, err)
+			g := callBy(t, l.client, name, map[string]any{"x402/payment": forged})
 			require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount",
 				"elsewhere": "another payee"}[name])
 			l.nothingMoved(t, g)
@@ -266,11 +215,11 @@ func flip(t *testing.T, text, mark string) string {
 	return text[:at] + string(digit) + text[at+1:]
 }
 
-// number replaces a decimal string.
-func number(text, key string, by int64) string {
+// validFrom sets a member that is a time to so many seconds from now.
+func validFrom(text, key string, seconds int64) string {
 	head, rest, _ := strings.Cut(text, `"`+key+`":"`)
 	_, tail, _ := strings.Cut(rest, `"`)
-	return fmt.Sprintf(`%s"%s":"%d"%s`, head, key, by, tail)
+	return fmt.Sprintf(`%s"%s":"%d"%s`, head, key, time.Now().Unix()+seconds, tail)
 }
 
 // yes is a facilitator that finds everything good: what is signed is read here as well.
@@ -284,16 +233,14 @@ func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
 	l.paywall.options.Facilitators = yes{newFacilitators(l.Sandbox)}
+	swap := func(old, by string) func(string) string {
+		return func(s string) string { return strings.Replace(s, old, by, 1) }
+	}
 	for name, spoil := range map[string]func(string) string{
-		"to another payee": func(s string) string {
-			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"0x1111111111111111111111111111111111111111`,
-				1)
-		},
-		"a smaller value": func(s string) string {
-			return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1)
-		},
-		"expired":      func(s string) string { return number(s, "validBefore", time.Now().Unix()-1) },
-		"not yet good": func(s string) string { return number(s, "validAfter", time.Now().Unix()+60) },
+		"to another payee": swap(`"to":"`+l.PayToEVM, `"to":"`+accomplice),
+		"a smaller value":  swap(`"value":"1000"`, `"value":"1"`),
+		"expired":          func(s string) string { return validFrom(s, "validBefore", -1) },
+		"not yet good":     func(s string) string { return validFrom(s, "validAfter", 60) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := string(l.payer.sign(t, c, 0, nil))

@@ -1,7 +1,6 @@
 package paywall
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
@@ -9,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
@@ -157,9 +155,7 @@ func TestANameAfterAFailure(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].MaxTimeout = minTimeout })
 	c := l.call(t, nil, nil).challenge()
 	given := l.tool
-	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true}, nil
-	}
+	l.tool = failing("no such city")
 	require.True(t, l.call(t, nil, meta(c, l.payer.sign(t, c, 0, named))).isError)
 	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
 	l.tool = given

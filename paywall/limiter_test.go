@@ -1,7 +1,6 @@
 package paywall
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,11 +62,12 @@ type guest struct {
 const opening = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 	`"capabilities":{},"clientInfo":{"name":"g","version":"1"}}}`
 
-// send makes one request and gives its answer.
-func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
-	g.t.Helper()
-	request, err := http.NewRequestWithContext(g.t.Context(), method, g.endpoint, strings.NewReader(body))
-	require.NoError(g.t, err)
+// roundTrip makes one request; its answer may still be on its way.
+func (g *guest) roundTrip(ctx context.Context, method, body string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, g.endpoint, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json, text/event-stream")
 	for name, value := range g.header {
@@ -76,8 +76,13 @@ func (g *guest) send(method, body string) (status int, answer string, header htt
 	if g.id != "" {
 		request.Header.Set("Mcp-Session-Id", g.id)
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	response, err := transport.RoundTrip(request)
+	return (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+}
+
+// send makes one request and gives its answer.
+func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
+	g.t.Helper()
+	response, err := g.roundTrip(g.t.Context(), method, body)
 	require.NoError(g.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
@@ -107,12 +112,7 @@ func (g *guest) call(tool string) (status int, answer string) {
 func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
-	var err error
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
-	defer l.client.Close()
+	l.client = l.visits(t, endpoint, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
 	var crowd []*guest
 	add := func() *guest {
@@ -151,36 +151,14 @@ func TestRefusalsSayWhenToComeAgain(t *testing.T) {
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 2})
 	first := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, first.arrive())
-	asked, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	busy := waiting(asked, t, first, 7) // a call that does not end: its session does not make room
-	defer busy()
+	end, isRunning := hanging(t, first, 7, false) // its session does not make room
+	defer end()
+	require.True(t, isRunning)
 	status, answer, header := (&guest{t: t, endpoint: endpoint}).send(http.MethodPost, opening)
 	require.Equal(t, http.StatusServiceUnavailable, status, answer)
 	require.Equal(t, "5", header.Get("Retry-After"))
 	require.Contains(t, answer, `"code":-32000`)
 	require.Contains(t, answer, `"retryAfter":5`)
-}
-
-// waiting calls a tool that does not end, and returns when it runs.
-func waiting(ctx context.Context, t *testing.T, g *guest, id int) (end func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, g.endpoint, strings.NewReader(
-		fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
-			`"_meta":{"progressToken":"p"}}}`, id)))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json, text/event-stream")
-	request.Header.Set("Mcp-Session-Id", g.id)
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
-	require.NoError(t, err)
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if strings.Contains(lines.Text(), "looking") {
-			break
-		}
-	}
-	return func() { cancel(); response.Body.Close() }
 }
 
 // 64 KiB come before a payment, and 16 MiB after.
@@ -192,14 +170,10 @@ func TestBodiesBeforeAPayment(t *testing.T) {
 	status, answer, _ := one.send(http.MethodPost, large)
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	require.Contains(t, answer, "at most 65536 bytes before its session has bought something")
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
-	defer client.Close()
+	client := l.visits(t, endpoint, nil)
 	l.client = client
 	much := map[string]any{"much": strings.Repeat("x", 1<<20)}
-	_, err = client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
+	_, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
 	require.Error(t, err)
 	require.Equal(t, product, l.buy(t, nil).text)
 	given, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
@@ -406,7 +380,9 @@ func TestAbandonedCallsCount(t *testing.T) {
 	one := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, one.arrive())
 	for i := range maxCalls {
-		waiting(t.Context(), t, one, 100+i)()
+		end, isRunning := hanging(t, one, 100+i, false)
+		require.True(t, isRunning)
+		end()
 	}
 	_, answer := one.call("hello")
 	require.Contains(t, answer, `"code":-32000`)

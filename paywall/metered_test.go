@@ -257,11 +257,9 @@ func TestWhatCostsNothingMakesNoBuyer(t *testing.T) {
 				o.Hooks.BeforeSettle = func(_ context.Context, sale *Sale) error { return sale.Charge(price) }
 			})
 			client := l.visits(t, overHTTP(t, l.lab, &Proxy{}, Limits{}), nil)
-			asked, err := client.CallTool(t.Context(), callOf("search", nil))
-			c := read(t, asked, err).challenge()
-			given, err := client.CallTool(t.Context(), callOf("search", meta(c, l.buyer.pay(t, c, 1, nil))))
-			require.Equal(t, product, read(t, given, err).text)
-			_, err = client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello",
+			c := callBy(t, client, "search", nil).challenge()
+			require.Equal(t, product, callBy(t, client, "search", meta(c, l.buyer.pay(t, c, 1, nil))).text)
+			_, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello",
 				Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}})
 			require.Equal(t, isBuyer, err == nil, "%v", err)
 		})

@@ -22,125 +22,62 @@ func TestOutcomes(t *testing.T) {
 		facts facts
 		want  verdict
 	}{
-		"1": {
-			facts{presented: noPayment},
-			verdict{answer: challenge, err: ErrPaymentRequired},
-		},
-		"2": {
-			facts{presented: unreadable},
-			verdict{answer: reject, err: ErrInvalidRequest},
-		},
-		"3": {
-			facts{presented: mismatched},
-			verdict{answer: challenge, err: ErrPaymentRejected},
-		},
-		"4": {
-			facts{presented: matching, priorUse: replayable},
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
-		},
-		"5": {
-			facts{presented: matching, priorUse: alreadyUsed},
-			verdict{answer: reject, err: ErrPaymentUsed},
-		},
-		"5, a race": {
-			paid(facts{priorUse: alreadyUsed}),
-			verdict{answer: reject, err: ErrPaymentUsed},
-		},
-		"6": {
-			facts{presented: matching, verification: invalid},
-			verdict{answer: challenge, err: ErrPaymentRejected},
-		},
-		"7": {
-			facts{presented: matching, verification: noAnswer},
-			verdict{answer: unavailable, err: ErrVerifyUnavailable},
-		},
-		"8": {
-			paid(facts{run: needsInput}),
-			verdict{answer: inputRequired},
-		},
-		"9": {
-			paid(facts{run: failed}),
-			verdict{answer: toolFailed, state: history.SaleFailed, err: ErrToolExecutionFailed},
-		},
-		"10": {
-			paid(facts{run: stopped}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrAborted},
-		},
-		"11": {
-			paid(facts{run: tooLate}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrTooLate},
-		},
-		"12": {
-			paid(facts{run: cancelled}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrGone},
-		},
-		"13": {
-			paid(facts{run: succeeded, verifyOnly: true}),
-			verdict{answer: deliver, state: history.SaleVerified},
-		},
-		"14": {
-			paid(facts{run: succeeded, settlement: settled}),
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
-		},
-		"15": {
-			paid(facts{run: succeeded, settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
-		},
-		"16": {
-			paid(facts{run: succeeded, settlement: unknown}),
+		"1": {facts{presented: noPayment}, verdict{answer: challenge, err: ErrPaymentRequired}},
+		"2": {facts{presented: unreadable}, verdict{answer: reject, err: ErrInvalidRequest}},
+		"3": {facts{presented: mismatched}, verdict{answer: challenge, err: ErrPaymentRejected}},
+		"4": {facts{presented: matching, priorUse: replayable},
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+		"5": {facts{presented: matching, priorUse: alreadyUsed},
+			verdict{answer: reject, err: ErrPaymentUsed}},
+		"5, a race": {paid(facts{priorUse: alreadyUsed}), verdict{answer: reject, err: ErrPaymentUsed}},
+		"6": {facts{presented: matching, verification: invalid},
+			verdict{answer: challenge, err: ErrPaymentRejected}},
+		"7": {facts{presented: matching, verification: noAnswer},
+			verdict{answer: unavailable, err: ErrVerifyUnavailable}},
+		"8": {paid(facts{run: needsInput}), verdict{answer: inputRequired}},
+		"9": {paid(facts{run: failed}),
+			verdict{answer: toolFailed, state: history.SaleFailed, err: ErrToolExecutionFailed}},
+		"10": {paid(facts{run: stopped}),
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrAborted}},
+		"11": {paid(facts{run: tooLate}),
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrTooLate}},
+		"12": {paid(facts{run: cancelled}),
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrGone}},
+		"13": {paid(facts{run: succeeded, verifyOnly: true}),
+			verdict{answer: deliver, state: history.SaleVerified}},
+		"14": {paid(facts{run: succeeded, settlement: settled}),
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+		"15": {paid(facts{run: succeeded, settlement: refused}),
+			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+		"16": {paid(facts{run: succeeded, settlement: unknown}),
 			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
-				err: ErrSettlementUnknown},
-		},
-		"17": {
-			paid(facts{run: succeeded, settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
-		},
-		"18": {
-			upfront(facts{settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
-		},
-		"19": {
-			upfront(facts{settlement: unknown}),
+				err: ErrSettlementUnknown}},
+		"17": {paid(facts{run: succeeded, settlement: notSent}),
+			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+		"18": {upfront(facts{settlement: refused}),
+			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+		"19": {upfront(facts{settlement: unknown}),
 			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
-				err: ErrSettlementUnknown},
-		},
-		"20": {
-			upfront(facts{settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
-		},
-		"21": {
-			upfront(facts{settlement: settled, run: succeeded}),
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
-		},
-		"22": {
-			upfront(facts{settlement: settled, run: failed}),
+				err: ErrSettlementUnknown}},
+		"20": {upfront(facts{settlement: notSent}),
+			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+		"21": {upfront(facts{settlement: settled, run: succeeded}),
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+		"22": {upfront(facts{settlement: settled, run: failed}),
 			verdict{answer: toolFailed, receipt: true, state: history.SaleSettled,
-				err: ErrToolExecutionFailed},
-		},
-		"23 stopped": {
-			upfront(facts{settlement: settled, run: stopped}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrAborted},
-		},
-		"23 cancelled": {
-			upfront(facts{settlement: settled, run: cancelled}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrGone},
-		},
-		"23 needs input": {
-			upfront(facts{settlement: settled, run: needsInput}),
-			verdict{answer: inputRequired, receipt: true, state: history.SaleSettled},
-		},
-		"24": {
-			paid(facts{run: succeeded, settlement: elsewhere}),
-			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed},
-		},
-		"25": {
-			upfront(facts{settlement: elsewhere}),
-			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed},
-		},
-		"nobody tried to settle": {
-			paid(facts{run: succeeded}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrSettlementFailed},
-		},
+				err: ErrToolExecutionFailed}},
+		"23 stopped": {upfront(facts{settlement: settled, run: stopped}),
+			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrAborted}},
+		"23 cancelled": {upfront(facts{settlement: settled, run: cancelled}),
+			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrGone}},
+		"23 needs input": {upfront(facts{settlement: settled, run: needsInput}),
+			verdict{answer: inputRequired, receipt: true, state: history.SaleSettled}},
+		"24": {paid(facts{run: succeeded, settlement: elsewhere}),
+			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed}},
+		"25": {upfront(facts{settlement: elsewhere}),
+			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed}},
+		"nobody tried to settle": {paid(facts{run: succeeded}),
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrSettlementFailed}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, judge(row.facts)) })
 	}

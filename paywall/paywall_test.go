@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,8 +29,11 @@ func options(change func(*Options)) Options {
 
 // What can be known to be wrong before the first buyer comes is said then, all of it.
 func TestConfigurationFaults(t *testing.T) {
-	option := func(o Option) func(*Options) {
-		return func(all *Options) { all.Tools[0].Accepts = []Option{o} }
+	refused := func(t *testing.T, want string, change func(*Options)) {
+		t.Run(want, func(t *testing.T) {
+			_, err := New(options(change))
+			require.ErrorContains(t, err, want)
+		})
 	}
 	for want, change := range map[string]func(*Options){
 		"two prices":              func(o *Options) { o.Tools = append(o.Tools, o.Tools[0]) },
@@ -38,58 +42,49 @@ func TestConfigurationFaults(t *testing.T) {
 		"either Accepts or Quote": func(o *Options) {
 			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
 		},
-		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
-		"is no dialect":           func(o *Options) { o.Dialect = "french" },
-		"version 3":               func(o *Options) { o.Version = 3 },
-		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
-		"cloudflare is version 2": func(o *Options) {
-			o.Dialect, o.Version = dialectCloudflare, 1
-		},
+		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
+		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
+		"version 3":                          func(o *Options) { o.Version = 3 },
+		"x402-mcp is version 1":              func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
+		"cloudflare is version 2":            func(o *Options) { o.Dialect, o.Version = dialectCloudflare, 1 },
 		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
-		`"moon" is no network`:               option(Option{Network: "moon", PayTo: someone, Price: "1"}),
-		`"" is no network`:                   option(Option{PayTo: someone, Price: "1"}),
-		"has no asset that is known": option(Option{Network: "eip155:999999", PayTo: someone,
-			Price: "1"}),
-		`"DOGE" is no asset`: option(Option{Network: "base", PayTo: someone, Price: "1",
-			Asset: "DOGE"}),
-		`"0x1111" is no asset`: option(Option{Network: "base", PayTo: someone, Price: "1",
-			Asset: "0x1111"}),
-		"no scheme that is sold in": option(Option{Network: "eip155:4326", PayTo: someone,
-			Price: "1", Scheme: "auth-capture"}),
-		"not an EVM address": option(Option{Network: "base", PayTo: "0x12", Price: "1"}),
-		"wrong EIP-55 checksum": option(Option{Network: "base",
-			PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),
-		"is no Solana address": option(Option{Network: "solana", PayTo: someone, Price: "1"}),
-		"could never spend": option(Option{Network: "base",
-			PayTo: "0x0000000000000000000000000000000000000000", Price: "1"}),
-		`pay_to "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU" could never spend what it is paid`: option(
-			Option{Network: "solana-devnet", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",
-				Price: "1"}),
-		`pay_to "11111111111111111111111111111111" could never spend what it is paid`: option(
-			Option{Network: "solana", PayTo: "11111111111111111111111111111111", Price: "1"}),
-		"either a price": option(Option{Network: "base", PayTo: someone}),
-		"either a price in": option(Option{Network: "base", PayTo: someone, Price: "1",
-			Amount: "1"}),
-		"not dollars": option(Option{Network: "base", PayTo: someone,
-			Price: "0.0000001"}),
-		"not a canonical decimal": option(Option{Network: "base", PayTo: someone, Amount: "1e3"}),
-		"the amount is 0":         option(Option{Network: "base", PayTo: someone, Amount: "0"}),
-		"more than a token account can hold": option(Option{Network: "solana",
-			PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Amount: "18446744073709551616"}),
+		"buyers read at most 32":             func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 		"option 2 is another one again": func(o *Options) {
 			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone,
 				Amount: "10000", Asset: "usdc"})
 		},
 		"eip155:480 has no name in version 1": func(o *Options) {
 			o.Version = 1
-			option(Option{Network: "eip155:480", PayTo: someone, Price: "1"})(o)
+			o.Tools[0].Accepts = []Option{{Network: "eip155:480", PayTo: someone, Price: "1"}}
 		},
-		"buyers read at most 32": func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 	} {
-		t.Run(want, func(t *testing.T) {
-			_, err := New(options(change))
-			require.ErrorContains(t, err, want)
-		})
+		refused(t, want, change)
+	}
+	const keyless, program = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "11111111111111111111111111111111"
+	for want, o := range map[string]Option{
+		`"moon" is no network`:       {Network: "moon", PayTo: someone, Price: "1"},
+		`"" is no network`:           {PayTo: someone, Price: "1"},
+		"has no asset that is known": {Network: "eip155:999999", PayTo: someone, Price: "1"},
+		`"DOGE" is no asset`:         {Network: "base", PayTo: someone, Price: "1", Asset: "DOGE"},
+		`"0x1111" is no asset`:       {Network: "base", PayTo: someone, Price: "1", Asset: "0x1111"},
+		"no scheme that is sold in":  {Network: "4326", PayTo: someone, Price: "1", Scheme: "auth-capture"},
+		"not an EVM address":         {Network: "base", PayTo: "0x12", Price: "1"},
+		"wrong EIP-55 checksum":      {Network: "base", PayTo: strings.Replace(someone, "B", "b", 1), Price: "1"},
+		"is no Solana address":       {Network: "solana", PayTo: someone, Price: "1"},
+		"could never spend":          {Network: "base", PayTo: zeroAddress, Price: "1"},
+		`pay_to "` + keyless + `" could never spend what it is paid`: {Network: "solana-devnet",
+			PayTo: keyless, Price: "1"},
+		`pay_to "` + program + `" could never spend what it is paid`: {Network: "solana",
+			PayTo: program, Price: "1"},
+		"either a price":          {Network: "base", PayTo: someone},
+		"either a price in":       {Network: "base", PayTo: someone, Price: "1", Amount: "1"},
+		"not dollars":             {Network: "base", PayTo: someone, Price: "0.0000001"},
+		"not a canonical decimal": {Network: "base", PayTo: someone, Amount: "1e3"},
+		"the amount is 0":         {Network: "base", PayTo: someone, Amount: "0"},
+		"more than a token account can hold": {Network: "solana", PayTo: keyless,
+			Amount: "18446744073709551616"},
+	} {
+		refused(t, want, func(all *Options) { all.Tools[0].Accepts = []Option{o} })
 	}
 	_, err := New(options(func(o *Options) {
 		o.Dialect = "french"

@@ -17,8 +17,7 @@ func TestAHooksRefusalIsToldToTheBuyer(t *testing.T) {
 		"before run": {BeforeRun: no}, "before settle": {BeforeSettle: no}} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Hooks = hooks })
-			c := l.call(t, nil, nil).challenge()
-			g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
+			g := l.buy(t, nil)
 			require.True(t, g.isError)
 			require.Contains(t, g.text, "not on a Sundayxxx")
 			require.NotContains(t, g.text, strings.Repeat("x", 200))

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -27,7 +28,10 @@ func TestAPaidCall(t *testing.T) {
 		seen = FromContext(ctx)
 		return given(ctx, r)
 	}
-	c := l.call(t, map[string]any{"q": "x"}, nil).challenge()
+	asked := l.call(t, map[string]any{"q": "x"}, nil)
+	require.True(t, asked.isError)
+	require.Nil(t, asked.receipt())
+	c := asked.challenge()
 	require.Equal(t, 2, c.Version)
 	require.Equal(t, "mcp://tool/search", c.Resource.URL)
 	require.Len(t, c.Accepts, 2)
@@ -79,15 +83,36 @@ func TestAPaidCall(t *testing.T) {
 	}
 }
 
-func TestAPaidCallOnSolana(t *testing.T) {
+// What a tool's owner writes of it is what its challenge says.
+func TestChallenge_DescribesTheTool(t *testing.T) {
+	l := newLab(t, func(_ *lab, o *Options) {
+		o.Tools[0].Resource, o.Tools[0].MimeType = "mcp://tool/other", "text/plain"
+	})
+	r := l.call(t, nil, nil).challenge().Resource
+	require.Equal(t, []string{"mcp://tool/other", "Weather", "text/plain"},
+		[]string{r.URL, r.Description, r.MimeType})
+}
+
+// A payment may spell the tool's resource as older clients do, and is settled within its validity.
+func TestSale_OlderResource(t *testing.T) {
 	l := newLab(t, nil)
-	l.payer.openSolana(t)
+	asked := &spy{Client: newFacilitators(l.Sandbox)}
+	l.paywall.options.Facilitators = asked
 	c := l.call(t, nil, nil).challenge()
-	g := l.call(t, nil, meta(c, l.payer.signSolana(t, c, 1)))
-	require.Equal(t, product, g.text, "%s", g.Result)
-	require.Len(t, l.Settlements(), 1)
-	require.Equal(t, sandbox.Solana, l.Settlements()[0].Network)
-	require.Equal(t, sandbox.Solana, g.receipt().Network)
+	payload := replaced(t, l.payer.sign(t, c, 0, nil), "mcp://tool/search", "mcp://tools/search")
+	require.Equal(t, product, l.call(t, nil, meta(c, payload)).text)
+	require.InDelta(t, 300, asked.settle.Validity.Seconds(), 60)
+}
+
+// spy passes on, and keeps what it was asked to settle.
+type spy struct {
+	*facilitator.Client
+	settle facilitator.Submission
+}
+
+func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) facilitator.Result {
+	s.settle = submission
+	return s.Client.Settle(ctx, submission)
 }
 
 // Two calls with one payment at the same time: one run, one settlement; also when each comes to a
@@ -98,7 +123,8 @@ func TestOnePaymentOneRun(t *testing.T) {
 	require.NoError(t, err)
 	first := l.paywall
 	l.paywall = other
-	clients := []*mcp.ClientSession{l.client, l.connect(t, l.server())}
+	elsewhere, _ := connect(t, l.server(), nil)
+	clients := []*mcp.ClientSession{l.client, elsewhere}
 	l.paywall = first
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, nil))
@@ -176,11 +202,17 @@ func TestSettlementFaults(t *testing.T) {
 		"cut before":         {"facilitator cuts before", false, history.SaleUnknown, 0, 1},
 		"pending":            {"facilitator pending", false, history.SaleUnknown, 1, 1},
 		"never lands":        {"facilitator never lands", false, history.SaleUnknown, 0, 1},
+		"down after verify":  {"facilitator down", false, history.SaleUnknown, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
 			ch := l.call(t, nil, nil).challenge()
-			l.Inject(c.fault, math.MaxInt)
+			inject := func() { l.Inject(c.fault, math.MaxInt) }
+			if name == "down after verify" {
+				l.during(inject)
+			} else {
+				inject()
+			}
 			g := l.call(t, nil, meta(ch, l.payer.sign(t, ch, 0, nil)))
 			require.True(t, g.isError)
 			require.NotContains(t, string(g.Result), product, "withheld")
@@ -232,12 +264,12 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 					if !knows {
 						return x402.Status{State: x402.Open}, nil
 					}
-					return l.payer.received(ctx, e)
+					return l.payer.Received(ctx, e)
 				}
 			})
 			l.paywall.confirmTimeout = 300 * time.Millisecond
 			if known {
-				l.paywall.confirmTimeout = 10 * time.Second
+				l.paywall.confirmTimeout = time.Minute
 			}
 			c := l.call(t, nil, nil).challenge()
 			shown := meta(c, l.payer.sign(t, c, 0, named))
@@ -249,7 +281,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
 				require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
 				knows = true
-				l.paywall.confirmTimeout = 10 * time.Second
+				l.paywall.confirmTimeout = time.Minute
 				g = l.call(t, nil, shown)
 			}
 			require.Equal(t, product, g.text, "%s", g.Result)
@@ -265,10 +297,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 func TestToolFailures(t *testing.T) {
 	for name, tool := range map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult,
 		error){
-		"isError": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{IsError: true,
-				Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
-		},
+		"isError": failing("no such city"),
 		"error": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, errors.New("no such city")
 		},
@@ -348,7 +377,7 @@ func TestBuyerLeaves(t *testing.T) {
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		return l.sales(t)[0].State == history.SaleFailed
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Empty(t, l.Settlements())
 
 	ctx, leave = context.WithCancel(t.Context())
@@ -359,7 +388,7 @@ func TestBuyerLeaves(t *testing.T) {
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		return l.sales(t)[0].State == history.SaleSettled
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Len(t, l.Settlements(), 1)
 }
@@ -374,10 +403,7 @@ func TestUpfront(t *testing.T) {
 	g := l.buy(t, nil)
 	require.Equal(t, product, g.text)
 	require.True(t, g.receipt().Success)
-	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true,
-			Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
-	}
+	l.tool = failing("no such city")
 	g = l.buy(t, nil)
 	require.True(t, g.isError)
 	require.Equal(t, "no such city", g.text)
@@ -504,16 +530,10 @@ func TestToolThatAsksBack(t *testing.T) {
 		}
 		return given(ctx, r)
 	}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(t.Context(), near, nil)
-	require.NoError(t, err)
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
+	l.client, _ = connect(t, l.server(), &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept"}, nil
-		},
-	}).Connect(t.Context(), far, nil)
-	require.NoError(t, err)
-	defer func() { l.client.Close(); there.Wait() }()
+		}})
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.EqualValues(t, 2, l.runs.Load())
 	require.Len(t, l.Settlements(), 1)
@@ -526,16 +546,11 @@ func TestUpfrontToolThatAsksBack(t *testing.T) {
 		return &mcp.CallToolResult{RequestState: "half",
 			InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?"}}}, nil
 	}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(t.Context(), near, nil)
-	require.NoError(t, err)
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"},
-		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				return nil, errors.New("not here")
-			}}).Connect(t.Context(), far, nil)
-	require.NoError(t, err)
-	defer func() { l.client.Close(); there.Wait() }()
+	l.client, _ = connect(t, l.server(), &mcp.ClientOptions{
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return nil, errors.New("not here")
+		}})
 	g := l.buy(t, nil)
 	require.Contains(t, string(g.Result), "Celsius?")
 	require.True(t, g.receipt().Success)

@@ -46,7 +46,7 @@ func TestWhatWasUsedInAnotherProcess(t *testing.T) {
 			var err error
 			other.paywall, err = New(o)
 			require.NoError(t, err)
-			other.client = other.connect(t, other.server())
+			other.client, _ = connect(t, other.server(), nil)
 			for range 2 {
 				again := other.call(t, nil, meta(c, payload))
 				require.Equal(t, product, again.text, "%s", again.Data)

@@ -317,9 +317,7 @@ func TestSigningInForATool(t *testing.T) {
 	require.Contains(t, other.challenge().Error, "did not buy it")
 	require.Len(t, l.bank.moved, 1)
 
-	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "down"}}}, nil
-	}
+	l.tool = failing("down")
 	m = message(t, l.call(t, args, nil).challenge())
 	require.Equal(t, "down", l.call(t, args, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key,
 		m)}).text)

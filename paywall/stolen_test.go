@@ -22,7 +22,7 @@ const accomplice = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 // asking lets the paywall ask the chain, as the program does.
 func asking(l *lab, o *Options) {
 	o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		return l.payer.received(ctx, e)
+		return l.payer.Received(ctx, e)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestOnePaymentTwoBooks(t *testing.T) {
 				require.Equal(t, product, one.call(t, nil, shown).text)
 				return given(ctx, r)
 			}
-			other.client = other.connect(t, other.server())
+			other.client, _ = connect(t, other.server(), nil)
 			g := other.call(t, nil, shown)
 			require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
 			g.asksNothing()
@@ -182,7 +182,10 @@ func TestWhoseSettlementItWas(t *testing.T) {
 					return c.says(real())
 				}}
 			})
-			l.paywall.confirmTimeout = 300 * time.Millisecond
+			l.paywall.confirmTimeout = time.Minute
+			if !c.sells {
+				l.paywall.confirmTimeout = 300 * time.Millisecond
+			}
 			ch := l.call(t, nil, nil).challenge()
 			shown := meta(ch, l.payer.sign(t, ch, 0, named))
 			for range 2 {
@@ -228,7 +231,7 @@ func TestASaleThatWasLeftAndStolen(t *testing.T) {
 		o.Store = book
 		o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			asked++
-			return l.payer.received(ctx, e)
+			return l.payer.Received(ctx, e)
 		}
 		o.Facilitators = told{newFacilitators(l.Sandbox), func(settling) facilitator.Result {
 			book.dies = true // before a word of it came back

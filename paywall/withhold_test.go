@@ -43,7 +43,7 @@ func (l *listener) all(t *testing.T) (all string) {
 		all, came = strings.CutSuffix("; "+strings.Join(l.heard, "; "), "; 0/0 last<nil>")
 		all = strings.TrimPrefix(all, "; ")
 		return came
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	return all
 }
 
@@ -85,14 +85,7 @@ func tell(ctx context.Context, r *mcp.CallToolRequest, n float64) {
 func listening(t *testing.T, l *lab) *listener {
 	t.Helper()
 	ear := &listener{}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(context.Background(), near, nil)
-	require.NoError(t, err)
-	ear.server = there
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
-		ear.options()).Connect(context.Background(), far, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.client.Close(); there.Wait() })
+	l.client, ear.server = connect(t, l.server(), ear.options())
 	require.NoError(t, l.client.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "debug"}))
 	return ear
 }

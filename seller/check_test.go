@@ -104,8 +104,7 @@ func TestBlockedURLs(t *testing.T) {
 			assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
 			_, asked := h.Ask(t.Context(), Request{URL: u})
 			assert.Equal(t, err.Error(), asked.Error(), u)
-			_, err = h.Present(t.Context(), Request{URL: u}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
-				Value: "x"})
+			_, err = h.Present(t.Context(), Request{URL: u}, signed)
 			assert.Error(t, err, u)
 			assert.Empty(t, f.lookups, u)
 			assert.Empty(t, f.dialled, u)
@@ -263,8 +262,7 @@ func TestResolution(t *testing.T) {
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 		require.NoError(t, err)
 		h.http.transport.CloseIdleConnections() // until then it is the address that was checked
-		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"},
-			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
 		var e *SendError
 		require.ErrorAs(t, err, &e)
 		assert.False(t, e.Sent)
@@ -308,8 +306,7 @@ func TestTLS(t *testing.T) {
 	ask := func(o Options, host string) error {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 		o.Resolver, o.dial = f, f.dial
-		_, err := closed(t, New(o)).Present(t.Context(), Request{URL: "https://" + host},
-			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err := closed(t, New(o)).Present(t.Context(), Request{URL: "https://" + host}, signed)
 		return err
 	}
 	require.NoError(t, ask(Options{RootCAs: roots}, "example.com"))
@@ -360,7 +357,7 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
 	h := closed(t, New(Options{Resolver: f, Loopback: []string{"localhost:" + port}}))
-	a, err := h.Ask(within(t, 5*time.Second), Request{URL: "http://localhost:" + port})
+	a, err := h.Ask(within(t, time.Minute), Request{URL: "http://localhost:" + port})
 	require.NoError(t, err)
 	assert.Equal(t, "ok", string(a.Content))
 	assert.Empty(t, f.lookups)

@@ -55,19 +55,11 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// rawServer answers each connection by hand; it counts the requests that carry a payment.
-type rawServer struct {
-	url      string
-	requests atomic.Int32
-	paid     atomic.Int32
-}
-
-// serveRaw runs one function for each connection.
-func serveRaw(t *testing.T, each func(s *rawServer, c net.Conn, in *bufio.Reader)) *rawServer {
+// serveRaw answers each connection by hand.
+func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &rawServer{url: "http://" + l.Addr().String()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -78,26 +70,19 @@ func serveRaw(t *testing.T, each func(s *rawServer, c net.Conn, in *bufio.Reader
 			}
 			go func() {
 				defer c.Close()
-				each(s, c, bufio.NewReader(c))
+				each(c, bufio.NewReader(c))
 			}()
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
-	return s
+	return "http://" + l.Addr().String()
 }
 
-// next reads one whole request and notes whether it pays.
-func (s *rawServer) next(in *bufio.Reader) bool {
-	r, err := http.ReadRequest(in)
-	if err != nil {
-		return false
+// skip reads one whole request.
+func skip(in *bufio.Reader) {
+	if r, err := http.ReadRequest(in); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
 	}
-	_, _ = io.Copy(io.Discard, r.Body)
-	s.requests.Add(1)
-	if r.Header.Get("Payment-Signature") != "" {
-		s.paid.Add(1)
-	}
-	return true
 }
 
 // reset closes so that the peer sees RST, not FIN.
@@ -150,7 +135,7 @@ func TestAskThenPresent(t *testing.T) {
 	assert.Equal(t, "10000", a.Challenge.Accepts[0].Amount.String())
 	assert.Nil(t, a.Settlement)
 	assert.Equal(t, r.URL, a.FinalURL)
-	assert.WithinDuration(t, time.Now(), a.Date, 5*time.Second)
+	assert.WithinDuration(t, time.Now(), a.Date, time.Minute)
 
 	a, err = h.Present(t.Context(), r, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"})
 	require.NoError(t, err)
@@ -178,8 +163,7 @@ func TestAskThenPresent(t *testing.T) {
 // A receipt that cannot be read is no receipt, and no reason to lose the answer.
 func TestUnreadableReceipt(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("PAYMENT-RESPONSE", "%%%") })
-	a, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
-		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL}, signed)
 	require.NoError(t, err)
 	assert.Nil(t, a.Settlement)
 	assert.True(t, x402.HasCode(a.SettlementErr, x402.ResponseMalformed))
@@ -245,8 +229,7 @@ func TestRedirects(t *testing.T) {
 				assert.Equal(t, x402.RedirectRefused, code(err))
 			}
 
-			a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)},
-				x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+			a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)}, signed)
 			require.NoError(t, err)
 			assert.Equal(t, status, a.Status, "with a payment a redirect is the answer")
 		})
@@ -255,8 +238,7 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, fmt.Sprintf("%+q", other.URL+"/<b>x"), x402.AsError(err).Details["location"])
 	assert.NotContains(t, err.Error(), "<b>")
-	a, err := h.Present(t.Context(), Request{URL: s.URL + "/cross"},
-		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := h.Present(t.Context(), Request{URL: s.URL + "/cross"}, signed)
 	require.NoError(t, err)
 	assert.Equal(t, 307, a.Status)
 	assert.Zero(t, elsewhere.Load(), "nothing ever reached the other origin")
@@ -287,8 +269,7 @@ func TestDowngrade(t *testing.T) {
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	a, err := h.Present(t.Context(), Request{URL: "https://example.com/"},
-		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
 	require.NoError(t, err)
 	assert.Equal(t, 307, a.Status)
 	assert.Equal(t, "x", header)
@@ -298,19 +279,18 @@ func TestDowngrade(t *testing.T) {
 // Answers before the answer, without end; headers smuggled into one; and HTTP/2,
 // which is not spoken.
 func TestWhatIsNoAnswer(t *testing.T) {
-	endless := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
-		s.next(in)
+	endless := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
+		skip(in)
 		for {
 			if _, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
 				return
 			}
 		}
-	}).url
-	_, err := newClient(t, endless).Ask(within(t, 5*time.Second), Request{URL: endless})
+	})
+	_, err := newClient(t, endless).Ask(within(t, time.Minute), Request{URL: endless})
 	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
 		"ended by its size and not by the clock: %v", err)
-	_, err = newClient(t, endless).Present(within(t, 5*time.Second), Request{URL: endless},
-		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	_, err = newClient(t, endless).Present(within(t, time.Minute), Request{URL: endless}, signed)
 	var e *SendError
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.Sent)
@@ -325,70 +305,15 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		"HTTP/2's first words":      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"a NUL in a header's value": "HTTP/1.1 200 OK\r\nA: b\x00c\r\nContent-Length: 0\r\n\r\n",
 	} {
-		u := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
-			s.next(in)
+		u := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
+			skip(in)
 			_, _ = io.WriteString(c, text)
-		}).url
-		_, err := newClient(t, u).Ask(within(t, 5*time.Second), Request{URL: u})
+		})
+		_, err := newClient(t, u).Ask(within(t, time.Minute), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
 	protocols := newHTTP(Options{}).transport.Protocols
 	assert.False(t, protocols.HTTP2() || protocols.UnencryptedHTTP2())
-}
-
-// The server answers the unpaid request, keeps the connection open, and dies after it read the paid
-// one. The stock transport is the control: it sends the payment twice.
-func TestPaymentIsSentOnce(t *testing.T) {
-	dying := func(t *testing.T) *rawServer {
-		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
-			for s.next(in) {
-				if s.paid.Load() > 0 {
-					return
-				}
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			}
-		})
-	}
-	for _, row := range []struct {
-		method string
-		header http.Header
-	}{{"GET", nil}, {"POST", http.Header{"Idempotency-Key": {"k"}}},
-		{"PUT", http.Header{"X-Idempotency-Key": {"k"}}}} {
-		t.Run(row.method, func(t *testing.T) {
-			s := dying(t)
-			h, r := newClient(t, s.url), Request{Method: row.method, URL: s.url, Header: row.header,
-				Body: []byte("x")}
-			for range 3 {
-				_, err := h.Ask(t.Context(), r)
-				require.NoError(t, err)
-			}
-			_, err := h.Present(t.Context(), r, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
-			var e *SendError
-			require.ErrorAs(t, err, &e)
-			assert.True(t, e.Sent, "the server read it: nobody knows what became of it")
-			assert.EqualValues(t, 1, s.paid.Load())
-		})
-	}
-	t.Run("the stock transport sends it twice", func(t *testing.T) {
-		s := dying(t)
-		stock := &http.Client{Transport: &http.Transport{}}
-		defer stock.CloseIdleConnections()
-		get := func(payment string) {
-			r, err := http.NewRequestWithContext(t.Context(), "GET", s.url, nil)
-			require.NoError(t, err)
-			if payment != "" {
-				r.Header.Set("PAYMENT-SIGNATURE", payment)
-			}
-			if answer, err := stock.Do(r); err == nil {
-				_, _ = io.Copy(io.Discard, answer.Body)
-				_ = answer.Body.Close()
-			}
-		}
-		get("")
-		get("x")
-		assert.EqualValues(t, 2, s.paid.Load(),
-			"the control no longer shows the fault; is this test still able to fail?")
-	})
 }
 
 // Sent is false only when provably nothing left.
@@ -396,19 +321,19 @@ func TestSent(t *testing.T) {
 	const closed = "http://127.0.0.1:1" // a free port would soon be somebody's: the servers below take ten
 
 	answers := func(text string, end func(net.Conn)) string {
-		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
-			s.next(in)
+		return serveRaw(t, func(c net.Conn, in *bufio.Reader) {
+			skip(in)
 			_, _ = io.WriteString(c, text)
 			end(c)
-		}).url
+		})
 	}
 	fin := func(c net.Conn) { _ = c.Close() }
 	hang := func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
-	unread := serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) {
+	unread := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 		// resetting sooner may be a refused connection
 		_, _ = in.ReadByte()
 		reset(c)
-	}).url
+	})
 	paid := "HTTP/1.1 200 OK\r\nPAYMENT-RESPONSE: " + base64.StdEncoding.EncodeToString([]byte(receipt)) +
 		"\r\nContent-Length: 100\r\n\r\nhalf of"
 
@@ -437,12 +362,11 @@ func TestSent(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := newClient(t, row.url, strings.Replace(row.url, "https:", "http:", 1))
-			patience := 10 * time.Second
+			patience := time.Minute
 			if row.code == x402.Timeout {
-				patience = 300 * time.Millisecond
+				patience = time.Second
 			}
-			a, err := h.Present(within(t, patience), Request{URL: row.url},
-				x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+			a, err := h.Present(within(t, patience), Request{URL: row.url}, signed)
 			var e *SendError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, row.sent, e.Sent, err)
@@ -463,9 +387,7 @@ func TestSent(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := newClient(t, s.URL).Present(ctx, Request{URL: s.URL},
-			x402.Attachment{Header: "PAYMENT-SIGNATURE",
-				Value: "x"})
+		_, err := newClient(t, s.URL).Present(ctx, Request{URL: s.URL}, signed)
 		var e *SendError
 		require.ErrorAs(t, err, &e)
 		assert.False(t, e.Sent)
@@ -486,11 +408,11 @@ func TestSent(t *testing.T) {
 	})
 }
 
-// Whatever drips, the call ends at its deadline.
+// Whatever drips, for ever, the call ends at its deadline.
 func TestSlowloris(t *testing.T) {
 	drip := func(head string) string {
-		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
-			s.next(in)
+		return serveRaw(t, func(c net.Conn, in *bufio.Reader) {
+			skip(in)
 			_, _ = io.WriteString(c, head)
 			for {
 				if _, err := io.WriteString(c, "x"); err != nil {
@@ -498,15 +420,13 @@ func TestSlowloris(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
-		}).url
+		})
 	}
 	for _, head := range []string{"", "HTTP/1.1 200 OK\r\nA: ", "HTTP/1.1 200 OK\r\n\r\n",
 		"HTTP/1.1 402 Payment Required\r\n\r\n"} {
 		u := drip(head)
-		start := time.Now()
 		_, err := newClient(t, u).Ask(within(t, 150*time.Millisecond), Request{URL: u})
 		assert.Equal(t, x402.Timeout, code(err), "%q: %v", head, err)
-		assert.Less(t, time.Since(start), 2*time.Second)
 	}
 }
 

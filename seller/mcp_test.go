@@ -119,7 +119,7 @@ func TestMCPOverEveryWire(t *testing.T) {
 
 			if name != "json" { // which cannot say anything before its answer
 				var last Progress
-				_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: Target(url, "slow"),
+				_, err = m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: Target(url, "slow"),
 					Progress: func(p Progress) {
 						last = p
 						o.heard <- struct{}{}
@@ -127,11 +127,11 @@ func TestMCPOverEveryWire(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, Progress{3, 3, "working"}, last)
 			}
-			_, err = m.Ask(t.Context(), Request{Method: CallTool, URL: Target(url, "nosy")})
+			_, err = m.Ask(t.Context(), toolCall(Target(url, "nosy")))
 			require.NoError(t, err)
 			require.NotContains(t, o.asked.Load(), "<nil>", "both questions are declined")
 
-			_, err = m.Ask(t.Context(), Request{Method: CallTool, URL: Target(url, "nope")})
+			_, err = m.Ask(t.Context(), toolCall(Target(url, "nope")))
 			require.Equal(t, x402.ToolNotFound, code(err), "%v", err)
 		})
 	}
@@ -155,7 +155,7 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 				})
 			select {
 			case <-changed:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("nobody noticed")
 			}
 			more, err := m.Tools(t.Context(), url)
@@ -186,7 +186,7 @@ func TestMCPStaysAtItsOrigin(t *testing.T) {
 	m := reach(t, Options{}, s.URL, other.URL)
 	for path, want := range map[string]x402.Code{"/away": x402.RedirectRefused,
 		"/old": x402.ServerUnavailable} {
-		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + path + "#paid"})
+		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+path+"#paid"))
 		require.Equal(t, want, code(err), "%s: %v", path, err)
 	}
 	require.Zero(t, elsewhere.Load())
@@ -197,20 +197,13 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 	o := newOfficial()
 	handler := testworld.Streamable(t, o.Server, nil)
 	var paid atomic.Int32
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if strings.Contains(string(body), `"x402/payment"`) {
-			paid.Add(1)
-			http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
-			return
-		}
-		r.Body = io.NopCloser(strings.NewReader(string(body)))
-		handler.ServeHTTP(w, r)
+	s := serveBut(t, handler, `"x402/payment"`, func(w http.ResponseWriter, r *http.Request) {
+		paid.Add(1)
+		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
 	})
-	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
-	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"},
-		x402.Attach("mcp", json.RawMessage(`{}`)))
+	a, err := m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"),
+		aPayment)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())

@@ -63,7 +63,7 @@ func TestWhatToDoNextAfterAnMCPServersError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, c.server)
 			m := reach(t, Options{}, s.URL)
-			_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#" + c.tool})
+			_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#"+c.tool))
 			require.Equal(t, c.code, code(err), "%v", err)
 			e := x402.AsError(err)
 			next := e.NextStep()
@@ -80,12 +80,12 @@ func TestWhatToDoNextAfterAnMCPServersError(t *testing.T) {
 func TestWhatToDoNextWithoutAnMCPServer(t *testing.T) {
 	m := reach(t, Options{Servers: map[string]Server{"gone": {Command: []string{"/nowhere/at/all"}}}},
 		"http://127.0.0.1:1")
-	_, err := m.Tools(within(t, 10*time.Second), "mcp://gone")
+	_, err := m.Tools(within(t, time.Minute), "mcp://gone")
 	require.Equal(t, x402.ServerUnavailable, code(err))
 	next := x402.AsError(err).NextStep()
 	require.Equal(t, []any{x402.AskPerson, "x402-wallet doctor"}, []any{next.Do, next.Command})
 	require.Contains(t, next.Say, "[servers.gone] in config.toml")
-	_, err = m.Tools(within(t, 10*time.Second), "http://127.0.0.1:1/mcp")
+	_, err = m.Tools(within(t, time.Minute), "http://127.0.0.1:1/mcp")
 	require.Equal(t, x402.ServerUnavailable, code(err))
 	require.Equal(t, x402.Repeat, x402.AsError(err).NextStep().Do)
 }

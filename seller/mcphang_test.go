@@ -88,7 +88,7 @@ func again(kind, text string) http.HandlerFunc {
 func refuses(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) }
 
 const (
-	atOnce  = 10 * time.Second       // for what is answered; only a machine under load needs so long
+	atOnce  = time.Minute            // for what is answered; only a machine under load needs so long
 	briefly = 300 * time.Millisecond // for what is not
 )
 
@@ -102,7 +102,7 @@ func inTime(t *testing.T, deadline time.Duration, ask func(ctx context.Context) 
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(deadline + 3*time.Second):
+	case <-time.After(deadline + time.Minute):
 		require.Fail(t, "it goes on past its deadline")
 		return nil
 	}
@@ -162,7 +162,6 @@ func TestAServerThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // TestMain sees whether anything is left running
 			server := &hanging{at: c.at, discovers: c.discovers}
-			server.stuck.Store(true)
 			s := httptest.NewServer(server)
 			m := New(Options{Loopback: []string{strings.TrimPrefix(s.URL, "http://")}})
 			defer func() {
@@ -175,13 +174,17 @@ func TestAServerThatHangs(t *testing.T) {
 
 			list := func(ctx context.Context) error { _, err := m.Tools(ctx, s.URL); return err }
 			call := func(ctx context.Context) error {
-				_, err := m.Ask(ctx, Request{Method: CallTool, URL: s.URL + "#free"})
+				_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
 				return err
 			}
 			pay := func(ctx context.Context) error {
-				_, err := m.Present(ctx, Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				_, err := m.Present(ctx, toolCall(s.URL+"#paid"), aPayment)
 				return err
 			}
+			if c.at["tools/call"] != nil { // that it leaves takes a session
+				require.NoError(t, inTime(t, atOnce, list))
+			}
+			server.stuck.Store(true)
 			asks := map[string]func(context.Context) error{"list": list, "call": call, "pay": pay}
 			for what, ask := range asks {
 				if c.isServed {
@@ -209,9 +212,13 @@ func TestAServerThatHangs(t *testing.T) {
 
 // A session that has ended is opened again at once, though its end is never answered.
 func TestAnUnansweredEndHoldsUpNothing(t *testing.T) {
-	server := &hanging{at: map[string]http.HandlerFunc{"DELETE": nothing}}
+	var forgotten, ended atomic.Bool
+	never := func(w http.ResponseWriter, r *http.Request) {
+		nothing(w, r)
+		ended.Store(true)
+	}
+	server := &hanging{at: map[string]http.HandlerFunc{"DELETE": never}}
 	server.stuck.Store(true)
-	var forgotten atomic.Bool
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if forgotten.Load() && r.Header.Get("Mcp-Session-Id") == "1" && r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusNotFound)
@@ -221,14 +228,13 @@ func TestAnUnansweredEndHoldsUpNothing(t *testing.T) {
 	})
 	m := reach(t, Options{}, s.URL)
 	call := func(ctx context.Context) error {
-		_, err := m.Ask(ctx, Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
 		return err
 	}
 	require.NoError(t, inTime(t, atOnce, call))
 	forgotten.Store(true)
-	began := time.Now()
 	require.NoError(t, inTime(t, atOnce, call))
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.False(t, ended.Load(), "the end is still asked for")
 	require.EqualValues(t, 2, server.opened.Load())
 	s.CloseClientConnections()
 }
@@ -292,8 +298,8 @@ func TestAProgramThatHangs(t *testing.T) {
 			}
 			err := inTime(t, time.Second, call)
 			require.Contains(t, []x402.Code{x402.Timeout, x402.SessionTerminated}, code(err), "%v", err)
-			isServed := func() bool { return inTime(t, time.Second, call) == nil }
-			require.Eventually(t, isServed, 15*time.Second, time.Millisecond)
+			isServed := func() bool { return inTime(t, atOnce, call) == nil }
+			require.Eventually(t, isServed, time.Minute, time.Millisecond)
 			require.NoError(t, m.Close())
 		})
 	}

@@ -144,13 +144,11 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 				answered := make(chan struct{})
 				go func() {
 					defer close(answered)
-					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
-						"#paid"}, x402.Attach("mcp", json.RawMessage(`{}`)))
+					a, err = m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
 				}()
 				<-arrived
 				if c.call != nil {
-					_, refused := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
-						"#neighbour"})
+					_, refused := m.Ask(within(t, time.Minute), toolCall(s.URL+"#neighbour"))
 					require.Equal(t, c.code, code(refused), "%v", refused)
 				} else {
 					want := int64(2)
@@ -159,7 +157,7 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 					}
 					require.Eventually(t, func() bool {
 						return gets.Load() >= want
-					}, 10*time.Second, time.Millisecond)
+					}, time.Minute, time.Millisecond)
 					time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
 				}
 				require.Zero(t, server.deleted.Load(), "the server would end the call with the session")
@@ -189,7 +187,7 @@ func TestClosingEndsACall(t *testing.T) {
 		<-arrived
 		assert.NoError(t, m.Close())
 	}()
-	_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+	_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 	require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
 	s.CloseClientConnections()
 }
@@ -201,8 +199,8 @@ func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"reason":"who are you"}`)
 	})
-	_, err := reach(t, Options{}, s.URL).Ask(within(t, 10*time.Second),
-		Request{Method: CallTool, URL: s.URL + "#free"})
+	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute),
+		toolCall(s.URL+"#free"))
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 	details := x402.AsError(err).Details
 	require.Equal(t, []any{http.StatusForbidden, `"{\"reason\":\"who are you\"}"`},
@@ -232,7 +230,7 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	m := reach(t, Options{}, s.URL)
 	ask := func(code int) error {
 		status.Store(int64(code))
-		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 		return err
 	}
 	require.NoError(t, ask(200))
@@ -262,21 +260,14 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 func TestARefusalOnTheOldWire(t *testing.T) {
 	o := newOfficial()
 	old := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if bytes.Contains(body, []byte("tools/call")) {
-			http.Error(w, "away", http.StatusForbidden)
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		old.ServeHTTP(w, r)
+	s := serveBut(t, old, "tools/call", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "away", http.StatusForbidden)
 	})
-	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
-	q := Request{Method: CallTool, URL: s.URL + "/old#paid"}
-	_, err := m.Ask(within(t, 10*time.Second), q)
+	q := toolCall(s.URL + "/old#paid")
+	_, err := m.Ask(within(t, time.Minute), q)
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
-	a, err := m.Present(within(t, 10*time.Second), q, x402.Attach("mcp", json.RawMessage(`{}`)))
+	a, err := m.Present(within(t, time.Minute), q, aPayment)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, a.Status)
 }
@@ -295,25 +286,18 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 				<-over
 				streams(w, answerEvent(q.ID))
 			}
-			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				if bytes.Contains(body, []byte("tools/list")) {
-					http.Error(w, "no", status)
-					return
-				}
-				r.Body = io.NopCloser(bytes.NewReader(body))
-				server.ServeHTTP(w, r)
+			s := serveBut(t, server, "tools/list", func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "no", status)
 			})
 			m := reach(t, Options{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
-				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
-					"#paid"},
+				_, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
 					aPayment)
 				answered <- err
 			}()
 			<-arrived
-			_, err := m.Tools(within(t, 10*time.Second), s.URL)
+			_, err := m.Tools(within(t, time.Minute), s.URL)
 			require.Error(t, err)
 			time.Sleep(50 * time.Millisecond) // for the SDK to end the session
 			assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")

@@ -52,7 +52,7 @@ func byContext(ctx context.Context) string {
 // counted is what the counter at an endpoint says to an agent.
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
 	t.Helper()
-	a, err := m.Ask(as(t, agent), Request{Method: CallTool, URL: Target(endpoint, "count")})
+	a, err := m.Ask(as(t, agent), toolCall(Target(endpoint, "count")))
 	require.NoError(t, err)
 	var said struct{ Content []struct{ Text string } }
 	require.NoError(t, json.Unmarshal(a.Content, &said))
@@ -112,7 +112,7 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 			m.mu.Unlock()
 			if ofAnn != nil {
 				require.Eventually(t, func() bool { return !kept("ann") && ofAnn.live() == nil },
-					10*time.Second, time.Millisecond)
+					time.Minute, time.Millisecond)
 			}
 			m.mu.Lock()
 			inUse.used = time.Time{}
@@ -122,7 +122,7 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 			require.Equal(t, "call 2", counted(t, m, "bob", endpoint))
 			require.Equal(t, "call 2", counted(t, m, "", endpoint))
 			m.release(inUse)
-			require.Eventually(t, func() bool { return !kept("bob") }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return !kept("bob") }, time.Minute, time.Millisecond)
 			require.True(t, kept(""))
 		})
 	}

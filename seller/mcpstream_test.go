@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,24 @@ import (
 )
 
 var aPayment = x402.Attach("mcp", json.RawMessage(`{}`))
+
+// toolCall is a call of the tool at a URL.
+func toolCall(url string) Request { return Request{Method: CallTool, URL: url} }
+
+// serveBut serves what a handler does, but for requests with these words in their body.
+func serveBut(t *testing.T, handler http.Handler, words string, instead http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		q, _ := peek(r)
+		if bytes.Contains(q.body, []byte(words)) {
+			instead(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	t.Cleanup(s.CloseClientConnections)
+	return s
+}
 
 func noStream(w http.ResponseWriter, _ *http.Request, _ question) {
 	w.WriteHeader(http.StatusMethodNotAllowed)
@@ -95,26 +114,17 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 						time.Sleep(20 * time.Millisecond) // the SDK ends the session
 					}
 				}
-				s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					if bytes.Contains(body, []byte("tools/list")) {
-						w.WriteHeader(http.StatusNotFound) // the session is unknown, it says
-						return
-					}
-					r.Body = io.NopCloser(bytes.NewReader(body))
-					server.ServeHTTP(w, r)
-				})
+				s := serveBut(t, server, "tools/list", http.NotFound) // the session is unknown, it says
 				m := reach(t, Options{}, s.URL)
 				if ends {
 					go func() {
 						<-arrived
-						_, err := m.Tools(within(t, 10*time.Second), s.URL)
+						_, err := m.Tools(within(t, time.Minute), s.URL)
 						assert.Error(t, err)
 						close(over)
 					}()
 				}
-				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
-					"#paid"}, aPayment)
+				a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
 				if c.lost {
 					require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
 				} else {
@@ -122,7 +132,7 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 					require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
 				}
 				if !ends {
-					_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+					_, err = m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 					require.NoError(t, err)
 					require.EqualValues(t, 1, server.opened.Load(), "the session lives")
 				}
@@ -158,14 +168,14 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	news, err := m.Changes(s.URL)
 	require.NoError(t, err)
 	ask := func() {
-		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 		require.NoError(t, err)
 	}
 	ask()
 	<-news // that it is open
 	select {
 	case <-news:
-	case <-within(t, 10*time.Second).Done():
+	case <-within(t, time.Minute).Done():
 		t.Fatal("the server's message did not arrive")
 	}
 	<-quiet
@@ -225,8 +235,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			s := serve(t, server.ServeHTTP)
 			m := reach(t, Options{}, s.URL)
 			for range 2 {
-				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
-					"#paid"}, aPayment)
+				a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
 				require.NoError(t, err)
 				require.Equal(t, http.StatusOK, a.Status)
 				require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
@@ -252,11 +261,11 @@ func TestAPaidCallToARestartedServer(t *testing.T) {
 		}
 		s := serve(t, server.ServeHTTP)
 		m := reach(t, Options{}, s.URL)
-		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 		require.NoError(t, err)
 		server.forgotten.Add(1)
 		for i, want := range []int{status, http.StatusOK} {
-			a, err := m.Present(within(t, 8*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+			a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
 				aPayment)
 			require.NoError(t, err)
 			require.Equal(t, want, a.Status)
@@ -296,13 +305,12 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		defer close(over)
 		<-arrived
 		for range 2 {
-			_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL +
-				"/old#neighbour"})
+			_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"/old#neighbour"))
 			assert.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 		}
-		_, _ = m.Present(within(t, 5*time.Second), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
+		_, _ = m.Present(within(t, time.Minute), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
 	}()
-	a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "/old#paid"},
+	a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"/old#paid"),
 		aPayment)
 	require.NoError(t, err)
 	require.Contains(t, string(a.Content), "bought")

@@ -53,7 +53,7 @@ type closing struct {
 func (s *closing) start(t *testing.T, r *Request) *Client {
 	t.Helper()
 	s.now, s.closed = make(chan struct{}), make(chan struct{})
-	raw := serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) {
+	raw := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 		isFirst := s.connection.Add(1) == 1
 		for paid := false; ; {
 			if isFirst && paid && s.when == "before" {
@@ -75,8 +75,8 @@ func (s *closing) start(t *testing.T, r *Request) *Client {
 			paid = true // the next one is
 		}
 	})
-	r.URL = raw.url
-	entry := strings.TrimPrefix(raw.url, "http://")
+	r.URL = raw
+	entry := strings.TrimPrefix(raw, "http://")
 	m := closed(t, New(Options{Loopback: []string{entry},
 		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -107,6 +107,7 @@ var paidRequests = map[string]Request{
 		Body: []byte("x")},
 	"POST with a key and no body":   {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}},
 	"DELETE with a key and no body": {Method: "DELETE", Header: http.Header{"X-Idempotency-Key": {"k"}}},
+	"PUT with a key":                {Method: "PUT", Header: http.Header{"X-Idempotency-Key": {"k"}}, Body: []byte("x")},
 }
 
 // A seller closes the kept connection just before the payment is written, or just after it was read. The
@@ -151,13 +152,13 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 
 // refusing speaks HTTP/2 by hand: it answers the first stream of a connection, and refuses the second one,
 // which net/http takes for leave to send the request again. It counts the streams.
-func refusing(t *testing.T, streams *atomic.Int32) *rawServer {
+func refusing(t *testing.T, streams *atomic.Int32) string {
 	t.Helper()
 	const (
 		data, headers, rstStream, settings, ack = 0, 1, 3, 4, 1
 		endStream, endHeaders, refusedStream    = 1, 4, 7
 	)
-	return serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) {
+	return serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 		context.AfterFunc(t.Context(), func() { _ = c.Close() })
 		write := func(kind, flags byte, stream uint32, payload ...byte) {
 			frame := append([]byte{0, 0, byte(len(payload)), kind, flags}, 0, 0, 0, 0)
@@ -196,7 +197,7 @@ func refusing(t *testing.T, streams *atomic.Int32) *rawServer {
 func TestPayment_RefusedOverHTTP2(t *testing.T) {
 	start := func(t *testing.T, streams *atomic.Int32, r *Request) *Client {
 		t.Helper()
-		r.URL = refusing(t, streams).url
+		r.URL = refusing(t, streams)
 		h := newClient(t, r.URL)
 		h.http.transport.Protocols.SetHTTP1(false)
 		h.http.transport.Protocols.SetUnencryptedHTTP2(true)
@@ -237,7 +238,7 @@ func TestPayment_Framing(t *testing.T) {
 	framing := func(t *testing.T, r Request, pay bool) (lines []string) {
 		t.Helper()
 		var head []byte
-		s := serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) {
+		s := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 			for !bytes.Contains(head, []byte("\r\n\r\n")) {
 				b, err := in.ReadByte()
 				if err != nil {
@@ -247,8 +248,8 @@ func TestPayment_Framing(t *testing.T) {
 			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		})
-		r.URL = s.url
-		h := newClient(t, s.url)
+		r.URL = s
+		h := newClient(t, s)
 		var err error
 		if pay {
 			_, err = h.Present(t.Context(), r, signed)
