@@ -46,7 +46,7 @@ ALONE := TestSimulation|TestSimulationOfAFleet|TestVerifyFindsEveryCell|TestPage
 
 # What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the owner's vault,
 # the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
-# mutants, all six platforms. It takes hours. `make crash LONG=1`, every crash point, takes four more.
+# mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
 nightly: POINTS := 2000
 nightly: BYTES := all
 nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load moves mutants platforms
