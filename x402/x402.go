@@ -27,13 +27,13 @@ type Dialect string
 
 // The HTTP dialects, in the order in which they are looked for. The texts are in ledgers.
 const (
-	DialectV2Header   Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
-	dialectXV2        Dialect = "x-v2"       // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
-	dialectXV1        Dialect = "x-v1"       // X-Payment-Required, version 1 → X-PAYMENT
-	dialectXProof     Dialect = "seed-v2"    // X-Payment-Required, bare → settle, then X-Payment-Signature
-	DialectV1Body     Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
-	dialectV2Body     Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
-	dialectPlainProof Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
+	DialectV2Header   Dialect = "v2"          // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
+	dialectXV2        Dialect = "x-v2"        // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
+	dialectXV1        Dialect = "x-v1"        // X-Payment-Required, version 1 → X-PAYMENT
+	dialectXProof     Dialect = "x-proof"     // X-Payment-Required, bare → settle, then X-Payment-Signature
+	DialectV1Body     Dialect = "v1"          // body with x402Version 1 → X-PAYMENT
+	dialectV2Body     Dialect = "v2-body"     // body with x402Version 2 → PAYMENT-SIGNATURE
+	dialectPlainProof Dialect = "plain-proof" // X-Payment-Amount … → settle, then X-Payment-Signature
 )
 
 // WalletSettles reports whether in this dialect the wallet itself brings the payment to a

@@ -505,7 +505,7 @@ func TestBlockhash(t *testing.T) {
 func TestFeePayerFromTheFacilitator(t *testing.T) {
 	e, c, s := newWallet(t)
 	r := asks()
-	r.Dialect, r.Extra = "seed-v2", nil
+	r.Dialect, r.Extra = "x-proof", nil
 	require.NoError(t, e.Payable(r, usdc))
 	o := orderFrom(c.ata(owner), r)
 	_, err := e.Authorize(t.Context(), o)

@@ -98,9 +98,6 @@ func (i *Invitation) Wait(ctx context.Context) (Key, error) {
 	}
 }
 
-// Close ends waiting that was not begun.
-func (i *Invitation) Close() error { return i.listener.Close() }
-
 // accept answers one question at a time.
 func (i *Invitation) accept(ctx context.Context) {
 	for {
