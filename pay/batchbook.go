@@ -228,7 +228,7 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts) (cou
 	newest := signed.Voucher
 	if !c.success {
 		newest = c.shown()
-		if charged.Cmp(row.Claimed) > 0 && isRefused(newest, row, book) {
+		if charged.Cmp(row.Claimed) > 0 && isRefused(newest, p, row, book) {
 			book.Stopped = "the seller charged a voucher that it had refused"
 		}
 	}
@@ -247,11 +247,12 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts) (cou
 }
 
 // isRefused reports whether the seller refused this voucher before: it is one of this ledger, above what was
-// charged, and it is not open. The call that it was for may have another voucher since, or get one.
-func isRefused(v *x402.ChannelVoucher, row history.Channel, book history.BatchBook) bool {
+// charged, not that of p, which was presented now, and not open. The call that it was for may have another
+// voucher since, or get one.
+func isRefused(v *x402.ChannelVoucher, p history.Payment, row history.Channel, book history.BatchBook) bool {
 	isOpen := func(o history.BatchOpen) bool { return o.Amount == v.Ceiling }
 	return v.Ceiling.Cmp(row.Claimed) > 0 && v.Ceiling.Cmp(row.Amount) <= 0 &&
-		!slices.ContainsFunc(book.Vouchers, isOpen)
+		v.Ceiling != p.Evidence.Ceiling && !slices.ContainsFunc(book.Vouchers, isOpen)
 }
 
 // wasCharged reports whether a seller that has charged so much in all charged for an earlier voucher of

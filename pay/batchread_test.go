@@ -194,9 +194,11 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 	for name, c := range map[string]struct {
 		shown   uint64 // the voucher that the seller shows as charged; 40,000 was refused
 		open    uint64 // another call's
+		own     uint64 // this call's, which is presented now
 		stopped string
 	}{
-		"refused before":            {shown: 40_000, stopped: refused},
+		"refused before":            {shown: 40_000, own: 30_000, stopped: refused},
+		"refused, presented again":  {shown: 40_000, own: 40_000},
 		"of another call under way": {shown: 40_000, open: 40_000},
 		"of a ledger that was lost": {shown: 50_000},
 		"charged before":            {shown: 20_000},
@@ -218,13 +220,14 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Claimed: units(40_000)})
 			row.Claimed = units(20_000)
 			require.NoError(t, b.store.SaveChannel(t.Context(), row.WithBook(book)))
-			p.Evidence.Channel, p.Evidence.Ceiling = row.ID, units(30_000)
+			p.Evidence.Channel, p.Evidence.Ceiling = row.ID, units(c.own)
 			extra := map[string]json.RawMessage{
 				"channelState": fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"%d"}`, row.ID, c.shown),
 				"voucherState": fmt.Appendf(nil, `{"signedMaxClaimable":"%d","signature":"0x12"}`, c.shown)}
 			asks := &x402.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 				Network: testNetwork, Extra: extra}}}
-			_, err = b.noteCount(t.Context(), p, facts{answer: &seller.Answer{Status: 402, Challenge: asks}})
+			_, err = b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
+				answer: &seller.Answer{Status: 402, Challenge: asks}})
 			require.NoError(t, err)
 			after, now := bookOf(t, b, row.ID)
 			require.Equal(t, units(max(c.shown, 20_000)), after.Claimed)

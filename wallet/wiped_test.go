@@ -14,19 +14,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What wiping achieves. It cannot promise more in Go: see the package's comment.
+// What wiping achieves. It cannot promise more in Go: see the package's comment. Where the runtime stops the
+// goroutine in the middle of a signature it keeps a copy of the registers, so a busy machine gets three tries.
 func TestWipedFromMemory(t *testing.T) {
 	dir := goldenHome(t)
-	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	t.Logf("copies of seed, scalar, scalar's words, passphrase, phrase: unlocked and locked: %s", out)
-	before, after := counted(t, out)
-	require.Positive(t, before[0]+before[1]+before[2], "it would find them")
-	// Ours are gone, and of the secp256k1 key there was one. Some that the libraries made may be left:
-	// crypto/ed25519's cache, and the strings that x/crypto's two PBKDF2 make of the passphrase.
-	require.Equal(t, 1, before[1])
+	var before, after [5]int
+	for range 3 {
+		out, err := helperCommand(t, "wipe", dir).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		t.Logf("copies of seed, scalar, scalar's words, passphrase, phrase: unlocked and locked: %s", out)
+		before, after = counted(t, out)
+		require.Positive(t, before[0]+before[1]+before[2], "it would find them")
+		// Ours are gone, and of the secp256k1 key there was one.
+		require.Equal(t, 1, before[1])
+		require.Zero(t, after[1]+after[2])
+		if after[0] <= 1 && after[3] <= 2 {
+			return
+		}
+	}
+	// Some that the libraries made may be left: crypto/ed25519's cache, and the strings that x/crypto's two
+	// PBKDF2 make of the passphrase.
 	require.LessOrEqual(t, after[0], 1)
-	require.Zero(t, after[1]+after[2])
 	require.LessOrEqual(t, after[3], 2)
 }
 
