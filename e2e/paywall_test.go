@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,16 +72,6 @@ func newShop(t *testing.T, more string) *shop {
 	return s
 }
 
-func (s *shop) ran(t *testing.T) int {
-	t.Helper()
-	text, err := os.ReadFile(s.runs)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0
-	}
-	require.NoError(t, err)
-	return bytes.Count(text, []byte("search\n"))
-}
-
 // overStdio is a client of a paywall process of its own.
 func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	t.Helper()
@@ -136,11 +125,12 @@ type paywallProcess struct {
 	stop func(os.Signal) error // ends it, once
 }
 
-// startPaywall starts a paywall by a file that says where it listens, and comes back when it does. It ends with
-// the test, which fails if it does not end well. env is added to its environment.
+// startPaywall starts a paywall by a file that says where it listens, and returns when it does. The paywall
+// ends with the test, which fails if it does not end well. env is added to its environment.
 func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...string) *paywallProcess {
 	t.Helper()
-	p := &paywallProcess{Cmd: home.Command(context.Background(), bin, "paywall", "--config", file), log: &tail{}}
+	command := home.Command(context.Background(), bin, "paywall", "--config", file)
+	p := &paywallProcess{Cmd: command, log: &tail{}}
 	p.Env = append(p.Env, env...)
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)

@@ -235,15 +235,23 @@ func TestTheFirstSignInAtAHostAsks(t *testing.T) {
 // paid.
 func TestPaidInsteadOfSignedIn(t *testing.T) {
 	for name, spoil := range map[string]func(*signInBench){
-		"the owner's rule":      func(b *signInBench) { b.Rules.SignIn = budget.RuleRefuse },
-		"no signer":             func(b *signInBench) { b.SignIns = nil },
-		"another domain":        func(b *signInBench) { b.shop.info = set("domain", "evil.example") },
-		"another origin":        func(b *signInBench) { b.shop.info = set("uri", "https://evil.example/") },
-		"an origin without TLS": func(b *signInBench) { b.shop.info = set("uri", "http://api.example/x") },
-		"issued long ago":       func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
-		"expired":               func(b *signInBench) { b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z") },
-		"not good yet":          func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
-		"a short nonce":         func(b *signInBench) { b.shop.info = set("nonce", "abc") },
+		"the owner's rule": func(b *signInBench) { b.Rules.SignIn = budget.RuleRefuse },
+		"no signer":        func(b *signInBench) { b.SignIns = nil },
+		"another domain":   func(b *signInBench) { b.shop.info = set("domain", "evil.example") },
+		"another origin":   func(b *signInBench) { b.shop.info = set("uri", "https://evil.example/") },
+		"an origin without TLS": func(b *signInBench) {
+			b.shop.info = set("uri", "http://api.example/x")
+		},
+		"issued long ago": func(b *signInBench) {
+			b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z")
+		},
+		"expired": func(b *signInBench) {
+			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
+		},
+		"not good yet": func(b *signInBench) {
+			b.shop.info = set("notBefore", "2035-02-27T16:01:29Z")
+		},
+		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
 			b.shop.info = set("statement", "a\n\nURI: https://evil.example")
 		},

@@ -42,13 +42,15 @@ func TestConfigurationFaults(t *testing.T) {
 		"either Accepts or Quote": func(o *Options) {
 			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
 		},
-		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
-		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
-		"version 3":                          func(o *Options) { o.Version = 3 },
-		"x402-mcp is version 1":              func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
-		"cloudflare is version 2":            func(o *Options) { o.Dialect, o.Version = dialectCloudflare, 1 },
-		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
-		"buyers read at most 32":             func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
+		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
+		"is no dialect":           func(o *Options) { o.Dialect = "french" },
+		"version 3":               func(o *Options) { o.Version = 3 },
+		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
+		"cloudflare is version 2": func(o *Options) { o.Dialect, o.Version = dialectCloudflare, 1 },
+		"good for 15s to 1h0m0s, not for 1s": func(o *Options) {
+			o.Tools[0].MaxTimeout = time.Second
+		},
+		"buyers read at most 32": func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 		"option 2 is another one again": func(o *Options) {
 			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone,
 				Amount: "10000", Asset: "usdc"})
@@ -60,7 +62,10 @@ func TestConfigurationFaults(t *testing.T) {
 	} {
 		refused(t, want, change)
 	}
-	const keyless, program = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "11111111111111111111111111111111"
+	const (
+		keyless = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+		program = "11111111111111111111111111111111"
+	)
 	for want, o := range map[string]Option{
 		`"moon" is no network`:       {Network: "moon", PayTo: someone, Price: "1"},
 		`"" is no network`:           {PayTo: someone, Price: "1"},
@@ -69,9 +74,10 @@ func TestConfigurationFaults(t *testing.T) {
 		`"0x1111" is no asset`:       {Network: "base", PayTo: someone, Price: "1", Asset: "0x1111"},
 		"no scheme that is sold in":  {Network: "4326", PayTo: someone, Price: "1", Scheme: "auth-capture"},
 		"not an EVM address":         {Network: "base", PayTo: "0x12", Price: "1"},
-		"wrong EIP-55 checksum":      {Network: "base", PayTo: strings.Replace(someone, "B", "b", 1), Price: "1"},
-		"is no Solana address":       {Network: "solana", PayTo: someone, Price: "1"},
-		"could never spend":          {Network: "base", PayTo: zeroAddress, Price: "1"},
+		"wrong EIP-55 checksum": {Network: "base", PayTo: strings.Replace(someone, "B", "b", 1),
+			Price: "1"},
+		"is no Solana address": {Network: "solana", PayTo: someone, Price: "1"},
+		"could never spend":    {Network: "base", PayTo: zeroAddress, Price: "1"},
 		`pay_to "` + keyless + `" could never spend what it is paid`: {Network: "solana-devnet",
 			PayTo: keyless, Price: "1"},
 		`pay_to "` + program + `" could never spend what it is paid`: {Network: "solana",

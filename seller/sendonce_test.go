@@ -107,7 +107,8 @@ var paidRequests = map[string]Request{
 		Body: []byte("x")},
 	"POST with a key and no body":   {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}},
 	"DELETE with a key and no body": {Method: "DELETE", Header: http.Header{"X-Idempotency-Key": {"k"}}},
-	"PUT with a key":                {Method: "PUT", Header: http.Header{"X-Idempotency-Key": {"k"}}, Body: []byte("x")},
+	"PUT with a key": {Method: "PUT", Header: http.Header{"X-Idempotency-Key": {"k"}},
+		Body: []byte("x")},
 }
 
 // A seller closes the kept connection just before the payment is written, or just after it was read. The

@@ -70,9 +70,9 @@ func TestGoldenTools(t *testing.T) {
 	})
 }
 
-// What holds of every tool, whatever the golden file says: every argument is described, or says by its name
-// what it is; no other is taken; what changes nothing may be called again; and only what was paid for is not to
-// be cut.
+// What holds of every tool, whatever the golden file says. Every argument is described, or its name says what
+// it is. No other argument is taken. What changes nothing may be called again. Only what was paid for is not
+// to be cut.
 func TestToolsAreExplained(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	var list struct {
@@ -90,13 +90,15 @@ func TestToolsAreExplained(t *testing.T) {
 			for name, p := range tool.InputSchema.Properties {
 				require.True(t, p.Description != "" || slices.Contains(selfEvident, name), name)
 			}
-			require.Equal(t, &jsonschema.Schema{Not: &jsonschema.Schema{}}, tool.InputSchema.AdditionalProperties)
+			nothing := &jsonschema.Schema{Not: &jsonschema.Schema{}}
+			require.Equal(t, nothing, tool.InputSchema.AdditionalProperties)
 			require.Equal(t, "object", tool.InputSchema.Type)
 			require.Equal(t, "object", tool.OutputSchema.Type)
 			require.Equal(t, tool.Annotations["readOnlyHint"], tool.Annotations["idempotentHint"])
 			spends := slices.Contains([]string{payName, manyName, callName}, tool.Name)
 			require.Equal(t, spends, tool.Annotations["destructiveHint"])
-			require.Equal(t, spends || tool.Name == "x402_history", tool.Meta["anthropic/maxResultSizeChars"] != nil)
+			isWhole := spends || tool.Name == "x402_history"
+			require.Equal(t, isWhole, tool.Meta["anthropic/maxResultSizeChars"] != nil)
 		})
 	}
 	require.Len(t, list.Tools, 12, "an old name is answered, not listed")

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What wiping achieves. It cannot promise more in Go: see the package's comment. Where the runtime stops the
-// goroutine in the middle of a signature it keeps a copy of the registers, so a busy machine gets three tries.
+// What wiping achieves. It cannot promise more in Go: see the package's comment. The runtime keeps a copy of
+// the registers where it stops a goroutine in the middle of a signature, so a busy machine gets three tries.
 func TestWipedFromMemory(t *testing.T) {
 	dir := goldenHome(t)
 	var before, after [5]int

@@ -128,7 +128,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// command is the program's, by the name that testscript gave it, with no more of an environment than is given.
+// command is the program's, by the name that testscript gave it. Its environment is what is given.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	return commandOf(t, env, "x402-wallet", args...)

@@ -154,8 +154,9 @@ func TestInitAsksTwice(t *testing.T) {
 	c := sit(t, nil, []string{"X402_WALLET_HOME=" + home}, "init", "--config", rules)
 	c.sees(asksNew, 1)
 	require.NoFileExists(t, filepath.Join(home, "ledger.db"), "nothing is made before there is a passphrase")
-	c.answers(asksNew, "hunter22", asksNew, testPassphrase, asksAgain, "correct house battery",
-		asksNew, testPassphrase, asksAgain, testPassphrase, asksUnlock, "none", asksWait, "", asksPurchase, "")
+	c.answers(asksNew, "hunter22", asksNew, testPassphrase, asksAgain, "correct house battery")
+	c.answers(asksNew, testPassphrase, asksAgain, testPassphrase, asksUnlock, "none", asksWait, "",
+		asksPurchase, "")
 	seen := c.ends(0)
 
 	require.Contains(t, seen, "the passphrase has 8 characters, at least 12 are needed.\n")

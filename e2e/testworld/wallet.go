@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Versions of MCP: the one that clients speak if a test says nothing else, and the newest, which has no handshake.
+// Versions of MCP: the one that clients speak by default, and the newest, which has no handshake.
 const (
 	Protocol = "2025-11-25"
 	Newest   = "2026-07-28"
