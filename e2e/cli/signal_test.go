@@ -86,8 +86,8 @@ func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	again(t, w, env, url)
 }
 
-// The terminal shows what a wait is for. At the second Ctrl-C the program ends at once, and the same call goes
-// on with the same payment.
+// The terminal shows what a wait is for. At the second Ctrl-C the program ends at once, and the same call
+// goes on with the same payment.
 func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
