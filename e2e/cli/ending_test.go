@@ -60,8 +60,9 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 				select {
 				case <-ended:
 				case <-time.After(time.Minute):
-					t.Error("it does not end")
-					_ = c.cmd.Process.Kill()
+					_ = c.cmd.Process.Signal(syscall.SIGABRT) // shows what it waits for
+					<-ended
+					t.Fatalf("it does not end:\n%s", c.log)
 				}
 				status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 				require.False(t, status.Signaled(), "it ended by itself: %v", status)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type mcpClient struct {
 	in     io.WriteCloser
 	out    *bufio.Scanner
 	from   io.ReadCloser // what out reads
+	log    *bytes.Buffer // of stderr, once the program has ended
 	nextID int
 	leave  func() // and wait for the program's end
 }
@@ -40,8 +42,12 @@ func tryServe(t *testing.T, cmd *exec.Cmd) (c *mcpClient, ok bool) {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
+	log := &bytes.Buffer{}
+	if cmd.Stderr == nil {
+		cmd.Stderr = log
+	}
 	require.NoError(t, cmd.Start())
-	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), from: out}
+	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), from: out, log: log}
 	c.leave = sync.OnceFunc(func() {
 		in.Close()
 		_ = cmd.Wait()

@@ -13,12 +13,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -88,6 +90,13 @@ const programVariable = "X402_WALLET_TEST_PROGRAM"
 type withProgram struct{ *testing.M }
 
 func (m withProgram) Run() int {
+	// Under nohup, or behind a script's &, signals are ignored, and a program that is started inherits that.
+	// What is caught here is not ignored there.
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) ||
 		runtime.GOOS == "windows" {
