@@ -143,7 +143,8 @@ func (s batchState) base() money.Amount {
 
 // reserveBatch holds the money of an option of this scheme: its channel is this call's until the purchase
 // ends. o becomes what is held, so that a person who is asked about it is asked about that.
-func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) (p *Purchase, err error) {
+func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option, found *quote) (p *Purchase,
+	err error) {
 	id := o.owners
 	if id == "" {
 		_, id, err = e.Channels.Config(o.Requirement, o.asset, "", channelSalt(q.agent))
@@ -151,7 +152,10 @@ func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) 
 			return nil, err
 		}
 	}
-	unlock, err := e.lockChannels(ctx, o.Network, q.host, id)
+	unlock := found.takeChannel(id)
+	if unlock == nil {
+		unlock, err = e.lockChannels(ctx, o.Network, q.host, id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +197,37 @@ func (e *Engine) lockChannels(ctx context.Context, network, host, id string) (un
 			WithHint("make the same call again; nothing was held or signed for it")
 	}
 	return nil, err
+}
+
+// keptChannel is a locked channel whose seller refused a voucher and counts from another sum. The second try
+// of the same call goes on with it. Were it unlocked in between, another call could promise less than the
+// refused voucher did, and the second try would promise its price on top of both.
+type keptChannel struct {
+	id     string
+	unlock func()
+}
+
+// keepChannel keeps the channel of a purchase that ends, for the second try.
+func (q *quote) keepChannel(p *Purchase) {
+	q.kept = &keptChannel{p.option.batch.row.ID, p.unlock}
+	p.unlock = nil
+}
+
+// takeChannel returns the unlock function of the kept channel if it is the one with this id. Another one is
+// unlocked, so that no call waits for one channel while it holds another. It returns nil if none is kept.
+func (q *quote) takeChannel(id string) (unlock func()) {
+	if q.kept != nil && q.kept.id == id {
+		unlock, q.kept = q.kept.unlock, nil
+	}
+	q.releaseChannel()
+	return unlock
+}
+
+func (q *quote) releaseChannel() {
+	if q.kept != nil {
+		q.kept.unlock()
+		q.kept = nil
+	}
 }
 
 // proposeBatch decides what a call takes of its channel. Without save nothing is written, and no payment is

@@ -56,7 +56,7 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]
-		p, err := e.reserve(ctx, caller, q, o, found.ahead)
+		p, err := e.reserve(ctx, caller, q, o, found)
 		if err == nil {
 			return p, nil
 		}
@@ -102,14 +102,14 @@ func aboutDeposit(code x402.Code) bool {
 
 // reserve holds the money of an option: the vault's, if the owner has one, or the agent's own. The reason
 // against the better of them is the one that is told.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, ahead readings) (*Purchase,
-	error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, found *quote) (*Purchase, error) {
 	if o.isBatch() {
-		return e.reserveBatch(ctx, caller, q, o)
+		return e.reserveBatch(ctx, caller, q, o, found)
 	}
+	found.releaseChannel()
 	var first error
 	for _, from := range e.sources(ctx, q.host, *o) {
-		p, err := e.reserveFrom(ctx, caller, q, from, ahead)
+		p, err := e.reserveFrom(ctx, caller, q, from, found.ahead)
 		if err == nil {
 			return p, nil
 		}

@@ -109,8 +109,10 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 	return asked, r, nil
 }
 
-// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement).
+// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement). No other call uses
+// the channel between the two tries.
 func (e *Engine) buyRecounted(ctx, caller context.Context, in intent, found *quote) (r Result, err error) {
+	defer found.releaseChannel()
 	r, err = e.buy(ctx, caller, in, found)
 	if errors.Is(err, errRecounted) {
 		r, err = e.buy(ctx, caller, in, found)
@@ -138,7 +140,12 @@ func (e *Engine) buy(ctx, caller context.Context, in intent, found *quote) (r Re
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { p.End(err == nil && r.Status != StatusUnserved) }()
+	defer func() {
+		if errors.Is(err, errRecounted) {
+			found.keepChannel(p)
+		}
+		p.End(err == nil && r.Status != StatusUnserved)
+	}()
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()

@@ -25,6 +25,7 @@ type quote struct {
 	ahead     readings // of the chain, while the seller was asked
 	// what a batch of payments holds already of the best option; nil: nothing, it is still to be held
 	held *Purchase
+	kept *keptChannel // between the two tries of a call (batch-settlement); may be nil
 }
 
 type option struct {
