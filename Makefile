@@ -116,10 +116,11 @@ load:
 prep: need-node
 	e2e/lab/prep.sh
 
+BYTES := cut
+
 # The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
 # a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all; BYTES=all cuts every line at every byte in every way;
 # ONLY='SCENARIO CALL N ACT' one that was reported.
-BYTES := cut
 crash: need-go need-strace need-postgres build
 	go vet -tags crash ./e2e/crash ./wallet
 	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet

@@ -153,7 +153,9 @@ func startScript(path string, options []byte, ready any) (stop func(), err error
 	return s.stop, nil
 }
 
-var opClient = &http.Client{Timeout: opWait}
+// opClient takes a new connection for each operation: between two of them a test may wait for so long that the
+// lab closes the kept one just as the next is written.
+var opClient = &http.Client{Timeout: opWait, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // op calls one of the lab's operations (e2e/lab/parties/control.mjs). out may be nil.
 func (l *Lab) op(name string, in, out any) {

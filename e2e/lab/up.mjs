@@ -7,7 +7,7 @@
 //   svm                         LiteSVM as Solana's devnet, with mints at USDC's (SPL Token) and PYUSD's (Token-2022) addresses
 //   facilitator0, facilitator1  the reference facilitator at two doors, which fail on request
 //   seller, sellerV1            the reference sellers of x402 V2 and V1, which settle at facilitator0
-//   sellerOzskr                  a strict seller of the X-Payment-Required dialects, where the payer settles
+//   sellerOzskr                 a strict seller of the X-Payment-Required dialects, where the payer settles
 //
 // Everybody outside knows these by their gates, which can be shut. The facilitator, sellerOzskr and the control operations reach
 // the chains behind the gates, so shutting "evm" or "svm" takes a node from the wallet alone.

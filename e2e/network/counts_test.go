@@ -24,9 +24,8 @@ func (w *world) effort() effort {
 const repeats = 10
 
 // dials is how many questions for names ten repeated calls may take: two for each connection that is dialled
-// anew. Background readings of a busy machine may need a second connection to the node; a look-up for each
-// call would take forty.
-const dials = 6
+// anew. One connection more is allowed to the node, too, for readings that no call waits for.
+const dials = 4
 
 // ways are the kinds of paid calls, with the most that the first call of a process may take of the
 // network, and the next ten together. A payment goes out on the connection of its question, and the next
