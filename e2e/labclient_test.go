@@ -153,8 +153,8 @@ func startScript(path string, options []byte, ready any) (stop func(), err error
 	return s.stop, nil
 }
 
-// opClient takes a new connection for each operation: between two of them a test may wait for so long that the
-// lab closes the kept one just as the next is written.
+// opClient takes a new connection for each operation. A test may wait between two of them, and the lab would
+// close a kept connection just as the next operation is written.
 var opClient = &http.Client{Timeout: opWait, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // op calls one of the lab's operations (e2e/lab/parties/control.mjs). out may be nil.

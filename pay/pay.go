@@ -109,8 +109,8 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 	return asked, r, nil
 }
 
-// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement). No other call uses
-// the channel between the two tries.
+// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement). No other call
+// uses the channel between the two tries.
 func (e *Engine) buyRecounted(ctx, caller context.Context, in intent, found *quote) (r Result, err error) {
 	defer found.releaseChannel()
 	r, err = e.buy(ctx, caller, in, found)
