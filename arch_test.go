@@ -145,13 +145,15 @@ var only = map[string][]string{
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},
-	"modernc.org/sqlite":            {"history"},
-	"go.opentelemetry.io":           {"internal/otlp/otlptest"}, // the other opinion of what is sent
-	"google.golang.org/protobuf":    {"internal/otlp/otlptest"},
-	"github.com/godbus/dbus":        {"internal/notify"},
-	"github.com/spf13/cobra":        {"cli"},
-	"github.com/tailscale/hujson":   {"internal/install"},
-	"github.com/zalando/go-keyring": {"wallet"},
+	"modernc.org/sqlite":                 {"history"},
+	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
+	"google.golang.org/protobuf":         {"internal/otlp/otlptest"},
+	"github.com/godbus/dbus":             {"internal/notify"},
+	"github.com/spf13/cobra":             {"cli"},
+	"github.com/tailscale/hujson":        {"internal/install"},
+	"github.com/zalando/go-keyring":      {"wallet"},
+	"github.com/VictoriaMetrics/metrics": {"internal/metrics"},
+	"github.com/MicahParks/jwkset":       {"internal/oauth"},
 	// wallet/signer: how Google and Coinbase know who asks
 	"github.com/golang-jwt/jwt": {"facilitator", "internal/oauth", "internal/oauth/oauthtest",
 		"wallet/signer"},

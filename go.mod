@@ -4,7 +4,9 @@ go 1.26.0
 
 require (
 	filippo.io/edwards25519 v1.2.0
+	github.com/MicahParks/jwkset v0.11.4
 	github.com/Microsoft/go-winio v0.6.4
+	github.com/VictoriaMetrics/metrics v1.45.0
 	github.com/creack/pty v1.1.24
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.1
 	github.com/ethereum/go-ethereum v1.17.10
@@ -39,7 +41,11 @@ require (
 	rsc.io/qr v0.2.0
 )
 
-require golang.org/x/tools v0.51.0 // indirect
+require (
+	github.com/valyala/fastrand v1.1.0 // indirect
+	github.com/valyala/histogram v1.2.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
+)
 
 require (
 	github.com/ProjectZKM/Ziren/crates/go-runtime/zkvm_runtime v0.0.0-20251001021608-1fe7b43fc4d6 // indirect

@@ -2,8 +2,7 @@ package metrics
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"io"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -62,82 +61,57 @@ type Ledger struct {
 	Read func(context.Context) (Standing, error)
 }
 
-func (l Ledger) write(ctx context.Context, t text) {
+func (l Ledger) write(ctx context.Context, w io.Writer) {
+	var out set
+	defer out.write(ctx, w)
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	s, err := l.Read(ctx)
-	if s.Sessions != nil {
-		byAgent(t, "x402_wallet_sessions", "Sessions of agents.", s.Sessions, count[int])
-	}
-	readable(t, err == nil)
+	gauges(&out, "x402_wallet_sessions", "agent", s.Sessions, whole)
+	out.gauge(ledgerReadable, flag(err == nil))
 	if err != nil {
 		return
 	}
-	counted := func(o Open) string { return count(o.Count) }
-	worth := func(o Open) string { return o.Dollars.String() }
-	oldest := func(o Open) string { return age(s.Now, o.Oldest) }
-	byAgent(t, "x402_wallet_held_payments", "Payments under way.", s.Held, counted)
-	byAgent(t, "x402_wallet_held_dollars", "Held for payments under way.", s.Held, worth)
-	byAgent(t, "x402_wallet_unknown_payments", "Payments whose outcome is not known.", s.Unknown, counted)
-	byAgent(t, "x402_wallet_unknown_dollars", "Held for payments whose outcome is not known.", s.Unknown,
-		worth)
-	byAgent(t, "x402_wallet_unknown_overdue_payments",
-		"Payments whose outcome is not known although their validity is over.", s.Unknown,
-		func(o Open) string { return count(o.Overdue) })
-	byAgent(t, "x402_wallet_unknown_oldest_age_seconds",
-		"How old the oldest payment is whose outcome is not known; 0: there is none.", s.Unknown, oldest)
-	byAgent(t, "x402_wallet_approvals_waiting", "Approvals that wait for a person.", s.Waiting, counted)
-	byAgent(t, "x402_wallet_approvals_oldest_age_seconds",
-		"How long the oldest approval waits for a person; 0: there is none.", s.Waiting, oldest)
-	t.number("x402_wallet_frozen", "Whether everything is frozen: 0 or 1.", digit(s.Frozen))
-	t.number("x402_wallet_frozen_accounts", "Accounts from which nothing is paid.", count(s.FrozenAccounts))
-	s.writeBudgets(t)
-	s.writeBalances(t)
-	t.number("x402_wallet_calls_working", "Calls that are being made.", count(s.Working))
-	t.number("x402_wallet_calls_waiting", "Calls that wait for their turn.", count(s.InQueue))
+	s.setPayments(&out)
+	out.gauge("x402_wallet_frozen", flag(s.Frozen))
+	out.gauge("x402_wallet_frozen_accounts", float64(s.FrozenAccounts))
+	s.setBudgets(&out)
+	s.setBalances(&out)
+	out.gauge("x402_wallet_calls_working", float64(s.Working))
+	out.gauge("x402_wallet_calls_waiting", float64(s.InQueue))
 }
 
-func readable(t text, is bool) {
-	t.number("x402_wallet_ledger_readable", "Whether the ledger could be read: 0 or 1.", digit(is))
+const ledgerReadable = "x402_wallet_ledger_readable"
+
+func (s Standing) setPayments(out *set) {
+	number := func(o Open) float64 { return float64(o.Count) }
+	sum := func(o Open) float64 { return dollars(o.Dollars) }
+	overdue := func(o Open) float64 { return float64(o.Overdue) }
+	oldest := func(o Open) float64 { return age(s.Now, o.Oldest) }
+	gauges(out, "x402_wallet_held_payments", "agent", s.Held, number)
+	gauges(out, "x402_wallet_held_dollars", "agent", s.Held, sum)
+	gauges(out, "x402_wallet_unknown_payments", "agent", s.Unknown, number)
+	gauges(out, "x402_wallet_unknown_dollars", "agent", s.Unknown, sum)
+	gauges(out, "x402_wallet_unknown_overdue_payments", "agent", s.Unknown, overdue)
+	gauges(out, "x402_wallet_unknown_oldest_age_seconds", "agent", s.Unknown, oldest)
+	gauges(out, "x402_wallet_approvals_waiting", "agent", s.Waiting, number)
+	gauges(out, "x402_wallet_approvals_oldest_age_seconds", "agent", s.Waiting, oldest)
 }
 
-func (s Standing) writeBudgets(t text) {
-	labels := func(b Budget) []string {
-		return []string{"window", b.Window, "agent", b.Agent, "host", b.Host}
-	}
-	const limit, used = "x402_wallet_budget_limit_dollars", "x402_wallet_budget_used_dollars"
-	t.family(limit, gauge, "The owner's limits.")
+func (s Standing) setBudgets(out *set) {
 	for _, b := range s.Budgets {
+		labels := []string{"window", b.Window, "agent", b.Agent, "host", b.Host}
 		if b.Limit != nil {
-			t.sample(limit, b.Limit.String(), labels(b)...)
+			out.gauge("x402_wallet_budget_limit_dollars", dollars(*b.Limit), labels...)
 		}
-	}
-	t.family(used, gauge, "What is spent or held in the windows of the owner's limits.")
-	for _, b := range s.Budgets {
-		t.sample(used, b.Used.String(), labels(b)...)
+		out.gauge("x402_wallet_budget_used_dollars", dollars(b.Used), labels...)
 	}
 }
 
-func (s Standing) writeBalances(t text) {
-	labels := func(b Balance) []string {
-		return []string{"network", b.Network, "asset", b.Asset, "source", b.Source}
-	}
-	const left, read = "x402_wallet_balance_dollars", "x402_wallet_balance_read_timestamp_seconds"
-	t.family(left, gauge, "What could be spent on a network when its node was asked last.")
+func (s Standing) setBalances(out *set) {
 	for _, b := range s.Balances {
-		t.sample(left, b.Dollars.String(), labels(b)...)
-	}
-	t.family(read, gauge, "When that was, since 1970.")
-	for _, b := range s.Balances {
-		t.sample(read, since1970(b.Read), labels(b)...)
-	}
-}
-
-// byAgent writes a gauge by agent, for maxSeries agents at most.
-func byAgent[V any](t text, name, help string, of map[string]V, value func(V) string) {
-	t.family(name, gauge, help)
-	agents := slices.Sorted(maps.Keys(of))
-	for _, agent := range agents[:min(len(agents), maxSeries)] {
-		t.sample(name, value(of[agent]), "agent", agent)
+		labels := []string{"network", b.Network, "asset", b.Asset, "source", b.Source}
+		out.gauge("x402_wallet_balance_dollars", dollars(b.Dollars), labels...)
+		out.gauge("x402_wallet_balance_read_timestamp_seconds", timestamp(b.Read), labels...)
 	}
 }

@@ -1,25 +1,25 @@
-// Package metrics says how a service, a paywall or a ledger stands, in Prometheus' text format (version
-// 0.0.4): what a process counted, and what the ledger holds at that moment. docs/operating.md lists it.
+// Package metrics serves figures of a service, a paywall or a ledger in Prometheus' text format (version
+// 0.0.4): what a process counted, and what the ledger holds at that moment. docs/operating.md lists them.
 //
-// What must stay true: a label is a name of the owner's rules or a word of our own. What a stranger or an
-// agent wrote is in none; and a family has at most maxSeries series, so that nobody fills Prometheus by what
-// we overlooked.
+// What must stay true: a label is a name of the owner's rules or a word of our own, never what a seller or an
+// agent wrote; and a family has at most maxSeries series.
 //
-// The files: text.go (the format), series.go (values by labels), process.go (this process), calls.go (what
-// agents' calls came to), parties.go (facilitators and nodes), ledger.go (what the ledger holds), sales.go (a
+// The files: set.go (bounded families), help.go (their descriptions), process.go (this process), calls.go
+// (agents' calls), parties.go (facilitators and nodes), ledger.go (what the ledger holds), sales.go (a
 // paywall).
 package metrics
 
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"time"
 )
 
 // Source is a part of what is served.
 type Source interface {
-	write(ctx context.Context, t text)
+	write(ctx context.Context, w io.Writer)
 }
 
 // readFor is how long the ledger may take: Prometheus waits for ten seconds, and the rest is to come too.
@@ -38,7 +38,7 @@ func Handler(sources ...Source) http.Handler {
 		}
 		var all bytes.Buffer // whoever reads slowly holds up nothing that counts
 		for _, s := range sources {
-			s.write(r.Context(), text{&all})
+			s.write(r.Context(), &all)
 		}
 		<-turn
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

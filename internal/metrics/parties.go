@@ -2,63 +2,35 @@ package metrics
 
 import (
 	"context"
-	"sync"
+	"io"
 	"time"
 
 	"x402-wallet/x402"
 )
 
-// Parties counts what was asked of facilitators and of networks' nodes, and how they answered. The zero value
-// is ready.
-type Parties struct {
-	mu           sync.Mutex
-	facilitators party
-	nodes        party
-}
+// Parties counts requests to facilitators and to networks' nodes, and their answers. The zero value is ready.
+// It is safe for concurrent use.
+type Parties struct{ set set }
 
-// party is those of one kind.
-type party struct {
-	requests table[uint64]    // by name, request and outcome; by name and outcome
-	took     table[histogram] // by name
-	answered table[time.Time] // last, by name
-}
-
-func (p *party) add(name string, came x402.Contact, took time.Duration, labels ...string) {
-	*p.requests.at(labels...)++
-	p.took.at(name).add(took)
+// Facilitator counts a request to a facilitator of the owner's config, by its name there. The request is a
+// word of ours.
+func (p *Parties) Facilitator(name, request string, came x402.Contact, took time.Duration) {
+	p.set.inc("x402_wallet_facilitator_requests_total", "facilitator", name, "request", request,
+		"outcome", string(came))
+	p.set.took("x402_wallet_facilitator_request_seconds", took, "facilitator", name)
 	if came == x402.Answered {
-		*p.answered.at(name) = time.Now()
+		p.set.gauge("x402_wallet_facilitator_answered_timestamp_seconds", timestamp(time.Now()),
+			"facilitator", name)
 	}
 }
 
-// Facilitator counts a request to a facilitator of the owner's config, by its name there; request
-// is a word of ours.
-func (p *Parties) Facilitator(name, request string, came x402.Contact, took time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.facilitators.add(name, came, took, name, request, string(came))
-}
-
-// Node counts a question to the node of one of the owner's networks.
+// Node counts a request to the node of one of the owner's networks.
 func (p *Parties) Node(network string, came x402.Contact, took time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.nodes.add(network, came, took, network, string(came))
+	p.set.inc("x402_wallet_node_requests_total", "network", network, "outcome", string(came))
+	p.set.took("x402_wallet_node_request_seconds", took, "network", network)
+	if came == x402.Answered {
+		p.set.gauge("x402_wallet_node_answered_timestamp_seconds", timestamp(time.Now()), "network", network)
+	}
 }
 
-func (p *Parties) write(_ context.Context, t text) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f, n := &p.facilitators, &p.nodes
-	samples(t, "x402_wallet_facilitator_requests_total", counter, "Requests to facilitators.", &f.requests,
-		count[uint64], "facilitator", "request", "outcome")
-	histograms(t, "x402_wallet_facilitator_request_seconds", "How long facilitators took.", &f.took,
-		"facilitator")
-	samples(t, "x402_wallet_facilitator_answered_timestamp_seconds", gauge,
-		"When a facilitator answered last, since 1970.", &f.answered, since1970, "facilitator")
-	samples(t, "x402_wallet_node_requests_total", counter, "Questions to networks' nodes.", &n.requests,
-		count[uint64], "network", "outcome")
-	histograms(t, "x402_wallet_node_request_seconds", "How long networks' nodes took.", &n.took, "network")
-	samples(t, "x402_wallet_node_answered_timestamp_seconds", gauge,
-		"When a network's node answered last, since 1970.", &n.answered, since1970, "network")
-}
+func (p *Parties) write(ctx context.Context, w io.Writer) { p.set.write(ctx, w) }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"io"
 	"runtime"
 	"time"
 )
@@ -19,26 +20,20 @@ type usage struct {
 	openFDs, mostOpen int // file descriptors
 }
 
-func (p *Process) write(_ context.Context, t text) {
-	const build = "x402_wallet_build_info"
-	t.family(build, gauge, "Which program it is.")
-	t.sample(build, "1", "version", p.Version, "goversion", runtime.Version())
-	t.number("process_start_time_seconds", "When the process began, since 1970.", since1970(p.Started))
-	t.number("go_goroutines", "Goroutines that there are.", count(runtime.NumGoroutine()))
+func (p *Process) write(ctx context.Context, w io.Writer) {
+	var out set
+	defer out.write(ctx, w)
+	out.gauge("x402_wallet_build_info", 1, "version", p.Version, "goversion", runtime.Version())
+	out.gauge("process_start_time_seconds", timestamp(p.Started))
+	out.gauge("go_goroutines", float64(runtime.NumGoroutine()))
 	u := used()
 	if u.cpu >= 0 {
-		const cpu = "process_cpu_seconds_total"
-		t.family(cpu, counter, "What the process has computed, user and system.")
-		t.sample(cpu, seconds(u.cpu))
+		out.add("process_cpu_seconds_total", u.cpu.Seconds())
 	}
-	for _, g := range []struct {
-		name, help string
-		value      int
-	}{{"process_resident_memory_bytes", "Memory that the process has in use.", u.resident},
-		{"process_open_fds", "File descriptors that are open.", u.openFDs},
-		{"process_max_fds", "File descriptors that may be open.", u.mostOpen}} {
-		if g.value >= 0 {
-			t.number(g.name, g.help, count(g.value))
+	for name, value := range map[string]int{"process_resident_memory_bytes": u.resident,
+		"process_open_fds": u.openFDs, "process_max_fds": u.mostOpen} {
+		if value >= 0 {
+			out.gauge(name, float64(value))
 		}
 	}
 }

@@ -2,8 +2,8 @@ package metrics
 
 import (
 	"context"
+	"io"
 	"strconv"
-	"sync"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -19,36 +19,22 @@ type Sale struct {
 	Steps map[string]time.Duration
 }
 
-// Sales counts a paywall's sales. The zero value is ready.
-type Sales struct {
-	mu     sync.Mutex
-	sales  table[uint64]        // by tool, outcome, code
-	earned table[money.Dollars] // by tool, network
-	steps  table[histogram]     // by step
-}
+// Sales counts a paywall's sales. The zero value is ready. It is safe for concurrent use.
+type Sales struct{ set set }
 
-// Sale counts one.
+// Sale counts one sale.
 func (s *Sales) Sale(sale Sale) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*s.sales.at(sale.Tool, sale.Outcome, sale.Code)++
+	s.set.inc("x402_wallet_sales_total", "tool", sale.Tool, "outcome", sale.Outcome, "code", sale.Code)
 	if sale.Earned > 0 {
-		*s.earned.at(sale.Tool, sale.Network) += sale.Earned
+		s.set.add("x402_wallet_earned_dollars_total", dollars(sale.Earned), "tool", sale.Tool,
+			"network", sale.Network)
 	}
 	for step, took := range sale.Steps {
-		s.steps.at(step).add(took)
+		s.set.took("x402_wallet_sale_step_seconds", took, "step", step)
 	}
 }
 
-func (s *Sales) write(_ context.Context, t text) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	samples(t, "x402_wallet_sales_total", counter, "Requests for what is sold, by what they came to.",
-		&s.sales, count[uint64], "tool", "outcome", "code")
-	samples(t, "x402_wallet_earned_dollars_total", counter, "What was paid for sales.", &s.earned,
-		money.Dollars.String, "tool", "network")
-	histograms(t, "x402_wallet_sale_step_seconds", "How long the steps of sales took.", &s.steps, "step")
-}
+func (s *Sales) write(ctx context.Context, w io.Writer) { s.set.write(ctx, w) }
 
 // Owed is what was charged in channels of one network and not claimed.
 type Owed struct {
@@ -71,38 +57,29 @@ type Shop struct {
 	Owed func(context.Context) (map[string]Owed, error) // by network
 }
 
-func (s Shop) write(ctx context.Context, t text) {
+func (s Shop) write(ctx context.Context, w io.Writer) {
+	var out set
+	defer out.write(ctx, w)
 	load := s.Load()
-	t.number("x402_wallet_sales_running", "Sales under way.", count(load.Running))
-	t.number("x402_wallet_paywall_sessions", "Sessions of clients over HTTP.", count(load.Sessions))
-	var calls table[int]
-	for by, n := range load.Calls {
-		*calls.at(by) = n
-	}
-	samples(t, "x402_wallet_paywall_calls", gauge, "Requests over HTTP under way.", &calls, count[int], "by")
-	var refused table[uint64]
+	out.gauge("x402_wallet_sales_running", float64(load.Running))
+	out.gauge("x402_wallet_paywall_sessions", float64(load.Sessions))
+	gauges(&out, "x402_wallet_paywall_calls", "by", load.Calls, whole)
 	for status, n := range load.Refused {
-		*refused.at(strconv.Itoa(status)) = n
+		out.count("x402_wallet_paywall_refused_total", n, "status", strconv.Itoa(status))
 	}
-	samples(t, "x402_wallet_paywall_refused_total", counter, "Requests over HTTP that found no place.",
-		&refused, count[uint64], "status")
+
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	owed, err := s.Owed(ctx)
-	readable(t, err == nil)
+	out.gauge(ledgerReadable, flag(err == nil))
 	if err != nil {
 		return
 	}
-	var by table[Owed]
-	for network, o := range owed {
-		*by.at(network) = o
-	}
 	now := time.Now()
-	samples(t, "x402_wallet_owed_channels", gauge, "Channels with charges that are not claimed.", &by,
-		func(o Owed) string { return count(o.Channels) }, "network")
-	samples(t, "x402_wallet_owed_dollars", gauge, "What was charged in channels and is not claimed.", &by,
-		func(o Owed) string { return o.Dollars.String() }, "network")
-	samples(t, "x402_wallet_owed_oldest_age_seconds", gauge,
-		"How old the oldest of these charges is; 0: none.", &by,
-		func(o Owed) string { return age(now, o.Since) }, "network")
+	gauges(&out, "x402_wallet_owed_channels", "network", owed,
+		func(o Owed) float64 { return float64(o.Channels) })
+	gauges(&out, "x402_wallet_owed_dollars", "network", owed,
+		func(o Owed) float64 { return dollars(o.Dollars) })
+	gauges(&out, "x402_wallet_owed_oldest_age_seconds", "network", owed,
+		func(o Owed) float64 { return age(now, o.Since) })
 }

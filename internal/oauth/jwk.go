@@ -4,12 +4,12 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
-	"math/big"
 	"slices"
+
+	"github.com/MicahParks/jwkset"
 
 	"x402-wallet/x402"
 )
@@ -17,8 +17,6 @@ import (
 const (
 	// RSA keys of fewer bits can be broken, and one of more takes long for each signature.
 	minRSA, maxRSA = 2048, 8192
-	// maxExponent is the largest public exponent that crypto/rsa takes.
-	maxExponent = 1<<31 - 1
 	// maxKeys bounds the keys of a server; most have two or three.
 	maxKeys = 100
 )
@@ -30,21 +28,6 @@ type key struct {
 }
 
 func (k key) isFor(algorithm string) bool { return slices.Contains(k.algorithms, algorithm) }
-
-// jwk is a key as it is published (RFC 7517, 7518 §6, 8037).
-type jwk struct {
-	Kty    string          `json:"kty"`
-	Kid    string          `json:"kid"`
-	Use    string          `json:"use"`
-	KeyOps []string        `json:"key_ops"`
-	Alg    string          `json:"alg"`
-	Crv    string          `json:"crv"`
-	N      string          `json:"n"`
-	E      string          `json:"e"`
-	X      string          `json:"x"`
-	Y      string          `json:"y"`
-	D      json.RawMessage `json:"d"`
-}
 
 // parseKeys reads a set of keys, by their IDs. What cannot be used is left out, as RFC 7517 §5 has it: keys
 // of other kinds or for other uses, weak ones, secret ones, those without an ID and those that share one.
@@ -60,18 +43,18 @@ func parseKeys(text []byte) (map[string]key, error) {
 	}
 	keys, twice := map[string]key{}, []string{}
 	for _, each := range set.Keys {
-		var j jwk
+		var j jwkset.JWKMarshal
 		if x402.DecodeStrict(each, maxKeySet, &j) != nil {
 			continue
 		}
-		k, err := j.key()
+		k, err := newKey(j)
 		if err != nil {
 			continue
 		}
-		if _, there := keys[j.Kid]; there {
-			twice = append(twice, j.Kid)
+		if _, there := keys[j.KID]; there {
+			twice = append(twice, j.KID)
 		}
-		keys[j.Kid] = k
+		keys[j.KID] = k
 	}
 	for _, kid := range twice {
 		delete(keys, kid)
@@ -81,67 +64,39 @@ func parseKeys(text []byte) (map[string]key, error) {
 
 var errKey = errors.New("is no key to verify tokens with")
 
-func (j *jwk) key() (k key, err error) {
-	forOthers := (j.Use != "" && j.Use != "sig") || (j.KeyOps != nil && !slices.Contains(j.KeyOps, "verify"))
-	if j.Kid == "" || forOthers || j.D != nil {
+// newKey reads a public key that is for signatures. Its certificates are not read: x5u is an address, which
+// the server could choose at will.
+func newKey(j jwkset.JWKMarshal) (k key, err error) {
+	j.X5U, j.X5C, j.X5T, j.X5TS256 = "", nil, "", ""
+	forOthers := (j.USE != "" && j.USE != jwkset.UseSig) ||
+		(j.KEYOPS != nil && !slices.Contains(j.KEYOPS, jwkset.KeyOpsVerify))
+	if j.KID == "" || forOthers || j.D != "" {
 		return key{}, errKey
 	}
-	switch j.Kty + " " + j.Crv {
-	case "RSA ":
-		k.algorithms = []string{"RS256", "PS256"}
-		k.public, err = j.rsa()
-	case "EC P-256":
-		k.algorithms = []string{"ES256"}
-		k.public, err = j.point(elliptic.P256())
-	case "EC P-384":
-		k.algorithms = []string{"ES384"}
-		k.public, err = j.point(elliptic.P384())
-	case "OKP Ed25519":
-		k.algorithms = []string{"EdDSA"}
-		k.public, err = j.edwards()
-	default:
-		err = errKey
+	read, err := jwkset.NewJWKFromMarshal(j, jwkset.JWKMarshalOptions{},
+		jwkset.JWKValidateOptions{StrictPadding: true})
+	if err != nil {
+		return key{}, err
 	}
-	if j.Alg != "" {
-		if !k.isFor(j.Alg) {
+	switch public := read.Key().(type) {
+	case *rsa.PublicKey:
+		bits, hasOdd := public.N.BitLen(), public.N.Bit(0) == 1 && public.E%2 == 1
+		if bits < minRSA || bits > maxRSA || !hasOdd {
 			return key{}, errKey
 		}
-		k.algorithms = []string{j.Alg}
+		k.algorithms = []string{"RS256", "PS256"}
+	case *ecdsa.PublicKey:
+		k.algorithms = map[jwkset.CRV][]string{jwkset.CrvP256: {"ES256"}, jwkset.CrvP384: {"ES384"}}[j.CRV]
+	case ed25519.PublicKey:
+		k.algorithms = []string{"EdDSA"}
 	}
-	return k, err
-}
-
-func (j *jwk) rsa() (*rsa.PublicKey, error) {
-	n, errN := unbase64(j.N)
-	e, errE := unbase64(j.E)
-	modulus, exponent := new(big.Int).SetBytes(n), new(big.Int).SetBytes(e)
-	bits := modulus.BitLen()
+	k.public = read.Key()
 	switch {
-	case errN != nil || errE != nil || bits < minRSA || bits > maxRSA:
-		return nil, errKey
-	case modulus.Bit(0) == 0 || exponent.Bit(0) == 0:
-		return nil, errKey
-	case !exponent.IsInt64() || exponent.Int64() < 3 || exponent.Int64() > maxExponent:
-		return nil, errKey
+	case j.ALG == "" && k.algorithms != nil:
+		return k, nil
+	case !k.isFor(string(j.ALG)):
+		return key{}, errKey
 	}
-	return &rsa.PublicKey{N: modulus, E: int(exponent.Int64())}, nil
-}
-
-// point is a point of the curve, whose coordinates are written in full.
-func (j *jwk) point(curve elliptic.Curve) (*ecdsa.PublicKey, error) {
-	x, errX := unbase64(j.X)
-	y, errY := unbase64(j.Y)
-	size := (curve.Params().BitSize + 7) / 8
-	if errX != nil || errY != nil || len(x) != size || len(y) != size {
-		return nil, errKey
-	}
-	return ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
-}
-
-func (j *jwk) edwards() (ed25519.PublicKey, error) {
-	x, err := unbase64(j.X)
-	if err != nil || len(x) != ed25519.PublicKeySize {
-		return nil, errKey
-	}
-	return x, nil
+	k.algorithms = []string{string(j.ALG)}
+	return k, nil
 }

@@ -82,6 +82,13 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 	require.Contains(t, keys, "k", "the same with nothing wrong")
 }
 
+func TestParseKeys_CertificatesAreNotRead(t *testing.T) {
+	keys, err := parseKeys(set(strings.Replace(rfc8037OKP, `"kid"`,
+		`"x5u":"http://127.0.0.1:1/certificate","x5c":["AAAA"],"x5t":"AAAA","kid"`, 1)))
+	require.NoError(t, err)
+	require.Contains(t, keys, "ed")
+}
+
 // Of two keys with one ID nobody could say which a token means.
 func TestKeysThatShareAnID(t *testing.T) {
 	key := func(id string) string {

@@ -1,0 +1,151 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"x402-wallet/x402/money"
+)
+
+// maxSeries bounds the series of one family. The agents, tools, networks and facilitators of one owner, times
+// our words, stay far below it.
+const maxSeries = 1000
+
+// other replaces every label of a series that is beyond maxSeries.
+const other = "other"
+
+// bounds are the upper bounds of all histograms, in seconds. A write of the ledger takes a few milliseconds,
+// a chain up to a minute.
+var bounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+
+// set is a set of metrics whose families are bounded. The zero value is empty and ready. Labels are names
+// and values in turn. It is safe for concurrent use.
+type set struct {
+	once sync.Once
+	all  *metrics.Set
+
+	mu       sync.Mutex
+	families map[string]map[string]bool // the series of each family
+}
+
+func (s *set) metrics() *metrics.Set {
+	s.once.Do(func() {
+		metrics.ExposeMetadata(true) // the types of families
+		s.all, s.families = metrics.NewSet(), map[string]map[string]bool{}
+	})
+	return s.all
+}
+
+// inc adds one to a counter.
+func (s *set) inc(family string, labels ...string) {
+	all := s.metrics()
+	all.GetOrCreateCounter(s.series(family, labels)).Inc()
+}
+
+// count sets a counter that is kept elsewhere.
+func (s *set) count(family string, value uint64, labels ...string) {
+	all := s.metrics()
+	all.GetOrCreateCounter(s.series(family, labels)).Set(value)
+}
+
+// add adds to a counter that is not a whole number.
+func (s *set) add(family string, value float64, labels ...string) {
+	all := s.metrics()
+	all.GetOrCreateFloatCounter(s.series(family, labels)).Add(value)
+}
+
+// took adds a duration to a histogram.
+func (s *set) took(family string, d time.Duration, labels ...string) {
+	s.histogram(family, labels...).Update(d.Seconds())
+}
+
+func (s *set) histogram(family string, labels ...string) *metrics.PrometheusHistogram {
+	all := s.metrics()
+	return all.GetOrCreatePrometheusHistogramExt(s.series(family, labels), bounds)
+}
+
+// gauge sets a gauge.
+func (s *set) gauge(family string, value float64, labels ...string) {
+	all := s.metrics()
+	all.GetOrCreateGauge(s.series(family, labels), nil).Set(value)
+}
+
+// write implements Source.
+func (s *set) write(_ context.Context, w io.Writer) {
+	var text bytes.Buffer
+	s.metrics().WritePrometheus(&text)
+	writeHelped(w, text.Bytes())
+}
+
+// series returns the name of a series, or that of the family's last one if maxSeries is reached.
+func (s *set) series(family string, labels []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.families[family]
+	if known == nil {
+		known = map[string]bool{}
+		s.families[family] = known
+	}
+	name := seriesName(family, labels)
+	if !known[name] && len(known) >= maxSeries-1 {
+		labels = slices.Clone(labels)
+		for i := 1; i < len(labels); i += 2 {
+			labels[i] = other
+		}
+		name = seriesName(family, labels)
+	}
+	known[name] = true
+	return name
+}
+
+var escaped = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func seriesName(family string, labels []string) string {
+	if len(labels) == 0 {
+		return family
+	}
+	var list []string
+	for label := range slices.Chunk(labels, 2) {
+		list = append(list, label[0]+`="`+escaped.Replace(label[1])+`"`)
+	}
+	return family + "{" + strings.Join(list, ",") + "}"
+}
+
+// gauges sets one gauge for each key of a map, in the order of the keys.
+func gauges[V any](s *set, family, label string, of map[string]V, value func(V) float64) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		s.gauge(family, value(of[key]), label, key)
+	}
+}
+
+// timestamp returns a time in seconds since 1970, to a millisecond.
+func timestamp(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+// age returns the seconds since then. It returns 0 if then is zero or our clock is behind.
+func age(now, then time.Time) float64 {
+	if then.IsZero() {
+		return 0
+	}
+	return max(now.Sub(then), 0).Seconds()
+}
+
+func whole(n int) float64 { return float64(n) }
+
+func dollars(d money.Dollars) float64 { return float64(d) / microPerDollar }
+
+const microPerDollar = 1e6
+
+func flag(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
