@@ -33,8 +33,11 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	body, err := decoded(response, limit)
 	if err == nil {
 		release := func() {}
-		isLarge := func() (err error) {
-			release, err = h.acquireSlot(requestContext(response), slots)
+		isLarge := func() error {
+			acquired, err := h.acquireSlot(requestContext(response), slots)
+			if err == nil {
+				release = acquired
+			}
 			return err
 		}
 		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength, isLarge)

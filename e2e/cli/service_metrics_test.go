@@ -58,9 +58,9 @@ func TestMetricsOfAService(t *testing.T) {
 		`x402_wallet_sessions{agent="alice"} 1`, `x402_wallet_sessions{agent=""} 0`,
 		`x402_wallet_payment_step_seconds_count{step="sign"} 1`,
 		`x402_wallet_budget_used_dollars{window="day",agent="",host=""} 0.001`,
-		`x402_wallet_budget_limit_dollars{window="day",agent="",host=""} 10.00`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="",host=""} 10`,
 		`x402_wallet_budget_used_dollars{window="day",agent="alice",host=""} 0.001`,
-		`x402_wallet_budget_limit_dollars{window="day",agent="alice",host=""} 3.00`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="alice",host=""} 3`,
 		`x402_wallet_balance_dollars{network="eip155:84532",asset="USDC",source="agent"} 0.999`,
 		`x402_wallet_approvals_waiting{agent="alice"} 1`, "x402_wallet_frozen 0",
 		`x402_wallet_calls_working 0`} {
