@@ -21,22 +21,23 @@ type Calls struct{ set set }
 
 // Call counts one call.
 func (c *Calls) Call(call Call) {
-	c.set.inc("x402_wallet_payments_total", "agent", call.Agent, "outcome", call.Outcome, "code", call.Code)
+	c.set.increment("x402_wallet_payments_total", "agent", call.Agent, "outcome", call.Outcome,
+		"code", call.Code)
 	if call.Paid > 0 {
 		c.set.add("x402_wallet_paid_dollars_total", dollars(call.Paid), "agent", call.Agent,
 			"network", call.Network)
 	}
-	c.set.took(paymentSeconds, call.Took)
+	c.set.observe(paymentSeconds, call.Took)
 }
 
 // Step counts how long a step of a payment took, by a name of ours.
 func (c *Calls) Step(step string, took time.Duration) {
-	c.set.took("x402_wallet_payment_step_seconds", took, "step", step)
+	c.set.observe("x402_wallet_payment_step_seconds", took, "step", step)
 }
 
 const paymentSeconds = "x402_wallet_payment_seconds"
 
-func (c *Calls) write(ctx context.Context, w io.Writer) {
+func (c *Calls) write(_ context.Context, w io.Writer) {
 	c.set.histogram(paymentSeconds) // also before the first call
-	c.set.write(ctx, w)
+	c.set.writeTo(w)
 }

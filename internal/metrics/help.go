@@ -54,8 +54,8 @@ var help = map[string]string{
 	"x402_wallet_unknown_payments":                       "Payments of unknown outcome.",
 }
 
-// writeHelped copies a text in Prometheus' format and adds the texts of help.
-func writeHelped(w io.Writer, text []byte) {
+// writeWithHelp copies a text in Prometheus' format and adds the descriptions.
+func writeWithHelp(w io.Writer, text []byte) {
 	for line := range bytes.Lines(text) {
 		if family, is := bytes.CutPrefix(line, []byte("# HELP ")); is {
 			family = bytes.TrimSpace(family)

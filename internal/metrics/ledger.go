@@ -63,55 +63,55 @@ type Ledger struct {
 
 func (l Ledger) write(ctx context.Context, w io.Writer) {
 	var out set
-	defer out.write(ctx, w)
+	defer out.writeTo(w)
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	s, err := l.Read(ctx)
-	gauges(&out, "x402_wallet_sessions", "agent", s.Sessions, whole)
-	out.gauge(ledgerReadable, flag(err == nil))
+	setGauges(&out, "x402_wallet_sessions", "agent", s.Sessions, whole)
+	out.setGauge(ledgerReadable, flag(err == nil))
 	if err != nil {
 		return
 	}
 	s.setPayments(&out)
-	out.gauge("x402_wallet_frozen", flag(s.Frozen))
-	out.gauge("x402_wallet_frozen_accounts", float64(s.FrozenAccounts))
+	out.setGauge("x402_wallet_frozen", flag(s.Frozen))
+	out.setGauge("x402_wallet_frozen_accounts", float64(s.FrozenAccounts))
 	s.setBudgets(&out)
 	s.setBalances(&out)
-	out.gauge("x402_wallet_calls_working", float64(s.Working))
-	out.gauge("x402_wallet_calls_waiting", float64(s.InQueue))
+	out.setGauge("x402_wallet_calls_working", float64(s.Working))
+	out.setGauge("x402_wallet_calls_waiting", float64(s.InQueue))
 }
 
 const ledgerReadable = "x402_wallet_ledger_readable"
 
 func (s Standing) setPayments(out *set) {
-	number := func(o Open) float64 { return float64(o.Count) }
+	count := func(o Open) float64 { return float64(o.Count) }
 	sum := func(o Open) float64 { return dollars(o.Dollars) }
 	overdue := func(o Open) float64 { return float64(o.Overdue) }
 	oldest := func(o Open) float64 { return age(s.Now, o.Oldest) }
-	gauges(out, "x402_wallet_held_payments", "agent", s.Held, number)
-	gauges(out, "x402_wallet_held_dollars", "agent", s.Held, sum)
-	gauges(out, "x402_wallet_unknown_payments", "agent", s.Unknown, number)
-	gauges(out, "x402_wallet_unknown_dollars", "agent", s.Unknown, sum)
-	gauges(out, "x402_wallet_unknown_overdue_payments", "agent", s.Unknown, overdue)
-	gauges(out, "x402_wallet_unknown_oldest_age_seconds", "agent", s.Unknown, oldest)
-	gauges(out, "x402_wallet_approvals_waiting", "agent", s.Waiting, number)
-	gauges(out, "x402_wallet_approvals_oldest_age_seconds", "agent", s.Waiting, oldest)
+	setGauges(out, "x402_wallet_held_payments", "agent", s.Held, count)
+	setGauges(out, "x402_wallet_held_dollars", "agent", s.Held, sum)
+	setGauges(out, "x402_wallet_unknown_payments", "agent", s.Unknown, count)
+	setGauges(out, "x402_wallet_unknown_dollars", "agent", s.Unknown, sum)
+	setGauges(out, "x402_wallet_unknown_overdue_payments", "agent", s.Unknown, overdue)
+	setGauges(out, "x402_wallet_unknown_oldest_age_seconds", "agent", s.Unknown, oldest)
+	setGauges(out, "x402_wallet_approvals_waiting", "agent", s.Waiting, count)
+	setGauges(out, "x402_wallet_approvals_oldest_age_seconds", "agent", s.Waiting, oldest)
 }
 
 func (s Standing) setBudgets(out *set) {
 	for _, b := range s.Budgets {
 		labels := []string{"window", b.Window, "agent", b.Agent, "host", b.Host}
 		if b.Limit != nil {
-			out.gauge("x402_wallet_budget_limit_dollars", dollars(*b.Limit), labels...)
+			out.setGauge("x402_wallet_budget_limit_dollars", dollars(*b.Limit), labels...)
 		}
-		out.gauge("x402_wallet_budget_used_dollars", dollars(b.Used), labels...)
+		out.setGauge("x402_wallet_budget_used_dollars", dollars(b.Used), labels...)
 	}
 }
 
 func (s Standing) setBalances(out *set) {
 	for _, b := range s.Balances {
 		labels := []string{"network", b.Network, "asset", b.Asset, "source", b.Source}
-		out.gauge("x402_wallet_balance_dollars", dollars(b.Dollars), labels...)
-		out.gauge("x402_wallet_balance_read_timestamp_seconds", timestamp(b.Read), labels...)
+		out.setGauge("x402_wallet_balance_dollars", dollars(b.Dollars), labels...)
+		out.setGauge("x402_wallet_balance_read_timestamp_seconds", timestamp(b.Read), labels...)
 	}
 }

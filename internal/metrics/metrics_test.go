@@ -287,6 +287,19 @@ func TestStrangersMakeNoSeries(t *testing.T) {
 	require.Contains(t, text, `x402_wallet_payments_total{agent="other",outcome="other",code="other"} `)
 }
 
+// A gauge of "other" would show one agent's value as that of many.
+func TestLedger_GaugesAreBounded(t *testing.T) {
+	sessions := map[string]int{}
+	for i := range 2 * maxSeries {
+		sessions[strconv.Itoa(i)] = i
+	}
+	text := scrape(t, Ledger{Read: func(context.Context) (Standing, error) {
+		return Standing{Sessions: sessions}, nil
+	}})
+	require.Equal(t, maxSeries-1, strings.Count(text, "\nx402_wallet_sessions{"))
+	require.NotContains(t, text, "other")
+}
+
 // A label stays one, whatever is in it.
 func TestLabelsAreEscaped(t *testing.T) {
 	var c Calls

@@ -15,22 +15,23 @@ type Parties struct{ set set }
 // Facilitator counts a request to a facilitator of the owner's config, by its name there. The request is a
 // word of ours.
 func (p *Parties) Facilitator(name, request string, came x402.Contact, took time.Duration) {
-	p.set.inc("x402_wallet_facilitator_requests_total", "facilitator", name, "request", request,
+	p.set.increment("x402_wallet_facilitator_requests_total", "facilitator", name, "request", request,
 		"outcome", string(came))
-	p.set.took("x402_wallet_facilitator_request_seconds", took, "facilitator", name)
+	p.set.observe("x402_wallet_facilitator_request_seconds", took, "facilitator", name)
 	if came == x402.Answered {
-		p.set.gauge("x402_wallet_facilitator_answered_timestamp_seconds", timestamp(time.Now()),
+		p.set.setGauge("x402_wallet_facilitator_answered_timestamp_seconds", timestamp(time.Now()),
 			"facilitator", name)
 	}
 }
 
 // Node counts a request to the node of one of the owner's networks.
 func (p *Parties) Node(network string, came x402.Contact, took time.Duration) {
-	p.set.inc("x402_wallet_node_requests_total", "network", network, "outcome", string(came))
-	p.set.took("x402_wallet_node_request_seconds", took, "network", network)
+	p.set.increment("x402_wallet_node_requests_total", "network", network, "outcome", string(came))
+	p.set.observe("x402_wallet_node_request_seconds", took, "network", network)
 	if came == x402.Answered {
-		p.set.gauge("x402_wallet_node_answered_timestamp_seconds", timestamp(time.Now()), "network", network)
+		p.set.setGauge("x402_wallet_node_answered_timestamp_seconds", timestamp(time.Now()),
+			"network", network)
 	}
 }
 
-func (p *Parties) write(ctx context.Context, w io.Writer) { p.set.write(ctx, w) }
+func (p *Parties) write(_ context.Context, w io.Writer) { p.set.writeTo(w) }

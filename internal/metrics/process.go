@@ -20,12 +20,12 @@ type usage struct {
 	openFDs, mostOpen int // file descriptors
 }
 
-func (p *Process) write(ctx context.Context, w io.Writer) {
+func (p *Process) write(_ context.Context, w io.Writer) {
 	var out set
-	defer out.write(ctx, w)
-	out.gauge("x402_wallet_build_info", 1, "version", p.Version, "goversion", runtime.Version())
-	out.gauge("process_start_time_seconds", timestamp(p.Started))
-	out.gauge("go_goroutines", float64(runtime.NumGoroutine()))
+	defer out.writeTo(w)
+	out.setGauge("x402_wallet_build_info", 1, "version", p.Version, "goversion", runtime.Version())
+	out.setGauge("process_start_time_seconds", timestamp(p.Started))
+	out.setGauge("go_goroutines", float64(runtime.NumGoroutine()))
 	u := used()
 	if u.cpu >= 0 {
 		out.add("process_cpu_seconds_total", u.cpu.Seconds())
@@ -33,7 +33,7 @@ func (p *Process) write(ctx context.Context, w io.Writer) {
 	for name, value := range map[string]int{"process_resident_memory_bytes": u.resident,
 		"process_open_fds": u.openFDs, "process_max_fds": u.mostOpen} {
 		if value >= 0 {
-			out.gauge(name, float64(value))
+			out.setGauge(name, float64(value))
 		}
 	}
 }

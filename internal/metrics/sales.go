@@ -24,17 +24,17 @@ type Sales struct{ set set }
 
 // Sale counts one sale.
 func (s *Sales) Sale(sale Sale) {
-	s.set.inc("x402_wallet_sales_total", "tool", sale.Tool, "outcome", sale.Outcome, "code", sale.Code)
+	s.set.increment("x402_wallet_sales_total", "tool", sale.Tool, "outcome", sale.Outcome, "code", sale.Code)
 	if sale.Earned > 0 {
 		s.set.add("x402_wallet_earned_dollars_total", dollars(sale.Earned), "tool", sale.Tool,
 			"network", sale.Network)
 	}
 	for step, took := range sale.Steps {
-		s.set.took("x402_wallet_sale_step_seconds", took, "step", step)
+		s.set.observe("x402_wallet_sale_step_seconds", took, "step", step)
 	}
 }
 
-func (s *Sales) write(ctx context.Context, w io.Writer) { s.set.write(ctx, w) }
+func (s *Sales) write(_ context.Context, w io.Writer) { s.set.writeTo(w) }
 
 // Owed is what was charged in channels of one network and not claimed.
 type Owed struct {
@@ -59,27 +59,27 @@ type Shop struct {
 
 func (s Shop) write(ctx context.Context, w io.Writer) {
 	var out set
-	defer out.write(ctx, w)
+	defer out.writeTo(w)
 	load := s.Load()
-	out.gauge("x402_wallet_sales_running", float64(load.Running))
-	out.gauge("x402_wallet_paywall_sessions", float64(load.Sessions))
-	gauges(&out, "x402_wallet_paywall_calls", "by", load.Calls, whole)
+	out.setGauge("x402_wallet_sales_running", float64(load.Running))
+	out.setGauge("x402_wallet_paywall_sessions", float64(load.Sessions))
+	setGauges(&out, "x402_wallet_paywall_calls", "by", load.Calls, whole)
 	for status, n := range load.Refused {
-		out.count("x402_wallet_paywall_refused_total", n, "status", strconv.Itoa(status))
+		out.setCounter("x402_wallet_paywall_refused_total", n, "status", strconv.Itoa(status))
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	owed, err := s.Owed(ctx)
-	out.gauge(ledgerReadable, flag(err == nil))
+	out.setGauge(ledgerReadable, flag(err == nil))
 	if err != nil {
 		return
 	}
 	now := time.Now()
-	gauges(&out, "x402_wallet_owed_channels", "network", owed,
+	setGauges(&out, "x402_wallet_owed_channels", "network", owed,
 		func(o Owed) float64 { return float64(o.Channels) })
-	gauges(&out, "x402_wallet_owed_dollars", "network", owed,
+	setGauges(&out, "x402_wallet_owed_dollars", "network", owed,
 		func(o Owed) float64 { return dollars(o.Dollars) })
-	gauges(&out, "x402_wallet_owed_oldest_age_seconds", "network", owed,
+	setGauges(&out, "x402_wallet_owed_oldest_age_seconds", "network", owed,
 		func(o Owed) float64 { return age(now, o.Since) })
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"maps"
 	"slices"
@@ -29,8 +28,8 @@ var bounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 // set is a set of metrics whose families are bounded. The zero value is empty and ready. Labels are names
 // and values in turn. It is safe for concurrent use.
 type set struct {
-	once sync.Once
-	all  *metrics.Set
+	once    sync.Once
+	library *metrics.Set
 
 	mu       sync.Mutex
 	families map[string]map[string]bool // the series of each family
@@ -39,56 +38,54 @@ type set struct {
 func (s *set) metrics() *metrics.Set {
 	s.once.Do(func() {
 		metrics.ExposeMetadata(true) // the types of families
-		s.all, s.families = metrics.NewSet(), map[string]map[string]bool{}
+		s.library = metrics.NewSet()
 	})
-	return s.all
+	return s.library
 }
 
-// inc adds one to a counter.
-func (s *set) inc(family string, labels ...string) {
-	all := s.metrics()
-	all.GetOrCreateCounter(s.series(family, labels)).Inc()
+// increment adds one to a counter.
+func (s *set) increment(family string, labels ...string) {
+	s.metrics().GetOrCreateCounter(s.series(family, labels)).Inc()
 }
 
-// count sets a counter that is kept elsewhere.
-func (s *set) count(family string, value uint64, labels ...string) {
-	all := s.metrics()
-	all.GetOrCreateCounter(s.series(family, labels)).Set(value)
+// setCounter sets a counter that is kept elsewhere.
+func (s *set) setCounter(family string, value uint64, labels ...string) {
+	s.metrics().GetOrCreateCounter(s.series(family, labels)).Set(value)
 }
 
 // add adds to a counter that is not a whole number.
 func (s *set) add(family string, value float64, labels ...string) {
-	all := s.metrics()
-	all.GetOrCreateFloatCounter(s.series(family, labels)).Add(value)
+	s.metrics().GetOrCreateFloatCounter(s.series(family, labels)).Add(value)
 }
 
-// took adds a duration to a histogram.
-func (s *set) took(family string, d time.Duration, labels ...string) {
+// observe adds a duration to a histogram.
+func (s *set) observe(family string, d time.Duration, labels ...string) {
 	s.histogram(family, labels...).Update(d.Seconds())
 }
 
 func (s *set) histogram(family string, labels ...string) *metrics.PrometheusHistogram {
-	all := s.metrics()
-	return all.GetOrCreatePrometheusHistogramExt(s.series(family, labels), bounds)
+	return s.metrics().GetOrCreatePrometheusHistogramExt(s.series(family, labels), bounds)
 }
 
-// gauge sets a gauge.
-func (s *set) gauge(family string, value float64, labels ...string) {
-	all := s.metrics()
-	all.GetOrCreateGauge(s.series(family, labels), nil).Set(value)
+// setGauge sets a gauge.
+func (s *set) setGauge(family string, value float64, labels ...string) {
+	s.metrics().GetOrCreateGauge(s.series(family, labels), nil).Set(value)
 }
 
-// write implements Source.
-func (s *set) write(_ context.Context, w io.Writer) {
+// writeTo writes all metrics, each family with its description.
+func (s *set) writeTo(w io.Writer) {
 	var text bytes.Buffer
 	s.metrics().WritePrometheus(&text)
-	writeHelped(w, text.Bytes())
+	writeWithHelp(w, text.Bytes())
 }
 
 // series returns the name of a series, or that of the family's last one if maxSeries is reached.
 func (s *set) series(family string, labels []string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.families == nil {
+		s.families = map[string]map[string]bool{}
+	}
 	known := s.families[family]
 	if known == nil {
 		known = map[string]bool{}
@@ -119,10 +116,12 @@ func seriesName(family string, labels []string) string {
 	return family + "{" + strings.Join(list, ",") + "}"
 }
 
-// gauges sets one gauge for each key of a map, in the order of the keys.
-func gauges[V any](s *set, family, label string, of map[string]V, value func(V) float64) {
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		s.gauge(family, value(of[key]), label, key)
+// setGauges sets one gauge for each of the first maxSeries-1 keys of a map, in their order. The others are
+// left out: one gauge cannot stand for all of them.
+func setGauges[V any](s *set, family, label string, values map[string]V, number func(V) float64) {
+	keys := slices.Sorted(maps.Keys(values))
+	for _, key := range keys[:min(len(keys), maxSeries-1)] {
+		s.setGauge(family, number(values[key]), label, key)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -73,30 +75,52 @@ func newKey(j jwkset.JWKMarshal) (k key, err error) {
 	if j.KID == "" || forOthers || j.D != "" {
 		return key{}, errKey
 	}
-	read, err := jwkset.NewJWKFromMarshal(j, jwkset.JWKMarshalOptions{},
-		jwkset.JWKValidateOptions{StrictPadding: true})
+	for _, number := range []string{j.N, j.E, j.X, j.Y} {
+		if _, err := unbase64(number); err != nil { // the library takes more than one spelling
+			return key{}, errKey
+		}
+	}
+	read, err := jwkset.NewJWKFromMarshal(j, jwkset.JWKMarshalOptions{}, jwkset.JWKValidateOptions{})
 	if err != nil {
 		return key{}, err
 	}
-	switch public := read.Key().(type) {
-	case *rsa.PublicKey:
-		bits, hasOdd := public.N.BitLen(), public.N.Bit(0) == 1 && public.E%2 == 1
-		if bits < minRSA || bits > maxRSA || !hasOdd {
-			return key{}, errKey
-		}
-		k.algorithms = []string{"RS256", "PS256"}
-	case *ecdsa.PublicKey:
-		k.algorithms = map[jwkset.CRV][]string{jwkset.CrvP256: {"ES256"}, jwkset.CrvP384: {"ES384"}}[j.CRV]
-	case ed25519.PublicKey:
-		k.algorithms = []string{"EdDSA"}
-	}
-	k.public = read.Key()
+
+	k = key{public: read.Key(), algorithms: algorithmsOf(read.Key(), j)}
 	switch {
-	case j.ALG == "" && k.algorithms != nil:
+	case len(k.algorithms) == 0:
+		return key{}, errKey
+	case j.ALG == "":
 		return k, nil
 	case !k.isFor(string(j.ALG)):
 		return key{}, errKey
 	}
 	k.algorithms = []string{string(j.ALG)}
 	return k, nil
+}
+
+// algorithmsOf returns the algorithms that a key may be used with. It returns nil for a key that is weak, not
+// written in full or of another kind.
+func algorithmsOf(public crypto.PublicKey, j jwkset.JWKMarshal) []string {
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		bits, isOdd := public.N.BitLen(), public.N.Bit(0) == 1 && public.E%2 == 1
+		if bits < minRSA || bits > maxRSA || !isOdd {
+			return nil
+		}
+		return []string{"RS256", "PS256"}
+	case *ecdsa.PublicKey:
+		size := base64.RawURLEncoding.EncodedLen((public.Params().BitSize + 7) / 8)
+		if len(j.X) != size || len(j.Y) != size { // RFC 7518 §6.2.1.2
+			return nil
+		}
+		switch public.Curve {
+		case elliptic.P256():
+			return []string{"ES256"}
+		case elliptic.P384():
+			return []string{"ES384"}
+		}
+	case ed25519.PublicKey:
+		return []string{"EdDSA"}
+	}
+	return nil
 }

@@ -1,8 +1,12 @@
 package oauth
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -48,8 +52,23 @@ func TestKeysOfTheStandards(t *testing.T) {
 
 func TestKeysThatAreLeftOut(t *testing.T) {
 	weak := `{"kty":"RSA","kid":"k","e":"AQAB","n":"` + encoded("\xff"+strings.Repeat("a", 127)) + `"}`
-	strong, large := encoded("\xff"+strings.Repeat("a", 255)), encoded(strings.Repeat("a", 1125))
+	strong, larger := encoded("\xff"+strings.Repeat("a", 255)), encoded(strings.Repeat("a", 1125))
 	half := encoded(strings.Repeat("a", 32))
+	point := func(curve elliptic.Curve) []byte {
+		key, err := ecdsa.GenerateKey(curve, rand.Reader)
+		require.NoError(t, err)
+		point, err := key.PublicKey.Bytes()
+		require.NoError(t, err)
+		return point[1:] // x and y
+	}
+	short, large := point(elliptic.P256()), point(elliptic.P521())
+	for short[0] != 0 {
+		short = point(elliptic.P256())
+	}
+	ec := func(curve string, x, y []byte) string {
+		return fmt.Sprintf(`{"kty":"EC","kid":"k","crv":%q,"x":%q,"y":%q}`, curve, encoded(string(x)),
+			encoded(string(y)))
+	}
 	for name, key := range map[string]string{
 		"for encryption":      rfc7517EC,
 		"for other work":      strings.Replace(rfc8037OKP, `"kid"`, `"key_ops":["sign"],"kid"`, 1),
@@ -58,10 +77,15 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 		"of another kind":     strings.Replace(rfc8037OKP, "Ed25519", "X25519", 1),
 		"shared":              `{"kty":"oct","kid":"k","k":"AAAA"}`,
 		"cut off":             strings.Replace(rfc8037OKP, "11q", "1q", 1),
+		"another spelling":    strings.Replace(rfc8037OKP, "URo", "URp", 1),
+		"on two lines":        strings.Replace(rfc8037OKP, "11q", "11q\\n", 1),
+		"a short coordinate":  ec("P-256", short[1:32], short[32:]),
+		"a long coordinate":   ec("P-256", slices.Concat([]byte{0}, short[:32]), short[32:]),
+		"of 521 bits":         ec("P-521", large[:66], large[66:]),
 		"padded":              strings.Replace(rfc8037OKP, "URo", "URo=", 1),
 		"for another way":     strings.Replace(rfc8037OKP, `"kid"`, `"alg":"RS256","kid"`, 1),
 		"RSA of 1024 bits":    weak,
-		"RSA of 9000 bits":    `{"kty":"RSA","kid":"k","e":"AQAB","n":"` + large + `"}`,
+		"RSA of 9000 bits":    `{"kty":"RSA","kid":"k","e":"AQAB","n":"` + larger + `"}`,
 		"RSA, even exponent":  `{"kty":"RSA","kid":"k","e":"Ag","n":"` + strong + `"}`,
 		"RSA, exponent 1":     `{"kty":"RSA","kid":"k","e":"AQ","n":"` + strong + `"}`,
 		"RSA, large exponent": `{"kty":"RSA","kid":"k","e":"AQAAAAE","n":"` + strong + `"}`,
@@ -76,8 +100,11 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 		require.Len(t, keys, 1, name)
 		require.Contains(t, keys, "good", name)
 	}
+	keys, err := parseKeys(set(ec("P-256", short[:32], short[32:])))
+	require.NoError(t, err)
+	require.Contains(t, keys, "k", "in full")
 	odd := `{"kty":"RSA","kid":"k","e":"AQAB","n":"` + strong + `"}`
-	keys, err := parseKeys(set(odd))
+	keys, err = parseKeys(set(odd))
 	require.NoError(t, err)
 	require.Contains(t, keys, "k", "the same with nothing wrong")
 }
