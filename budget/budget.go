@@ -173,7 +173,7 @@ func (r Rules) CheckHost(agent, host string) error {
 	if err := r.CheckAgent(agent); err != nil {
 		return err
 	}
-	covers := func(entry string) bool { return hostMatches(entry, host) }
+	covers := func(entry string) bool { return HostMatches(entry, host) }
 	var why string
 	switch {
 	case slices.ContainsFunc(r.DenyHosts, covers):
@@ -189,7 +189,9 @@ func (r Rules) CheckHost(agent, host string) error {
 			": please allow it if you want what it sells.")
 }
 
-func hostMatches(entry, host string) bool {
+// HostMatches reports whether an owner's entry covers a host. An entry covers the host itself with every port
+// and, written "*.example.com", every host below it; "host:port" covers just that port.
+func HostMatches(entry, host string) bool {
 	if bare, _, err := net.SplitHostPort(host); err == nil && !hasPort(entry) {
 		host = bare
 	}
@@ -208,7 +210,7 @@ func hasPort(entry string) bool {
 // hostEntries are the owner's entries with a budget of the day that cover a host, sorted.
 func (r Rules) hostEntries(host string) (entries []string) {
 	for entry := range r.HostDay {
-		if hostMatches(entry, host) {
+		if HostMatches(entry, host) {
 			entries = append(entries, entry)
 		}
 	}

@@ -195,7 +195,7 @@ func (r Rules) calls(agent string) []window {
 
 // checkNodeHosts applies the allow_hosts of an agent's path, to a host that the owner's rules allow.
 func (r Rules) checkNodeHosts(agent, host string) error {
-	covers := func(entry string) bool { return hostMatches(entry, host) }
+	covers := func(entry string) bool { return HostMatches(entry, host) }
 	for _, n := range r.path(agent) {
 		if len(n.hosts) == 0 || slices.ContainsFunc(n.hosts, covers) {
 			continue

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -22,9 +23,6 @@ func (t *tx) checkedSealed(k Keyholder) (*sealed, error) {
 // could stop the next signature. It reads the whole memory.
 func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 	return s.view(ctx, func(t *tx) error {
-		if t.fleet != nil { // nothing is sealed in it but the owner's rules
-			return t.verifyCounters()
-		}
 		last, err := t.checkedSealed(k)
 		if err != nil {
 			return err
@@ -74,18 +72,20 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		return nil, err
 	}
 	entries := map[string][]byte{}
-	err := t.forEach(func(row scanner) error {
+	err := t.Each(func(row sqldb.Row) error {
 		var p Payment
 		var created int64
 		var limit *money.Dollars
 		var charged string
+		var detail string
 		err := row.Scan(&p.ID, &p.State, &p.Session, &created, &p.Method, &p.URL, &p.Host, &p.Network,
-			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit, &p.Returned, &charged, &p.Agent)
+			&p.Asset, &p.PayTo, &p.Price, &detail, &limit, &p.Returned, &charged, &p.Agent)
 		if err != nil {
 			return err
 		}
 		p.Created = fromMicros(created)
-		g := signature{Created: created, Key: p.IdempotencyKey, SessionCap: limit, terms: p.terms()}
+		signed, _ := readSignature(detail) // the owner accepts the ledger also where that cannot be read
+		g := signature{Created: created, Key: signed.Key, SessionCap: limit, terms: p.terms()}
 		if p.State == Failed {
 			g.Key = ""
 		}
@@ -103,13 +103,13 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		}
 		return nil
 	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
-			coalesce(a.detail ->> 'key', ''), s.cap, p.returned, p.charged, p.agent
+			coalesce(a.detail, ''), s.cap, p.returned, p.charged, p.agent
 		FROM payments p LEFT JOIN audit a ON a.payment = p.seq AND a.event = 'signed'
 		LEFT JOIN sessions s ON s.id = p.session WHERE p.unique_key IS NOT NULL ORDER BY a.seq, p.seq`)
 	if err != nil {
 		return nil, err
 	}
-	channels, err := collect(t, scanChannel, selectChannel)
+	channels, err := sqldb.Collect(t.Tx, scanChannel, selectChannel)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 			entries[string(e.key)] = e.value
 		}
 	}
-	if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&s.Settled); err != nil {
+	if err := t.Row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&s.Settled); err != nil {
 		return nil, err
 	}
 	if err := t.resumeSession(s, k); err != nil {
@@ -141,20 +141,11 @@ func (t *tx) resumeSession(s *sealed, k Keyholder) error {
 	if !x402.HasCode(goesOn, x402.LedgerCorrupt) {
 		return goesOn
 	}
-	_, err := t.exec(`INSERT INTO sessions (id, started_at, last_at, cap) VALUES (?1, ?2, ?2, ?3)
-		ON CONFLICT DO UPDATE SET last_at = excluded.last_at`, s.Session.ID, s.Session.Last,
+	_, err := t.Exec(`INSERT INTO sessions (id, started_at, last_at, cap) VALUES (?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET last_at = excluded.last_at`, s.Session.ID, s.Session.Last, s.Session.Last,
 		(*int64)(s.Session.Cap))
 	if err == nil {
-		_, err = t.exec(`UPDATE sessions SET ended = id <> ?`, s.Session.ID)
-	}
-	return err
-}
-
-// rebuildTotals fills the table totals anew from the payments.
-func (t *tx) rebuildTotals() error {
-	_, err := t.exec(`DELETE FROM totals`)
-	if err == nil {
-		_, err = t.exec(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+		_, err = t.Exec(`UPDATE sessions SET ended = CASE WHEN id = ? THEN 0 ELSE 1 END`, s.Session.ID)
 	}
 	return err
 }

@@ -103,13 +103,13 @@ func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 // no longer good: once for each payment.
 func (s *Store) AlertOverdue(ctx context.Context, p Payment) error {
 	has, err := readOnce(ctx, s, func(t *tx) (bool, error) {
-		return t.is(`SELECT EXISTS (SELECT 1 FROM alerts WHERE kind = ? AND subject = ?)`,
+		return t.Is(`SELECT EXISTS (SELECT 1 FROM alerts WHERE kind = ? AND subject = ?)`,
 			string(AlertPayment), p.ID)
 	})
 	if err != nil || has {
 		return err
 	}
-	return s.commitNoSync(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		return t.alert(AlertPayment, p.ID, "", AlertDetail{Price: p.Price, Host: p.Host, Agent: p.Agent,
 			Network: p.Network, Expires: p.Evidence.ExpiresAt})
 	})
@@ -121,7 +121,7 @@ func (s *Store) AlertDamage(ctx context.Context, why string) error {
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	return s.commitNoSync(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		return t.alert(AlertLedger, FileName, dayOf(t.Now),
 			AlertDetail{Why: x402.BriefTo(why, maxAlertText)})
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -80,16 +81,16 @@ const (
 
 // alert writes an alert, unless its cause has one already.
 func (t *tx) alert(kind AlertKind, subject, window string, d AlertDetail) error {
-	n, err := t.change(`INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
+	n, err := t.Exec(`INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
 		VALUES (?, ?, ?, ?, ?, ?, 'waiting', 0, 0) ON CONFLICT (kind, subject, win) DO NOTHING`,
 		newTimedID("alr_", t.Now), string(kind), subject, window, micros(t.Now), toJSON(d))
 	if err != nil || n == 0 {
 		return err
 	}
 	t.hasAlerted = true
-	_, err = t.exec(`DELETE FROM alerts WHERE at < ?`, micros(t.Now.Add(-keepAlerts)))
+	_, err = t.Exec(`DELETE FROM alerts WHERE at < ?`, micros(t.Now.Add(-keepAlerts)))
 	if err == nil {
-		_, err = t.exec(`DELETE FROM alerts WHERE (at, id) <
+		_, err = t.Exec(`DELETE FROM alerts WHERE (at, id) <
 			(SELECT at, id FROM alerts ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?)`, maxAlerts-1)
 	}
 	return err
@@ -98,14 +99,14 @@ func (t *tx) alert(kind AlertKind, subject, window string, d AlertDetail) error 
 // Alerts are the newest, newest first.
 func (s *Store) Alerts(ctx context.Context, limit int) ([]Alert, error) {
 	return read(ctx, s, func(t *tx) ([]Alert, error) {
-		return collect(t, scanAlert, selectAlert+` ORDER BY at DESC, id DESC LIMIT ?`, limit)
+		return sqldb.Collect(t.Tx, scanAlert, selectAlert+` ORDER BY at DESC, id DESC LIMIT ?`, limit)
 	})
 }
 
 const selectAlert = `SELECT id, kind, subject, win, at, detail, state, coalesce(told_at, 0), attempts, next_at
 	FROM alerts`
 
-func scanAlert(row scanner) (a Alert, err error) {
+func scanAlert(row sqldb.Row) (a Alert, err error) {
 	var at, told, next int64
 	var detail string
 	err = row.Scan(&a.ID, &a.Kind, &a.Subject, &a.Window, &at, &detail, &a.State, &told, &a.Attempts, &next)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -108,7 +109,7 @@ func (s *Store) AskedTogether(ctx context.Context, id string) ([]Approval, error
 
 func (t *tx) listOf(list string) ([]Approval, error) {
 	prefix := list + listMark
-	return collect(t, scanApproval, selectApproval+` WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id`, list,
+	return sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id`, list,
 		len(prefix), prefix)
 }
 
@@ -138,7 +139,7 @@ func (s *Store) AskApprovals(ctx context.Context, asks []Approval) (list []Appro
 func (t *tx) askTogether(asks []Approval, process string) (list []Approval, err error) {
 	var open, approved, denied []Approval
 	for _, a := range asks {
-		found, err := find(t, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		found, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
 		switch {
 		case err != nil:
 			return nil, err
@@ -225,7 +226,7 @@ func (t *tx) supersede(open []Approval) error {
 	ids := make([]string, len(open))
 	for i, a := range open {
 		ids[i] = a.ID
-		if _, err := t.exec(`UPDATE approvals SET state = 'expired' WHERE id = ?`, a.ID); err != nil {
+		if _, err := t.Exec(`UPDATE approvals SET state = 'expired' WHERE id = ?`, a.ID); err != nil {
 			return err
 		}
 	}

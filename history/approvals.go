@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -60,7 +61,7 @@ type Approval struct {
 	Why     string // why a person is asked
 	Agent   string // who asks, and alone may use it; "": a caller without a name
 	Payment string // that used it up
-	// the audit chain's last row when the owner approved; in a fleet the ledger's time then, in microseconds
+	// the audit chain's last row when the owner approved
 	Since int64
 	Seal  []byte // over the owner's approval; empty: none, or a person at a client gave it
 	// Unanswered is how often within the last hour a client's person was asked as much and did not
@@ -102,7 +103,7 @@ const selectApproval = `SELECT id, quote, state, created_at, expires_at, decline
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-func scanApproval(row scanner) (a Approval, err error) {
+func scanApproval(row sqldb.Row) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
@@ -130,7 +131,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err := t.beginDeciding(); err != nil {
 			return err
 		}
-		open, err := find(t, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		open, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
 		if err != nil {
 			return err
 		}
@@ -166,7 +167,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 // openQuestion writes an approval that has its id and all that it is for.
 func (t *tx) openQuestion(a *Approval, asked question) error {
 	a.State, a.Created, a.Expires = Pending, t.Now, t.Now.Add(waitFor)
-	_, err := t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
+	_, err := t.Exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
 			network, asset, symbol, amount, usd, pay_to, why, agent)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
@@ -190,9 +191,6 @@ func (t *tx) beginDeciding() error {
 	if _, err := t.notBeforeLedger(); err != nil {
 		return err
 	}
-	if err := t.lockChain(); err != nil { // who holds money has it before the approvals, too
-		return err
-	}
 	return t.expire()
 }
 
@@ -200,7 +198,7 @@ func (t *tx) beginDeciding() error {
 func (t *tx) expire() error { return t.expireWhere(`expires_at <= ?`, t.Now) }
 
 func (t *tx) expireWhere(condition string, at time.Time) error {
-	ids, err := collect(t, scanText, `UPDATE approvals SET state = 'expired' WHERE `+condition+` AND`+isOpen+
+	ids, err := sqldb.Collect(t.Tx, scanText, `UPDATE approvals SET state = 'expired' WHERE `+condition+` AND`+isOpen+
 		` RETURNING id`, micros(at))
 	if err != nil || len(ids) == 0 {
 		return err
@@ -220,8 +218,8 @@ func (a Approval) digest() string {
 // Approval returns one approval, or ErrNotFound.
 func (s *Store) Approval(ctx context.Context, id string) (Approval, error) {
 	return read(ctx, s, func(t *tx) (Approval, error) {
-		a, err := scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
-		return a, none(err, errNoApproval)
+		a, err := scanApproval(t.Row(selectApproval+` WHERE id = ?`, id))
+		return a, sqldb.Otherwise(err, errNoApproval)
 	})
 }
 
@@ -231,7 +229,7 @@ func (s *Store) Approvals(ctx context.Context) ([]Approval, error) {
 		if _, err := t.notBeforeLedger(); err != nil {
 			return nil, err
 		}
-		return collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
+		return sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
 			` ORDER BY created_at, id`, micros(t.Now))
 	})
 }
@@ -263,9 +261,6 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 			return err
 		}
 		a.State, a.Expires, a.Since = Approved, fromMicros(micros(t.Now.Add(approvedFor))), head.Seq
-		if t.fleet != nil { // whose uses are on any of its chains
-			a.Since = micros(t.Now)
-		}
 		if seal != nil {
 			a.Seal, err = seal(*a)
 			if err != nil {
@@ -280,11 +275,31 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 // without a seal of which the audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		return collect(t, scanApproval, selectApproval+
-			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
-			SELECT 1 FROM audit WHERE payment = 0 AND event = 'approval approved'
-				AND detail ->> 'id' = approvals.id AND detail ->> 'by' = 'client'))`)
+		list, err := sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE state IN ('approved', 'used')`)
+		if err != nil {
+			return nil, err
+		}
+		byClient := map[string]bool{}
+		err = t.eachYes(func(q question, _ time.Time) { byClient[q.ID] = byClient[q.ID] || q.By == "client" })
+		return slices.DeleteFunc(list, func(a Approval) bool { return len(a.Seal) == 0 && byClient[a.ID] }), err
 	})
+}
+
+// eachYes calls f with every approval that the audit chain has, oldest first.
+func (t *tx) eachYes(f func(q question, at time.Time)) error {
+	return t.Each(func(row sqldb.Row) error {
+		var at int64
+		var detail string
+		if err := row.Scan(&at, &detail); err != nil {
+			return err
+		}
+		var q question
+		if json.Unmarshal([]byte(detail), &q) == nil {
+			f(q, fromMicros(at))
+		}
+		return nil
+	}, `SELECT at, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`,
+		approvalEvent+string(Approved))
 }
 
 // Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is
@@ -354,7 +369,7 @@ func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) 
 }
 
 func (t *tx) decided(a Approval, said, by string) error {
-	_, err := t.exec(
+	_, err := t.Exec(
 		`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
 		a.State, micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
 	if err != nil {
@@ -367,16 +382,16 @@ func (t *tx) decided(a Approval, said, by string) error {
 
 // approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
 func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
-	return find(t, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+	return sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
 		quote[:], micros(t.Now))
 }
 
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
 func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
 	err = s.view(ctx, func(t *tx) error {
-		a, err = scanApproval(t.row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
+		a, err = scanApproval(t.Row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
 		approved = err == nil && a.Covers(p)
-		return none(err, nil)
+		return sqldb.Otherwise(err, nil)
 	})
 	return a, approved, err
 }
@@ -389,20 +404,18 @@ type Approver struct {
 
 // ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
 func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
-	return seldom(ctx, s, func(t *tx) (*Approver, error) {
-		a, err := find(t, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
+	return read(ctx, s, func(t *tx) (by *Approver, err error) {
+		a, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
 		}
-		return find(t, func(row scanner) (y Approver, err error) {
-			var at int64
-			err = row.Scan(&at, &y.By)
-			y.At = fromMicros(at)
-			return y, err
-		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = 0 AND event = ?1
-			AND detail ->> 'id' = ?2 AND `+t.place()+` <= (SELECT max(`+t.place()+`) FROM audit
-			WHERE payment = ?3 AND event = ?4) ORDER BY `+t.place()+` DESC, seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.Number, usedEvent)
-	}, `SELECT EXISTS (SELECT 1 FROM approvals WHERE payment = ?)`, p.ID)
+		err = t.eachYes(func(q question, at time.Time) {
+			if q.ID == a.ID {
+				by = &Approver{At: at, By: q.By}
+			}
+		})
+		return by, err
+	})
 }
 
 // stillApproved refuses an approval that is no longer as it was read. nil: none is needed.
@@ -424,7 +437,7 @@ func (t *tx) useApproval(a *Approval, p Payment) error {
 	if a == nil {
 		return nil
 	}
-	_, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, p.ID, a.ID)
+	_, err := t.Exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, p.ID, a.ID)
 	if err != nil {
 		return err
 	}
@@ -443,16 +456,12 @@ const usedEvent, returnedEvent = "approval used", "approval returned"
 
 // UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
 // for those that gave it back. The chain's rows from there on have to hold together, and at must be
-// one of them: LEDGER_CORRUPT. In a fleet since is a time, and the rows of its chains are believed.
+// one of them: LEDGER_CORRUPT.
 func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
 	err error) {
 	err = s.view(ctx, func(t *tx) (err error) {
 		u := uses{quote: hexOf(quote), ids: map[int64]string{}, signed: map[int64]bool{}}
-		if t.fleet != nil {
-			err = t.fleetWalkUses(since, at, u.add)
-		} else {
-			err = t.walk(since, at, u.add)
-		}
+		err = t.walk(since, at, u.add)
 		payments = u.payments
 		return err
 	})
@@ -484,9 +493,12 @@ func (u *uses) add(r auditRow) error {
 // returnApproval takes the use back that a payment made of an approval, if it was never signed and
 // nobody was asked again since.
 func (t *tx) returnApproval(p Payment) error {
-	n, err := t.change(
-		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
-		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, p.ID)
+	if p.State != Reserved {
+		return nil
+	}
+	n, err := t.Exec(`UPDATE approvals SET state = 'approved', payment = '' WHERE payment = ? AND state = 'used'
+		AND NOT EXISTS (SELECT 1 FROM approvals again WHERE again.quote = approvals.quote
+			AND again.state IN ('pending', 'approved', 'denied'))`, p.ID)
 	if err != nil || n == 0 {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -191,22 +192,11 @@ func (h priorAnswers) full() error {
 
 var errFarEnough = errors.New("far enough back")
 
-// newestFirst asks for the events that priorAnswers reads. A fleet's answer is read whole, SQLite's as far as
-// it is looked at.
-func (t *tx) newestFirst() (query string, args []any) {
-	if t.fleet == nil {
-		return `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`, nil
-	}
-	return `SELECT at, event, detail FROM audit WHERE payment = 0 AND at > ? AND event LIKE 'approval %'
-		ORDER BY at DESC, seq DESC`, []any{micros(t.Now.Add(-waitFor))}
-}
-
 // priorAnswers reads the chain's rows about approvals from its end back, as far as a question waits. A yes
 // ends the noes before it to the same question: the person who gave it has looked again.
 func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
-	query, args := t.newestFirst()
 	latest, yes := map[string]string{}, false
-	err = t.forEach(func(row scanner) error {
+	err = t.Each(func(row sqldb.Row) error {
 		var micro int64
 		var event, detail string
 		if err := row.Scan(&micro, &event, &detail); err != nil {
@@ -237,7 +227,7 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 			h.unanswered++
 		}
 		return nil
-	}, query, args...)
+	}, `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`)
 	if errors.Is(err, errFarEnough) {
 		err = nil
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -38,7 +39,7 @@ var errVoucherConflict = errors.New(
 const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed,
 	coalesce(signed, ''), known, coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
 
-func scanChannel(row scanner) (c Channel, err error) {
+func scanChannel(row sqldb.Row) (c Channel, err error) {
 	var epoch, nonce, signed, call, refused string
 	var updated int64
 	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount,
@@ -57,8 +58,8 @@ func scanChannel(row scanner) (c Channel, err error) {
 // Channel returns one channel, or ErrNotFound.
 func (s *Store) Channel(ctx context.Context, service, key string) (Channel, error) {
 	return read(ctx, s, func(t *tx) (Channel, error) {
-		c, err := scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
-		return c, none(err, errNoChannel)
+		c, err := scanChannel(t.Row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
+		return c, sqldb.Otherwise(err, errNoChannel)
 	})
 }
 
@@ -79,7 +80,7 @@ func (s *Store) BatchChannelsWith(ctx context.Context, host string) ([]Channel, 
 
 func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Channel, error) {
 	return readOnce(ctx, s, func(t *tx) ([]Channel, error) {
-		return collect(t, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`,
+		return sqldb.Collect(t.Tx, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`,
 			args...)
 	})
 }
@@ -88,7 +89,7 @@ func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Chan
 // amount stay as they are but in a new epoch, in which both start from zero.
 func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *tx) error {
-		old, err := t.takeChannel(c)
+		old, err := t.channel(c)
 		if err != nil {
 			return err
 		}
@@ -131,12 +132,8 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
-	if s.fleet != nil {
-		return s.fleet.recordVoucher(ctx, s, p, signed, c, o, k)
-	}
 	record := signed.record()
-	o.packed = o.pack()
-	var packed packedPayment
+	var recorded Payment
 	err := s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
@@ -155,13 +152,13 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 		if err := t.submit(p, s.Self(), signed, record, step, k); err != nil {
 			return err
 		}
-		packed, err = t.outcome(p.ID, o)
+		if o.State == Failed {
+			return ErrUnsealed
+		}
+		recorded, err = t.outcome(p.ID, o)
 		return err
 	})
-	if err != nil || p.ID == "" {
-		return Payment{}, err
-	}
-	return packed.unpacked()
+	return recorded, err
 }
 
 // signVoucher records a voucher that costs nothing more.
@@ -245,28 +242,15 @@ func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) err
 
 // channel is the row as it stands; the zero one where there is none.
 func (t *tx) channel(c Channel) (Channel, error) {
-	old, err := find(t, scanChannel, selectChannel+` WHERE service = ? AND key = ?`+t.forUpdate(), c.Service, c.Key)
+	old, err := sqldb.Find(t.Tx, scanChannel, selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key)
 	if old == nil {
 		return Channel{Epoch: c.Epoch}, err
 	}
 	return *old, err
 }
 
-// takeChannel is channel for who puts it. In a fleet a row is made where there is none, for others to wait
-// at.
-func (t *tx) takeChannel(c Channel) (Channel, error) {
-	if t.fleet != nil {
-		n, err := t.change(`INSERT INTO channels VALUES (?, ?, '', '', '', '', '0', '0', '0', '0', NULL, 0, NULL, NULL, 0)
-			ON CONFLICT (service, key) DO NOTHING`, c.Service, c.Key)
-		if err != nil || n > 0 {
-			return Channel{Epoch: c.Epoch}, err
-		}
-	}
-	return t.channel(c)
-}
-
 func (t *tx) putChannel(c Channel) error {
-	_, err := t.exec(
+	_, err := t.Exec(
 		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (service, key) DO UPDATE SET
 		server = excluded.server, network = excluded.network, source = excluded.source,
 		channel = excluded.channel, epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount,
@@ -301,17 +285,14 @@ func (c Channel) digest() string {
 // channelTimeout. The lock is held until unlock is called.
 func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	if s.fleet != nil {
-		return s.fleet.lockTurn(ctx, name)
-	}
 	s.channelLocks.mu.Lock()
 	if s.channelLocks.byName == nil {
-		s.channelLocks.byName = map[string]*fileLock{}
+		s.channelLocks.byName = map[string]*sqldb.FileLock{}
 	}
 	l := s.channelLocks.byName[name]
 	if l == nil {
-		l = newFileLock(s.home, name)
-		l.timeout, l.poll = channelTimeout, channelPoll
+		l = sqldb.NewFileLock(s.home, name)
+		l.SetPatience(channelTimeout, channelPoll)
 		s.channelLocks.byName[name] = l
 	}
 	s.channelLocks.mu.Unlock()
@@ -328,7 +309,7 @@ const (
 // channelLocks are those of the channels used by this process.
 type channelLocks struct {
 	mu     sync.Mutex
-	byName map[string]*fileLock
+	byName map[string]*sqldb.FileLock
 }
 
 func (c *channelLocks) close() error {
@@ -336,7 +317,7 @@ func (c *channelLocks) close() error {
 	defer c.mu.Unlock()
 	var all error
 	for _, l := range c.byName {
-		all = errors.Join(all, l.close())
+		all = errors.Join(all, l.Close())
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -15,7 +16,7 @@ import (
 func (p *Payment) setCharged(text string) error {
 	amount, err := money.ParseAmount(text)
 	if err != nil {
-		return damaged("read what "+p.ID+" was charged", err)
+		return sqldb.Damaged("read what "+p.ID+" was charged", err)
 	}
 	p.Charged = &amount
 	return nil
@@ -32,11 +33,6 @@ type Charge struct {
 // what was signed. Errors are Expire's.
 func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Charge, o Outcome,
 	k Keyholder) (p Payment, err error) {
-	o.packed = o.pack()
-	if s.fleet != nil {
-		return s.fleet.expire(ctx, id, asked, &c, o)
-	}
-	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		before, g, err := t.signedAs(id, asked, k)
 		if err != nil {
@@ -59,18 +55,19 @@ func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Ch
 		if err != nil {
 			return err
 		}
-		_, err = t.exec(`UPDATE payments SET charged = ?, returned = ? WHERE seq = ?`, c.Amount.String(),
+		_, err = t.Exec(`UPDATE payments SET charged = ?, returned = ? WHERE seq = ?`, c.Amount.String(),
 			int64(g.Price-c.Worth), before.Number)
 		if err != nil {
 			return err
 		}
-		packed, err = t.outcomeSealed(id, o)
+		err = t.recount(before, before.State.counts(before.Price), before.State.counts(c.Worth))
+		if err != nil {
+			return err
+		}
+		p, err = t.outcome(id, o)
 		return err
 	})
-	if err != nil {
-		return packed.Payment, err
-	}
-	return packed.unpacked()
+	return p, err
 }
 
 // chargedOnce remembers that a part of a signature was given back: once, as with what expired.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/x402"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
@@ -17,15 +16,8 @@ import (
 // to look; else zero.
 func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
 	return read(ctx, s, func(t *tx) (latest time.Time, err error) {
-		if t.fleet != nil { // t.Now is its time, which is not behind
-			var now int64
-			if err := t.row(`SELECT clock()`).Scan(&now); err != nil {
-				return latest, err
-			}
-			t.Now = fromMicros(now)
-		}
 		var made, settled int64
-		err = t.slowRow(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
+		err = t.Row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
 			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0)`).Scan(&made, &settled)
 		latest = fromMicros(max(made, settled))
 		if latest.Sub(t.Now) <= budget.ClockTolerance {
@@ -42,15 +34,10 @@ const redatedEvent = "redated"
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
 // a payment began; approvals of that time are over. The audit chain has one event for all of it.
 func (s *Store) Redate(ctx context.Context) error {
-	if s.fleet != nil {
-		return x402.Errorf(x402.LedgerUnavailable, "a fleet's ledger is not dated anew: its budgets "+
-			"would open twice").
-			WithHint("its time goes on when its server's clock has come to it; until then no window ends")
-	}
 	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)
 		var from, upTo sql.NullInt64
-		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).
+		if err := t.Row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).
 			Scan(&from, &upTo); err != nil {
 			return err
 		}
@@ -58,16 +45,16 @@ func (s *Store) Redate(ctx context.Context) error {
 			query string
 			args  []any
 		}{
-			{`UPDATE payments SET created_at = min(created_at, ?1), updated_at = min(updated_at, ?1)
-				WHERE created_at > ?1 OR updated_at > ?1`, []any{now}},
-			{`UPDATE sessions SET started_at = min(started_at, ?1), last_at = min(last_at, ?1),
-				seal = CASE WHEN started_at > ?1 THEN NULL ELSE seal END WHERE last_at > ?1`, []any{now}},
+			{`UPDATE payments SET created_at = ? WHERE created_at > ?`, []any{now, now}},
+			{`UPDATE payments SET updated_at = ? WHERE updated_at > ?`, []any{now, now}},
+			{`UPDATE sessions SET started_at = ?, seal = NULL WHERE started_at > ?`, []any{now, now}},
+			{`UPDATE sessions SET last_at = ? WHERE last_at > ?`, []any{now, now}},
 		} {
-			if _, err := t.exec(change.query, change.args...); err != nil {
+			if _, err := t.Exec(change.query, change.args...); err != nil {
 				return err
 			}
 		}
-		t.known.newest, t.known.sealed = 0, nil
+		t.known.hash, t.known.sealed = nil, nil
 		if err := t.rebuildTotals(); err != nil {
 			return err
 		}

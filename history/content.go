@@ -5,11 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -43,33 +43,97 @@ type contentDetail struct {
 	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// keep stores what came, and is what the chain has to say of it; nil: what was stored before is better. What
-// was bought is never replaced by a later refusal to give it once more.
-func (t *tx) keep(payment int64, c Content, digest [sha256.Size]byte) (*contentDetail, error) {
+// storedContent is a content as its row has it.
+type storedContent struct {
+	payment, status, size int64
+	isSpare, isRemoved    bool // nobody waits for it; its bytes are gone
+}
+
+const selectStored = `SELECT payment, http_status, size, spare, removed <> '' FROM contents`
+
+func scanStored(row sqldb.Row) (c storedContent, err error) {
+	err = row.Scan(&c.payment, &c.status, &c.size, &c.isSpare, &c.isRemoved)
+	return c, err
+}
+
+// use is what a content adds to the sums of contents.
+func (c storedContent) use() (u ContentUse) {
+	if c.isRemoved {
+		return u
+	}
+	u.Stored = c.size
+	if !c.isSpare {
+		u.Owed = c.size
+	}
+	return u
+}
+
+// recountContent moves the sums of contents from one content's use to another.
+func (t *tx) recountContent(from, to ContentUse) error {
+	if from == to {
+		return nil
+	}
+	_, err := t.Exec(`UPDATE content_use SET stored = stored + ?, owed = owed + ?`, to.Stored-from.Stored,
+		to.Owed-from.Owed)
+	return err
+}
+
+// isGood reports whether an HTTP status is one of success.
+func isGood(status int64) bool { return status >= 200 && status <= 299 }
+
+// keep stores what came, and returns what the chain has to say of it, or nil if the content that is stored is
+// better. What was bought is never replaced by a later refusal to give it once more.
+func (t *tx) keep(p Payment, c Content) (*contentDetail, error) {
 	body := c.Body
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
+	digest := sha256.Sum256(body)
 	d := contentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
 		Type: c.Type, Truncated: c.Truncated}
-	n, err := t.change(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
-		SELECT seq, ?2, ?3, ?4, ?5, ?6, delivered = 1 OR state = 'failed' OR ?2 NOT BETWEEN 200 AND 299
-			FROM payments WHERE seq = ?1
-		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
-			truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
-			spare = excluded.spare, removed = ''
-		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299
-		`, payment, d.Status, d.Type, d.Truncated, d.Bytes, digest[:])
-	if err != nil || n == 0 {
-		return nil, err
-	}
-	_, err = t.evict(t.contentQuota, payment, mostEvicted) // first: the file need not grow for it
+	before, err := sqldb.Find(t.Tx, scanStored, selectStored+` WHERE payment = ?`, p.Number)
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (payment) DO UPDATE SET body = excluded.body`,
-		payment, body)
+	if before == nil {
+		before = &storedContent{}
+	} else if isGood(before.status) && !isGood(d.Status) {
+		return nil, nil
+	}
+	now := storedContent{size: d.Bytes, isSpare: p.Delivered || p.State == Failed || !isGood(d.Status)}
+	_, err = t.Exec(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
+		VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
+			truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
+			spare = excluded.spare, removed = ''`,
+		p.Number, d.Status, d.Type, d.Truncated, d.Bytes, digest[:], now.isSpare)
+	if err == nil {
+		err = t.recountContent(before.use(), now.use())
+	}
+	if err == nil {
+		_, err = t.evict(t.contentQuota, p.Number, mostEvicted) // first: the file need not grow for it
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.Exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (payment) DO UPDATE SET body = excluded.body`,
+		p.Number, body)
 	return &d, err
+}
+
+// nobodyWaits notes that nobody waits for a payment's content any more: it was delivered, or the payment
+// failed.
+func (t *tx) nobodyWaits(payment int64) error {
+	c, err := sqldb.Find(t.Tx, scanStored, selectStored+` WHERE payment = ? AND spare = 0`, payment)
+	if c == nil || err != nil {
+		return err
+	}
+	before := c.use()
+	c.isSpare = true
+	if _, err := t.Exec(`UPDATE contents SET spare = 1 WHERE payment = ?`, payment); err != nil {
+		return err
+	}
+	return t.recountContent(before, c.use())
 }
 
 // Bounds of what one transaction removes: freeing the pages of a body takes time in which
@@ -95,12 +159,12 @@ func (t *tx) evict(quota, stays, most int64) (rows int64, err error) {
 	}
 	var freed int64
 	for use.Stored-freed > quota && rows < mostRemoved && freed < most {
-		oldest, err := find(t, scanStored, `SELECT payment, size FROM contents WHERE removed = ''
+		oldest, err := sqldb.Find(t.Tx, scanStored, selectStored+` WHERE removed = ''
 			AND spare = 1 AND payment <> ? ORDER BY payment LIMIT 1`, stays)
 		if err != nil || oldest == nil { // nil: all that is left is owed to somebody
 			return rows, err
 		}
-		if err := t.remove(oldest.payment, RemovedByQuota); err != nil {
+		if err := t.remove(*oldest, RemovedByQuota); err != nil {
 			return rows, err
 		}
 		rows, freed = rows+1, freed+oldest.size
@@ -108,21 +172,15 @@ func (t *tx) evict(quota, stays, most int64) (rows int64, err error) {
 	return rows, nil
 }
 
-// stored is a content whose bytes are there.
-type stored struct{ payment, size int64 }
-
-func scanStored(row scanner) (c stored, err error) {
-	err = row.Scan(&c.payment, &c.size)
-	return c, err
-}
-
-// remove deletes the bytes of a payment's content; what it was stays.
-func (t *tx) remove(payment int64, why string) error {
-	if _, err := t.exec(`DELETE FROM bodies WHERE payment = ?`, payment); err != nil {
+// remove deletes the bytes of a content; what it was stays.
+func (t *tx) remove(c storedContent, why string) error {
+	if _, err := t.Exec(`DELETE FROM bodies WHERE payment = ?`, c.payment); err != nil {
 		return err
 	}
-	_, err := t.exec(`UPDATE contents SET removed = ? WHERE payment = ?`, why, payment)
-	return err
+	if _, err := t.Exec(`UPDATE contents SET removed = ? WHERE payment = ?`, why, c.payment); err != nil {
+		return err
+	}
+	return t.recountContent(c.use(), ContentUse{})
 }
 
 // Content returns what a payment bought; ErrNotFound when nothing is stored. Where its bytes were
@@ -134,11 +192,11 @@ func (s *Store) Content(ctx context.Context, id string) (Content, error) {
 func (t *tx) content(id string) (c Content, err error) {
 	var payment int64
 	var digest []byte
-	err = t.row(`SELECT c.payment, http_status, type, truncated, size, sha256, removed, body FROM contents c
+	err = t.Row(`SELECT c.payment, http_status, type, truncated, size, sha256, removed, body FROM contents c
 		LEFT JOIN bodies b ON b.payment = c.payment WHERE c.payment = (SELECT seq FROM payments WHERE id = ?)`, id).
 		Scan(&payment, &c.Status, &c.Type, &c.Truncated, &c.Size, &digest, &c.Removed, &c.Body)
 	if err != nil {
-		return c, none(err, errNoPayment)
+		return c, sqldb.Otherwise(err, errNoPayment)
 	}
 	c.SHA256 = hex.EncodeToString(digest)
 	if err := t.isAsChained(id, payment, digest, c); err != nil {
@@ -153,7 +211,7 @@ func (t *tx) content(id string) (c Content, err error) {
 // isAsChained compares a content, and its digest, with what the audit chain says of it.
 func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) error {
 	var said contentDetail
-	err := t.forEach(func(row scanner) error {
+	err := t.Each(func(row sqldb.Row) error {
 		text, err := scanText(row)
 		if err != nil {
 			return err
@@ -164,7 +222,7 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 		}
 		return nil
 	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
-		ORDER BY `+t.events(), payment)
+		ORDER BY seq`, payment)
 	if err != nil {
 		return err
 	}
@@ -193,17 +251,13 @@ type ContentUse struct {
 
 // ContentUse says how much content is stored.
 func (s *Store) ContentUse(ctx context.Context) (ContentUse, error) {
-	sum := (*tx).contentUse
-	if s.fleet != nil {
-		sum = (*tx).sumContent
-	}
-	use, err := read(ctx, s, sum)
+	use, err := read(ctx, s, (*tx).contentUse)
 	use.Quota = s.contentQuota
 	return use, err
 }
 
 func (t *tx) contentUse() (use ContentUse, err error) {
-	err = t.row(`SELECT stored, owed FROM content_use`).Scan(&use.Stored, &use.Owed)
+	err = t.Row(`SELECT stored, owed FROM content_use`).Scan(&use.Stored, &use.Owed)
 	return use, err
 }
 
@@ -233,11 +287,11 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 	undelivered bool) (rows, freed int64, err error) {
 	// from the file's end, where nothing is to be moved; they are looked for while others write
 	for from, done := int64(math.MaxInt64), false; !done; {
-		list, err := read(ctx, s, func(t *tx) ([]stored, error) {
-			return collect(t, scanStored, `SELECT c.payment, c.size FROM contents c
-				JOIN payments p ON p.seq = c.payment
-				WHERE c.removed = '' AND c.payment < ? AND p.created_at < ? AND (c.spare = 1 OR ?)
-				ORDER BY c.payment DESC LIMIT ?`, from, micros(before), undelivered, mostRemoved)
+		list, err := read(ctx, s, func(t *tx) ([]storedContent, error) {
+			return sqldb.Collect(t.Tx, scanStored, selectStored+`
+				WHERE removed = '' AND payment < ? AND (spare = 1 OR ? = 1)
+				AND payment IN (SELECT seq FROM payments WHERE created_at < ?)
+				ORDER BY payment DESC LIMIT ?`, from, undelivered, micros(before), mostRemoved)
 		})
 		done = len(list) < mostRemoved
 		for len(list) > 0 && err == nil {
@@ -261,20 +315,20 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 }
 
 // removeThese removes contents for the owner, but for what has become another one since it was looked for.
-func (s *Store) removeThese(ctx context.Context, list []stored, undelivered bool) (rows, freed int64,
+func (s *Store) removeThese(ctx context.Context, list []storedContent, undelivered bool) (rows, freed int64,
 	err error) {
-	err = s.txRows(ctx, func(t *tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		rows, freed = 0, 0
 		for _, c := range list {
-			found, err := find(t, scanStored, `SELECT payment, size FROM contents
-				WHERE payment = ? AND removed = '' AND (spare = 1 OR ?)`+t.forUpdate(), c.payment, undelivered)
+			found, err := sqldb.Find(t.Tx, scanStored, selectStored+`
+				WHERE payment = ? AND removed = '' AND (spare = 1 OR ? = 1)`, c.payment, undelivered)
 			if err != nil {
 				return err
 			}
 			if found == nil {
 				continue
 			}
-			if err := t.remove(c.payment, RemovedByOwner); err != nil {
+			if err := t.remove(*found, RemovedByOwner); err != nil {
 				return err
 			}
 			rows, freed = rows+1, freed+found.size
@@ -292,9 +346,6 @@ const keptFree = 64 << 20
 // needed back to the disk. It may take long, in steps that each take little. Where there is nothing
 // to do it writes nothing.
 func (s *Store) Tidy(ctx context.Context) error {
-	if s.fleet != nil {
-		return s.fleetTidy(ctx)
-	}
 	untidy, err := s.untidy(ctx)
 	if err != nil || !untidy {
 		return err
@@ -322,51 +373,32 @@ func (s *Store) untidy(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		var pages, size int64
-		err = t.row(`SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).
-			Scan(&pages, &size)
+		free, err := t.Free()
 		isOver := s.contentQuota > 0 && use.Stored > s.contentQuota
-		return isOver || pages*size > keptFree, err
+		return isOver || free > keptFree, err
 	})
 }
 
-// pagesAtOnce is how many pages of 4 KiB one step gives back: 4 MiB of log at most, and some
-// milliseconds in which nobody else writes.
-const pagesAtOnce = 1000
+// bytesAtOnce is how much one step gives back: 4 MiB of log at most, and some milliseconds in which nobody
+// else writes.
+const bytesAtOnce = 4 << 20
 
-// giveBack makes the file smaller until at most so many bytes in it are free. A full disk ends it: what
-// is moved goes through the log.
+// giveBack makes the database's file smaller until at most so many bytes in it are free. A full disk ends it:
+// what is moved goes through the log.
 func (s *Store) giveBack(ctx context.Context, keep int64) error {
-	if s.fleet != nil { // its server sees to that
-		return nil
-	}
 	for left := true; left; {
-		err := s.commitNoSync(ctx, func(t *tx) error {
-			var free, size int64
-			c, isSQLite := t.conn.(*conn)
-			if !isSQLite {
-				return errNoDriver
+		err := s.tx(ctx, func(t *tx) error {
+			free, err := t.Free()
+			if err != nil || free <= keep {
+				left = false
+				return err
 			}
-			err := errors.Join(c.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free),
-				c.QueryRowContext(t.ctx, `PRAGMA page_size`).Scan(&size))
-			if err != nil {
-				return t.classify("read the ledger", err)
-			}
-			pages := min(free-keep/max(size, 1), pagesAtOnce)
-			left = pages == pagesAtOnce
-			if pages <= 0 {
-				return nil
-			}
-			_, err = c.ExecContext(t.ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, pages))
-			return t.classify("give space back", err)
+			left = free-keep > bytesAtOnce
+			return t.GiveBack(min(free-keep, bytesAtOnce))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	// The file is cut when all of the log is in it; a reader that is in the way puts that off.
-	return s.write.with(ctx, func(c *conn) error {
-		_, err := c.ExecContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`)
-		return ledgerError("give space back", err)
-	})
+	return s.db.CutLog(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -29,8 +30,6 @@ type Facts struct {
 	// Head is the audit chain's last row. As long as that is the last one, nothing that a decision
 	// rests on has changed, for all of that is written into the chain.
 	Head int64
-	// Rules is, in a fleet, the version of the owner's newest.
-	Rules int64
 }
 
 // Refusal is why the payment cannot be held whatever the owner's rules say: *AlreadyPaying, or
@@ -46,19 +45,9 @@ func (f Facts) Refusal() error {
 }
 
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
-// be out of date when it returns, and Reserve answers ErrMoved where that matters. In a fleet POLICY_UNSEALED
-// says that the owner signed other rules than those of GoBy: what would be decided by these, be it a refusal,
-// no longer holds.
+// be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
-	if s.fleet != nil {
-		f, err := s.fleet.facts(ctx, q, nil)
-		if err == nil && q.Payment.Network != "" {
-			err = s.fleet.goesBy(f.Rules)
-		}
-		f.Content.Quota = s.contentQuota
-		return f, fleetErrorOr(err)
-	}
-	f, err := readWarm(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
+	f, err := read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
 	f.Content.Quota = s.contentQuota
 	return f, err
 }
@@ -121,7 +110,7 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 			return f, err
 		}
 		if f.LastMinute >= q.Rate {
-			f.RateSince, err = t.newest(q.Rate)
+			f.RateSince, err = t.nthNewest(q.Rate)
 			if err != nil {
 				return f, err
 			}
@@ -160,52 +149,12 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	return f, err
 }
 
-// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
-// agent and of teams.
-func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
-	day, month := budget.DayOf(at), budget.MonthOf(at)
-	err = t.row(`SELECT * FROM
-		(SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
-			WHERE scope = 'session' AND key = ?1 AND ?1 <> ''),
-		(SELECT coalesce(sum(spent) FILTER (WHERE day >= ?2), 0),
-			coalesce(sum(held) FILTER (WHERE day >= ?2), 0),
-			coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
-			WHERE scope = 'all' AND key = '' AND day >= ?3)`,
-		session, dayNumber(day), dayNumber(month)).
-		Scan(&u.Session.Spent, &u.Session.Held, &u.Day.Spent, &u.Day.Held, &u.Month.Spent, &u.Month.Held)
-	if err != nil {
-		return u, err
-	}
-	u.HostDay = map[string]budget.Use{}
-	for _, host := range q.HostEntries {
-		u.HostDay[host], err = t.used(budget.Window{Host: host, Since: day})
-		if err != nil {
-			return u, err
-		}
-	}
-	if q.Agent != "" {
-		u.Agent.Day, err = t.used(budget.Window{Agent: q.Agent, Since: day})
-		if err == nil {
-			u.Agent.Month, err = t.used(budget.Window{Agent: q.Agent, Since: month})
-		}
-		if err != nil {
-			return u, err
-		}
-	}
-	err = t.addNodes(&u, q, day, month)
-	return u, err
-}
-
 // session is the session that is open now; its ID is empty when the next payment will begin one.
 func (t *tx) session() (budget.Session, error) {
 	var s budget.Session
 	var started, last int64
 	var limit sql.NullInt64
-	newest := `last_at`
-	if t.fleet != nil {
-		newest = fleetSessionLast(`sessions.id`)
-	}
-	err := t.row(`SELECT id, started_at, `+newest+`, cap FROM sessions WHERE ended = 0
+	err := t.Row(`SELECT id, started_at, last_at, cap FROM sessions WHERE ended = 0
 		ORDER BY started_at DESC LIMIT 1`).Scan(&s.ID, &started, &last, &limit)
 	if errors.Is(err, sql.ErrNoRows) {
 		return budget.Session{Started: t.Now, Last: t.Now}, nil
@@ -223,65 +172,44 @@ func (t *tx) session() (budget.Session, error) {
 	return s, nil
 }
 
-// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
-// day.
-func (t *tx) used(w budget.Window) (use budget.Use, err error) {
-	if t.fleet != nil {
-		return t.fleetUsed(w)
-	}
-	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM `
-	day := dayNumber(w.Since)
-	var row scanner
-	switch {
-	case w.Session != "":
-		row = t.row(sums+`totals WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
-	case w.Agent != "":
-		row = t.row(sums+`totals WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
-	case w.Team != "":
-		agents, err := t.agentSums(w.Since)
-		return w.Teams.Sum(w.Team, agents), err
-	case w.Host != "":
-		// with any port; in two parts, because for an OR SQLite would read all hosts
-		row = t.row(sums+`(SELECT spent, held FROM totals WHERE scope = 'host' AND key = ?1 AND day >= ?4
-			UNION ALL SELECT spent, held FROM totals WHERE scope = 'host' AND key > ?2 AND key < ?3 AND day >= ?4)`,
-			w.Host, w.Host+":", w.Host+";", day)
-	default:
-		row = t.row(sums+`totals WHERE scope = 'all' AND key = '' AND day >= ?`, day)
-	}
-	err = row.Scan(&use.Spent, &use.Held)
-	return use, err
-}
-
-// dayNumber is a time's day as the table totals counts them: since 1970, in UTC.
-func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microseconds() }
-
 // count counts the payments made after since, failed ones too. They are numbered without a gap, in
 // the order of their times.
 func (t *tx) count(since time.Time) (n int, err error) {
-	err = t.row(`SELECT coalesce((SELECT max(seq) FROM payments), 0) -
-		coalesce((SELECT seq FROM payments WHERE created_at <= ?
-			ORDER BY created_at DESC, seq DESC LIMIT 1), 0)`, micros(since)).Scan(&n)
-	return n, err
+	if _, err := t.notBeforeLedger(); err != nil {
+		return 0, err
+	}
+	before, err := scanNumber(t.Row(`SELECT seq FROM payments WHERE created_at <= ?
+		ORDER BY created_at DESC, seq DESC LIMIT 1`, micros(since)))
+	return int(t.known.last - before), sqldb.Otherwise(err, nil)
 }
 
-// newest is when the nth newest payment was made; zero where there are fewer.
-func (t *tx) newest(n int) (time.Time, error) {
-	var at int64
-	err := t.row(`SELECT created_at FROM payments WHERE seq = 1 + (SELECT max(seq) FROM payments) - ?`, n).
-		Scan(&at)
-	return fromMicros(at), none(err, nil)
+// nthNewest is when the nth newest payment was made, or zero if there are fewer.
+func (t *tx) nthNewest(n int) (time.Time, error) {
+	at, err := scanNumber(t.Row(`SELECT created_at FROM payments WHERE seq = ?`, t.known.last+1-int64(n)))
+	return fromMicros(at), sqldb.Otherwise(err, nil)
 }
 
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
 // backwards. It returns the audit chain's last row.
 func (t *tx) notBeforeLedger() (head int64, err error) {
-	if t.known.newest == 0 {
-		err = t.row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
-			coalesce((SELECT max(seq) FROM audit), 0)`).Scan(&t.known.newest, &head)
-		t.known.head = max(t.known.head, head)
+	if err := t.readEnds(); err != nil {
+		return 0, err
 	}
 	if at := fromMicros(t.known.newest); at.After(t.Now) {
 		t.Now = at
 	}
-	return t.known.head, err
+	return t.known.head, nil
+}
+
+// readEnds reads the ends of the audit chain and of the payments, unless they are known.
+func (t *tx) readEnds() error {
+	if t.known.hash != nil {
+		return nil
+	}
+	err := t.Row(`SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.head, &t.known.hash)
+	if sqldb.Otherwise(err, nil) != nil {
+		return err
+	}
+	err = t.Row(`SELECT seq, created_at FROM payments ORDER BY seq DESC LIMIT 1`).Scan(&t.known.last, &t.known.newest)
+	return sqldb.Otherwise(err, nil)
 }

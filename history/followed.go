@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"sync"
+	"x402-wallet/history/sqldb"
 )
 
 // maxFollowed bounds the rows of the audit chain that a process remembers to have followed.
@@ -58,9 +59,9 @@ func (t *tx) lastFollowed(upTo int64) (seq int64, hash []byte, err error) {
 	if known == nil || upTo-seq > maxFollowed/2 {
 		return 0, nil, nil
 	}
-	err = t.row(`SELECT hash FROM audit WHERE seq = ?`, seq).Scan(&hash)
+	err = t.Row(`SELECT hash FROM audit WHERE seq = ?`, seq).Scan(&hash)
 	if err != nil || !bytes.Equal(hash, known) {
-		return 0, nil, none(err, nil)
+		return 0, nil, sqldb.Otherwise(err, nil)
 	}
 	return seq, hash, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -32,16 +33,20 @@ func (f Freeze) What() string {
 // held as before and goes out no more until the freeze is lifted (pay.Engine); where the chain
 // shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
-	if s.fleet != nil {
-		return s.fleet.freeze(ctx, s, f)
-	}
 	return s.tx(ctx, func(t *tx) error {
-		var seq int64
-		err := t.row(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
-			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)
-			RETURNING seq`, f.Network, f.Account, micros(t.Now), f.By, f.Why).Scan(&seq)
+		isFrozen, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE`+standing+
+			` AND network = ? AND account = ?)`, f.Network, f.Account)
+		if err != nil || isFrozen {
+			return err
+		}
+		seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM freezes`))
 		if err != nil {
-			return none(err, nil)
+			return err
+		}
+		_, err = t.Exec(`INSERT INTO freezes (seq, network, account, at, by, why) VALUES (?, ?, ?, ?, ?, ?)`,
+			seq, f.Network, f.Account, micros(t.Now), f.By, f.Why)
+		if err != nil {
+			return err
 		}
 		if err := t.alertFreeze(seq, f); err != nil {
 			return err
@@ -71,9 +76,6 @@ type Lift struct {
 // is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		if err := t.lockFreezes(); err != nil {
-			return err
-		}
 		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -81,7 +83,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 			return err
 		}
 		l := Lift{At: fromMicros(micros(t.Now)), Seal: []byte{}}
-		if err := t.row(`SELECT max(seq) FROM freezes`).Scan(&l.UpTo); err != nil {
+		if err := t.Row(`SELECT max(seq) FROM freezes`).Scan(&l.UpTo); err != nil {
 			return err
 		}
 		if seal != nil {
@@ -90,15 +92,11 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 				return err
 			}
 		}
-		if _, err := t.exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
+		if _, err := t.Exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
 			return err
 		}
 		t.known.freezes = nil
-		var newest int64
-		if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
-			return err
-		}
-		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": newest,
+		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": t.known.last,
 			"seal": digestOf(l.Seal)})
 	})
 	return lifted, err
@@ -112,15 +110,15 @@ func (s *Store) Lifted(ctx context.Context) (Lift, error) { return readOnce(ctx,
 
 func (t *tx) lifted() (l Lift, err error) {
 	var at int64
-	err = t.row(`SELECT upto, at, seal FROM lifts ORDER BY upto DESC LIMIT 1`).Scan(&l.UpTo, &at, &l.Seal)
+	err = t.Row(`SELECT upto, at, seal FROM lifts ORDER BY upto DESC LIMIT 1`).Scan(&l.UpTo, &at, &l.Seal)
 	l.At = fromMicros(at)
-	return l, none(err, nil)
+	return l, sqldb.Otherwise(err, nil)
 }
 
 // Unlift takes a lift away that was not the owner's: what it lifted is frozen again.
 func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 	return s.tx(ctx, func(t *tx) error {
-		if _, err := t.exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
+		if _, err := t.Exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
 			return err
 		}
 		t.known.freezes = nil
@@ -130,7 +128,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 
 // frozen is a hash over the freezes behind one and up to another.
 func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
-	err = t.forEach(func(row scanner) error {
+	err = t.Each(func(row sqldb.Row) error {
 		var seq, at int64
 		var network, account string
 		err := row.Scan(&seq, &network, &account, &at)
@@ -144,10 +142,10 @@ func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx, s, (*tx).freezes) }
 
 func (t *tx) freezes() (list []Freeze, err error) {
-	if is, err := t.is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE` + standing + `)`); !is {
+	if is, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE` + standing + `)`); !is {
 		return nil, err
 	}
-	return collect(t, scanFreeze, selectFreeze+` ORDER BY network, account`)
+	return sqldb.Collect(t.Tx, scanFreeze, selectFreeze+` ORDER BY network, account`)
 }
 
 // selectFreezeOf asks for the freeze that stops payments from an account on a network: all's, or its own.
@@ -158,7 +156,7 @@ const selectFreezesOf = selectFreeze + ` AND (account = '' OR network = ? AND ac
 
 const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing
 
-func scanFreeze(row scanner) (f Freeze, err error) {
+func scanFreeze(row sqldb.Row) (f Freeze, err error) {
 	var at int64
 	err = row.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
 	f.At = fromMicros(at)
@@ -229,13 +227,19 @@ const failuresWithin = 200
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
 func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
-	const newest = `(SELECT max(seq) FROM payments) - ?3`
-	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE created_at > ?2
-		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)
-		AND seq > max(`+newest+`, coalesce((SELECT seq FROM payments NOT INDEXED WHERE seq > `+newest+`
-			AND state = 'settled' AND proof <> '' ORDER BY seq DESC LIMIT 1), 0))`,
-		most, micros(since), failuresWithin).Scan(&n)
-	return n, err
+	if err := t.readEnds(); err != nil {
+		return 0, err
+	}
+	oldest := t.known.last - failuresWithin
+	settled, err := scanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM payments WHERE seq > ?
+		AND state = 'settled' AND proof <> ''`, oldest))
+	if err != nil {
+		return 0, err
+	}
+	err = t.Row(`SELECT count(*) FROM payments WHERE seq > ? AND created_at > ?
+		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)`,
+		max(oldest, settled), micros(since)).Scan(&n)
+	return min(n, most), err
 }
 
 func hexOf(b [32]byte) string { return hex.EncodeToString(b[:]) }

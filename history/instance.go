@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -24,9 +25,6 @@ type instance struct {
 
 // instance returns this process's id, taking its lock the first time.
 func (s *Store) instance() (string, error) {
-	if s.fleet != nil {
-		return s.fleet.instance()
-	}
 	s.selfLock.Lock()
 	defer s.selfLock.Unlock()
 	if s.self != nil {
@@ -86,9 +84,6 @@ func (i *instance) release() {
 // the same signed bytes go out twice at the worst. Were it taken for alive, the same call would be
 // another purchase and pay again.
 func (s *Store) Alive(id string) bool {
-	if s.fleet != nil {
-		return s.fleet.alive(id)
-	}
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
 	}
@@ -104,7 +99,7 @@ func (s *Store) Alive(id string) bool {
 		return false
 	}
 	defer file.Close()
-	held, err := shareFile(file) // exclusive, two that look at once would find each other, and pay again
+	held, err := sqldb.ShareFile(file) // exclusive, two that look at once would find each other, and pay again
 	if err != nil {
 		return false
 	}
@@ -116,9 +111,6 @@ func (s *Store) Alive(id string) bool {
 
 // Self is this process's id, "" before its first payment.
 func (s *Store) Self() string {
-	if s.fleet != nil {
-		return s.fleet.name()
-	}
 	s.selfLock.Lock()
 	defer s.selfLock.Unlock()
 	if s.self == nil {
@@ -133,8 +125,8 @@ func (s *Store) LedgerID(ctx context.Context) (string, error) {
 		return *known, nil
 	}
 	id, err := readOnce(ctx, s, func(t *tx) (string, error) {
-		id, err := scanText(t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
-		return id, none(err, damaged("read the ledger's id", errors.New("it has none")))
+		id, err := scanText(t.Row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
+		return id, sqldb.Otherwise(err, sqldb.Damaged("read the ledger's id", errors.New("it has none")))
 	})
 	if err == nil {
 		s.ledgerID.Store(&id)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"x402-wallet/history/sqldb"
 )
 
 // The memory is an authenticated key-value store, a Merkle tree of keyed digests, of what the wallet
@@ -48,8 +49,8 @@ func bucketOf(key []byte) int64 { return int64(binary.BigEndian.Uint32(key) >> 1
 
 // recall returns the value of an entry, as the table has it; nil: there is none.
 func (t *tx) recall(key []byte) (value []byte, err error) {
-	err = t.row(`SELECT value FROM memory WHERE bucket = ? AND key = ?`, bucketOf(key), key).Scan(&value)
-	return value, none(err, nil)
+	err = t.Row(`SELECT value FROM memory WHERE bucket = ? AND key = ?`, bucketOf(key), key).Scan(&value)
+	return value, sqldb.Otherwise(err, nil)
 }
 
 // memory is the memory for a holder of the key: everything that is read from it is checked up to the root.
@@ -120,8 +121,8 @@ func (m *memory) node(place int64, expected digest) (data []byte, err error) {
 	if known := m.nodes[place]; known != nil {
 		return known, nil
 	}
-	err = m.t.row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
-	if err := none(err, nil); err != nil {
+	err = m.t.Row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
+	if err := sqldb.Otherwise(err, nil); err != nil {
 		return nil, err
 	}
 	if data == nil {
@@ -160,7 +161,7 @@ func (m *memory) bucket(bucket int64, expected digest) ([]entry, error) {
 	if known, is := m.buckets[bucket]; is {
 		return known, nil
 	}
-	list, err := collect(m.t, func(row scanner) (e entry, err error) {
+	list, err := sqldb.Collect(m.t.Tx, func(row sqldb.Row) (e entry, err error) {
 		err = row.Scan(&e.key, &e.value)
 		return e, err
 	}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
@@ -211,13 +212,13 @@ func (m *memory) put(key, value []byte) error {
 		return nil
 	case value == nil:
 		entries = append(entries[:at], entries[at+1:]...)
-		_, err = m.t.exec(`DELETE FROM memory WHERE bucket = ? AND key = ?`, bucket, key)
+		_, err = m.t.Exec(`DELETE FROM memory WHERE bucket = ? AND key = ?`, bucket, key)
 	default:
 		if !found {
 			entries = append(entries[:at:at], append([]entry{{key: key}}, entries[at:]...)...)
 		}
 		entries[at].value = slices.Clone(value)
-		_, err = m.t.exec(`INSERT INTO memory VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+		_, err = m.t.Exec(`INSERT INTO memory VALUES (?, ?, ?) ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`,
 			bucket, key, value)
 	}
 	if err != nil {
@@ -229,10 +230,10 @@ func (m *memory) put(key, value []byte) error {
 		copy(child(nodes[level], bucket, level), below[:])
 		place := nodeAbove(level, bucket)
 		if isEmpty(nodes[level]) {
-			_, err = m.t.exec(`DELETE FROM memory_nodes WHERE place = ?`, place)
+			_, err = m.t.Exec(`DELETE FROM memory_nodes WHERE place = ?`, place)
 		} else {
-			_, err = m.t.exec(`INSERT INTO memory_nodes VALUES (?, ?)
-				ON CONFLICT DO UPDATE SET digests = excluded.digests`, place, nodes[level])
+			_, err = m.t.Exec(`INSERT INTO memory_nodes VALUES (?, ?)
+				ON CONFLICT (place) DO UPDATE SET digests = excluded.digests`, place, nodes[level])
 		}
 		if err == nil {
 			below, err = m.sum(place, nodes[level])
@@ -260,7 +261,7 @@ func (m *memory) verify() error {
 		return err
 	}
 	var rows int
-	err = m.t.slowRow(`SELECT count(*) FROM memory`).Scan(&rows)
+	err = m.t.Row(`SELECT count(*) FROM memory`).Scan(&rows)
 	if err == nil && rows != entries {
 		err = forgotten()
 	}
@@ -293,7 +294,7 @@ func (m *memory) verifyBelow(level int, index int64, expected digest) (entries i
 // fill puts many entries into an empty memory, each node once.
 func (m *memory) fill(entries map[string][]byte) error {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		_, err := m.t.exec(`INSERT INTO memory VALUES (?, ?, ?)`, bucketOf([]byte(key)), []byte(key), entries[key])
+		_, err := m.t.Exec(`INSERT INTO memory VALUES (?, ?, ?)`, bucketOf([]byte(key)), []byte(key), entries[key])
 		if err != nil {
 			return err
 		}
@@ -303,7 +304,7 @@ func (m *memory) fill(entries map[string][]byte) error {
 		return err
 	}
 	for place, node := range nodes {
-		if _, err := m.t.exec(`INSERT INTO memory_nodes VALUES (?, ?)`, place, node); err != nil {
+		if _, err := m.t.Exec(`INSERT INTO memory_nodes VALUES (?, ?)`, place, node); err != nil {
 			return err
 		}
 	}
@@ -357,8 +358,8 @@ func (m *memory) nodesOver(below map[int64]digest) (map[int64][]byte, error) {
 
 // clear forgets everything.
 func (m *memory) clear() error {
-	_, err := m.t.exec(`DELETE FROM memory`)
-	_, errNodes := m.t.exec(`DELETE FROM memory_nodes`)
+	_, err := m.t.Exec(`DELETE FROM memory`)
+	_, errNodes := m.t.Exec(`DELETE FROM memory_nodes`)
 	*m = memory{t: m.t, mac: m.mac}
 	return errors.Join(err, errNodes)
 }

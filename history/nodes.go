@@ -5,45 +5,16 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 )
 
 // What the agents and teams of the owner's tree of budgets used. The ledger keeps sums by agent alone: which
 // agents a team has is the rules' to say (budget.Teams), and may change.
 
-// agentSums are what each agent used since a day. The agents are found by steps over the index: each has a
-// row for every day on which it ever paid.
-func (t *tx) agentSums(since time.Time) (map[string]budget.Use, error) {
-	used := map[string]budget.Use{}
-	err := t.forEach(func(row scanner) error {
-		var agent string
-		var use budget.Use
-		err := row.Scan(&agent, &use.Spent, &use.Held)
-		used[agent] = use
-		return err
-	}, `WITH RECURSIVE agents (name) AS (
-			SELECT min(key) FROM totals WHERE scope = 'agent'
-			UNION ALL
-			SELECT (SELECT min(key) FROM totals WHERE scope = 'agent' AND key > name) FROM agents
-				WHERE name IS NOT NULL)
-		SELECT name, sum(spent), sum(held) FROM agents CROSS JOIN totals
-			WHERE scope = 'agent' AND key = name AND day >= ? GROUP BY name`, dayNumber(since))
-	return used, err
-}
-
 // Agents are the names of all that ever paid, in order.
 func (s *Store) Agents(ctx context.Context) ([]string, error) {
 	return read(ctx, s, func(t *tx) ([]string, error) {
-		from, name := `totals WHERE scope = 'agent'`, `key` // by steps, as agentSums
-		if t.fleet != nil {
-			from, name = `payments WHERE agent <> ''`, `agent`
-		}
-		return collect(t, func(row scanner) (agent string, err error) { return agent, row.Scan(&agent) },
-			`WITH RECURSIVE agents (name) AS (
-				SELECT min(`+name+`) FROM `+from+`
-				UNION ALL
-				SELECT (SELECT min(`+name+`) FROM `+from+` AND `+name+` > agents.name) FROM agents
-					WHERE agents.name IS NOT NULL)
-			SELECT name FROM agents WHERE name IS NOT NULL ORDER BY name`)
+		return sqldb.Collect(t.Tx, scanText, `SELECT DISTINCT key FROM totals WHERE scope = 'agent' ORDER BY key`)
 	})
 }
 
@@ -53,11 +24,11 @@ func (t *tx) addNodes(u *budget.Usage, q budget.Query, day, month time.Time) err
 	if len(q.Teams) == 0 && !q.EachAgent {
 		return nil
 	}
-	inDay, err := t.agentSums(day)
+	inDay, err := t.usedBy("agent", day)
 	if err != nil {
 		return err
 	}
-	inMonth, err := t.agentSums(month)
+	inMonth, err := t.usedBy("agent", month)
 	if err != nil {
 		return err
 	}
@@ -100,7 +71,7 @@ func (t *tx) nodeRates(q budget.Query) (map[string]budget.RateUse, error) {
 // timesOf is when the payments of an agent or a team were made after a time, newest first, failed ones too.
 // It reads all payments since then: of the last minute the owner's own rate bounds them.
 func (t *tx) timesOf(of budget.Window, since time.Time) (times []time.Time, err error) {
-	err = t.forEach(func(row scanner) error {
+	err = t.Each(func(row sqldb.Row) error {
 		var agent string
 		var at int64
 		err := row.Scan(&agent, &at)

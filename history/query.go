@@ -7,63 +7,42 @@ import (
 	"fmt"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
-// paymentColumns are all but what is packed, which takes most of the time that reading a payment takes.
+// paymentColumns are all but the evidence.
 const paymentColumns = `seq, id, session, state, proof, created_at, updated_at, fingerprint,
 	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
 	amount, usd, pay_to, source, transaction_id, facilitator, note, false_receipt, lease_owner, waiter,
 	delivered, charged, returned, agent`
 
 const (
-	selectPayment = `SELECT ` + paymentColumns + `, record, receipt, chain_proof FROM payments`
-	selectBrief   = `SELECT ` + paymentColumns + `, NULL, NULL, NULL FROM payments`
+	selectPayment = `SELECT ` + paymentColumns + `, requirement, payload, evidence, receipt, chain_proof
+		FROM payments`
+	selectBrief = `SELECT ` + paymentColumns + `, NULL, NULL, NULL, NULL, NULL FROM payments`
 )
 
-// packedPayment is a payment as its row has it.
-type packedPayment struct {
-	Payment
-	record, receipt, chainProof []byte
-}
-
-func scanPayment(row scanner) (Payment, error) {
-	p, err := scanPacked(row)
-	if err != nil {
-		return p.Payment, err
-	}
-	return p.unpacked()
-}
-
-func scanPacked(row scanner) (p packedPayment, err error) {
+func scanPayment(row sqldb.Row) (p Payment, err error) {
 	var created, updated int64
 	var fingerprint []byte
 	var charged string
+	var evidence json.RawMessage
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
-		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.Agent, &p.record,
-		&p.receipt, &p.chainProof)
+		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.Agent,
+		(*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), (*[]byte)(&evidence), (*[]byte)(&p.Receipt),
+		(*[]byte)(&p.ChainProof))
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
 	if charged != "" && err == nil {
 		err = p.setCharged(charged)
 	}
+	if evidence != nil && err == nil && json.Unmarshal(evidence, &p.Evidence) != nil {
+		err = sqldb.Damaged("read "+p.ID, errors.New("its evidence is no JSON"))
+	}
 	return p, err
-}
-
-// unpacked is the payment with all that was packed. It takes longer than reading the row.
-func (p packedPayment) unpacked() (Payment, error) {
-	var evidence []byte
-	err := errors.Join(unpack(p.record, (*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence),
-		unpack(p.receipt, (*[]byte)(&p.Receipt)), unpack(p.chainProof, (*[]byte)(&p.ChainProof)))
-	if err == nil && evidence != nil {
-		err = json.Unmarshal(evidence, &p.Evidence)
-	}
-	if err != nil {
-		return p.Payment, damaged("read "+p.ID, err)
-	}
-	return p.Payment, nil
 }
 
 func raw(text string) json.RawMessage {
@@ -73,10 +52,10 @@ func raw(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// brief reads a payment without what is packed.
+// brief reads a payment without its evidence.
 func (t *tx) brief(id string) (Payment, error) {
-	p, err := scanPayment(t.row(selectBrief+` WHERE id = ?`, id))
-	return p, none(err, errNoPayment)
+	p, err := scanPayment(t.Row(selectBrief+` WHERE id = ?`, id))
+	return p, sqldb.Otherwise(err, errNoPayment)
 }
 
 // ErrNotFound says that what was asked for is not in the ledger.
@@ -103,8 +82,8 @@ func (s *Store) ByKey(ctx context.Context, agent, key string) (Payment, error) {
 
 func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, error) {
 	return readOnce(ctx, s, func(t *tx) (Payment, error) {
-		p, err := scanPayment(t.row(selectPayment+where, args...))
-		return p, none(err, errNoPayment)
+		p, err := scanPayment(t.Row(selectPayment+where, args...))
+		return p, sqldb.Otherwise(err, errNoPayment)
 	})
 }
 
@@ -113,9 +92,9 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, er
 // be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
 	const where = ` WHERE fingerprint = ? AND (` + resumable + `)`
-	return seldom(ctx, s, func(t *tx) ([]Payment, error) {
-		return collect(t, scanPayment, selectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
-	}, `SELECT EXISTS (SELECT 1 FROM payments`+where+`)`, fingerprint[:])
+	return read(ctx, s, func(t *tx) ([]Payment, error) {
+		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
+	})
 }
 
 // resumable is a payment that the same request may take up, as its index has it.
@@ -151,7 +130,7 @@ const seqOf = `coalesce((SELECT seq FROM payments WHERE id = ?), 0)`
 
 func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return collect(t, scanPayment, selectPayment+where, args...)
+		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where, args...)
 	})
 }
 
@@ -159,7 +138,14 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 // (""), all that is about none. That it was signed is the event "submitted" where it could leave then.
 func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 	return read(ctx, s, func(t *tx) (list []Event, err error) {
-		err = t.forEach(func(row scanner) error {
+		var number int64
+		if id != "" {
+			number, err = scanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, id))
+			if err != nil {
+				return nil, sqldb.Otherwise(err, nil)
+			}
+		}
+		err = t.Each(func(row sqldb.Row) error {
 			var at int64
 			var event, detail string
 			if err := row.Scan(&at, &event, &detail); err != nil {
@@ -173,8 +159,8 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 			}
 			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
 			return nil
-		}, `SELECT at, event, detail FROM audit WHERE payment = coalesce((SELECT seq FROM payments WHERE id = ?1), CASE WHEN ?1 = '' THEN 0 ELSE -1 END)
-			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY `+t.events(), id)
+		}, `SELECT at, event, detail FROM audit WHERE payment = ?
+			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, number)
 		return list, err
 	})
 }
@@ -201,21 +187,14 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	return largest, err
 }
 
-// keepDelegation keeps the larger one, as decimals are compared.
-const keepDelegation = `INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE
-	SET largest = excluded.largest WHERE length(excluded.largest) > length(delegations.largest)
-		OR (length(excluded.largest) = length(delegations.largest) AND excluded.largest > delegations.largest)`
-
 func (t *tx) noteDelegation(network, account string, now money.Amount) (largest money.Amount, err error) {
-	err = t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
+	err = t.Row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
 		Scan(&largest)
-	if none(err, nil) != nil || now.Cmp(largest) <= 0 {
-		return largest, none(err, nil)
+	if sqldb.Otherwise(err, nil) != nil || now.Cmp(largest) <= 0 {
+		return largest, sqldb.Otherwise(err, nil)
 	}
-	n, err := t.change(keepDelegation, network, account, now)
-	if err == nil && n == 0 { // in a fleet more was noted at the same time
-		return t.noteDelegation(network, account, now)
-	}
+	_, err = t.Exec(`INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account)
+		DO UPDATE SET largest = excluded.largest`, network, account, now)
 	if err != nil {
 		return largest, err
 	}

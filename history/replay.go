@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -18,9 +19,8 @@ type replay struct {
 	t *tx
 	k Keyholder
 
-	stored func(number int64) (*storedPayment, error) // a payment as it is in the table
-
 	reservations int64
+	contentUse   ContentUse
 	redates      []redate // read ahead of the chain
 	redated      []redate // as it was read: the same
 	sessions     []*chainSession
@@ -101,12 +101,22 @@ func (t *tx) newReplay(k Keyholder) (*replay, error) {
 		usedBy: map[int64]string{}, lifts: map[string]string{}, rules: map[string]string{},
 		channels: map[string]chainChannel{}, delegations: map[string]string{}, meta: map[string]string{},
 		imported: digestOf(nil), remembered: newEntrySet()}
-	err := t.row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
+	err := t.Row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
 	return r, err
 }
 
 // apply takes a row of the chain into account.
 func (r *replay) apply(row auditRow) error {
+	if row.event == string(Reserved) {
+		r.reservations++
+		if row.payment != r.reservations {
+			return corrupt("the audit chain has a reservation of payment number %d, and not of number %d",
+				row.payment, r.reservations)
+		}
+	}
+	if row.payment < 0 || row.payment > r.reservations {
+		return corrupt("event %d is of payment number %d, which was not reserved", row.seq, row.payment)
+	}
 	switch {
 	case isSealedEvent(row.event):
 		if err := r.sealedRow(row); err != nil {
@@ -136,11 +146,6 @@ func (r *replay) small(row auditRow, d rowDetail) {
 	switch row.event {
 	case createdEvent:
 		r.meta["format"], r.meta["ledger_id"] = toJSON([]any{fmt.Sprint(d.Format)}), toJSON([]any{d.Ledger})
-	case movingEvent, stayedEvent, movedEvent, arrivingEvent, arrivedEvent:
-		delete(r.meta, moveKey)
-		if mark := asMark(row.event, d.Ledger, d.As); mark != nil {
-			r.meta[moveKey] = toJSON([]any{toJSON(mark)})
-		}
 	case sessionEvent:
 		s := &chainSession{id: d.ID, started: row.at, seal: d.Seal}
 		if d.Cap != nil {
@@ -163,14 +168,14 @@ func (r *replay) small(row auditRow, d rowDetail) {
 	case sealedEvent:
 		r.rules[fmt.Sprint(d.Version)] = toJSON([]any{row.at, d.SHA256, d.Seal})
 	case channelEvent:
-		r.channels[d.Service+"\n"+d.Key] = chainChannel{
+		r.channels[d.Service+" "+d.Key] = chainChannel{
 			row:      d.Row,
 			updated:  row.at,
 			signed:   fmt.Sprint(d.Signed),
 			position: voucher{d.Service, d.Key, d.Position},
 		}
 	case delegationEvent:
-		r.delegations[d.Network+"\n"+d.Account] = toJSON([]any{d.Largest})
+		r.delegations[d.Network+" "+d.Account] = toJSON([]any{d.Largest})
 	case labelledEvent:
 		delete(r.meta, labelKey+d.Session)
 		if d.Label != "" {
@@ -280,40 +285,25 @@ func (r *replay) signed(row auditRow) error {
 	if !r.sums.knows(g.created()) {
 		return corrupt("event %d was signed too late", row.seq)
 	}
-	p, err := r.stored(row.payment)
-	if err != nil {
-		return err
-	}
-	g.terms = p.signedTerms()
 	r.sums.add(g)
-	for _, e := range remembered(p.id, g) {
+	for _, e := range remembered(g.ID, g) {
 		r.remembered.put(e)
 	}
 	return nil
 }
 
-// signatureBefore is the signature of a payment that a row tells of.
-func (r *replay) signatureBefore(row auditRow) (p *storedPayment, g signature, err error) {
-	var detail string
-	err = r.t.row(
-		`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
-		LIMIT 1`, row.payment, row.seq).
-		Scan(&detail)
+// signatureBefore is the signature of the payment that a row tells of.
+func (r *replay) signatureBefore(row auditRow) (signature, error) {
+	detail, err := scanText(r.t.Row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ?
+		ORDER BY seq DESC LIMIT 1`, row.payment, row.seq))
 	if err != nil {
-		return nil, g, err
+		return signature{}, err
 	}
-	if g, err = readSignature(detail); err != nil {
-		return nil, g, err
-	}
-	if p, err = r.stored(row.payment); err != nil {
-		return nil, g, err
-	}
-	g.terms = p.signedTerms()
-	return p, g, nil
+	return readSignature(detail)
 }
 
 func (r *replay) charged(row auditRow) error {
-	p, g, err := r.signatureBefore(row)
+	g, err := r.signatureBefore(row)
 	if err != nil {
 		return err
 	}
@@ -322,17 +312,17 @@ func (r *replay) charged(row auditRow) error {
 		return err
 	}
 	r.sums.lower(g, money.Dollars(d.Returned))
-	r.remembered.put(entry{chargedKey(p.id), []byte{1}})
+	r.remembered.put(entry{chargedKey(g.ID), []byte{1}})
 	return nil
 }
 
 func (r *replay) expired(row auditRow) error {
-	p, g, err := r.signatureBefore(row)
+	g, err := r.signatureBefore(row)
 	if err != nil {
 		return err
 	}
 	r.sums.subtract(g)
-	r.remembered.put(entry{expiredKey(p.id), []byte{1}})
+	r.remembered.put(entry{expiredKey(g.ID), []byte{1}})
 	if g.Key != "" {
 		r.remembered.remove(idempotencyKey(g.Agent, g.Key))
 	}
@@ -385,7 +375,7 @@ func (r *replay) tables() error {
 		{"freezes", freezes, 5, `SELECT seq, network, account, at, by, why FROM freezes`},
 		{"lifts", r.lifts, 2, `SELECT upto, at, seal FROM lifts`},
 		{"rules", r.rules, 3, `SELECT version, at, config, seal FROM rules`},
-		{"delegations", r.delegations, 1, `SELECT network || char(10) || account, largest FROM delegations`},
+		{"delegations", r.delegations, 1, `SELECT network || ' ' || account, largest FROM delegations`},
 		{"meta", r.meta, 1, `SELECT key, value FROM meta WHERE key NOT LIKE 'imported %'
 			AND key NOT LIKE 'subscription %' AND key NOT LIKE 'proposal %'`},
 	} {
@@ -419,7 +409,7 @@ func orNull(digest string) any {
 
 // questions compares what the approvals are for.
 func (r *replay) questions() error {
-	return r.t.forEach(func(row scanner) error {
+	return r.t.Each(func(row sqldb.Row) error {
 		id, digest, err := scanDigest(row, 12)
 		if err == nil && digest != r.approvals[id].row {
 			err = corrupt("what the approval %s is for is not what was asked", id)
@@ -434,15 +424,13 @@ func (r *replay) channelRows() error {
 	for key, c := range r.channels {
 		updated[key] = toJSON([]any{c.updated})
 	}
-	const key = `SELECT service || char(10) || key, `
+	const key = `SELECT service || ' ' || key, `
 	err := r.t.tableAgrees("channels", updated, 1, key+`updated_at FROM channels`)
 	if err != nil {
 		return err
 	}
-	text := func(column string) string {
-		return `, CASE ` + column + ` WHEN '' THEN 'none' ELSE coalesce(` + column + `, '') END`
-	}
-	return r.t.forEach(func(row scanner) error {
+	text := func(column string) string { return `, coalesce(` + column + `, '')` }
+	return r.t.Each(func(row sqldb.Row) error {
 		name, digest, err := scanDigest(row, 13)
 		if err == nil && r.channels[name].row != digest {
 			err = corrupt("the channel %q is not what the audit chain says", name)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/maphash"
+	"x402-wallet/history/sqldb"
 )
 
 // entrySet is the entries of a memory, by hashes that nobody can foresee: the memory grows with all that was
@@ -43,7 +44,7 @@ func (r *replay) sealedSums() error {
 	var now sums
 	var text string
 	var n int
-	err := r.t.row(`SELECT count(*), coalesce(max(sums), '') FROM sealed_sums`).Scan(&n, &text)
+	err := r.t.Row(`SELECT count(*), coalesce(max(sums), '') FROM sealed_sums`).Scan(&n, &text)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (r *replay) memoryRows(m *memory) (buckets map[int64]digest, err error) {
 		return err
 	}
 	n := 0
-	err = r.t.forEach(func(row scanner) error {
+	err = r.t.Each(func(row sqldb.Row) error {
 		var bucket int64
 		var e entry
 		if err := row.Scan(&bucket, &e.key, &e.value); err != nil {
@@ -122,7 +123,7 @@ func (r *replay) memoryRows(m *memory) (buckets map[int64]digest, err error) {
 }
 
 func (r *replay) nodeRows(want map[int64][]byte) error {
-	err := r.t.forEach(func(row scanner) error {
+	err := r.t.Each(func(row sqldb.Row) error {
 		var place int64
 		var digests []byte
 		if err := row.Scan(&place, &digests); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -84,9 +85,7 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // Reserve holds the money of a payment, in one transaction that checks everything its decision
 // rests on against the ledger as it is then: however many reserve at once, in however many
 // processes, no cap is ever passed by one unit. It returns the payment as it now stands in the
-// ledger. On SQLite the hold is on the disk by then. In a fleet a failing server may lose it until Submit
-// makes it durable together with the signed bytes; nothing leaves before. After an error nothing is held:
-// *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds, in this order.
+// ledger, where the hold is durable. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds, in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
 	if err := h.check(); err != nil {
@@ -99,14 +98,8 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	if s.fleet != nil {
-		held, err := s.fleet.reserve(ctx, h, owner)
-		return held, s.tellIf(&change{alerted: h.mayAlert()}, err)
-	}
-	err = s.commitNoSync(ctx, func(t *tx) error {
-		if err := t.sameFormat(); err != nil {
-			return err
-		}
+	h.Payment.ID = cmp.Or(h.Payment.ID, NewID(s.db.Now())) // before: a change may be made again
+	err = s.tx(ctx, func(t *tx) error {
 		p = h.Payment
 		return t.reserve(h, &p, owner)
 	})
@@ -138,7 +131,7 @@ func (t *tx) reserve(h Hold, p *Payment, owner string) error {
 			return err
 		}
 	}
-	p.ID, p.Session, p.State = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved
+	p.Session, p.State = session.ID, Reserved
 	p.Created, p.Updated = t.Now, t.Now
 	p.LeaseOwner, p.Waiter = owner, owner
 	if err := t.stillApproved(h.Approval); err != nil {
@@ -150,7 +143,7 @@ func (t *tx) reserve(h Hold, p *Payment, owner string) error {
 	if err := t.seenDelegated(h); err != nil {
 		return err
 	}
-	if err := t.insert(p, packPlain(p.Requirement, nil, nil)); err != nil {
+	if err := t.insert(p); err != nil {
 		return err
 	}
 	if err := t.alertBudgets(h.Decision.Caps, *p); err != nil {
@@ -216,7 +209,7 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 // resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
 func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if p.IdempotencyKey != "" {
-		found, err := find(t, scanPayment, selectPayment+` WHERE idempotency_key = ? AND agent = ?
+		found, err := sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE idempotency_key = ? AND agent = ?
 			AND state <> 'failed'`, p.IdempotencyKey, p.Agent)
 		if found != nil || err != nil {
 			return found, err
@@ -226,11 +219,11 @@ func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 		return nil, nil
 	}
 	const where = ` FROM payments WHERE fingerprint = ? AND (` + resumable + `) AND waiter = '' AND delivered = 0`
-	found, err := t.is(`SELECT EXISTS (SELECT 1`+where+`)`, p.Fingerprint[:])
+	found, err := t.Is(`SELECT EXISTS (SELECT 1`+where+`)`, p.Fingerprint[:])
 	if !found {
 		return nil, err
 	}
-	return find(t, scanPayment, selectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`, p.Fingerprint[:])
+	return sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`, p.Fingerprint[:])
 }
 
 // sessionFor is the session that a payment falls into: the one its decision was made for, or a new one.
@@ -245,7 +238,7 @@ func (t *tx) sessionFor(h Hold) (budget.Session, error) {
 	if current.ID == "" {
 		return t.newSession(h.SessionCap, nil)
 	}
-	_, err = t.exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, micros(t.Now), current.ID)
+	_, err = t.Exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, micros(t.Now), current.ID)
 	return current, err
 }
 
@@ -259,10 +252,10 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 			return fresh, err
 		}
 	}
-	if _, err := t.exec(`UPDATE sessions SET ended = 1 WHERE ended = 0`); err != nil {
+	if _, err := t.Exec(`UPDATE sessions SET ended = 1 WHERE ended = 0`); err != nil {
 		return fresh, err
 	}
-	_, err = t.exec(`INSERT INTO sessions (id, started_at, last_at, cap, seal) VALUES (?, ?, ?, ?, ?)`,
+	_, err = t.Exec(`INSERT INTO sessions (id, started_at, last_at, cap, seal) VALUES (?, ?, ?, ?, ?)`,
 		fresh.ID, micros(fresh.Started), micros(fresh.Last), (*int64)(newCap), sealed)
 	if err != nil {
 		return fresh, err
@@ -277,8 +270,8 @@ const sessionEvent = "session"
 // SessionSeal is what the owner sealed a session with; nil: a payment began it.
 func (s *Store) SessionSeal(ctx context.Context, id string) ([]byte, error) {
 	return read(ctx, s, func(t *tx) (seal []byte, err error) {
-		err = t.row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal)
-		return seal, none(err, nil)
+		err = t.Row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal)
+		return seal, sqldb.Otherwise(err, nil)
 	})
 }
 
@@ -288,9 +281,6 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,
 	seal func(budget.Session) ([]byte, error)) (fresh budget.Session, err error) {
 	err = s.tx(ctx, func(t *tx) error {
 		if _, err := t.notBeforeLedger(); err != nil {
-			return err
-		}
-		if err := t.lock("session"); err != nil {
 			return err
 		}
 		fresh, err = t.newSession(limit, seal)
@@ -321,27 +311,24 @@ func (t *tx) coveredByChain(h Hold) error {
 
 // held is what payments of p's asset, up to a number, hold of a source or took from it since it was read.
 func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount, err error) {
-	if t.fleet != nil {
-		return t.fleetHeld(p, source, readAt, upTo)
-	}
 	open := ` FROM (
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND seq <= ?5
 			AND state IN ('reserved', 'submitted', 'unknown') AND ` + notPrepaid + `
 		UNION ALL
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
-			AND state = 'settled' AND updated_at >= ?4 AND ` + notPrepaid + `)`
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND seq <= ?5
+			AND state = 'settled' AND updated_at >= ?4 AND ` + notPrepaid + `) AS open`
 	args := []any{source, p.Asset, p.Network, micros(readAt), upTo}
-	// amounts of 12 digits SQLite adds up, nine million of them
+	// amounts of 12 digits the database adds up, nine million of them
 	var sum string
 	var longer int
-	err = t.row(`SELECT cast(coalesce(sum(cast(amount AS INTEGER)) FILTER (WHERE length(amount) <= 12), 0) AS TEXT),
-		count(*) FILTER (WHERE length(amount) > 12)`+open, args...).Scan(&sum, &longer)
+	err = t.Row(`SELECT CAST(coalesce(sum(CASE WHEN length(amount) <= 12 THEN CAST(amount AS BIGINT) ELSE 0 END), 0)
+		AS TEXT), count(CASE WHEN length(amount) > 12 THEN 1 END)`+open, args...).Scan(&sum, &longer)
 	if err != nil {
 		return held, err
 	}
 	held, err = money.ParseAmount(sum)
 	if err == nil && longer > 0 {
-		err = t.forEach(func(row scanner) error {
+		err = t.Each(func(row sqldb.Row) error {
 			var a money.Amount
 			err := row.Scan(&a)
 			held, _ = held.Add(a)
@@ -363,7 +350,7 @@ func (s *Store) HeldUpTo(ctx context.Context, p Payment, readAt time.Time) (mone
 // OpenFrom is the unfinished payments out of a source, oldest first.
 func (s *Store) OpenFrom(ctx context.Context, network, source string) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return collect(t, scanPayment, selectPayment+` WHERE network = ? AND source = ? AND `+unfinished+
+		return sqldb.Collect(t.Tx, scanPayment, selectPayment+` WHERE network = ? AND source = ? AND `+unfinished+
 			` ORDER BY seq`, network, source)
 	})
 }
@@ -372,7 +359,7 @@ func (s *Store) OpenFrom(ctx context.Context, network, source string) ([]Payment
 func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]money.Amount, error) {
 	held := map[string]money.Amount{}
 	err := s.view(ctx, func(t *tx) error {
-		return t.forEach(func(row scanner) error {
+		return t.Each(func(row sqldb.Row) error {
 			var asset string
 			var a money.Amount
 			err := row.Scan(&asset, &a)

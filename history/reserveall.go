@@ -1,13 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-
-	"x402-wallet/history/postgres"
 )
 
 // NotHeld is why none of several payments was held: what Reserve would have said of the one at an index of
@@ -38,15 +35,12 @@ func (s *Store) ReserveAll(ctx context.Context, holds []Hold) ([]Payment, error)
 	if err != nil {
 		return nil, err
 	}
-	if s.fleet != nil {
-		held, err := s.fleet.reserveAll(ctx, holds, owner)
-		return held, s.tellIf(&change{alerted: slices.ContainsFunc(holds, Hold.mayAlert)}, err)
+	holds = slices.Clone(holds)
+	for i := range holds {
+		holds[i].Payment.ID = cmp.Or(holds[i].Payment.ID, NewID(s.db.Now()))
 	}
 	var held []Payment
-	err = s.commitNoSync(ctx, func(t *tx) error {
-		if err := t.sameFormat(); err != nil {
-			return err
-		}
+	err = s.tx(ctx, func(t *tx) error {
 		held = make([]Payment, len(holds))
 		for i, h := range holds {
 			if i > 0 {
@@ -78,42 +72,4 @@ func (h Hold) inSession(id string) Hold {
 		}
 	}
 	return h
-}
-
-// reserveAll is the function reserve_all of postgres_functions.sql: reserve for each, in one transaction.
-// Every payment locks the organisation's counters first, so that two lists wait for each other there and
-// nowhere else.
-func (e *fleet) reserveAll(ctx context.Context, holds []Hold, owner string) ([]Payment, error) {
-	list := make([]map[string]any, len(holds))
-	rows := make([]Payment, len(holds))
-	for i, h := range holds {
-		if i > 0 {
-			h = h.inSession(rows[0].Session)
-		}
-		rows[i], list[i] = e.toReserve(h, owner)
-	}
-	held, err := whenSettled(ctx, e, func() ([]heldPayment, error) {
-		return callAll(ctx, e, scanHeld, `SELECT * FROM reserve_all(?::jsonb)`, func() string {
-			for _, q := range list {
-				q["clock"] = micros(e.now())
-			}
-			return toJSON(list)
-		})
-	})
-	if err == nil {
-		for i, h := range held {
-			rows[i] = h.of(rows[i])
-			e.drives(rows[i].ID, true)
-		}
-		return rows, nil
-	}
-	at := 0
-	var f *postgres.Failure
-	if errors.As(err, &f) {
-		at, _ = strconv.Atoi(f.Hint)
-	}
-	if f == nil || at < 1 || at > len(holds) {
-		return nil, e.whyNotHeld(ctx, holds[0], rows[0], err)
-	}
-	return nil, &NotHeld{At: at - 1, Err: e.whyNotHeld(ctx, holds[at-1], rows[at-1], err)}
 }

@@ -3,10 +3,10 @@ package history
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"time"
-
-	"x402-wallet/x402"
+	"x402-wallet/history/sqldb"
 )
 
 // SealedRules is config.toml as the owner sealed it. What the seal means is package seal's business.
@@ -21,17 +21,17 @@ type SealedRules struct {
 func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
 	return readOnce(ctx, s, func(t *tx) (r SealedRules, err error) {
 		var at int64
-		err = t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).
+		err = t.Row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).
 			Scan(&r.Version, &at, &r.Config, &r.Seal)
 		r.At = fromMicros(at)
-		return r, none(err, nil)
+		return r, sqldb.Otherwise(err, nil)
 	})
 }
 
 // EveryRules returns all that was ever sealed, the oldest first.
 func (s *Store) EveryRules(ctx context.Context) ([]SealedRules, error) {
 	return readOnce(ctx, s, func(t *tx) ([]SealedRules, error) {
-		return collect(t, func(row scanner) (r SealedRules, err error) {
+		return sqldb.Collect(t.Tx, func(row sqldb.Row) (r SealedRules, err error) {
 			var at int64
 			err = row.Scan(&r.Version, &at, &r.Config, &r.Seal)
 			r.At = fromMicros(at)
@@ -45,10 +45,12 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
-	return read(ctx, s, func(t *tx) (home string, err error) {
-		home, err = scanText(t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit
-			WHERE payment = 0 AND event = 'sealed' ORDER BY ` + t.place() + ` DESC LIMIT 1`))
-		return home, none(err, nil)
+	return read(ctx, s, func(t *tx) (string, error) {
+		detail, err := scanText(t.Row(`SELECT detail FROM audit WHERE payment = 0 AND event = 'sealed'
+			ORDER BY seq DESC LIMIT 1`))
+		var d struct{ Home string }
+		_ = json.Unmarshal([]byte(detail), &d) // a row that is not ours says nothing
+		return d.Home, sqldb.Otherwise(err, nil)
 	})
 }
 
@@ -57,19 +59,15 @@ func (s *Store) SealedIn(ctx context.Context) (string, error) {
 // that the ledger is good as it is: where that row, or the tables, are not what this wallet wrote,
 // it begins anew from the payments as they are.
 func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accept bool, k Keyholder) error {
-	if s.fleet != nil {
-		return x402.Errorf(x402.PolicyUnsealed, "a fleet's rules are signed, and not sealed by one wallet").
-			WithHint("the owner signs them: x402-wallet policy seal --fleet")
-	}
 	return s.tx(ctx, func(t *tx) error {
 		var last int64
-		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
+		if err := t.Row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
 			return err
 		}
 		if r.Version != last+1 {
 			return ErrRulesMoved
 		}
-		_, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal)
+		_, err := t.Exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal)
 		if err != nil {
 			return err
 		}
@@ -87,10 +85,7 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			now.Memory = "" // which follows from what was signed
 			detail["accepted"] = now.sums
 		}
-		if err := t.seal(k, now, 0, sealedEvent, detail); err != nil || s.arrival == nil {
-			return err
-		}
-		return t.setMark(arrivingEvent, s.arrival.from, "", s.arrival.heads, k)
+		return t.seal(k, now, 0, sealedEvent, detail)
 	})
 }
 
@@ -107,30 +102,23 @@ type Head struct {
 func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
-	if t.fleet != nil {
-		return t.fleetHead()
-	}
 	// That money was held and that an answer was delivered need not outlive a power cut, and a
 	// checkpoint should not wait for them to.
-	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
+	err = t.Row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
 		(SELECT coalesce(max(upto), 0) FROM lifts) FROM audit
 		WHERE event NOT IN ('delivered', 'reserved') ORDER BY seq DESC LIMIT 1`).
 		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
 	if err == nil && h.Frozen > h.Lifted {
 		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)
 	}
-	return h, none(err, nil)
+	return h, sqldb.Otherwise(err, nil)
 }
 
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	return readOnce(ctx, s, func(t *tx) (has bool, err error) {
-		if t.fleet != nil {
-			has, err = t.fleetHas(h)
-		} else {
-			err = t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has)
-		}
+		has, err = t.Is(`SELECT EXISTS (SELECT 1 FROM audit WHERE seq = ? AND hash = ?)`, h.Seq, h.Hash)
 		if err != nil || !has || h.Frozen == h.Lifted {
 			return has, err
 		}
@@ -139,14 +127,10 @@ func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	})
 }
 
-// HasSigned reports whether a signature is on this home's chain; on SQLite it is the ledger's only one.
+// HasSigned reports whether a signature is on the chain.
 func (s *Store) HasSigned(ctx context.Context) (bool, error) {
 	return readOnce(ctx, s, func(t *tx) (bool, error) {
-		if t.fleet == nil {
-			return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
-		}
-		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event = 'signed')`,
-			t.fleet.Writer)
+		return t.Is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
 	})
 }
 
@@ -154,13 +138,6 @@ func (s *Store) HasSigned(ctx context.Context) (bool, error) {
 // disk by then, because SQLite shows nobody a commit that it has not flushed: a checkpoint must not name a
 // row that a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
-	if s.fleet != nil { // what is read there is on the server's disk, but for what need not be
-		head, err := s.Head(ctx)
-		if err != nil {
-			return err
-		}
-		return f(head)
-	}
 	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {
 		return err

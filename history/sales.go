@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -78,7 +79,7 @@ const forgetEvery = time.Minute
 // durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	sale.State = SaleRunning
-	err := s.txSingle(ctx, func(t *tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		if err := s.sells(t); err != nil {
 			return err
 		}
@@ -90,13 +91,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 // sells refuses sales in a ledger that is not this one any more, looked at once in a transaction, and forgets
 // old answers.
 func (s *Store) sells(t *tx) error {
-	if !t.known.isInPlace {
-		if err := s.InPlace(); err != nil {
-			return err
-		}
-		t.known.isInPlace = true
-	}
-	if err := t.sameFormat(); err != nil {
+	if err := s.InPlace(); err != nil {
 		return err
 	}
 	return s.forgetAnswers(t)
@@ -108,17 +103,18 @@ func (t *tx) insertSale(sale *Sale) error {
 		return err
 	}
 	sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
-	n, err := t.change(
-		`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
+	n, err := t.Exec(
+		`INSERT INTO sales (seq, id, unique_key, state, created_at, updated_at, resource, call, identifier,
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		SELECT coalesce(max(seq), 0) + 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM sales
+			WHERE 1 = 1 ON CONFLICT DO NOTHING`,
 		sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
 		sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
 		int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
 	if err != nil || n > 0 {
 		return err
 	}
-	earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
+	earlier, err := scanSale(t.Row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
 	if errors.Is(err, sql.ErrNoRows) { // in a fleet: another of that name came at the same time
 		return t.insertSale(sale)
 	}
@@ -135,7 +131,7 @@ func (t *tx) isNamedOnce(sale Sale) error {
 	if sale.Identifier == "" || sale.Payer == "" {
 		return nil
 	}
-	earlier, err := scanSale(t.row(selectSale+` WHERE identifier = ? AND identifier <> '' AND payer = ?
+	earlier, err := scanSale(t.Row(selectSale+` WHERE identifier = ? AND identifier <> '' AND payer = ?
 		AND unique_key <> ? AND state <> ?`, sale.Identifier, sale.Payer, sale.UniqueKey, SaleFailed))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -152,7 +148,7 @@ func (s *Store) forgetAnswers(t *tx) error {
 	if last := s.answersForgotten.Load(); last <= now && now-last < forgetEvery.Microseconds() {
 		return nil
 	}
-	_, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
+	_, err := t.Exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
 		micros(t.Now.Add(-keepAnswers)))
 	if err == nil {
 		s.answersForgotten.Store(now)
@@ -164,11 +160,11 @@ func (s *Store) forgetAnswers(t *tx) error {
 // than at first; and Transaction, Facilitator, Receipt, Note and Answer, where they are not empty. It is
 // durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
-	return s.txSingle(ctx, func(t *tx) error { return t.moveSale(sale) })
+	return s.tx(ctx, func(t *tx) error { return t.moveSale(sale) })
 }
 
 func (t *tx) moveSale(sale Sale) error {
-	n, err := t.change(
+	n, err := t.Exec(
 		`UPDATE sales SET state = ?, updated_at = ?, amount = ?, usd = ?,
 		transaction_id = coalesce(nullif(?, ''), transaction_id),
 		facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
@@ -180,16 +176,16 @@ func (t *tx) moveSale(sale Sale) error {
 		return err
 	}
 	var from SaleState
-	if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
-		return none(err, errNoSale)
+	if err := t.Row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
+		return sqldb.Otherwise(err, errNoSale)
 	}
 	return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 }
 
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
 func (s *Store) DropSale(ctx context.Context, id string) error {
-	return s.txSingle(ctx, func(t *tx) error {
-		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
+	return s.tx(ctx, func(t *tx) error {
+		_, err := t.Exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
 		return err
 	})
 }
@@ -198,7 +194,7 @@ const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resour
 	network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id,
 	facilitator, coalesce(receipt, ''), note, answer FROM sales`
 
-func scanSale(row scanner) (sale Sale, err error) {
+func scanSale(row sqldb.Row) (sale Sale, err error) {
 	var created, updated int64
 	var call, payload []byte
 	var requirement, receipt string
@@ -216,8 +212,8 @@ func scanSale(row scanner) (sale Sale, err error) {
 // or ErrNotFound.
 func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
 	return readOnce(ctx, s, func(t *tx) (Sale, error) {
-		sale, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
-		return sale, none(err, errNoSale)
+		sale, err := scanSale(t.Row(selectSale+` WHERE unique_key = ?`, uniqueKey))
+		return sale, sqldb.Otherwise(err, errNoSale)
 	})
 }
 
@@ -226,10 +222,10 @@ func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
 func (s *Store) SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
 	Sale, error) {
 	return read(ctx, s, func(t *tx) (Sale, error) {
-		sale, err := scanSale(t.row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
+		sale, err := scanSale(t.Row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
 			AND state = ? AND amount <> '0' AND created_at >= ? ORDER BY seq DESC LIMIT 1`,
 			call[:], payer, resource, SaleSettled, micros(since)))
-		return sale, none(err, errNoSale)
+		return sale, sqldb.Otherwise(err, errNoSale)
 	})
 }
 
@@ -251,22 +247,27 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 	}
 	earned = map[string]money.Dollars{}
 	err = s.view(ctx, func(t *tx) error {
-		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(`+
-			t.lower("resource")+`, ?) > 0`,
-			[]any{micros(f.After), f.State, f.State, lower(f.Resource)}
-		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+where+
-			` AND state = 'settled' GROUP BY symbol`, args...); err != nil {
+		var c condition
+		c.and(`created_at >= ?`, micros(f.After))
+		if f.State != "" {
+			c.and(`state = ?`, f.State)
+		}
+		if f.Resource != "" {
+			c.andContains(`resource`, f.Resource)
+		}
+		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+c.text+
+			` AND state = 'settled' GROUP BY symbol`, c.args...); err != nil {
 			return err
 		}
 		if f.Before != "" {
 			var seq int64
-			if err := t.row(`SELECT seq FROM sales WHERE id = ?`, f.Before).Scan(&seq); err != nil {
-				return none(err, errNoPayment)
+			if err := t.Row(`SELECT seq FROM sales WHERE id = ?`, f.Before).Scan(&seq); err != nil {
+				return sqldb.Otherwise(err, errNoPayment)
 			}
-			where, args = where+` AND seq < ?`, append(args, seq)
+			c.and(`seq < ?`, seq)
 		}
-		list, err = collect(t, scanSale, selectSale+where+` ORDER BY seq DESC LIMIT ?`,
-			append(args, f.Limit+1)...)
+		list, err = sqldb.Collect(t.Tx, scanSale, selectSale+c.text+` ORDER BY seq DESC LIMIT ?`,
+			append(c.args, f.Limit+1)...)
 		return err
 	})
 	if len(list) > f.Limit {

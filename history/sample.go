@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"x402-wallet/history/sqldb"
 )
 
 // Sampled is what a look at a part of the ledger has compared.
@@ -33,21 +34,18 @@ const (
 // edited row only by luck: that is what Verify is for.
 func (s *Store) Sample(ctx context.Context) (done Sampled, err error) {
 	return read(ctx, s, func(t *tx) (Sampled, error) {
-		if t.fleet != nil {
-			return t.sampleFleet(sampledWhole)
-		}
 		return t.sample(sampledWhole)
 	})
 }
 
 func (t *tx) sample(whole int64) (done Sampled, err error) {
-	err = t.row(`SELECT (SELECT coalesce(max(seq), 0) FROM audit), (SELECT coalesce(max(seq), 0) FROM payments)`).
+	err = t.Row(`SELECT (SELECT coalesce(max(seq), 0) FROM audit), (SELECT coalesce(max(seq), 0) FROM payments)`).
 		Scan(&done.AllRows, &done.AllPayments)
 	if err != nil {
 		return done, err
 	}
 	if done.AllRows <= whole {
-		rows, err := t.verify(Keyholder{})
+		rows, err := t.verify(Keyholder{}, nil)
 		done.Rows, done.AllRows, done.Payments = int64(rows), int64(rows), done.AllPayments
 		return done, err
 	}
@@ -55,7 +53,7 @@ func (t *tx) sample(whole int64) (done Sampled, err error) {
 	if err != nil {
 		return done, err
 	}
-	for _, check := range []func() error{t.schemaAgrees, r.readRedates, t.newestSealAgrees} {
+	for _, check := range []func() error{t.formAgrees, r.readRedates, t.newestSealAgrees} {
 		if err := check(); err != nil {
 			return done, err
 		}
@@ -105,10 +103,10 @@ func (t *tx) stretch(first, last int64) error {
 // newestSealAgrees compares the sums that are kept with the newest row that was sealed.
 func (t *tx) newestSealAgrees() error {
 	var detail, sums string
-	err := t.row(`SELECT a.detail, s.sums FROM audit a, sealed_sums s WHERE a.seal IS NOT NULL
+	err := t.Row(`SELECT a.detail, s.sums FROM audit a, sealed_sums s WHERE a.seal IS NOT NULL
 		ORDER BY a.seq DESC LIMIT 1`).Scan(&detail, &sums)
 	if err != nil {
-		return none(err, nil) // nothing was signed yet
+		return sqldb.Otherwise(err, nil) // nothing was signed yet
 	}
 	var d struct{ Sums string }
 	if json.Unmarshal([]byte(detail), &d) != nil || d.Sums != digestOf([]byte(sums)) {

@@ -1,11 +1,11 @@
--- The ledger. Money is micro-dollars (usd) and decimal text (amount, 256 bits); times are Unix microseconds, UTC.
--- A budget is decided over payments. The sums it needs are kept by triggers in the very transaction that changes a payment, so
--- they cannot drift from it; `history verify` adds them up again.
+-- The ledger, in words of SQLite that PostgreSQL's dialect replaces (sqldb/postgres.go): INTEGER has 64 bits, BLOB is bytes. Money is
+-- micro-dollars (usd) and decimal text (amount, 256 bits); times are Unix microseconds, UTC; yes and no are 1 and 0. Evidence is JSON.
+-- Rows are numbered (seq) by the program, in the order in which they are written.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
-) WITHOUT ROWID;
+);
 
 CREATE TABLE sessions (
     id         TEXT PRIMARY KEY,
@@ -14,7 +14,7 @@ CREATE TABLE sessions (
     cap        INTEGER,                     -- the delegation found at its start; NULL: none
     ended      INTEGER NOT NULL DEFAULT 0,
     seal       BLOB                         -- the owner began it; NULL: a payment did
-) WITHOUT ROWID;
+);
 
 CREATE TABLE payments (
     seq             INTEGER PRIMARY KEY,
@@ -39,25 +39,25 @@ CREATE TABLE payments (
     usd             INTEGER NOT NULL,
     pay_to          TEXT NOT NULL,
     source          TEXT NOT NULL,          -- whose money: EVM address or token account
-    record          BLOB NOT NULL,          -- packed (pack.go): the option as a facilitator is sent it, the
-                                            -- signed bytes (on disk before they leave), what the chain is asked by
+    requirement     TEXT NOT NULL,          -- the option as a facilitator is sent it
+    payload         TEXT,                   -- the signed bytes, on disk before they leave; NULL: not signed yet
+    evidence        TEXT,                   -- what the chain is asked by; NULL: likewise
     unique_key      BLOB UNIQUE,            -- hash of nonce or our own signature: one per signed payment
     transaction_id  TEXT NOT NULL DEFAULT '',
     facilitator     TEXT NOT NULL DEFAULT '',
-    receipt         BLOB,                   -- packed
-    chain_proof     BLOB,                   -- packed: the chain's answer
+    receipt         TEXT,                   -- the claim as it came
+    chain_proof     TEXT,                   -- the chain's answer
     note            TEXT NOT NULL DEFAULT '',
     false_receipt   INTEGER NOT NULL DEFAULT 0,
     lease_owner     TEXT NOT NULL DEFAULT '', -- the process that works on it now
     waiter          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
     delivered       INTEGER NOT NULL DEFAULT 0,
-    prefix_length   INTEGER NOT NULL,         -- of scheme, host and often the first word of the path: what sums are kept by (search.go)
     charged         TEXT NOT NULL DEFAULT '', -- what the chain showed to have moved, where that was less than amount; '': all of it
     returned        INTEGER NOT NULL DEFAULT 0, -- of usd, what was not charged: the sums count the rest
     agent           TEXT NOT NULL DEFAULT ''  -- whose it is, of those that share the wallet; '': of a caller without a name
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
-CREATE INDEX payments_by_transaction  ON payments (substr(transaction_id, 1, 20)) WHERE transaction_id <> '';
+CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transaction_id <> '';
 CREATE INDEX payments_resumable        ON payments (fingerprint, seq)
     WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
 CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
@@ -68,90 +68,16 @@ CREATE INDEX payments_reserved         ON payments (seq) WHERE state = 'reserved
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key, agent) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
--- What x402_history looks through (search.go says why): of each payment only what it is found by and adds to a sum.
-CREATE TABLE payment_search (
-    seq           INTEGER PRIMARY KEY,
-    url           TEXT    NOT NULL,         -- in small letters
-    usd           INTEGER NOT NULL,         -- what it adds to a sum: payments.usd without returned, nothing once it failed
-    state         TEXT    NOT NULL,
-    symbol        TEXT    NOT NULL,
-    prefix_length INTEGER NOT NULL,
-    agent         TEXT    NOT NULL
-);
-CREATE INDEX payment_search_agent ON payment_search (agent, seq) WHERE agent <> '';
-CREATE INDEX payment_search_failed ON payment_search (seq, url) WHERE state = 'failed';
-CREATE INDEX payment_search_long ON payment_search (seq) WHERE length(url) > 512;
-
-CREATE TRIGGER payment_search_insert AFTER INSERT ON payments BEGIN
-    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * (NEW.usd - NEW.returned), NEW.state, NEW.symbol, NEW.prefix_length, NEW.agent);
-END;
-
-CREATE TRIGGER payment_search_update AFTER UPDATE OF state, returned ON payments
-WHEN OLD.state <> NEW.state OR OLD.returned <> NEW.returned BEGIN
-    UPDATE payment_search SET state = NEW.state, usd = (NEW.state <> 'failed') * (NEW.usd - NEW.returned) WHERE seq = NEW.seq;
-END;
-
--- Sums per UTC day: of all payments, of a session, of a host, of an agent, of a network, of an asset's symbol; for x402_history also of a
--- symbol in an hour, of an agent's symbol, and of a symbol under a URL prefix, on a day and ever. The budgets read the first four, the
--- dashboard those by network, agent and hour.
+-- What is spent and held, by UTC day: of all payments, of a session, of a host, of an agent (totals.go). Budgets are decided by these
+-- sums; `history verify` adds them up again.
 CREATE TABLE totals (
-    scope TEXT    NOT NULL,                 -- all | session | host | agent | network | symbol | hour | agent symbol | prefix | prefix ever
-    key   TEXT    NOT NULL,                 -- of prefix: symbol, newline, prefix; of agent symbol: agent, newline, symbol
-    day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of prefix ever: 0
+    scope TEXT    NOT NULL,                 -- all | session | host | agent
+    key   TEXT    NOT NULL,
+    day   INTEGER NOT NULL,                 -- days since 1970
     spent INTEGER NOT NULL,                 -- settled, micro-dollars
     held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
-    PRIMARY KEY (scope, key, day)
-) WITHOUT ROWID;
-
-CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
-    INSERT INTO totals (scope, key, day, spent, held)
-    SELECT column1, column2, column3, (NEW.state = 'settled') * (NEW.usd - NEW.returned), (NEW.state NOT IN ('settled', 'failed')) * (NEW.usd - NEW.returned) FROM (VALUES
-        ('all', '', NEW.created_at / 86400000000),
-        ('session', NEW.session, NEW.created_at / 86400000000),
-        ('host', NEW.host, NEW.created_at / 86400000000),
-        ('agent', NEW.agent, NEW.created_at / 86400000000),
-        ('network', NEW.network, NEW.created_at / 86400000000),
-        ('symbol', NEW.symbol, NEW.created_at / 86400000000),
-        ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('agent symbol', NEW.agent || char(10) || NEW.symbol, NEW.created_at / 86400000000),
-        ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
-        ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0))
-    WHERE NEW.agent <> '' OR column1 NOT IN ('agent', 'agent symbol')
-    ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
-END;
-
-CREATE TRIGGER totals_update AFTER UPDATE OF state, returned ON payments
-WHEN OLD.returned <> NEW.returned
-    OR OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state IN ('settled', 'failed')) BEGIN
-    UPDATE totals SET
-        spent = spent + (NEW.state = 'settled') * (NEW.usd - NEW.returned) - (OLD.state = 'settled') * (OLD.usd - OLD.returned),
-        held  = held + (NEW.state NOT IN ('settled', 'failed')) * (NEW.usd - NEW.returned)
-            - (OLD.state NOT IN ('settled', 'failed')) * (OLD.usd - OLD.returned)
-    WHERE (scope, key, day) IN (VALUES
-        ('all', '', NEW.created_at / 86400000000),
-        ('session', NEW.session, NEW.created_at / 86400000000),
-        ('host', NEW.host, NEW.created_at / 86400000000),
-        ('agent', NEW.agent, NEW.created_at / 86400000000),
-        ('network', NEW.network, NEW.created_at / 86400000000),
-        ('symbol', NEW.symbol, NEW.created_at / 86400000000),
-        ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('agent symbol', NEW.agent || char(10) || NEW.symbol, NEW.created_at / 86400000000),
-        ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
-        ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0));
-END;
-
--- The URLs by any three characters in a row, and what of them is behind their prefixes. Payments come in by the block of 256, because one
--- at a time costs much more: those behind the last multiple of 256 are not in it yet. URLs of more than 512 characters never are
--- (payment_search_long): a block of the longest would take seconds. A payment is never deleted, nor its URL changed.
-CREATE VIRTUAL TABLE url_fts USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
-CREATE VIRTUAL TABLE url_suffix_fts USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
-
-CREATE TRIGGER url_fts_insert AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
-    INSERT INTO url_fts (rowid, text) SELECT seq, url FROM payments
-        WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
-    INSERT INTO url_suffix_fts (rowid, text) SELECT seq, substr(url, prefix_length + 1) FROM payments
-        WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
-END;
+    PRIMARY KEY (scope, day, key)
+);
 
 -- What was bought: of each payment one row for ever, which says what its content was; the audit chain says the same. Apart from payments,
 -- so that sums over payments stay narrow; the bytes are apart from both, so that nothing but reading them reads them (content.go).
@@ -180,21 +106,6 @@ CREATE TABLE content_use (
 );
 INSERT INTO content_use VALUES (1, 0, 0);
 
-CREATE TRIGGER content_use_insert AFTER INSERT ON contents BEGIN
-    UPDATE content_use SET stored = stored + (NEW.removed = '') * NEW.size, owed = owed + (NEW.removed = '' AND NEW.spare = 0) * NEW.size;
-END;
-
-CREATE TRIGGER content_use_update AFTER UPDATE OF size, spare, removed ON contents BEGIN
-    UPDATE content_use SET
-        stored = stored + (NEW.removed = '') * NEW.size - (OLD.removed = '') * OLD.size,
-        owed   = owed + (NEW.removed = '' AND NEW.spare = 0) * NEW.size - (OLD.removed = '' AND OLD.spare = 0) * OLD.size;
-END;
-
-CREATE TRIGGER contents_delivered AFTER UPDATE OF state, delivered ON payments
-WHEN (NEW.delivered = 1 OR NEW.state = 'failed') <> (OLD.delivered = 1 OR OLD.state = 'failed') BEGIN
-    UPDATE contents SET spare = (NEW.delivered = 1 OR NEW.state = 'failed' OR http_status NOT BETWEEN 200 AND 299) WHERE payment = NEW.seq;
-END;
-
 -- Every change of state, chained: hash = SHA-256(previous hash ‖ the row).
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY,
@@ -205,7 +116,7 @@ CREATE TABLE audit (
     hash    BLOB NOT NULL,
     seal    BLOB                            -- MAC of the hash by who held the key (sealed.go); NULL: nobody did
 );
-CREATE INDEX audit_by_payment ON audit (payment);
+CREATE INDEX audit_by_payment ON audit (payment, seq);
 CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;
 
 -- The sums that the newest sealed row of the audit chain names by their digest.
@@ -220,7 +131,7 @@ CREATE TABLE memory (
     key    BLOB    NOT NULL,
     value  BLOB    NOT NULL,
     PRIMARY KEY (bucket, key)
-) WITHOUT ROWID;
+);
 CREATE TABLE memory_nodes (
     place   INTEGER PRIMARY KEY,
     digests BLOB NOT NULL
@@ -232,7 +143,7 @@ CREATE TABLE delegations (
     account TEXT NOT NULL,
     largest TEXT NOT NULL,
     PRIMARY KEY (network, account)
-) WITHOUT ROWID;
+);
 
 -- config.toml as the owner sealed it, each time; the newest counts.
 CREATE TABLE rules (
@@ -264,7 +175,7 @@ CREATE TABLE approvals (
     payment    TEXT    NOT NULL DEFAULT '', -- that used it up
     since      INTEGER NOT NULL DEFAULT 0,  -- the audit chain's last row when the owner approved
     seal       BLOB                         -- over the owner's approval; NULL: there is none, or a person at a client approved
-) WITHOUT ROWID;
+);
 CREATE UNIQUE INDEX approvals_open ON approvals (quote) WHERE state IN ('pending', 'approved', 'denied');
 CREATE INDEX approvals_by_payment ON approvals (payment);
 
@@ -286,19 +197,18 @@ CREATE TABLE lifts (
 );
 
 -- What the owner is told of, written in the transaction that causes it; one row for one cause. It is no evidence: the chain has nothing of it.
--- This and the next table are in words that PostgreSQL knows too.
 CREATE TABLE alerts (
     id       TEXT   PRIMARY KEY,
     kind     TEXT   NOT NULL,               -- approval | freeze | budget | payment | ledger | funds | epoch
     subject  TEXT   NOT NULL,               -- what it is about: an approval's or a payment's id, a budget, an account
     win      TEXT   NOT NULL,               -- a budget's window, a freeze's seq, or a day; '': there is but one of the subject
-    at       BIGINT NOT NULL,
+    at       INTEGER NOT NULL,
     detail   TEXT   NOT NULL,               -- JSON
     state    TEXT   NOT NULL,               -- waiting | told | over (it was settled before it was told) | failed (given up)
-    told_at  BIGINT,                        -- NULL: not yet
+    told_at  INTEGER,                        -- NULL: not yet
     told_as  TEXT   NOT NULL DEFAULT '',    -- the notice's id: several are told as one
-    attempts BIGINT NOT NULL,               -- that failed
-    next_at  BIGINT NOT NULL,               -- not told before; 0: at once
+    attempts INTEGER NOT NULL,               -- that failed
+    next_at  INTEGER NOT NULL,               -- not told before; 0: at once
     UNIQUE (kind, subject, win)
 );
 CREATE INDEX alerts_waiting ON alerts (next_at) WHERE state = 'waiting';
@@ -308,8 +218,8 @@ CREATE INDEX alerts_by_time ON alerts (at, id);
 CREATE TABLE turns (
     name   TEXT   PRIMARY KEY,
     holder TEXT   NOT NULL,
-    until  BIGINT NOT NULL,
-    fence  BIGINT NOT NULL
+    until  INTEGER NOT NULL,
+    fence  INTEGER NOT NULL
 );
 
 -- What was sold: a payment that somebody showed our paywall buys one run, whatever process it is shown to.
@@ -361,7 +271,7 @@ CREATE TABLE sold_channels (
     held_until   INTEGER NOT NULL,          -- its process is taken for dead then
     owed_since   INTEGER NOT NULL,          -- the oldest charge that was not paid out; 0: all was
     PRIMARY KEY (network, channel)
-) WITHOUT ROWID;
+);
 CREATE INDEX sold_channels_owed ON sold_channels (owed_since) WHERE owed_since > 0;
 
 -- Payment channels: what was signed in each. Vouchers only grow, within an epoch of the channel.
@@ -382,4 +292,4 @@ CREATE TABLE channels (
     refused    TEXT,                        -- the last proposal that was refused, and why
     updated_at INTEGER NOT NULL,
     PRIMARY KEY (service, key)
-) WITHOUT ROWID;
+);

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -53,8 +54,7 @@ const (
 )
 
 func isSealedEvent(event string) bool {
-	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent},
-		event) || slices.Contains(moveEvents, event)
+	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent}, event)
 }
 
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.
@@ -95,10 +95,9 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, err
 	}
 	s = &sealed{}
-	var event, detail, state string
-	err = t.row(`SELECT a.seq, a.event, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
-		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).
-		Scan(&s.seq, &event, &detail, &s.hash, &s.mac, &state)
+	var detail, state string
+	err = t.Row(`SELECT a.seq, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
+		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &s.hash, &s.mac, &state)
 	s.memory = &memory{t: t, mac: k.MAC}
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, t.neverSealed(k)
@@ -111,8 +110,7 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, err
 	}
 	var d struct {
-		Sums       string `json:"sums"`
-		Ledger, As string
+		Sums string `json:"sums"`
 	}
 	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, s.mac) &&
 		d.Sums == digestOf([]byte(state))
@@ -125,10 +123,6 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, corrupt("the root of its memory cannot be read")
 	}
 	copy(s.memory.root[:], root)
-	// the row and not what meta says, which whoever runs as the same user can write
-	if mark := asMark(event, d.Ledger, d.As); slices.Contains(moveEvents, event) && mark != nil && !t.moves {
-		return s, mark.refusal()
-	}
 	return s, t.replaySince(s, k, earlier)
 }
 
@@ -163,7 +157,7 @@ func (t *tx) sealedBefore(k Keyholder, earlier *auditRow) (*sealed, error) {
 // neverSealed refuses to begin anew where something was sealed before.
 func (t *tx) neverSealed(k Keyholder) error {
 	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE unique_key IS NOT NULL`).Scan(&n)
+	err := t.Row(`SELECT count(*) FROM payments WHERE unique_key IS NOT NULL`).Scan(&n)
 	if err == nil && (n > 0 || k.After.Seq > 0) {
 		err = corrupt("no row of it is sealed")
 	}
@@ -227,7 +221,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
+	_, err = t.Exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET sums = excluded.sums`,
 		string(state))
 	s.cache(state)
 	s.seq, s.hash, s.mac = t.known.head, t.known.hash, mac
@@ -297,7 +291,7 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
 	u.HostDay = map[string]budget.Use{}
 	ofDay, ofMonth := map[string]budget.Use{}, map[string]budget.Use{}
-	err = t.forEach(func(row scanner) error {
+	err = t.Each(func(row sqldb.Row) error {
 		var host, agent string
 		var inSession, inDay, inMonth money.Dollars
 		if err := row.Scan(&host, &agent, &inSession, &inDay, &inMonth); err != nil {
@@ -317,8 +311,9 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
 		}
 		return nil
-	}, `SELECT host, agent, sum((session = ?1) * usd), sum((created_at >= ?2) * usd), sum((created_at >= ?3) * usd)
-		FROM payments INDEXED BY payments_reserved WHERE state = 'reserved' GROUP BY host, agent`,
+	}, `SELECT host, agent, sum(CASE WHEN session = ? THEN usd ELSE 0 END),
+		sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END), sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END)
+		FROM payments WHERE state = 'reserved' GROUP BY host, agent`,
 		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
 	u.Teams = teamsOf(q, ofDay, ofMonth)
 	return u, err
@@ -355,8 +350,8 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 }
 
 func (t *tx) sessionCap(id string) (limit *money.Dollars, err error) {
-	err = t.row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
-	return limit, none(err, corrupt("session %s is not in it", id))
+	err = t.Row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
+	return limit, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
 }
 
 // sameSession refuses a payment whose session is not the one that was signed in last, unless it is
@@ -368,10 +363,10 @@ func (t *tx) sameSession(s *sealed, p Payment, k Keyholder) error {
 	var started int64
 	var ended bool
 	var seal []byte
-	err := t.row(`SELECT started_at, ended, seal FROM sessions WHERE id = ?`, p.Session).
+	err := t.Row(`SELECT started_at, ended, seal FROM sessions WHERE id = ?`, p.Session).
 		Scan(&started, &ended, &seal)
 	if err != nil {
-		return none(err, corrupt("session %s is not in it", p.Session))
+		return sqldb.Otherwise(err, corrupt("session %s is not in it", p.Session))
 	}
 	newest := fromMicros(s.Session.Last)
 	if ended || p.Created.Before(newest) {

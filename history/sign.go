@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"time"
 
-	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -25,47 +23,20 @@ type Signed struct {
 	Evidence    x402.Evidence   // what the chain will be asked by
 	UniqueKey   string          // its nonce or our signature: unique
 	Channel     *Channel        // of batch-settlement: the channel as this signature leaves it; nil: none
-	Grounds     *Grounds        // where who signs also held the money, a moment ago; nil: the ledger is asked
 }
 
-// Grounds are the facts that a payment was decided by. Its money was held only because they were still so, or
-// so far the same as the decision needs it (Hold.Decision); so who signs it at once need not ask a fleet's
-// ledger for them once more, which is a round trip. On SQLite they are read with what is sealed, whatever is
-// here.
-type Grounds struct {
-	Query  budget.Query // that they answer
-	Facts  budget.Facts
-	ReadAt time.Time // by the monotonic clock
+// record is what the ledger keeps of a signed payment.
+type record struct {
+	requirement, payload string
+	evidence             string // what the chain is asked by
+	unique               []byte
 }
 
-// groundsAge is how long facts are taken for what they were: a payment that a person unlocks the key for is
-// asked about anew.
-const groundsAge = 5 * time.Second
-
-// facts are those by which a payment is signed that was just held, if the grounds answer that question.
-func (g *Grounds) facts(p Payment, q budget.Query) (budget.Facts, bool) {
-	if g == nil || p.State != Reserved || time.Since(g.ReadAt) > groundsAge ||
-		!budget.DayOf(g.Facts.Now).Equal(budget.DayOf(p.Created)) || !reflect.DeepEqual(g.Query, q) {
-		return budget.Facts{}, false
-	}
-	facts := g.Facts
-	facts.Now = p.Created
-	facts.Session = budget.Session{ID: p.Session, Last: p.Created, Cap: facts.Session.Cap}
-	return facts, true
+func (s Signed) record() record {
+	return record{string(s.Requirement), string(s.Payload), toJSON(s.Evidence), uniqueHash(s.UniqueKey)}
 }
 
-// signedRecord is that as the ledger has it, made by who has no transaction waiting.
-type signedRecord struct {
-	packed           []byte
-	stored, evidence string // digests: of what is packed, and of what the chain is asked by
-	unique           []byte
-}
-
-func (s Signed) record() signedRecord {
-	evidence := []byte(toJSON(s.Evidence))
-	packed := pack(s.Requirement, s.Payload, evidence)
-	return signedRecord{packed, digestOf(packed), digestOf(evidence), uniqueHash(s.UniqueKey)}
-}
+func (r record) digest() string { return storedDigest(r.requirement, r.payload, r.evidence) }
 
 // uniqueHash is what a row has of a nonce or signature: enough that no two are the same.
 func uniqueHash(key string) []byte {
@@ -85,9 +56,6 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	if s.fleet != nil {
-		return s.fleet.submit(ctx, s, p, signed, "", k)
-	}
 	record := signed.record()
 	return s.tx(ctx, func(t *tx) error {
 		step, err := t.channelStep(signed.Channel)
@@ -98,7 +66,7 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	})
 }
 
-func (t *tx) submit(p Payment, process string, signed Signed, record signedRecord, step *channelStep,
+func (t *tx) submit(p Payment, process string, signed Signed, record record, step *channelStep,
 	k Keyholder) error {
 	row, err := t.leasedBy(p.ID, process)
 	if err != nil {
@@ -114,10 +82,12 @@ func (t *tx) submit(p Payment, process string, signed Signed, record signedRecor
 	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
 	}
-	if _, err := t.exec(`UPDATE payments SET record = ? WHERE seq = ?`, record.packed, row.Number); err != nil {
+	_, err = t.Exec(`UPDATE payments SET requirement = ?, payload = ?, evidence = ? WHERE seq = ?`,
+		record.requirement, nullable(record.payload), record.evidence, row.Number)
+	if err != nil {
 		return err
 	}
-	return t.audit(row.Number, string(Submitted), map[string]string{"stored": record.stored})
+	return t.audit(row.Number, string(Submitted), map[string]string{"stored": record.digest()})
 }
 
 // signedByAgent reports whether a payment has this very signature, and nothing to send yet.
@@ -125,7 +95,7 @@ func (t *tx) signedByAgent(p Payment, signed Signed) (bool, error) {
 	if p.State != Submitted {
 		return false, nil
 	}
-	is, err := find(t, scanPayment, selectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
+	is, err := sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
 		uniqueHash(signed.UniqueKey))
 	return is != nil && is.Payload == nil && toJSON(is.Evidence) == toJSON(signed.Evidence), err
 }
@@ -138,13 +108,10 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	if s.fleet != nil {
-		return s.fleet.submit(ctx, s, p, signed, digestOf(message), k)
-	}
 	return s.tx(ctx, func(t *tx) error {
-		row, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, p.ID))
+		row, err := scanPayment(t.Row(selectPayment+` WHERE id = ?`, p.ID))
 		if err != nil {
-			return none(err, errNoPayment)
+			return sqldb.Otherwise(err, errNoPayment)
 		}
 		signed.Payload, signed.Requirement = nil, row.Requirement
 		step, err := t.channelStep(signed.Channel)
@@ -161,13 +128,13 @@ func errNobodyRecorded() error {
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *channelStep,
+func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channelStep,
 	k Keyholder) error {
 	if err := t.sameFormat(); err != nil {
 		return err
 	}
 	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, record.unique).Scan(&n)
+	err := t.Row(`SELECT count(*) FROM payments WHERE unique_key = ?`, record.unique).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -187,9 +154,9 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 	if err := t.notFrozen(p.Network, p.Source); err != nil { // since the money was held
 		return err
 	}
-	g.Created, g.Key = micros(p.Created), p.IdempotencyKey
-	g.Unique, g.Evidence, g.Stored = encodeDigest(record.unique), record.evidence, record.stored
-	g.terms = p.terms()
+	g.ID, g.Created, g.Key = p.ID, micros(p.Created), p.IdempotencyKey
+	g.Unique, g.Evidence = encodeDigest(record.unique), digestOf([]byte(record.evidence))
+	g.Stored, g.terms = record.digest(), p.terms()
 	last, err := t.permitted(p, &g, k)
 	if err != nil {
 		return err
@@ -207,8 +174,9 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 	if err := remember(last.memory, p.ID, g); err != nil {
 		return err
 	}
-	_, err = t.exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?, record = ?
-		WHERE seq = ?`, micros(t.Now), record.unique, record.packed, p.Number)
+	_, err = t.Exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?,
+		requirement = ?, payload = ?, evidence = ? WHERE seq = ?`, micros(t.Now), record.unique,
+		record.requirement, nullable(record.payload), record.evidence, p.Number)
 	if err != nil {
 		return err
 	}
@@ -253,10 +221,10 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 // digest.
 func (t *tx) reservedAs(p Payment, digest string) (r auditRow, err error) {
 	r.payment, r.event = p.Number, string(Reserved)
-	err = t.row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
+	err = t.Row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
 		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.seq, &r.at, &r.detail)
 	if err != nil {
-		return r, none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, sqldb.Otherwise(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
 	d, err := readStep(r.detail)
 	if err != nil || d.Row != digest || r.at != micros(p.Created) {
@@ -300,11 +268,6 @@ func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g
 // for k, Submit's.
 func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
 	k Keyholder) (p Payment, err error) {
-	o.packed = o.pack()
-	if s.fleet != nil {
-		return s.fleet.expire(ctx, id, asked, nil, o)
-	}
-	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		before, g, err := t.signedAs(id, asked, k)
 		if err != nil {
@@ -332,13 +295,10 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		if err != nil {
 			return err
 		}
-		packed, err = t.outcomeSealed(id, o)
+		p, err = t.outcome(id, o)
 		return err
 	})
-	if err != nil {
-		return packed.Payment, err
-	}
-	return packed.unpacked()
+	return p, err
 }
 
 // expiresOnce remembers that a signature expired: its money is given back once, also where somebody
@@ -367,14 +327,14 @@ func (p Payment) expiresOnce(m *memory) error {
 func (t *tx) signatureOf(p Payment, k Keyholder) (g signature, err error) {
 	r := auditRow{payment: p.Number, event: signedEvent}
 	var previous []byte
-	err = t.row(`SELECT seq, at, detail, hash, coalesce(seal, '') FROM audit
+	err = t.Row(`SELECT seq, at, detail, hash, coalesce(seal, '') FROM audit
 		WHERE payment = ? AND event = 'signed' ORDER BY seq DESC LIMIT 1`, p.Number).
 		Scan(&r.seq, &r.at, &r.detail, &r.hash, &r.seal)
 	if err != nil {
-		return g, none(err, corrupt("the audit chain has no signature of payment %s", p.ID))
+		return g, sqldb.Otherwise(err, corrupt("the audit chain has no signature of payment %s", p.ID))
 	}
-	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, r.seq-1).Scan(&previous); err != nil {
-		return g, none(err, corrupt("event %d is not in it", r.seq-1))
+	if err := t.Row(`SELECT hash FROM audit WHERE seq = ?`, r.seq-1).Scan(&previous); err != nil {
+		return g, sqldb.Otherwise(err, corrupt("event %d is not in it", r.seq-1))
 	}
 	own, err := k.MAC(rowData(r.hash))
 	if err != nil {
@@ -384,9 +344,8 @@ func (t *tx) signatureOf(p Payment, k Keyholder) (g signature, err error) {
 	if err != nil || !hmac.Equal(own, r.seal) || !bytes.Equal(r.hash, r.linked(previous)) {
 		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.seq, p.ID)
 	}
-	if g.Row != p.digest() {
+	if g.Row != p.digest() || g.terms != p.terms() || g.ID != p.ID {
 		return g, corrupt("payment %s is not the one that was signed", p.ID)
 	}
-	g.terms = p.terms()
 	return g, nil
 }

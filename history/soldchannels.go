@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+	"x402-wallet/history/sqldb"
 )
 
 const selectSoldChannel = `SELECT network, channel, config, charged, ceiling, signature, balance, claimed,
 	refunds, withdraws_at, holder, held_until, owed_since FROM sold_channels`
 
-func scanSoldChannel(row scanner) (c SoldChannel, err error) {
+func scanSoldChannel(row sqldb.Row) (c SoldChannel, err error) {
 	var config string
 	var until, owed int64
 	err = row.Scan(&c.Network, &c.ID, &config, &c.Charged, &c.Voucher.Ceiling, &c.Voucher.Signature,
@@ -25,35 +26,20 @@ func scanSoldChannel(row scanner) (c SoldChannel, err error) {
 		c.OwedSince = fromMicros(owed)
 	}
 	if err := json.Unmarshal([]byte(config), &c.Config); err != nil {
-		return c, damaged("read a channel's config", err)
+		return c, sqldb.Damaged("read a channel's config", err)
 	}
 	return c, nil
 }
 
 // soldChannel is a channel as it stands; ErrNotFound.
 func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
-	c, err := scanSoldChannel(t.row(selectSoldChannel+` WHERE network = ? AND channel = ?`+t.forUpdate(), network, id))
-	return c, none(err, errNoChannel)
+	c, err := scanSoldChannel(t.Row(selectSoldChannel+` WHERE network = ? AND channel = ?`, network, id))
+	return c, sqldb.Otherwise(err, errNoChannel)
 }
 
-// takeSoldChannel is a channel as it stands, for who puts it; nil: it is not known yet. In a fleet a row is
-// made then, for others to wait at.
+// takeSoldChannel is a channel as it stands, or nil if it is not known yet.
 func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
-	if t.fleet != nil {
-		n, err := t.change(`INSERT INTO sold_channels VALUES (?, ?, '{}', '0', '0', '', '0', '0', 0, 0, '', 0, 0)
-			ON CONFLICT (network, channel) DO NOTHING`, c.Network, c.ID)
-		if err != nil || n > 0 {
-			return nil, err
-		}
-	}
-	known, err := t.soldChannel(c.Network, c.ID)
-	if err != nil {
-		if errors.Is(err, ErrNotFound) {
-			err = nil
-		}
-		return nil, err
-	}
-	return &known, nil
+	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`, c.Network, c.ID)
 }
 
 func (t *tx) putSoldChannel(c SoldChannel) error {
@@ -68,7 +54,7 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 	if !c.OwedSince.IsZero() {
 		owed = micros(c.OwedSince)
 	}
-	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
+	_, err = t.Exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
 		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (network, channel) DO UPDATE SET config = excluded.config,
@@ -89,7 +75,7 @@ func (s *Store) SoldChannel(ctx context.Context, network, id string) (SoldChanne
 // OwedChannels returns those out of which not all that was charged has been paid out, the oldest debt first.
 func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 	return read(ctx, s, func(t *tx) ([]SoldChannel, error) {
-		return collect(t, scanSoldChannel, selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
+		return sqldb.Collect(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
 	})
 }
 
@@ -99,7 +85,7 @@ func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
 	Sale, error) {
 	sale.State = SaleRunning
-	err := s.txRows(ctx, func(t *tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		if err := s.sells(t); err != nil {
 			return err
 		}
@@ -117,10 +103,7 @@ func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, u
 
 // HoldChannel gives a channel to a request that is no sale, on the terms of OpenChannelSale.
 func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
-	return s.txRows(ctx, func(t *tx) error {
-		if err := t.sameFormat(); err != nil {
-			return err
-		}
+	return s.tx(ctx, func(t *tx) error {
 		known, err := t.freeChannel(c)
 		if err != nil {
 			return err
@@ -157,7 +140,7 @@ func (t *tx) hold(known *SoldChannel, c SoldChannel, holder string, until time.T
 
 // endSaleOf ends a sale that was not charged for: its voucher is good for another one.
 func (t *tx) endSaleOf(holder string) error {
-	_, err := t.exec(`UPDATE sales SET unique_key = unique_key || ' ' || id, updated_at = ?,
+	_, err := t.Exec(`UPDATE sales SET unique_key = unique_key || ' ' || id, updated_at = ?,
 		state = CASE WHEN state IN ('running', 'settling') THEN 'failed' ELSE state END
 		WHERE id = ? AND state <> 'settled'`, micros(t.Now), holder)
 	return err
@@ -168,7 +151,7 @@ func (t *tx) endSaleOf(holder string) error {
 // durable before it returns, so that what was given can be claimed.
 func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
 	sale.State = SaleSettled
-	return s.txRows(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		known, err := t.soldChannel(c.Network, c.ID)
 		if err == nil {
 			known, err = known.Charge(c, sale.ID, t.Now)
@@ -192,7 +175,7 @@ func (s *Store) ReleaseChannel(ctx context.Context, network, id, holder string) 
 // holder's, if that is one.
 func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder string,
 	change func(*SoldChannel)) error {
-	return s.txRows(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		c, err := t.soldChannel(network, id)
 		if errors.Is(err, ErrNotFound) {
 			return nil
@@ -208,7 +191,7 @@ func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder strin
 			}
 		}
 		if c.IsEmpty() {
-			_, err := t.exec(`DELETE FROM sold_channels WHERE network = ? AND channel = ?`, network, id)
+			_, err := t.Exec(`DELETE FROM sold_channels WHERE network = ? AND channel = ?`, network, id)
 			return err
 		}
 		return t.putSoldChannel(c)

@@ -2,11 +2,10 @@ package history
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"math"
 	"slices"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -30,7 +29,7 @@ type story struct {
 
 // readRedates reads what was redated ahead of the chain, for whoever compares payments without all of it.
 func (r *replay) readRedates() error {
-	return r.t.forEach(func(row scanner) error {
+	return r.t.Each(func(row sqldb.Row) error {
 		var a auditRow
 		var d rowDetail
 		err := row.Scan(&a.seq, &a.detail)
@@ -48,7 +47,7 @@ func (r *replay) chunk(first, last int64) error {
 	if err != nil {
 		return err
 	}
-	err = r.t.forEach(func(row scanner) error {
+	err = r.t.Each(func(row sqldb.Row) error {
 		var a auditRow
 		if err := row.Scan(&a.seq, &a.at, &a.payment, &a.event, &a.detail); err != nil {
 			return err
@@ -70,22 +69,85 @@ func (r *replay) chunk(first, last int64) error {
 			return err
 		}
 		r.paid[s.is.session] = max(r.paid[s.is.session], s.is.created)
+		use := s.is.content.use()
+		r.contentUse.Stored, r.contentUse.Owed = r.contentUse.Stored+use.Stored, r.contentUse.Owed+use.Owed
 	}
 	return nil
 }
 
 // look looks up the payments of these numbers.
 func (r *replay) look(first, last int64) (list []*story, err error) {
-	next, err := r.t.storedPayments(first - 1)
-	for n := first; n <= last && err == nil; n++ {
-		var p *storedPayment
-		p, err = next()
-		if errors.Is(err, io.EOF) || (err == nil && p.seq != n) {
-			return nil, corrupt("payment number %d is gone", n)
+	err = r.t.Each(func(row sqldb.Row) error {
+		p, err := scanStoredPayment(row)
+		if err == nil && p.seq != first+int64(len(list)) {
+			err = corrupt("payment number %d is gone", first+int64(len(list)))
 		}
 		list = append(list, &story{is: p})
+		return err
+	}, selectStoredPayment+` WHERE seq BETWEEN ? AND ? ORDER BY seq`, first, last)
+	if err == nil && int64(len(list)) != last-first+1 {
+		err = corrupt("payment number %d is gone", first+int64(len(list)))
 	}
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	return list, r.lookContents(list, first, last)
+}
+
+// lookContents looks up the contents of payments.
+func (r *replay) lookContents(list []*story, first, last int64) error {
+	return r.t.Each(func(row sqldb.Row) error {
+		var payment int64
+		var digest []byte
+		c := &contentOf{}
+		err := row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed, &c.length)
+		c.sha256 = encodeDigest(digest)
+		list[payment-first].is.content = c
+		return err
+	}, `SELECT payment, http_status, type, truncated, size, sha256, spare, removed,
+		coalesce((SELECT length(body) FROM bodies WHERE bodies.payment = contents.payment), -1)
+		FROM contents WHERE payment BETWEEN ? AND ?`, first, last)
+}
+
+// payments compares all payments, a page at a time, and the rows of contents with their sums.
+func (r *replay) payments() error {
+	const page = 1000
+	last, err := scanNumber(r.t.Row(`SELECT coalesce(max(seq), 0) FROM payments`))
+	if err != nil {
+		return err
+	}
+	if last != r.reservations {
+		return corrupt("the audit chain has %d reservations, and the newest payment is number %d",
+			r.reservations, last)
+	}
+	for first := int64(1); first <= last; first += page {
+		if err := r.chunk(first, min(last, first+page-1)); err != nil {
+			return err
+		}
+	}
+	var wild int64
+	err = r.t.Row(`SELECT (SELECT count(*) FROM payments WHERE seq < 1) +
+		(SELECT count(*) FROM contents WHERE payment NOT IN (SELECT seq FROM payments)) +
+		(SELECT count(*) FROM bodies WHERE payment NOT IN (SELECT payment FROM contents))`).Scan(&wild)
+	if err == nil && wild > 0 {
+		err = corrupt("%d rows of payments, contents or bodies are none that the audit chain has", wild)
+	}
+	if err != nil {
+		return err
+	}
+	return r.contentSums()
+}
+
+// contentSums compares the sums of contents with what is stored.
+func (r *replay) contentSums() error {
+	var rows int
+	var is ContentUse
+	err := r.t.Row(`SELECT count(*), coalesce(max(stored), 0), coalesce(max(owed), 0) FROM content_use`).
+		Scan(&rows, &is.Stored, &is.Owed)
+	if err == nil && (rows != 1 || is != r.contentUse) {
+		err = x402.Errorf(x402.LedgerCorrupt, "how much content is stored is not what is stored")
+	}
+	return err
 }
 
 // tell takes an event of a payment into account.
@@ -103,7 +165,9 @@ func (r *replay) tell(s *story, a auditRow) error {
 		s.begun, s.state, s.created, s.updated = a.seq, Reserved, a.at, a.at
 		s.row, s.stored, s.key = d.Row, d.Stored, d.Key
 	case signedEvent:
-		impossible = s.state != Reserved || d.Row != s.row
+		g, err := readSignature(a.detail)
+		impossible = err != nil || s.state != Reserved || g.Row != s.row || g.ID != s.is.id ||
+			g.terms != s.is.signedTerms()
 		s.state, s.signed, s.sent, s.updated = Submitted, true, d.Submitted, a.at
 		s.stored, s.unique = d.Stored, d.Unique
 	case string(Submitted):
@@ -164,7 +228,7 @@ func (r *replay) compare(s *story) error {
 	for _, c := range []struct{ column, is, said string }{
 		{"state", p.state, string(s.state)}, {"terms", p.terms, s.row}, {"proof", p.proof, s.proof},
 		{"idempotency_key", p.key, s.key},
-		{"record", p.record, s.stored},
+		{"record", p.stored, s.stored},
 		{"unique_key", p.unique, s.unique}, {"transaction_id", p.transaction, s.transaction},
 		{"facilitator", p.facilitator, s.facilitator}, {"receipt", p.receipt, s.receipt},
 		{"chain_proof", p.chain, s.chain}, {"note", p.note, s.note}, {"charged", p.charged, s.charged},
@@ -185,9 +249,6 @@ func (r *replay) compare(s *story) error {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
 		}
-	}
-	if !p.isFound {
-		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", p.id)
 	}
 	if !p.content.agrees(p, s.bought) {
 		return corrupt("the content of payment %s is not what the audit chain says", p.id)

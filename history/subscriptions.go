@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -72,7 +72,7 @@ func (s *Store) SubscriptionRuns(ctx context.Context) (map[string]SubscriptionRu
 // already. alert says what the owner is told of it, once for each window; nil: nothing.
 func (s *Store) NoteRun(ctx context.Context, sub budget.Subscription, r SubscriptionRun,
 	alert *SubscriptionAlert) error {
-	return s.commitNoSync(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		r.At, r.Why = t.Now.Truncate(time.Microsecond), x402.BriefTo(r.Why, maxAlertText)
 		key := runKey + sub.ID()
 		was, err := t.subscriptionRun(key)
@@ -83,7 +83,7 @@ func (s *Store) NoteRun(ctx context.Context, sub budget.Subscription, r Subscrip
 		if isLate {
 			return nil
 		}
-		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)
+		_, err = t.Exec(`INSERT INTO meta VALUES (?, ?)
 			ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, toJSON(r))
 		if err != nil || alert == nil {
 			return err
@@ -102,8 +102,8 @@ type SubscriptionAlert struct {
 }
 
 func (t *tx) subscriptionRun(key string) (r SubscriptionRun, err error) {
-	text, err := scanText(t.row(`SELECT value FROM meta WHERE key = ?`, key))
-	if err := none(err, nil); err != nil {
+	text, err := scanText(t.Row(`SELECT value FROM meta WHERE key = ?`, key))
+	if err := sqldb.Otherwise(err, nil); err != nil {
 		return r, err
 	}
 	_ = json.Unmarshal([]byte(text), &r)
@@ -112,63 +112,38 @@ func (t *tx) subscriptionRun(key string) (r SubscriptionRun, err error) {
 
 // ofSubscription is the condition for the payments of a subscription's slots that did not fail, and its
 // arguments.
-func ofSubscription(id string, fleet bool) (where string, args []any) {
+func ofSubscription(id string) (where string, args []any) {
 	from, to := budget.SubscriptionKeys(id)
-	key := `idempotency_key`
-	if fleet { // the order of its texts is the database's, but for this
-		key += ` COLLATE "C"`
-	}
-	return ` FROM payments WHERE ` + key + ` >= ? AND ` + key + ` < ? AND state <> 'failed'`, []any{from, to}
+	return ` WHERE idempotency_key >= ? AND idempotency_key < ? AND state <> 'failed'`, []any{from, to}
 }
-
-// spentAndHeld are the sums of a condition's payments.
-const spentAndHeld = `SELECT coalesce(sum(usd - returned) FILTER (WHERE state = 'settled'), 0),
-	coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0)`
 
 // subscriptionUse is what the last sealed row says of a subscription, and what is held for it and not yet
 // signed. Without the key it is believed, as all of the ledger is until something is signed.
 func (t *tx) subscriptionUse(id string) (use budget.SubscriptionUse, err error) {
-	state, err := scanText(t.row(`SELECT sums FROM sealed_sums`))
-	if err := none(err, nil); err != nil {
+	state, err := scanText(t.Row(`SELECT sums FROM sealed_sums`))
+	if err := sqldb.Otherwise(err, nil); err != nil {
 		return use, err
 	}
 	if state != "" {
 		known, err := decodeSums(state)
 		if err != nil {
-			return use, damaged("read the sealed sums", err)
+			return use, sqldb.Damaged("read the sealed sums", err)
 		}
 		use = known.subscription(id)
 	}
-	where, args := ofSubscription(id, false)
+	where, args := ofSubscription(id)
 	var waiting money.Dollars
-	err = t.row(`SELECT coalesce(sum(usd), 0)`+where+` AND state = 'reserved'`, args...).Scan(&waiting)
+	err = t.Row(`SELECT coalesce(sum(usd), 0) FROM payments`+where+` AND state = 'reserved'`, args...).Scan(&waiting)
 	use.Held = use.Held.Add(waiting)
 	return use, err
-}
-
-// subscription asks for the same in a fleet's ledger, whose rows are what counts.
-func (r *factReadings) subscription(use *budget.SubscriptionUse, id string) {
-	without := ""
-	if r.of != nil {
-		without = r.of.ID
-	}
-	where, args := ofSubscription(id, true)
-	r.ask(spentAndHeld+where, args, func(row scanner) error { return row.Scan(&use.Spent, &use.Held) })
-	r.ask(`SELECT usd, network, pay_to`+where+` AND usd > 0 AND id <> ? ORDER BY created_at DESC, seq DESC
-		LIMIT 1`, append(args, without), func(row scanner) error {
-		var price money.Dollars
-		var network, payTo string
-		err := row.Scan(&price, &network, &payTo)
-		use.LastPrice, use.LastPayTo = &price, payee(network, payTo)
-		return err
-	})
 }
 
 // SubscriptionSpent is what a subscription's payments took, by its ID: what is settled, and what is open.
 func (s *Store) SubscriptionSpent(ctx context.Context, id string) (use budget.Use, err error) {
 	return readOnce(ctx, s, func(t *tx) (use budget.Use, err error) {
-		where, args := ofSubscription(id, t.fleet != nil)
-		err = t.row(spentAndHeld+where, args...).Scan(&use.Spent, &use.Held)
+		where, args := ofSubscription(id)
+		err = t.Row(`SELECT coalesce(sum(CASE WHEN state = 'settled' THEN usd - returned END), 0),
+			coalesce(sum(CASE WHEN state <> 'settled' THEN usd - returned END), 0) FROM payments`+where, args...).Scan(&use.Spent, &use.Held)
 		return use, err
 	})
 }
@@ -176,9 +151,8 @@ func (s *Store) SubscriptionSpent(ctx context.Context, id string) (use budget.Us
 // SubscriptionPayments are a subscription's newest payments that did not fail, newest first.
 func (s *Store) SubscriptionPayments(ctx context.Context, id string, limit int) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		where, args := ofSubscription(id, t.fleet != nil)
-		where = strings.TrimPrefix(where, ` FROM payments`)
-		return collect(t, scanPayment, selectPayment+where+` ORDER BY created_at DESC, seq DESC LIMIT ?`,
+		where, args := ofSubscription(id)
+		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where+` ORDER BY created_at DESC, seq DESC LIMIT ?`,
 			append(args, limit)...)
 	})
 }
@@ -213,7 +187,7 @@ var ErrManyProposals = errors.New("too many proposals wait for the owner")
 // Propose writes a proposal down, and tells the owner of it. The very same one is the same proposal.
 func (s *Store) Propose(ctx context.Context, p Proposal) (Proposal, error) {
 	asked := p
-	err := s.commitNoSync(ctx, func(t *tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		p = asked
 		list, err := t.proposals()
 		if err != nil {
@@ -235,7 +209,7 @@ func (s *Store) Propose(ctx context.Context, p Proposal) (Proposal, error) {
 		}
 		p.ID, p.At = newTimedID("prp_", t.Now), t.Now.Truncate(time.Microsecond)
 		p.Expires = p.At.Add(proposalTime)
-		if _, err := t.exec(`INSERT INTO meta VALUES (?, ?)`, proposalKey+p.ID, toJSON(p)); err != nil {
+		if _, err := t.Exec(`INSERT INTO meta VALUES (?, ?)`, proposalKey+p.ID, toJSON(p)); err != nil {
 			return err
 		}
 		return t.alert(AlertProposal, p.ID, "", AlertDetail{Agent: p.Agent, Price: p.Max, Host: p.Host,
@@ -249,25 +223,24 @@ func (p Proposal) isSame(other Proposal) bool {
 	return p.URL == other.URL && p.Every == other.Every && p.Max == other.Max && p.Until.Equal(other.Until)
 }
 
-// selectProposals needs the length of proposalKey, and proposalKey.
-const selectProposals = `SELECT value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`
+const selectProposals = `SELECT value FROM meta WHERE key LIKE '` + proposalKey + `%' ORDER BY key`
 
 // proposals are those that wait; what is over is taken out on the way.
 func (t *tx) proposals() (list []Proposal, err error) {
-	found, err := collect(t, scanProposal, selectProposals, len(proposalKey), proposalKey)
+	found, err := sqldb.Collect(t.Tx, scanProposal, selectProposals)
 	for _, p := range found {
 		if p.ID != "" && t.Now.Before(p.Expires) {
 			list = append(list, p)
 			continue
 		}
-		if _, err := t.exec(`DELETE FROM meta WHERE key = ?`, proposalKey+p.ID); err != nil {
+		if _, err := t.Exec(`DELETE FROM meta WHERE key = ?`, proposalKey+p.ID); err != nil {
 			return nil, err
 		}
 	}
 	return list, err
 }
 
-func scanProposal(row scanner) (p Proposal, err error) {
+func scanProposal(row sqldb.Row) (p Proposal, err error) {
 	text, err := scanText(row)
 	if err == nil {
 		_ = json.Unmarshal([]byte(text), &p) // what is no JSON of ours is no proposal
@@ -277,9 +250,9 @@ func scanProposal(row scanner) (p Proposal, err error) {
 
 // Proposals are those that wait for the owner, oldest first.
 func (s *Store) Proposals(ctx context.Context) (list []Proposal, err error) {
-	now := s.now()
+	now := s.db.Now()
 	err = s.view(ctx, func(t *tx) error {
-		found, err := collect(t, scanProposal, selectProposals, len(proposalKey), proposalKey)
+		found, err := sqldb.Collect(t.Tx, scanProposal, selectProposals)
 		for _, p := range found {
 			if p.ID != "" && now.Before(p.Expires) {
 				list = append(list, p)
@@ -292,8 +265,8 @@ func (s *Store) Proposals(ctx context.Context) (list []Proposal, err error) {
 
 // EndProposal takes a proposal away, because the owner decided on it; ErrNotFound: there is none.
 func (s *Store) EndProposal(ctx context.Context, id string) error {
-	return s.commitNoSync(ctx, func(t *tx) error {
-		n, err := t.change(`DELETE FROM meta WHERE key = ?`, proposalKey+id)
+	return s.tx(ctx, func(t *tx) error {
+		n, err := t.Exec(`DELETE FROM meta WHERE key = ?`, proposalKey+id)
 		if err == nil && n == 0 {
 			err = errNoProposal
 		}

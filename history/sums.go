@@ -63,24 +63,31 @@ type subscriptionSum struct {
 
 // signature is what a sealed row says of one, and the terms of its payment.
 type signature struct {
-	Row         string         `json:"row"` // Payment.digest, which the terms are read by
+	ID          string         `json:"id"`  // of the payment
+	Row         string         `json:"row"` // Payment.digest
 	SessionCap  *money.Dollars `json:"sessionCap,omitempty"`
 	Created     int64          `json:"created"` // microseconds
 	Key         string         `json:"key,omitempty"`
 	Unique      string         `json:"unique"`              // hash of its nonce or our signature
 	Evidence    string         `json:"evidence"`            // digest of what the chain is asked by
 	SignedBytes string         `json:"sha256,omitempty"`    // digest of what was signed, where that is not stored yet
-	Stored      string         `json:"stored"`              // digest of the record
+	Stored      string         `json:"stored"`              // storedDigest
 	Submitted   bool           `json:"submitted,omitempty"` // it may leave: the record has the payload
 	Voucher     *voucher       `json:"voucher,omitempty"`
 
-	terms `json:"-"`
+	terms
 }
 
 // terms are those columns of a payment, all in its digest, that sums and memory are made of.
 type terms struct {
-	Session, Agent, Host, Network, Asset, PayTo, Resource string
-	Price                                                 money.Dollars
+	Session  string        `json:"session"`
+	Agent    string        `json:"agent,omitempty"`
+	Host     string        `json:"host"`
+	Network  string        `json:"network"`
+	Asset    string        `json:"asset"`
+	PayTo    string        `json:"payTo"`
+	Resource string        `json:"resource"`
+	Price    money.Dollars `json:"price"`
 }
 
 func (p Payment) terms() terms {
@@ -382,7 +389,7 @@ func (w windowSum) agent(name string) money.Dollars {
 // host is what a day's payments to a host of the owner's entry come to: with any port.
 func (w windowSum) host(entry string) (sum money.Dollars) {
 	for i, host := range w.Hosts {
-		if host == entry || strings.HasPrefix(host, entry+":") {
+		if budget.HostMatches(entry, host) {
 			sum += w.Paid[i]
 		}
 	}

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"time"
+	"x402-wallet/history/sqldb"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 // NextAlert is when the next alert that waits may be told, and false where none waits.
 func (s *Store) NextAlert(ctx context.Context) (next time.Time, waits bool, err error) {
 	at, err := readOnce(ctx, s, func(t *tx) (*int64, error) {
-		return find(t, func(row scanner) (at int64, err error) {
+		return sqldb.Find(t.Tx, func(row sqldb.Row) (at int64, err error) {
 			err = row.Scan(&at)
 			return at, err
 		}, `SELECT next_at FROM alerts WHERE state = 'waiting' ORDER BY next_at LIMIT 1`)
@@ -28,7 +29,7 @@ func (s *Store) NextAlert(ctx context.Context) (next time.Time, waits bool, err 
 		return time.Time{}, false, err
 	}
 	next = fromMicros(*at)
-	if next.After(s.now().Add(maxPutOff)) {
+	if next.After(s.db.Now().Add(maxPutOff)) {
 		next = time.Time{}
 	}
 	return next, true, nil
@@ -44,7 +45,7 @@ type Due struct {
 // settled before anybody was told of it is over by that: an approval that was answered, a freeze that was
 // lifted, a payment that was cleared up.
 func (s *Store) Due(ctx context.Context, turn Turn, all bool, since time.Time) (d Due, err error) {
-	err = s.commitNoSync(ctx, func(t *tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		d = Due{}
 		if err := t.hasTurn(turn); err != nil {
 			return err
@@ -57,12 +58,12 @@ func (s *Store) Due(ctx context.Context, turn Turn, all bool, since time.Time) (
 		if all {
 			heldUntil = latest
 		}
-		d.Alerts, err = collect(t, scanAlert, selectAlert+` WHERE state = 'waiting' AND (next_at > ?
+		d.Alerts, err = sqldb.Collect(t.Tx, scanAlert, selectAlert+` WHERE state = 'waiting' AND (next_at > ?
 			OR next_at <= CASE WHEN attempts = 0 THEN CAST(? AS BIGINT) ELSE CAST(? AS BIGINT) END) ORDER BY at, id`, latest, heldUntil, now)
 		if err != nil {
 			return err
 		}
-		return t.row(`SELECT count(DISTINCT told_as) FROM alerts WHERE told_at >= ? AND told_at <= ?`,
+		return t.Row(`SELECT count(DISTINCT told_as) FROM alerts WHERE told_at >= ? AND told_at <= ?`,
 			micros(since), micros(t.Now)).Scan(&d.Recent)
 	})
 	return d, err
@@ -82,7 +83,7 @@ func (t *tx) endAlerts() error {
 		{`kind = 'payment' AND NOT EXISTS (SELECT 1 FROM payments WHERE payments.id = alerts.subject
 			AND payments.state IN ('submitted', 'unknown'))`, nil},
 	} {
-		_, err := t.exec(`UPDATE alerts SET state = 'over' WHERE state = 'waiting' AND `+over.which,
+		_, err := t.Exec(`UPDATE alerts SET state = 'over' WHERE state = 'waiting' AND `+over.which,
 			over.args...)
 		if err != nil {
 			return err
@@ -95,7 +96,7 @@ func (t *tx) endAlerts() error {
 // no longer, so that it may be told again.
 func (s *Store) MarkTold(ctx context.Context, turn Turn, notice string, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
-		_, err := t.exec(`UPDATE alerts SET state = 'told', told_at = ?, told_as = ?
+		_, err := t.Exec(`UPDATE alerts SET state = 'told', told_at = ?, told_as = ?
 			WHERE id = ? AND state = 'waiting'`, micros(t.Now), notice, id)
 		return err
 	})
@@ -104,7 +105,7 @@ func (s *Store) MarkTold(ctx context.Context, turn Turn, notice string, ids ...s
 // HoldBack lets alerts wait until a time, because too much was told.
 func (s *Store) HoldBack(ctx context.Context, turn Turn, until time.Time, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
-		_, err := t.exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`,
+		_, err := t.Exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`,
 			micros(until), id)
 		return err
 	})
@@ -113,7 +114,7 @@ func (s *Store) HoldBack(ctx context.Context, turn Turn, until time.Time, ids ..
 // MarkFailed notes that alerts could not be told. They are tried again at a time, or given up (MaxTries).
 func (s *Store) MarkFailed(ctx context.Context, turn Turn, again time.Time, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
-		_, err := t.exec(`UPDATE alerts SET next_at = ?, attempts = attempts + 1,
+		_, err := t.Exec(`UPDATE alerts SET next_at = ?, attempts = attempts + 1,
 				state = CASE WHEN attempts + 1 >= ? THEN 'failed' ELSE 'waiting' END
 			WHERE id = ? AND state = 'waiting'`, micros(again), MaxTries, id)
 		return err
@@ -123,7 +124,7 @@ func (s *Store) MarkFailed(ctx context.Context, turn Turn, again time.Time, ids 
 // eachAlert changes each of some alerts, in one transaction of the turn's holder.
 func (s *Store) eachAlert(ctx context.Context, turn Turn, ids []string,
 	f func(t *tx, id string) error) error {
-	return s.commitNoSync(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		if err := t.hasTurn(turn); err != nil {
 			return err
 		}

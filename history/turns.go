@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	"x402-wallet/history/sqldb"
 )
 
 // Turn is this process's right to do alone what one process at a time does for all that share the ledger.
@@ -23,30 +24,30 @@ var ErrNoTurn = errors.New("another process has the turn")
 // of a clock that was ahead, and counts as past.
 func (s *Store) TakeTurn(ctx context.Context, name, holder string) (Turn, error) {
 	turn := Turn{Name: name, Holder: holder}
-	err := s.commitNoSync(ctx, func(t *tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		now, until := micros(t.Now), micros(t.Now.Add(TurnTime))
-		err := t.row(`INSERT INTO turns (name, holder, until, fence) VALUES (?1, ?2, ?3, 1)
+		err := t.Row(`INSERT INTO turns (name, holder, until, fence) VALUES (?1, ?2, ?3, 1)
 			ON CONFLICT (name) DO UPDATE
 				SET holder = excluded.holder, until = excluded.until, fence = turns.fence + 1
 				WHERE turns.until <= ?4 OR turns.until > ?3
 			RETURNING fence`, name, holder, until, now).Scan(&turn.Fence)
-		return none(err, ErrNoTurn)
+		return sqldb.Otherwise(err, ErrNoTurn)
 	})
 	return turn, err
 }
 
 // RenewTurn makes a turn last TurnTime from now; ErrNoTurn: it is somebody else's by now.
 func (s *Store) RenewTurn(ctx context.Context, turn Turn) error {
-	return s.commitNoSync(ctx, func(t *tx) error { return t.setTurn(turn, micros(t.Now.Add(TurnTime))) })
+	return s.tx(ctx, func(t *tx) error { return t.setTurn(turn, micros(t.Now.Add(TurnTime))) })
 }
 
 // LeaveTurn ends a turn, so that nobody has to wait for its end.
 func (s *Store) LeaveTurn(ctx context.Context, turn Turn) error {
-	return s.commitNoSync(ctx, func(t *tx) error { return t.setTurn(turn, 0) })
+	return s.tx(ctx, func(t *tx) error { return t.setTurn(turn, 0) })
 }
 
 func (t *tx) setTurn(turn Turn, until int64) error {
-	n, err := t.change(`UPDATE turns SET until = ? WHERE name = ? AND holder = ? AND fence = ?`, until,
+	n, err := t.Exec(`UPDATE turns SET until = ? WHERE name = ? AND holder = ? AND fence = ?`, until,
 		turn.Name, turn.Holder, turn.Fence)
 	if err == nil && n == 0 {
 		err = ErrNoTurn
@@ -56,7 +57,7 @@ func (t *tx) setTurn(turn Turn, until int64) error {
 
 // hasTurn refuses, with ErrNoTurn, a turn that somebody else took meanwhile.
 func (t *tx) hasTurn(turn Turn) error {
-	has, err := t.is(`SELECT EXISTS (SELECT 1 FROM turns WHERE name = ? AND holder = ? AND fence = ?)`,
+	has, err := t.Is(`SELECT EXISTS (SELECT 1 FROM turns WHERE name = ? AND holder = ? AND fence = ?)`,
 		turn.Name, turn.Holder, turn.Fence)
 	if err == nil && !has {
 		err = ErrNoTurn

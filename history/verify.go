@@ -3,15 +3,12 @@ package history
 import (
 	"bytes"
 	"context"
-	"database/sql"
-	"fmt"
-	"maps"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -22,18 +19,12 @@ import (
 // which say who may go on with a payment and nothing about money; what was sold (sales: the paywall's
 // own book); and the index by which URLs are searched. It reads every table once.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
-	if s.fleet != nil {
-		return read(ctx, s, func(t *tx) (int, error) { return t.verifyFleet(at) })
-	}
 	return s.verify(ctx, Keyholder{After: at})
 }
 
 // VerifySealed is Verify by a holder of the key: every sealed row is this wallet's, and so are the sums
 // and the memory, which are made again from what was signed. k.After has to be on the chain.
 func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
-	if s.fleet != nil { // nothing is sealed in it but the owner's rules
-		return s.Verify(ctx, k.After)
-	}
 	return s.verify(ctx, k)
 }
 
@@ -49,33 +40,61 @@ func WithProgress(ctx context.Context, tell func(done, all int64)) context.Conte
 const progressStep = 1 << 14
 
 func (s *Store) verify(ctx context.Context, k Keyholder) (rows int, err error) {
-	err = s.viewBeside(ctx, longTables, func(t *tx) (err error) {
-		rows, err = t.verify(k)
-		return err
-	})
-	return rows, err
+	tell, _ := ctx.Value(progressKey{}).(func(done, all int64))
+	return read(ctx, s, func(t *tx) (int, error) { return t.verify(k, tell) })
 }
 
-func (t *tx) verify(k Keyholder) (rows int, err error) {
+// verify reads the audit chain from its first row to its last, then each payment with what the chain tells of
+// it, and then the small tables. tell may be nil.
+func (t *tx) verify(k Keyholder, tell func(done, all int64)) (rows int, err error) {
 	r, err := t.newReplay(k)
 	if err != nil {
 		return 0, err
 	}
-	for _, check := range []func() error{t.schemaAgrees, t.typesAgree, r.readRedates} {
+	for _, check := range []func() error{t.formAgrees, r.readRedates} {
 		if err := check(); err != nil {
 			return 0, err
 		}
 	}
-	rows, err = r.stories()
-	if err != nil {
+	if rows, err = r.chain(tell); err != nil {
 		return rows, err
 	}
-	for _, check := range []func() error{r.tables, r.sealedSums} {
+	for _, check := range []func() error{r.payments, t.sumsAgree, r.tables, r.sealedSums} {
 		if err := check(); err != nil {
 			return rows, err
 		}
 	}
 	return rows, nil
+}
+
+// chain reads the audit chain and applies its rows.
+func (r *replay) chain(tell func(done, all int64)) (rows int, err error) {
+	if err := r.t.readEnds(); err != nil {
+		return 0, err
+	}
+	err = r.t.walk(0, r.k.After, func(row auditRow) error {
+		if tell != nil && rows%progressStep == 0 {
+			tell(int64(rows), r.t.known.head)
+		}
+		rows++
+		return r.apply(row)
+	})
+	if err == nil && !slices.Equal(r.redates, r.redated) {
+		err = corrupt("what was redated in it is not what the audit chain says")
+	}
+	return rows, err
+}
+
+// formAgrees compares the tables, indexes and triggers with those of a new ledger, because a trigger could
+// change what this wallet writes, and finds values that are not of their column's type.
+func (t *tx) formAgrees() error {
+	if err := t.FormIs(schema()); err != nil {
+		if _, isKnown := errors.AsType[*x402.Error](err); isKnown {
+			return err
+		}
+		return corrupt("%w", err)
+	}
+	return nil
 }
 
 // auditRow is a row of the audit chain.
@@ -103,8 +122,8 @@ type chain struct {
 // newChain begins behind a row.
 func (t *tx) newChain(after int64, at Head) (*chain, error) {
 	c := &chain{last: after, at: at, met: at.Seq <= after}
-	err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&c.previous)
-	return c, none(err, nil)
+	err := t.Row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&c.previous)
+	return c, sqldb.Otherwise(err, nil)
 }
 
 // follow goes on to a row, which has to have the hash that is stored with it.
@@ -128,24 +147,6 @@ func (c *chain) end() error {
 	return nil
 }
 
-const auditKinds = "#iittbB" // of its columns: see isOfKind
-
-// auditRows begins to read the audit chain, as far as it holds together; io.EOF: it has no more rows.
-func (t *tx) auditRows(c *chain) (next func() (auditRow, error), err error) {
-	rows, err := t.openTree("audit", auditKinds, math.MinInt64)
-	return func() (r auditRow, err error) {
-		if err := rows.next(); err != nil {
-			return r, err
-		}
-		v := &rows.row
-		r = auditRow{seq: v.number, at: v.int(1), payment: v.int(2), event: v.text(3), detail: v.text(4)}
-		if !v.isNull(6) {
-			r.seal = []byte(v.text(6))
-		}
-		return r, c.follow(&r, v.text(5))
-	}, err
-}
-
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
 func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
 	return t.walkTo(after, math.MaxInt64, at, each)
@@ -156,7 +157,7 @@ func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error
 	if err != nil {
 		return err
 	}
-	err = t.forEach(func(row scanner) error {
+	err = t.Each(func(row sqldb.Row) error {
 		var r auditRow
 		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash, &r.seal); err != nil {
 			return err
@@ -173,123 +174,22 @@ func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error
 	return c.end()
 }
 
-// paymentSums is the head of a query that adds the payments up again, each of the ways.
-const paymentSums = `WITH each AS MATERIALIZED (SELECT session, host, agent, network, symbol,
-		symbol || char(10) || substr(url, 1, prefix_length) AS prefix, created_at / 3600000000 AS hour,
-		sum((state = 'settled') * (usd - returned)) AS spent,
-		sum((state NOT IN ('settled', 'failed')) * (usd - returned)) AS held
-		FROM payments GROUP BY 1, 2, 3, 4, 5, 6, 7),
-	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
-		SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
-		SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'agent', agent, hour / 24, spent, held FROM each WHERE agent <> '' UNION ALL
-		SELECT 'agent symbol', agent || char(10) || symbol, hour / 24, spent, held FROM each
-			WHERE agent <> '' UNION ALL
-		SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
-		SELECT 'prefix', prefix, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'prefix ever', prefix, 0, spent, held FROM each)
-	GROUP BY 1, 2, 3)`
-
-// sumsAgree compares what is kept with that.
+// sumsAgree compares the sums that are kept with those of the payments.
 func (t *tx) sumsAgree() error {
-	const again = paymentSums +
-		` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
-		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
-	var different int
-	if err := t.slowRow(again).Scan(&different); err != nil {
-		return err
+	const compare = countedPayments + `, again AS (` + totalsOfPayments + `),
+		kept AS (SELECT scope, key, day, spent, held FROM totals)
+		SELECT (SELECT count(*) FROM (SELECT * FROM again EXCEPT SELECT * FROM kept) AS lost) +
+			(SELECT count(*) FROM (SELECT * FROM kept EXCEPT SELECT * FROM again) AS more
+				WHERE spent <> 0 OR held <> 0)`
+	different, err := scanNumber(t.Row(compare))
+	if err == nil && different > 0 {
+		err = x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
 	}
-	if different > 0 {
-		return x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
-	}
-	return nil
-}
-
-// schemaAgrees compares the tables, indexes and triggers with those of a new ledger: a trigger could
-// change what this wallet writes.
-func (t *tx) schemaAgrees() error {
-	want, err := newSchema()
-	if err != nil {
-		return ledgerError("make a ledger's tables", err)
-	}
-	return t.tableAgrees("the schema", maps.Clone(want), 2, listSchema)
-}
-
-const listSchema = `SELECT type || ' ' || name, tbl_name, coalesce(sql, '') FROM sqlite_schema
-	WHERE name NOT LIKE 'sqlite_stat%' ORDER BY 1`
-
-// newSchema is what SQLite makes of schema.sql.
-var newSchema = sync.OnceValues(func() (map[string]string, error) {
-	fresh, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		return nil, err
-	}
-	defer fresh.Close()
-	fresh.SetMaxOpenConns(1)
-	if _, err := fresh.Exec(schema()); err != nil {
-		return nil, err
-	}
-	rows, err := fresh.Query(listSchema)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	list := map[string]string{}
-	for rows.Next() {
-		key, text, err := scanCells(rows, 2)
-		if err != nil {
-			return nil, err
-		}
-		list[key] = text
-	}
-	return list, rows.Err()
-})
-
-// typesAgree finds values that are not of their column's type: SQLite takes any, and compares a text
-// and the same bytes as two. Where bytes may be missing they are NULL, and never empty. The long tables
-// are looked at where they are read (cursor.go).
-func (t *tx) typesAgree() error {
-	type column struct {
-		table, name, kind string
-		required          bool
-	}
-	columns, err := collect(t, func(row scanner) (c column, err error) {
-		err = row.Scan(&c.table, &c.name, &c.kind, &c.required)
-		return c, err
-	}, `SELECT m.name, c.name, replace(lower(c.type), 'bigint', 'integer'), c."notnull"
-		FROM sqlite_schema m, pragma_table_info(m.name) c
-		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%'
-			AND m.name NOT IN ('audit', 'payments', 'payment_search', 'contents', 'bodies') ORDER BY 1, c.cid`)
-	if err != nil {
-		return err
-	}
-	wrong := map[string][]string{}
-	for _, c := range columns {
-		wrong[c.table] = append(wrong[c.table],
-			fmt.Sprintf(`typeof("%s") NOT IN ('%s', 'null')`, c.name, c.kind))
-		if c.kind == "blob" && !c.required {
-			wrong[c.table] = append(wrong[c.table], fmt.Sprintf(`"%s" = X''`, c.name))
-		}
-	}
-	for _, table := range slices.Sorted(maps.Keys(wrong)) {
-		var n int
-		err := t.slowRow(`SELECT count(*) FROM "` + table + `" WHERE ` + strings.Join(wrong[table], " OR ")).
-			Scan(&n)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			return corrupt("%d rows of %s hold values of another type", n, table)
-		}
-	}
-	return nil
+	return err
 }
 
 // scanCells reads a row of a key and n columns more, as texts: of bytes the digest.
-func scanCells(row scanner, n int) (key, text string, err error) {
+func scanCells(row sqldb.Row, n int) (key, text string, err error) {
 	cells := make([]any, n)
 	into := []any{&key}
 	for i := range cells {
@@ -307,7 +207,7 @@ func scanCells(row scanner, n int) (key, text string, err error) {
 }
 
 // scanDigest reads a row of a key, a number and n texts or bytes: the digest is over all but the key.
-func scanDigest(row scanner, n int) (key, digest string, err error) {
+func scanDigest(row sqldb.Row, n int) (key, digest string, err error) {
 	var number int64
 	texts := make([]string, n)
 	into := []any{&key, &number}
@@ -320,7 +220,7 @@ func scanDigest(row scanner, n int) (key, digest string, err error) {
 
 // tableAgrees compares a table with what its rows have to be, by their keys.
 func (t *tx) tableAgrees(table string, want map[string]string, n int, query string) error {
-	err := t.forEach(func(row scanner) error {
+	err := t.Each(func(row sqldb.Row) error {
 		key, got, err := scanCells(row, n)
 		if err != nil {
 			return err

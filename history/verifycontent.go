@@ -3,8 +3,8 @@ package history
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"errors"
-	"io"
 	"math"
 )
 
@@ -12,14 +12,10 @@ import (
 // were bought; that this is what the audit chain says, Verify finds. It reads a page at a time, each in a
 // reading of its own.
 func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
-	page := (*tx).contentPage
-	if s.fleet != nil {
-		page = (*tx).fleetContentPage
-	}
 	for after, more := int64(math.MinInt64), true; more && err == nil; {
 		err = s.view(ctx, func(t *tx) (err error) {
 			var size int64
-			size, after, more, err = page(t, after)
+			size, after, more, err = t.contentPage(after)
 			bytes += size
 			return err
 		})
@@ -36,45 +32,26 @@ const (
 // contentPage compares the stored contents behind one, and says which was the last and whether there are
 // more.
 func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) {
-	contents, err := t.openTree("contents", contentKinds, after)
-	if err != nil {
-		return 0, after, false, err
-	}
-	bodies, err := t.openBeside("bodies", bodyKinds, after, false)
 	last = after
-	for n := 0; err == nil && n < contentsOfPage && bytes < bytesOfPage; n++ {
-		err = contents.next()
-		if errors.Is(err, io.EOF) {
+	for n := 0; n < contentsOfPage && bytes < bytesOfPage; n++ {
+		var id, removed string
+		var size int64
+		var digest, body []byte
+		err := t.Row(`SELECT c.payment, coalesce((SELECT id FROM payments WHERE seq = c.payment), ''), c.size,
+			c.sha256, c.removed, b.body FROM contents c LEFT JOIN bodies b ON b.payment = c.payment
+			WHERE c.payment > ? ORDER BY c.payment LIMIT 1`, last).Scan(&last, &id, &size, &digest, &removed, &body)
+		if errors.Is(err, sql.ErrNoRows) {
 			return bytes, last, false, nil
 		}
-		if err == nil {
-			last = contents.row.number
-			var size int64
-			size, err = t.compareBody(&contents.row, bodies)
-			bytes += size
+		if err != nil {
+			return bytes, last, true, err
 		}
+		is := sha256.Sum256(body)
+		isSame := body != nil && int64(len(body)) == size && string(is[:]) == string(digest)
+		if (removed == "" && !isSame) || (removed != "" && body != nil) {
+			return bytes, last, true, anotherContent(id)
+		}
+		bytes += int64(len(body))
 	}
-	return bytes, last, true, err
-}
-
-// compareBody compares the bytes of a content, where they are not removed, with what it says of them.
-func (t *tx) compareBody(content *record, bodies *beside) (size int64, err error) {
-	isThere, err := bodies.of(content.number)
-	if err != nil {
-		return 0, err
-	}
-	isRemoved := content.text(7) != ""
-	isSame := isThere != isRemoved
-	if isThere && isSame {
-		body := bodies.row.text(1)
-		size = int64(len(body))
-		digest := sha256.Sum256([]byte(body))
-		isSame = string(digest[:]) == content.text(5) && size == content.int(4)
-	}
-	if !isSame {
-		var id string
-		err := t.row(`SELECT id FROM payments WHERE seq = ?`, content.number).Scan(&id)
-		return 0, cmpOr(none(err, nil), anotherContent(id))
-	}
-	return size, nil
+	return bytes, last, true, nil
 }

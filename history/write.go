@@ -9,15 +9,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
 )
 
-// insert writes a payment with its packed record.
-func (t *tx) insert(p *Payment, record []byte) error {
-	done, err := t.exec(
-		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
-			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
-			prefix_length, source, record, lease_owner, waiter, agent)
+// insert writes a payment that is reserved.
+func (t *tx) insert(p *Payment) error {
+	if err := t.readEnds(); err != nil {
+		return err
+	}
+	p.Number = t.known.last + 1
+	_, err := t.Exec(
+		`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint, idempotency_key,
+			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source,
+			requirement, lease_owner, waiter, agent)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.Number,
 		p.ID,
 		p.Session,
 		p.State,
@@ -37,9 +44,8 @@ func (t *tx) insert(p *Payment, record []byte) error {
 		p.Amount,
 		int64(p.Price),
 		p.PayTo,
-		characters(urlPrefix(p.URL)),
 		p.Source,
-		record,
+		string(p.Requirement),
 		p.LeaseOwner,
 		p.Waiter,
 		p.Agent,
@@ -47,27 +53,31 @@ func (t *tx) insert(p *Payment, record []byte) error {
 	if err != nil {
 		return err
 	}
-	p.Number, err = done.LastInsertId()
-	if err != nil {
+	t.known.last, t.known.newest = p.Number, max(t.known.newest, micros(p.Created))
+	if err := t.recount(*p, budget.Use{}, p.State.counts(p.Price)); err != nil {
 		return err
 	}
-	t.known.newest = max(t.known.newest, micros(p.Created))
 	return t.audit(p.Number, string(Reserved), reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
-		Stored: digestOf(record)})
+		Stored: storedDigest(string(p.Requirement), "", "")})
+}
+
+// storedDigest is over the option that was paid, the signed bytes, and what the chain is asked by.
+func storedDigest(requirement, payload, evidence string) string {
+	return encodeDigest(link(nil, 0, requirement, payload, evidence))
 }
 
 // reservedDetail is what the chain says of a payment when its money is held.
 type reservedDetail struct {
 	Row    string `json:"row"` // Payment.digest
 	Key    string `json:"key,omitempty"`
-	Stored string `json:"stored"` // digest of the record
+	Stored string `json:"stored"` // storedDigest
 }
 
 // digest is over the columns of a payment that never change.
 func (p Payment) digest() string {
 	return encodeDigest(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
 		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
-		p.Amount.String(), p.PayTo, fmt.Sprint(characters(urlPrefix(p.URL))), p.Source, p.Agent))
+		p.Amount.String(), p.PayTo, p.Source, p.Agent))
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
@@ -76,22 +86,19 @@ func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid:
 // which may neither send it nor release its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// leasedBy reads a payment without what is packed, and refuses a process that does not own its lease.
+// leasedBy reads a payment without its evidence, and refuses a process that does not own its lease.
 func (t *tx) leasedBy(id, process string) (Payment, error) {
 	p, err := t.brief(id)
 	if err == nil && (p.LeaseOwner != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
-	return p, none(err, errNoPayment)
+	return p, sqldb.Otherwise(err, errNoPayment)
 }
 
 // Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its lease
 // (else ErrNotLeaseOwner). Once it was signed it is ErrTransition, because only the chain can say that
 // what was signed expired. why is kept. A person's approval is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
-	if s.fleet != nil {
-		return s.fleet.release(ctx, id, why)
-	}
 	return s.tx(ctx, func(t *tx) error {
 		p, err := t.leasedBy(id, s.Self())
 		if err != nil {
@@ -122,27 +129,6 @@ type Outcome struct {
 	ReleaseLease bool     // this process is done with it
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 
-	packed *packedOutcome // by who has no transaction waiting; nil: it is packed where it is written
-}
-
-// packedOutcome is that as the ledger has it; nil where there is none.
-type packedOutcome struct {
-	receipt, chainProof []byte
-	content             [sha256.Size]byte // digest of the content's bytes
-}
-
-func (o Outcome) pack() *packedOutcome {
-	p := &packedOutcome{}
-	if o.Receipt != nil {
-		p.receipt = pack(o.Receipt)
-	}
-	if o.ChainProof != nil {
-		p.chainProof = pack([]byte(toJSON(o.ChainProof)))
-	}
-	if o.Content != nil {
-		p.content = sha256.Sum256(o.Content.Body)
-	}
-	return p
 }
 
 // leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
@@ -163,47 +149,25 @@ func (o Outcome) leaves() string {
 //
 // That a signed payment failed it does not record (ErrUnsealed): see Expire.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
-	o.packed = o.pack()
-	if s.fleet != nil {
-		if o.State == Failed {
-			return p, ErrUnsealed
-		}
-		p, err := s.fleet.finish(ctx, id, o, nil)
-		if err == nil && o.Content != nil {
-			s.tidySoon()
-		}
-		return p, err
-	}
-	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
-		packed, err = t.outcome(id, o)
+		if o.State == Failed {
+			return ErrUnsealed
+		}
+		p, err = t.outcome(id, o)
 		return err
 	})
-	if err != nil {
-		return packed.Payment, err
-	}
-	return packed.unpacked()
+	return p, err
 }
 
-func (t *tx) outcome(id string, o Outcome) (p packedPayment, err error) {
-	if o.State == Failed {
-		return p, ErrUnsealed
-	}
-	return t.outcomeSealed(id, o)
-}
-
-// outcomeSealed records an outcome of which a sealed row of this transaction tells, where it needs one.
-func (t *tx) outcomeSealed(id string, o Outcome) (p packedPayment, err error) {
-	p, err = scanPacked(t.row(selectPayment+` WHERE id = ?`, id))
+// outcome records an outcome. Of one that gives money back a sealed row of this transaction tells.
+func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
+	p, err = scanPayment(t.Row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
-		return p, none(err, errNoPayment)
-	}
-	if o.packed == nil {
-		o.packed = o.pack()
+		return p, sqldb.Otherwise(err, errNoPayment)
 	}
 	var bought *contentDetail
 	if o.Content != nil {
-		bought, err = t.keep(p.Number, *o.Content, o.packed.content)
+		bought, err = t.keep(p, *o.Content)
 		if err != nil {
 			return p, err
 		}
@@ -212,7 +176,7 @@ func (t *tx) outcomeSealed(id string, o Outcome) (p packedPayment, err error) {
 		return p, t.finish(&p, o, bought)
 	}
 	if set := o.leaves(); set != "" {
-		_, err = t.exec(`UPDATE payments SET `+set+` WHERE seq = ?`, p.Number)
+		_, err = t.Exec(`UPDATE payments SET `+set+` WHERE seq = ?`, p.Number)
 	}
 	if err == nil && bought != nil {
 		err = t.audit(p.Number, contentEvent, bought)
@@ -221,7 +185,7 @@ func (t *tx) outcomeSealed(id string, o Outcome) (p packedPayment, err error) {
 }
 
 // finish moves a payment; bought is what was stored with that, or nil.
-func (t *tx) finish(was *packedPayment, o Outcome, bought *contentDetail) error {
+func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -242,22 +206,22 @@ func (t *tx) finish(was *packedPayment, o Outcome, bought *contentDetail) error 
 	if o.Facilitator != "" {
 		p.Facilitator = o.Facilitator
 	}
-	if o.packed.receipt != nil {
-		p.receipt = o.packed.receipt
+	if o.Receipt != nil {
+		p.Receipt = o.Receipt
 	}
-	if o.packed.chainProof != nil {
-		p.chainProof = o.packed.chainProof
+	if o.ChainProof != nil {
+		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
 	}
 	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?,
 		note = ?, false_receipt = ?`
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err := t.move(was.Payment, o.State, toJSON(struct {
+	err := t.move(*was, o.State, toJSON(struct {
 		outcomeDetail
 		*contentDetail
 	}{detail, bought}), set,
-		p.Proof, p.Transaction, p.Facilitator, p.receipt, p.chainProof,
+		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
 		p.Note, p.FalseReceipt)
 	if err == nil {
 		*was = p
@@ -270,7 +234,7 @@ type outcomeDetail struct {
 	Proof        Proof  `json:"proof,omitempty"`
 	Transaction  string `json:"transaction,omitempty"`
 	Facilitator  string `json:"facilitator,omitempty"`
-	Receipt      string `json:"receipt,omitempty"` // digest of the packed one
+	Receipt      string `json:"receipt,omitempty"` // digest
 	Chain        string `json:"chain,omitempty"`   // likewise of the chain's answer
 	Note         string `json:"note,omitempty"`
 	FalseReceipt bool   `json:"falseReceipt,omitempty"`
@@ -279,11 +243,11 @@ type outcomeDetail struct {
 
 func (o Outcome) detail() outcomeDetail {
 	d := outcomeDetail{Proof: o.Proof, Transaction: o.Transaction, Facilitator: o.Facilitator, Note: o.Note}
-	if o.packed.receipt != nil {
-		d.Receipt = digestOf(o.packed.receipt)
+	if o.Receipt != nil {
+		d.Receipt = digestOf(o.Receipt)
 	}
-	if o.packed.chainProof != nil {
-		d.Chain = digestOf(o.packed.chainProof)
+	if o.ChainProof != nil {
+		d.Chain = digestOf([]byte(toJSON(o.ChainProof)))
 	}
 	return d
 }
@@ -298,9 +262,17 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 	if !slices.Contains(allowed[p.State], to) || (proven && to == Failed) {
 		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, p.ID, p.State, to)
 	}
-	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE seq = ?`,
+	if _, err := t.Exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE seq = ?`,
 		append(args, to, micros(t.Now), p.Number)...); err != nil {
 		return err
+	}
+	if err := t.recount(p, p.State.counts(p.Worth()), to.counts(p.Worth())); err != nil {
+		return err
+	}
+	if to == Failed {
+		if err := t.nobodyWaits(p.Number); err != nil {
+			return err
+		}
 	}
 	return t.audit(p.Number, string(to), json.RawMessage(detail))
 }
@@ -314,29 +286,22 @@ func (t *tx) audit(payment int64, event string, detail any) error {
 // append is audit with a seal, which it returns; a nil mac makes none.
 func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([]byte, error)) (seal []byte,
 	err error) {
-	if t.fleet != nil {
-		return nil, t.fleet.append(t, payment, event, toJSON(detail))
+	if err := t.readEnds(); err != nil {
+		return nil, err
 	}
-	if t.known.hash == nil {
-		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.hash)
-		if none(err, nil) != nil {
-			return nil, err
-		}
-	}
-	row := auditRow{at: micros(t.Now), payment: payment, event: event, detail: toJSON(detail)}
+	row := auditRow{seq: t.known.head + 1, at: micros(t.Now), payment: payment, event: event, detail: toJSON(detail)}
 	hash := row.linked(t.known.hash)
 	if mac != nil {
 		if seal, err = mac(rowData(hash)); err != nil {
 			return nil, err
 		}
 	}
-	done, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
-		row.at, payment, event, row.detail, hash, seal)
+	_, err = t.Exec(`INSERT INTO audit (seq, at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		row.seq, row.at, payment, event, row.detail, hash, seal)
 	if err != nil {
 		return nil, err
 	}
-	t.known.head, err = done.LastInsertId()
-	t.known.hash = hash
+	t.known.head, t.known.hash = row.seq, hash
 	if t.known.sealed != nil {
 		t.known.sealed.apply(row)
 	}
@@ -363,17 +328,10 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	if s.fleet != nil {
-		acquired, err := s.fleet.lease(ctx, "acquire", id, map[string]any{"by": owner, "from": from})
-		if acquired && err == nil {
-			s.fleet.drives(id, true)
-		}
-		return acquired, err
-	}
 	var n int64
 	err = s.tx(ctx, func(t *tx) error {
-		n, err = t.change(`UPDATE payments SET lease_owner = ?1, waiter = ?1
-			WHERE id = ?2 AND lease_owner = ?3`, owner, id, from)
+		n, err = t.Exec(`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`,
+			owner, owner, id, from)
 		return err
 	})
 	return n == 1, err
@@ -399,11 +357,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			}
 			return &AlreadyPaying{Payment: *owner}
 		}
-		if t.fleet != nil {
-			return t.row(`SELECT lease(?::jsonb) = 1`, toJSON(map[string]any{"writer": t.fleet.Writer, "do": "key", "id": id,
-				"key": key})).Scan(&named)
-		}
-		n, err := t.change(`UPDATE payments SET idempotency_key = ?
+		n, err := t.Exec(`UPDATE payments SET idempotency_key = ?
 			WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		named = n == 1
 		if err != nil || !named {
@@ -417,21 +371,12 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 // ReleaseLease says that this process no longer works on a payment. Where another one does, it stays so: this
 // one was taken for dead meanwhile.
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
-	if s.fleet != nil {
-		_, err := s.fleet.lease(ctx, "release", id, map[string]any{"by": s.fleet.name()})
-		s.fleet.drives(id, false)
-		return err
-	}
 	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ? AND lease_owner = ?`, id, s.Self())
 }
 
 // ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
 // told that the outcome is open. The next identical call takes the payment up instead of paying again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
-	if s.fleet != nil {
-		_, err := s.fleet.lease(ctx, "clear", id, map[string]any{"by": s.fleet.name()})
-		return err
-	}
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
 
@@ -440,34 +385,32 @@ const keyedEvent, deliveredEvent = "keyed", "delivered"
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
-	if s.fleet != nil {
-		_, err := s.fleet.lease(ctx, "deliver", id, nil)
-		return err
-	}
-	return s.commitNoSync(ctx, func(t *tx) error { return t.deliver(id) })
+	return s.tx(ctx, func(t *tx) error { return t.deliver(id) })
 }
 
 func (t *tx) deliver(id string) error {
 	var number int64
 	var before bool
-	err := t.row(`SELECT seq, delivered FROM payments WHERE id = ?`, id).Scan(&number, &before)
+	err := t.Row(`SELECT seq, delivered FROM payments WHERE id = ?`, id).Scan(&number, &before)
 	if err != nil {
-		return none(err, nil)
+		return sqldb.Otherwise(err, nil)
 	}
-	_, err = t.exec(`UPDATE payments SET delivered = 1, waiter = '' WHERE seq = ? AND (delivered = 0 OR waiter <> '')`,
+	_, err = t.Exec(`UPDATE payments SET delivered = 1, waiter = '' WHERE seq = ? AND (delivered = 0 OR waiter <> '')`,
 		number)
 	if err != nil || before {
+		return err
+	}
+	if err := t.nobodyWaits(number); err != nil {
 		return err
 	}
 	return t.audit(number, deliveredEvent, map[string]string{})
 }
 
-// number is a payment's, in the order in which they were made.
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after
-// which both are gone anyway: it is written without waiting for the disk.
+// which both are gone anyway.
 func (s *Store) update(ctx context.Context, query string, args ...any) error {
-	return s.commitNoSync(ctx, func(t *tx) error {
-		_, err := t.exec(query, args...)
+	return s.tx(ctx, func(t *tx) error {
+		_, err := t.Exec(query, args...)
 		return err
 	})
 }

@@ -1,0 +1,299 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"x402-wallet/x402"
+)
+
+// Nothing but SQLite ever opens the database, its log (-wal) or its index (-shm): when a process closes any
+// descriptor of a file, the kernel drops all of its POSIX locks on it, those of SQLite among them
+// (https://www.sqlite.org/howtocorrupt.html §2.2).
+
+// SQLite says where a database of SQLite is.
+type SQLite struct {
+	Home string // the folder
+	Name string // of the file in it
+	// Create lets SQLite make the file.
+	Create bool
+	Now    func() time.Time // default time.Now
+}
+
+// busyWait is how long SQLite waits by itself, between two looks at whether the caller still does.
+const busyWait = 50 * time.Millisecond
+
+// OpenSQLite opens a database. A file that is missing is an error, unless o.Create is set.
+func OpenSQLite(o SQLite) (*DB, error) {
+	e := &sqliteEngine{path: filepath.Join(o.Home, o.Name), turn: NewFileLock(o.Home, "ledger")}
+	if !o.Create {
+		info, err := os.Lstat(e.path)
+		if err != nil {
+			return nil, e.classify("open the ledger", err)
+		}
+		e.file = info
+	}
+	write, err := sql.Open("sqlite", e.dsn(o.Create)+"&_txlock=immediate")
+	if err != nil {
+		return nil, e.classify("open the ledger", err)
+	}
+	write.SetMaxOpenConns(1)
+	read, err := sql.Open("sqlite", e.dsn(false)+"&_pragma=query_only(1)&_pragma=cache_size(-8000)")
+	if err != nil {
+		return nil, errors.Join(e.classify("open the ledger", err), write.Close())
+	}
+	read.SetMaxOpenConns(readers)
+	read.SetMaxIdleConns(readers)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &DB{engine: e, write: write, read: read, now: o.Now}, nil
+}
+
+// readers is how many transactions read at a time.
+const readers = 4
+
+// sqliteEngine is SQLite.
+type sqliteEngine struct {
+	path string
+	file os.FileInfo // when it was opened; nil if it was to be made
+	log  os.FileInfo // when it was first written to
+	turn *FileLock
+}
+
+// dsn is the file with the settings of each connection. With synchronous=FULL a commit is on the disk when it
+// returns; macOS needs fullfsync for that. A log that content made longer than 64 MiB is cut again. 4000 pages
+// are 16 MiB of log: with SQLite's default of a thousand it would be copied into the file every fifty payments.
+// auto_vacuum has to be set while the file is empty.
+func (e *sqliteEngine) dsn(create bool) string {
+	mode, first := "rw", []string(nil)
+	if create {
+		mode, first = "rwc", []string{"auto_vacuum(INCREMENTAL)"}
+	}
+	dsn := fileURI(e.path) + fmt.Sprintf("?mode=%s&_pragma=busy_timeout(%d)", mode, busyWait.Milliseconds())
+	for _, pragma := range append(first, "journal_mode(WAL)", "journal_size_limit(67108864)",
+		"synchronous(FULL)", "fullfsync(ON)", "checkpoint_fullfsync(ON)", "wal_autocheckpoint(4000)",
+		"trusted_schema(OFF)", "temp_store(MEMORY)") {
+		dsn += "&_pragma=" + pragma
+	}
+	return dsn
+}
+
+// fileURI is a path as SQLite takes it in a URI.
+func fileURI(path string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path // a Windows drive
+	}
+	return "file://" + (&url.URL{Path: path}).EscapedPath()
+}
+
+func (e *sqliteEngine) rewrite(query string) string { return query }
+
+func (e *sqliteEngine) hasTable() string {
+	return `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)`
+}
+
+func (e *sqliteEngine) reading() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
+
+func (e *sqliteEngine) patience() (context.Context, context.CancelFunc) {
+	return context.Background(), func() {}
+}
+
+func (e *sqliteEngine) lock(w wait) (unlock func(), err error) { return e.turn.lockFor(w) }
+
+// begin looks whether the log still is the file that this process writes to: BEGIN IMMEDIATE lets nobody else
+// write.
+func (e *sqliteEngine) begin(*Tx, string) (now time.Time, err error) { return now, e.logInPlace() }
+
+// logInPlace refuses a log that was removed or replaced under this process. SQLite keeps it while anybody has
+// the database open; commits would go into a file that no other process finds. It looks at the file's name
+// alone and opens nothing.
+func (e *sqliteEngine) logInPlace() error {
+	name := filepath.Base(e.path) + "-wal"
+	info, err := os.Lstat(e.path + "-wal")
+	switch {
+	case err != nil:
+	case e.log == nil:
+		e.log = info
+		return nil
+	case os.SameFile(e.log, info):
+		return nil
+	default:
+		err = errors.New("it was replaced")
+	}
+	return x402.Errorf(x402.LedgerUnavailable, "look for %s: %w", name, err).
+		WithHint("files of the ledger were taken away: stop all processes of this wallet, " +
+			"restore a backup, and run x402-wallet history verify")
+}
+
+func (e *sqliteEngine) inPlace() error {
+	info, err := os.Lstat(e.path)
+	switch {
+	case err == nil && (e.file == nil || os.SameFile(info, e.file)):
+		return nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return x402.Errorf(x402.LedgerUnavailable, "look for the ledger: %w", err)
+	}
+	return x402.Errorf(x402.LedgerCorrupt,
+		"the ledger %s was moved, deleted or replaced while this process had it open", filepath.Base(e.path)).
+		WithHint("put it back into its place; nothing is paid without it")
+}
+
+func (e *sqliteEngine) end(*Tx, string) error { return nil }
+
+// isCommitted reports false: a transaction is only tried again if it did not begin.
+func (e *sqliteEngine) isCommitted(*Tx, string) (bool, error) { return false, nil }
+
+// retry waits for other processes, and for a program of somebody else's.
+func (e *sqliteEngine) retry(err error) bool {
+	code := primaryCode(err)
+	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
+}
+
+func (e *sqliteEngine) gaveUp(over, _ error) error { return over }
+
+func (e *sqliteEngine) close() error { return e.turn.Close() }
+
+// primaryCode is SQLite's code of an error (https://www.sqlite.org/rescode.html), or 0 if it has none.
+func primaryCode(err error) int {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.Code() & 0xff
+}
+
+// classify: a damaged file stops payments until a person looks, a mistake in a query is a defect of this
+// program, anything else is trouble of this moment. The file is never repaired or replaced.
+func (e *sqliteEngine) classify(doing string, err error) error {
+	var known *x402.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return outOfTime(doing, err)
+	}
+	unavailable := x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
+	switch primaryCode(err) {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return Damaged(doing, err)
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE:
+		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return heldTooLong(doing)
+	case sqlite3.SQLITE_INTERRUPT: // its caller left
+		return outOfTime(doing, err)
+	case sqlite3.SQLITE_FULL:
+		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
+			WithHint("make room on the disk of the wallet's home, then make the same call again")
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+		return unavailable.WithHint("the disk of the wallet's home failed, or files of the ledger were taken " +
+			"away: see to it, restart the wallet's processes, and run x402-wallet history verify")
+	case sqlite3.SQLITE_READONLY:
+		return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
+			WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")
+	}
+	return unavailable
+}
+
+// Damaged is the error of a database whose data cannot be read.
+func Damaged(doing string, err error) error {
+	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
+		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and " +
+			"ledger.db-shm, and restore a backup; nothing is paid until then")
+}
+
+func (e *sqliteEngine) free(t *Tx) (bytes int64, err error) {
+	err = t.Row(`SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&bytes)
+	return bytes, err
+}
+
+func (e *sqliteEngine) giveBack(t *Tx, bytes int64) error {
+	var size int64
+	if err := t.Row(`SELECT page_size FROM pragma_page_size`).Scan(&size); err != nil {
+		return err
+	}
+	// a row for each page
+	return t.Each(func(Row) error { return nil }, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, bytes/size+1))
+}
+
+func (e *sqliteEngine) cutLog(ctx context.Context, db *sql.DB, all bool) error {
+	how := "PASSIVE" // a reader that is in the way puts it off
+	if all {
+		how = "TRUNCATE"
+	}
+	var busy, inLog, moved int
+	err := db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(`+how+`)`).Scan(&busy, &inLog, &moved)
+	if err == nil && all && busy != 0 {
+		err = errors.New("somebody else has it open")
+	}
+	return e.classify("write the ledger's log into its file", err)
+}
+
+// pagesAreSound asks SQLite whether its file is whole.
+func (e *sqliteEngine) pagesAreSound(t *Tx) error {
+	var text string
+	err := t.Row(`PRAGMA integrity_check(1)`).Scan(&text)
+	if err == nil && text != "ok" {
+		err = Damaged("check the ledger's file", errors.New(text))
+	}
+	return err
+}
+
+// backupStep is how many pages are copied between two looks at whether the caller left.
+const backupStep = 1 << 14
+
+// CopyTo copies a database of SQLite into a new file, page by page, by SQLite's backup API: one state of it,
+// while other processes go on writing.
+func (db *DB) CopyTo(ctx context.Context, path string) error {
+	c, err := db.read.Conn(ctx)
+	if err != nil {
+		return db.engine.classify("copy the ledger", err)
+	}
+	defer c.Close()
+	if _, err := c.ExecContext(ctx, `BEGIN`); err != nil {
+		return db.engine.classify("copy the ledger", err)
+	}
+	defer func() { _, _ = c.ExecContext(context.Background(), `ROLLBACK`) }()
+	var n int // the state that is copied is that of the first reading
+	if err := c.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&n); err != nil {
+		return db.engine.classify("copy the ledger", err)
+	}
+	err = c.Raw(func(driver any) error { return copyPages(ctx, driver, path) })
+	return db.engine.classify("copy the ledger", err)
+}
+
+func copyPages(ctx context.Context, from any, path string) (err error) {
+	source, ok := from.(interface {
+		NewBackup(uri string) (*sqlite.Backup, error)
+	})
+	if !ok {
+		return errors.New("this database makes no backups of a file")
+	}
+	copying, err := source.NewBackup(fileURI(path) + "?mode=rwc&_pragma=synchronous(FULL)")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, copying.Finish()) }()
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		more, err = copying.Step(backupStep)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"time"
+)
+
+// Tx is a transaction, for one goroutine.
+type Tx struct {
+	Now    time.Time // by the database's clock, or this computer's
+	Shared any       // what the changes of one transaction know in common; nil after one of them was undone
+
+	ctx     context.Context
+	conn    connection
+	engine  engine
+	failure error // the first of the database's errors
+}
+
+// connection runs queries: a transaction's, or any.
+type connection interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Row is a row of an answer.
+type Row interface{ Scan(into ...any) error }
+
+// Exec runs a query that changes rows, and returns how many it changed.
+func (t *Tx) Exec(query string, args ...any) (rows int64, err error) {
+	values, err := arguments(args)
+	if err != nil {
+		return 0, err
+	}
+	done, err := t.conn.ExecContext(t.ctx, t.engine.rewrite(query), values...)
+	if err != nil {
+		return 0, t.classify("write the ledger", err)
+	}
+	rows, err = done.RowsAffected()
+	return rows, t.classify("write the ledger", err)
+}
+
+// Row asks for the first row of an answer. Its Scan returns sql.ErrNoRows if the answer is empty.
+func (t *Tx) Row(query string, args ...any) Row {
+	rows, err := t.query(query, args)
+	return firstRow{t, rows, err}
+}
+
+// Is asks for one yes or no.
+func (t *Tx) Is(query string, args ...any) (yes bool, err error) {
+	err = t.Row(query, args...).Scan(&yes)
+	return yes, err
+}
+
+// Each calls f with each row of an answer, until f fails.
+func (t *Tx) Each(f func(Row) error, query string, args ...any) error {
+	rows, err := t.query(query, args)
+	if err != nil {
+		return t.classify("read the ledger", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(checkedRow{t, rows}); err != nil {
+			return err
+		}
+	}
+	return t.classify("read the ledger", rows.Err())
+}
+
+func (t *Tx) query(query string, args []any) (*sql.Rows, error) {
+	values, err := arguments(args)
+	if err != nil {
+		return nil, err
+	}
+	return t.conn.QueryContext(t.ctx, t.engine.rewrite(query), values...)
+}
+
+// arguments are args as both engines take them: yes and no are 1 and 0.
+func arguments(args []any) ([]any, error) {
+	values := make([]any, len(args))
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return nil, err
+		}
+		if yes, is := value.(bool); is {
+			value = int64(0)
+			if yes {
+				value = int64(1)
+			}
+		}
+		values[i] = value
+	}
+	return values, nil
+}
+
+// classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is an answer.
+func (t *Tx) classify(doing string, err error) error {
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if left := t.ctx.Err(); left != nil && t.ctx != context.Background() {
+		err = outOfTime(doing, left)
+	} else {
+		err = t.engine.classify(doing, err)
+	}
+	if t.failure == nil {
+		t.failure = err
+	}
+	return err
+}
+
+// Failed reports whether the database failed in this transaction.
+func (t *Tx) Failed() bool { return t.failure != nil }
+
+// checkedRow is a row whose errors are classified.
+type checkedRow struct {
+	tx   *Tx
+	rows *sql.Rows
+}
+
+func (r checkedRow) Scan(into ...any) error {
+	return r.tx.classify("read the ledger", r.rows.Scan(into...))
+}
+
+// firstRow is the first row of an answer, or the reason why there is no answer.
+type firstRow struct {
+	tx   *Tx
+	rows *sql.Rows
+	err  error
+}
+
+func (r firstRow) Scan(into ...any) error {
+	if r.err != nil {
+		return r.tx.classify("read the ledger", r.err)
+	}
+	defer r.rows.Close()
+	err := sql.ErrNoRows
+	if r.rows.Next() {
+		err = r.rows.Scan(into...)
+	} else if failed := r.rows.Err(); failed != nil {
+		err = failed
+	}
+	if closed := r.rows.Close(); err == nil {
+		err = closed
+	}
+	return r.tx.classify("read the ledger", err)
+}
+
+// Collect returns an answer as scan makes each row.
+func Collect[T any](t *Tx, scan func(Row) (T, error), query string, args ...any) (list []T, err error) {
+	err = t.Each(func(row Row) error {
+		one, err := scan(row)
+		list = append(list, one)
+		return err
+	}, query, args...)
+	return list, err
+}
+
+// Find returns the first row of an answer, or nil if the answer is empty.
+func Find[T any](t *Tx, scan func(Row) (T, error), query string, args ...any) (*T, error) {
+	found, err := scan(t.Row(query, args...))
+	if err != nil {
+		return nil, Otherwise(err, nil)
+	}
+	return &found, nil
+}
+
+// Otherwise is another error, or none, in place of sql.ErrNoRows.
+func Otherwise(err, another error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return another
+	}
+	return err
+}
+
+// Free is how many bytes of the database's file are not in use.
+func (t *Tx) Free() (bytes int64, err error) { return t.engine.free(t) }
+
+// GiveBack gives free bytes of the file back to the disk.
+func (t *Tx) GiveBack(bytes int64) error { return t.engine.giveBack(t, bytes) }
+
+// PagesAreSound refuses, with LEDGER_CORRUPT, a file that is damaged.
+func (t *Tx) PagesAreSound() error { return t.engine.pagesAreSound(t) }

@@ -1,0 +1,170 @@
+package history
+
+import (
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/x402/money"
+)
+
+// The sums that budgets are decided by: what is spent and held, by UTC day, of all payments, of a session, of
+// a host and of an agent. They change in the transaction that changes a payment; Verify adds them up again.
+
+// window is what a sum is of.
+type window struct {
+	scope, key string
+	day        int64 // since 1970
+}
+
+// windows are those that a payment counts in.
+func (p Payment) windows() []window {
+	day := dayNumber(p.Created)
+	list := []window{{"all", "", day}, {"session", p.Session, day}, {"host", p.Host, day}}
+	if p.Agent != "" {
+		list = append(list, window{"agent", p.Agent, day})
+	}
+	return list
+}
+
+// counts is what a payment of some worth counts as, by its state.
+func (s State) counts(worth money.Dollars) (use budget.Use) {
+	switch s {
+	case Settled:
+		use.Spent = worth
+	case Failed:
+	default:
+		use.Held = worth
+	}
+	return use
+}
+
+// recount moves the sums of a payment's windows from one use of them to another.
+func (t *tx) recount(p Payment, from, to budget.Use) error {
+	spent, held := int64(to.Spent-from.Spent), int64(to.Held-from.Held)
+	if spent == 0 && held == 0 {
+		return nil
+	}
+	query, args := `INSERT INTO totals (scope, key, day, spent, held) VALUES `, []any{}
+	for i, w := range p.windows() {
+		if i > 0 {
+			query += `, `
+		}
+		query += `(?, ?, ?, ?, ?)`
+		args = append(args, w.scope, w.key, w.day, spent, held)
+	}
+	_, err := t.Exec(query+` ON CONFLICT (scope, key, day) DO UPDATE
+		SET spent = totals.spent + excluded.spent, held = totals.held + excluded.held`, args...)
+	return err
+}
+
+// sumOfTotals is the head of a query over sums.
+const sumOfTotals = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals `
+
+// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
+// day.
+func (t *tx) used(w budget.Window) (use budget.Use, err error) {
+	day := dayNumber(w.Since)
+	var row sqldb.Row
+	switch {
+	case w.Session != "":
+		row = t.Row(sumOfTotals+`WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
+	case w.Agent != "":
+		row = t.Row(sumOfTotals+`WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
+	case w.Team != "":
+		agents, err := t.usedBy("agent", w.Since)
+		return w.Teams.Sum(w.Team, agents), err
+	case w.Host != "":
+		hosts, err := t.usedBy("host", w.Since)
+		return sumOfHosts(w.Host, hosts), err
+	default:
+		row = t.Row(sumOfTotals+`WHERE scope = 'all' AND day >= ?`, day)
+	}
+	err = row.Scan(&use.Spent, &use.Held)
+	return use, err
+}
+
+// usedBy is what each host, or each agent, used since a day.
+func (t *tx) usedBy(scope string, since time.Time) (map[string]budget.Use, error) {
+	used := map[string]budget.Use{}
+	err := t.Each(func(row sqldb.Row) error {
+		var key string
+		var use budget.Use
+		err := row.Scan(&key, &use.Spent, &use.Held)
+		used[key] = use
+		return err
+	}, `SELECT key, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY key`, scope,
+		dayNumber(since))
+	return used, err
+}
+
+// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
+// agent and of teams.
+func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
+	day, month := budget.DayOf(at), budget.MonthOf(at)
+	for _, of := range []struct {
+		window budget.Window
+		into   *budget.Use
+		wanted bool
+	}{
+		{budget.Window{Session: session}, &u.Session, session != ""},
+		{budget.Window{Since: day}, &u.Day, true},
+		{budget.Window{Since: month}, &u.Month, true},
+		{budget.Window{Agent: q.Agent, Since: day}, &u.Agent.Day, q.Agent != ""},
+		{budget.Window{Agent: q.Agent, Since: month}, &u.Agent.Month, q.Agent != ""},
+	} {
+		if !of.wanted {
+			continue
+		}
+		if *of.into, err = t.used(of.window); err != nil {
+			return u, err
+		}
+	}
+	u.HostDay = map[string]budget.Use{}
+	if len(q.HostEntries) > 0 {
+		hosts, err := t.usedBy("host", day)
+		if err != nil {
+			return u, err
+		}
+		for _, entry := range q.HostEntries {
+			u.HostDay[entry] = sumOfHosts(entry, hosts)
+		}
+	}
+	return u, t.addNodes(&u, q, day, month)
+}
+
+// dayNumber is a time's day as totals counts them: since 1970, in UTC.
+func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microseconds() }
+
+// totalsOfPayments are the sums again, from the payments.
+const totalsOfPayments = `SELECT scope, key, day, CAST(sum(spent) AS BIGINT), CAST(sum(held) AS BIGINT) FROM (
+	SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
+	SELECT 'session', session, day, spent, held FROM counted UNION ALL
+	SELECT 'host', host, day, spent, held FROM counted UNION ALL
+	SELECT 'agent', agent, day, spent, held FROM counted WHERE agent <> '') AS sums
+	GROUP BY scope, key, day HAVING sum(spent) <> 0 OR sum(held) <> 0`
+
+const countedPayments = `WITH counted AS (SELECT session, host, agent, created_at / 86400000000 AS day,
+	sum(CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END) AS spent,
+	sum(CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END) AS held
+	FROM payments GROUP BY 1, 2, 3, 4) `
+
+// rebuildTotals fills the table totals anew from the payments.
+func (t *tx) rebuildTotals() error {
+	_, err := t.Exec(`DELETE FROM totals`)
+	if err == nil {
+		_, err = t.Exec(`INSERT INTO totals (scope, key, day, spent, held) ` + countedPayments +
+			totalsOfPayments)
+	}
+	return err
+}
+
+// sumOfHosts is what the hosts that an owner's entry covers used together.
+func sumOfHosts(entry string, used map[string]budget.Use) (sum budget.Use) {
+	for host, use := range used {
+		if budget.HostMatches(entry, host) {
+			sum = budget.Use{Spent: sum.Spent.Add(use.Spent), Held: sum.Held.Add(use.Held)}
+		}
+	}
+	return sum
+}
