@@ -284,6 +284,9 @@ func (c Channel) digest() string {
 // one before. It waits for as long as ctx lives, but for another process no longer than
 // channelTimeout. The lock is held until unlock is called.
 func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
+	if s.replica != nil {
+		return s.replica.lockChannel(ctx, service, key)
+	}
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
 	s.channelLocks.mu.Lock()
 	if s.channelLocks.byName == nil {

@@ -82,6 +82,8 @@ type database struct {
 
 	followed followed
 
+	replica *replica // nil on SQLite
+
 	checkpointLock *sqldb.FileLock
 	channelLocks   channelLocks
 
@@ -121,12 +123,7 @@ func Create(ctx context.Context, home string, o Options) error {
 		if err := t.ExecAll(schema()); err != nil {
 			return err
 		}
-		id := newID("led_")
-		_, err := t.Exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), id)
-		if err != nil {
-			return err
-		}
-		return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
+		return t.found(newID("led_"))
 	})
 	if err == nil {
 		err = os.Chmod(path, 0o600)
@@ -135,6 +132,15 @@ func Create(ctx context.Context, home string, o Options) error {
 		return err
 	}
 	return db.Checkpoint(ctx) // for whoever moves the file
+}
+
+// found writes the first rows of a ledger.
+func (t *tx) found(id string) error {
+	_, err := t.Exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), id)
+	if err != nil {
+		return err
+	}
+	return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
 }
 
 // createdEvent is the audit chain's first.
@@ -191,12 +197,8 @@ func (t *tx) isLedger() error {
 	return t.sameFormat()
 }
 
-// sameFormat refuses a ledger of another format. What is written asks again: another process may have changed
-// it while this one had the ledger open.
+// sameFormat refuses a ledger of another format.
 func (t *tx) sameFormat() error {
-	if t.known.isFormat {
-		return nil
-	}
 	text, err := scanText(t.Row(`SELECT value FROM meta WHERE key = 'format'`))
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
@@ -205,12 +207,14 @@ func (t *tx) sameFormat() error {
 	case err != nil:
 		return sqldb.Damaged("read the ledger's format", err)
 	case n != format:
-		return x402.Errorf(x402.LedgerUnavailable,
-			"the ledger has format %d, this program needs %d", n, format).
-			WithHint("use the version of x402-wallet that wrote it")
+		return anotherFormat(n)
 	}
-	t.known.isFormat = true
 	return nil
+}
+
+func anotherFormat(n int) error {
+	return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
+		WithHint("use the version of x402-wallet that wrote it")
 }
 
 // InPlace says whether the ledger still is the one that was opened: what is written into a file that
@@ -250,6 +254,9 @@ func (d *database) leave() error {
 	d.stores--
 	if d.stores > 0 {
 		return nil
+	}
+	if d.replica != nil {
+		d.replica.close()
 	}
 	return errors.Join(d.db.Close(), d.checkpointLock.Close(), d.channelLocks.close())
 }

@@ -25,6 +25,9 @@ type instance struct {
 
 // instance returns this process's id, taking its lock the first time.
 func (s *Store) instance() (string, error) {
+	if s.replica != nil {
+		return s.replica.instance()
+	}
 	s.selfLock.Lock()
 	defer s.selfLock.Unlock()
 	if s.self != nil {
@@ -84,6 +87,9 @@ func (i *instance) release() {
 // the same signed bytes go out twice at the worst. Were it taken for alive, the same call would be
 // another purchase and pay again.
 func (s *Store) Alive(id string) bool {
+	if s.replica != nil {
+		return s.replica.alive(id)
+	}
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
 	}
@@ -111,6 +117,9 @@ func (s *Store) Alive(id string) bool {
 
 // Self is this process's id, "" before its first payment.
 func (s *Store) Self() string {
+	if s.replica != nil {
+		return s.replica.self()
+	}
 	s.selfLock.Lock()
 	defer s.selfLock.Unlock()
 	if s.self == nil {

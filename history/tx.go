@@ -20,13 +20,12 @@ type tx struct {
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
 // meanwhile, and what the transaction itself writes is noted here. A zero field is not known.
 type known struct {
-	head     int64  // the audit chain's last row
-	hash     []byte // of that row
-	last     int64  // the newest payment's number
-	newest   int64  // its time, microseconds
-	isFormat bool   // the ledger has this program's format
-	freezes  *[]Freeze
-	sealed   *sealed // as the last signature left it, with what was written since
+	head    int64  // the audit chain's last row
+	hash    []byte // of that row
+	last    int64  // the newest payment's number
+	newest  int64  // its time, microseconds
+	freezes *[]Freeze
+	sealed  *sealed // as the last signature left it, with what was written since
 }
 
 // tx runs f in a durable transaction: see sqldb.DB.Write.
@@ -39,9 +38,6 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 			d.Shared = shared
 		}
 		t := &tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed}
-		if err := t.sameFormat(); err != nil {
-			return err
-		}
 		err := f(t)
 		hasAlerted = t.hasAlerted
 		return err

@@ -42,12 +42,9 @@ type engine interface {
 	// lock waits until no other process of this computer writes.
 	lock(w wait) (unlock func(), err error)
 	// begin makes a transaction the only one that writes. It returns the time by the database's clock, or zero
-	// if this computer's clock counts.
-	begin(t *Tx, batch string) (time.Time, error)
-	// end notes in a transaction that it holds a batch.
-	end(t *Tx, batch string) error
-	// isCommitted reports whether an earlier transaction committed a batch, although its commit failed.
-	isCommitted(t *Tx, batch string) (bool, error)
+	// if this computer's clock counts, and whether an earlier transaction committed the batch of this name,
+	// although its commit failed.
+	begin(t *Tx, batch string) (now time.Time, isCommitted bool, err error)
 	// classify says what an error of the database means to a caller. It returns an *x402.Error unchanged.
 	classify(doing string, err error) error
 	// retry reports whether a transaction that failed is to be tried again.
@@ -84,6 +81,7 @@ func (db *DB) View(ctx context.Context, f func(*Tx) error) error {
 		if over := w.over("begin"); over != nil {
 			return db.engine.gaveUp(over, err)
 		}
+		time.Sleep(retryPause)
 	}
 	defer func() { _ = tx.Rollback() }() // there is nothing to commit
 	return f(&Tx{Now: db.now().UTC(), ctx: ctx, conn: tx, engine: db.engine})

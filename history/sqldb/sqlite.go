@@ -114,7 +114,9 @@ func (e *sqliteEngine) lock(w wait) (unlock func(), err error) { return e.turn.l
 
 // begin looks whether the log still is the file that this process writes to: BEGIN IMMEDIATE lets nobody else
 // write.
-func (e *sqliteEngine) begin(*Tx, string) (now time.Time, err error) { return now, e.logInPlace() }
+func (e *sqliteEngine) begin(*Tx, string) (now time.Time, isCommitted bool, err error) {
+	return now, false, e.logInPlace()
+}
 
 // logInPlace refuses a log that was removed or replaced under this process. SQLite keeps it while anybody has
 // the database open; commits would go into a file that no other process finds. It looks at the file's name
@@ -149,11 +151,6 @@ func (e *sqliteEngine) inPlace() error {
 		"the ledger %s was moved, deleted or replaced while this process had it open", filepath.Base(e.path)).
 		WithHint("put it back into its place; nothing is paid without it")
 }
-
-func (e *sqliteEngine) end(*Tx, string) error { return nil }
-
-// isCommitted reports false: a transaction is only tried again if it did not begin.
-func (e *sqliteEngine) isCommitted(*Tx, string) (bool, error) { return false, nil }
 
 // retry waits for other processes, and for a program of somebody else's.
 func (e *sqliteEngine) retry(err error) bool {

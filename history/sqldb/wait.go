@@ -11,6 +11,9 @@ import (
 // milliseconds and never span the network, so a longer wait means that something is wrong.
 const lockWait = 5 * time.Second
 
+// retryPause is the time between two attempts at a transaction.
+const retryPause = 5 * time.Millisecond
+
 // wait is how long a caller waits for others: until its context ends, and never past a time. Every wait for
 // the database goes by one, so that a call's deadline holds whoever holds the database.
 type wait struct {

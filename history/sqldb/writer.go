@@ -98,6 +98,13 @@ func (q *writer) leave(c *change) bool {
 	return true
 }
 
+// Waiting is how many changes wait in the queue.
+func (db *DB) Waiting() int {
+	db.writer.mu.Lock()
+	defer db.writer.mu.Unlock()
+	return len(db.writer.waiting)
+}
+
 // take takes the changes that are committed now out of the queue: the leader's first.
 func (q *writer) take() []*change {
 	q.mu.Lock()
@@ -154,6 +161,7 @@ func (db *DB) commit(w wait) (batch []*change, err error) {
 		if over := w.over("begin"); over != nil {
 			return batch, db.engine.gaveUp(over, err)
 		}
+		time.Sleep(retryPause)
 	}
 }
 
@@ -168,15 +176,9 @@ func (db *DB) attempt(w wait, name string, batch []*change) (_ []*change, err er
 	}
 	defer func() { _ = sqlTx.Rollback() }() // after a commit there is nothing to roll back
 	t := &Tx{ctx: ctx, conn: sqlTx, engine: db.engine}
-	now, err := db.engine.begin(t, name)
-	if err != nil {
+	now, isCommitted, err := db.engine.begin(t, name)
+	if err != nil || isCommitted {
 		return batch, err
-	}
-	if batch != nil {
-		done, err := db.engine.isCommitted(t, name)
-		if done || err != nil {
-			return batch, err
-		}
 	}
 	if batch == nil {
 		batch = db.writer.take()
@@ -189,9 +191,6 @@ func (db *DB) attempt(w wait, name string, batch []*change) (_ []*change, err er
 		if err := t.apply(c, len(batch) > 1); err != nil {
 			return batch, err
 		}
-	}
-	if err := db.engine.end(t, name); err != nil {
-		return batch, err
 	}
 	return batch, sqlTx.Commit()
 }

@@ -1,0 +1,313 @@
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"x402-wallet/x402"
+)
+
+// On PostgreSQL one row, which each change locks first, stands for BEGIN IMMEDIATE: changes are made one after
+// the other by all processes, and READ COMMITTED shows each what those before it wrote.
+//
+// A commit whose answer is lost may be done, or still run. So a batch has a name, which its transaction writes
+// down behind the lock. The batch is written again, under the same name: that waits for the first transaction,
+// if it still runs, and then finds its name, if it was committed.
+
+// Postgres says where a database of PostgreSQL is.
+type Postgres struct {
+	URL string // libpq's, without a password
+	// Password is asked before each connection, because tokens expire. It may be nil.
+	Password func(ctx context.Context) (string, error)
+	// Check looks at each new connection: behind the same address there may be another server by now. It may
+	// be nil.
+	Check func(ask func(query string) (string, error)) error
+	// Now replaces the server's clock, for tests.
+	Now func() time.Time
+	// Dial replaces net.Dialer's, for tests.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	// connectTimeout bounds one attempt at all the servers of the URL.
+	connectTimeout = 5 * time.Second
+	// attemptTime bounds one transaction that writes, so that a server that does not answer is noticed.
+	attemptTime = 10 * time.Second
+	// idleTime is how long a connection that nobody uses stays open.
+	idleTime = 5 * time.Minute
+	// batchesKept is how long the names of batches are kept: longer than anybody repeats one.
+	batchesKept = time.Hour
+)
+
+// serverSettings are those of each connection: nothing of PGOPTIONS, because who starts the program says by
+// the URL alone what the server does.
+var serverSettings = map[string]string{
+	"application_name": "x402-wallet", "search_path": "x402", "lock_timeout": "4s",
+	"statement_timeout": "60s", "idle_in_transaction_session_timeout": "10s",
+}
+
+// OpenPostgres opens a database. It connects when it is first asked.
+func OpenPostgres(o Postgres) (*DB, error) {
+	config, err := pgx.ParseConfig(o.URL)
+	if err != nil {
+		return nil, x402.Errorf(x402.InvalidArgument, "read ledger.url: %w", err)
+	}
+	config.ConnectTimeout = connectTimeout
+	config.RuntimeParams = serverSettings
+	if o.Dial != nil {
+		config.DialFunc = o.Dial
+	}
+	e := &postgresEngine{isOwnClock: o.Now != nil}
+	connector := stdlib.GetConnector(*config,
+		stdlib.OptionBeforeConnect(func(ctx context.Context, c *pgx.ConnConfig) (err error) {
+			if o.Password != nil {
+				c.Password, err = o.Password(ctx)
+			}
+			return err
+		}),
+		stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error { return e.check(ctx, c, o.Check) }),
+	)
+	db := &DB{engine: e, write: sql.OpenDB(connector), read: sql.OpenDB(connector), now: o.Now}
+	if db.now == nil {
+		db.now = time.Now
+	}
+	db.write.SetMaxOpenConns(1)
+	db.read.SetMaxOpenConns(readers)
+	db.read.SetMaxIdleConns(readers)
+	db.write.SetConnMaxIdleTime(idleTime)
+	db.read.SetConnMaxIdleTime(idleTime)
+	return db, nil
+}
+
+// CreatePostgres makes the schema x402 with the tables of a text, in words of SQLite, and then calls f.
+func CreatePostgres(ctx context.Context, o Postgres, schema string, f func(t *Tx) error) error {
+	db, err := OpenPostgres(Postgres{URL: o.URL, Password: o.Password, Now: o.Now, Dial: o.Dial})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	tx, err := db.write.BeginTx(ctx, nil)
+	if err != nil {
+		return db.engine.classify("create the ledger", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	t := &Tx{Now: db.Now(), ctx: ctx, conn: tx, engine: db.engine}
+	err = t.ExecAll(postgresTables + WithoutComments(schema))
+	if err == nil {
+		err = f(t)
+	}
+	if err == nil {
+		err = db.engine.classify("create the ledger", tx.Commit())
+	}
+	return err
+}
+
+// postgresTables are those that the engine itself needs.
+const postgresTables = `CREATE SCHEMA x402;
+CREATE TABLE writer (id INTEGER PRIMARY KEY);
+INSERT INTO writer VALUES (1);
+CREATE TABLE batches (name TEXT PRIMARY KEY, at INTEGER NOT NULL);
+CREATE INDEX batches_by_time ON batches (at);
+`
+
+// postgresEngine is PostgreSQL.
+type postgresEngine struct {
+	isOwnClock bool
+	rewritten  sync.Map     // queries in its words
+	swept      atomic.Int64 // when old batches were deleted last, seconds
+}
+
+// check refuses a server that takes no writes.
+func (e *postgresEngine) check(ctx context.Context, c *pgx.Conn,
+	further func(ask func(query string) (string, error)) error) error {
+	var isStandby bool
+	if err := c.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&isStandby); err != nil {
+		return err
+	}
+	if isStandby {
+		return awayError{errors.New("it is a standby, and takes no writes")}
+	}
+	if further == nil {
+		return nil
+	}
+	return further(func(query string) (text string, err error) {
+		err = e.classify("look at the ledger's server", c.QueryRow(ctx, query).Scan(&text))
+		return text, err
+	})
+}
+
+// rewrite numbers the arguments ($1 for ? and ?1), and in the text of a table it replaces the types.
+func (e *postgresEngine) rewrite(query string) string {
+	if known, is := e.rewritten.Load(query); is {
+		return known.(string)
+	}
+	text := numbered(query)
+	if strings.HasPrefix(strings.TrimSpace(text), "CREATE TABLE") {
+		text = strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA", " TEXT", ` TEXT COLLATE "C"`).Replace(text)
+	}
+	e.rewritten.Store(query, text)
+	return text
+}
+
+// numbered is a query whose arguments are numbered. A question mark in a quoted text is no argument.
+func numbered(query string) string {
+	var text strings.Builder
+	isQuoted, last := false, 0
+	for i := 0; i < len(query); i++ {
+		c := query[i]
+		if c == '\'' {
+			isQuoted = !isQuoted
+		}
+		if c != '?' || isQuoted {
+			text.WriteByte(c)
+			continue
+		}
+		digits := i + 1
+		for digits < len(query) && query[digits] >= '0' && query[digits] <= '9' {
+			digits++
+		}
+		if number := query[i+1 : digits]; number != "" {
+			last, _ = strconv.Atoi(number)
+		} else {
+			last++
+		}
+		text.WriteString("$" + strconv.Itoa(last))
+		i = digits - 1
+	}
+	return text.String()
+}
+
+func (e *postgresEngine) hasTable() string { return `SELECT to_regclass(?) IS NOT NULL` }
+
+func (e *postgresEngine) reading() *sql.TxOptions {
+	return &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+}
+
+func (e *postgresEngine) patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), attemptTime)
+}
+
+// lock does nothing: the processes of one computer wait for each other in begin.
+func (e *postgresEngine) lock(wait) (unlock func(), err error) { return func() {}, nil }
+
+// begin locks the row that each change locks, and then writes the batch's name down. The clock is read behind
+// the lock.
+func (e *postgresEngine) begin(t *Tx, batch string) (now time.Time, isCommitted bool, err error) {
+	var at, fresh int64
+	err = t.Row(`WITH held AS MATERIALIZED (SELECT id FROM writer WHERE id = 1 FOR UPDATE),
+		noted AS (INSERT INTO batches (name, at)
+			SELECT CAST(? AS TEXT), CAST(extract(epoch FROM clock_timestamp()) AS BIGINT) FROM held
+			ON CONFLICT (name) DO NOTHING RETURNING name)
+		SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT), (SELECT count(*) FROM noted)
+			FROM held`, batch).Scan(&at, &fresh)
+	if err != nil || fresh == 0 {
+		return now, err == nil, err
+	}
+	if !e.isOwnClock {
+		now = time.UnixMicro(at)
+	}
+	return now, false, e.sweep(t, at)
+}
+
+// sweep deletes the names of old batches, now and then.
+func (e *postgresEngine) sweep(t *Tx, now int64) error {
+	seconds := now / 1_000_000
+	if seconds-e.swept.Swap(seconds) < int64(batchesKept.Seconds()) {
+		return nil
+	}
+	_, err := t.Exec(`DELETE FROM batches WHERE at < ?`, seconds-int64(batchesKept.Seconds()))
+	return err
+}
+
+// awayError is trouble with the connection or the server that passes.
+type awayError struct{ error }
+
+func (e awayError) Unwrap() error { return e.error }
+
+// isAway reports whether an error is trouble that passes: no answer came, or the server undid a transaction
+// because of others (40001, 40P01, 55P03), took too long (57014), has no room (53), ends (57P, 08), or is a
+// standby (25006).
+func isAway(err error) bool {
+	var away awayError
+	if errors.As(err, &away) {
+		return true
+	}
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Code {
+	case "40001", "40P01", "55P03", "57014", "25006", "25P03":
+		return true
+	}
+	return strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
+}
+
+func (e *postgresEngine) retry(err error) bool {
+	var known *x402.Error
+	if errors.As(err, &known) {
+		var away awayError
+		return errors.As(err, &away)
+	}
+	return isAway(err)
+}
+
+func (e *postgresEngine) gaveUp(_, err error) error { return e.classify("write the ledger", err) }
+
+func (e *postgresEngine) classify(doing string, err error) error {
+	var known *x402.Error
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		err = fmt.Errorf("the server says %s (%s)", said.Message, said.Code) // and nothing of the rows
+	}
+	switch {
+	case said != nil && (strings.HasPrefix(said.Code, "28") || said.Code == "42501" || said.Code == "3D000"):
+		return x402.Errorf(x402.LedgerUnavailable, "%s: the ledger's server does not let this wallet in: %w",
+			doing, err).WithHint("the owner looks at the login in ledger.url, its password and its rights")
+	case said != nil && !isAway(said):
+		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
+	}
+	unavailable := x402.Errorf(x402.LedgerUnavailable, "%s: the ledger's server does not answer: %w", doing,
+		awayError{err})
+	unavailable.FixedBy = x402.ByTime
+	return unavailable.WithHint("make the same call again; x402-wallet doctor says what is wrong with the server")
+}
+
+func (e *postgresEngine) inPlace() error { return nil } // each new connection is checked
+
+func (e *postgresEngine) free(*Tx) (int64, error) { return 0, nil }
+
+func (e *postgresEngine) giveBack(*Tx, int64) error { return nil }
+
+func (e *postgresEngine) cutLog(context.Context, *sql.DB, bool) error { return nil }
+
+func (e *postgresEngine) pagesAreSound(*Tx) error { return nil } // the server's to keep
+
+// formIs refuses a database with triggers or rules, which could change what this wallet writes. Types are the
+// server's to keep.
+func (e *postgresEngine) formIs(t *Tx, _ string) error {
+	var n int
+	err := t.Row(`SELECT (SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = 'x402') +
+		(SELECT count(*) FROM pg_rules WHERE schemaname = 'x402')`).Scan(&n)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d triggers or rules are none of this wallet's", n)
+	}
+	return err
+}
+
+func (e *postgresEngine) close() error { return nil }
