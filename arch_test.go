@@ -24,7 +24,6 @@ var arrows = map[string][]string{
 	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	// postgres: a fleet's ledger is there
 	"history":          {"budget", "history/postgres", "x402/money", "x402"},
 	"history/postgres": {}, // knows nothing of payments
 	// for the tests of packages that hold money
