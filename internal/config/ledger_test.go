@@ -56,8 +56,8 @@ func TestLedgerURL(t *testing.T) {
 		{"postgres://me@/x402?host=/run/postgresql&port=5433", "me", "/run/postgresql", "x402", true},
 		{"postgres:///x402" + tls + "&host=a.example,127.0.0.1", "", "a.example 127.0.0.1", "x402", false},
 		{"postgres://me%40corp@[2001:db8::1]/my%20x" + tls, "me@corp", "[2001:db8::1]", "my x", false},
-		{ledgerURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write&connect_timeout=5" +
-			"&application_name=x402", "wallet", "a.example:5432 b.example", "x402", false},
+		{ledgerURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write" +
+			"&connect_timeout=5&application_name=x402", "wallet", "a.example:5432 b.example", "x402", false},
 	} {
 		t.Run(want.raw, func(t *testing.T) {
 			u, err := ParseLedgerURL(want.raw)
