@@ -20,11 +20,6 @@ build:
 demo: need-go build
 	$(BIN) demo
 
-# A fleet on this machine, from nothing: PostgreSQL, three agents, two paywalls, Prometheus. The same is told in examples/fleet.
-.PHONY: demo-fleet
-demo-fleet: need-go need-postgres need-prometheus build
-	go run ./examples/fleet -program $(BIN)
-
 # All tests but those of `make nightly`. `make lint` runs the checks of `go vet`, so that they are not run here again.
 TEST := go test -count=1 -vet=off -timeout 15m
 test: need-go need-node need-cc need-postgres need-sqlite3 prep build
@@ -35,21 +30,21 @@ test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 # The packages whose goroutines share the money: they are tested under the race detector. NIGHTLY and SLOW are the packages and
 # the single tests that `make nightly` alone runs.
 RACED   := pay|history|tools|wallet/agent
-NIGHTLY := e2e/agent|e2e/crash|e2e/monitoring|e2e/vault|examples/fleet
+NIGHTLY := e2e/agent|e2e/crash|e2e/monitoring|e2e/vault
 SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
 
 # The race detector needs cgo. It does not watch SQLite, which is Go code here and twenty times slower under it, nor the key
 # derivation. ALONE are tests that the detector would only slow down: they do one thing after another. The simulation is not built
 # for it (!race), nor is what looks for wiped keys in memory.
 RACE := CGO_ENABLED=1 $(TEST) -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false
-ALONE := TestSimulation|TestSimulationOfAFleet|TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestAFleetsLedgerIsItsModel|TestAMoveToTheFleetIsKilled|TestAMoveToTheFleetIsTakenBack|TestAMoveHomeIsKilled|TestAMoveHomeIsTakenBack|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
+ALONE := TestSimulation|TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
 
 # What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the owner's vault,
 # the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
 # mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
 nightly: POINTS := 2000
 nightly: BYTES := all
-nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load moves mutants platforms
+nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring screenshots trials load mutants platforms
 race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
 
@@ -63,16 +58,15 @@ signers: need-go need-node need-hsm prep
 
 # The metrics and the alerts, by a real Prometheus.
 monitoring: need-go need-prometheus
-	$(TEST) ./e2e/monitoring ./examples/fleet
+	$(TEST) ./e2e/monitoring
 
 platforms:
 	$(MAKE) cross VET=1 CROSS='linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64'
 
-# What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds (ON_FLEET of them in
-# PostgreSQL, too), executions of each fuzz target. -rapid.seed and -sim.seed repeat one that failed; both print it.
+# What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds, executions of
+# each fuzz target. -rapid.seed and -sim.seed repeat one that failed; both print it.
 SEQUENCES := 100000
 SEEDS     := 20000
-ON_FLEET  := 100
 EXECS     := 10000
 .PHONY: proof model simulation fuzz patient
 proof: model simulation fuzz crash patient
@@ -84,9 +78,8 @@ patient: prep
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
 
-simulation: need-go need-postgres
-	GOGC=400 go test -count=1 -timeout 2h -v -run 'TestSimulation$$' ./pay -args -sim.engine sqlite -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
-	GOGC=400 go test -count=1 -timeout 5h -v -run TestSimulationOfAFleet ./pay -args -sim.engine postgres -sim.seeds $(ON_FLEET) | grep -vE '^=== |/seeds'
+simulation: need-go
+	GOGC=400 go test -count=1 -timeout 2h -v -run TestSimulation ./pay -args -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
 
 # A number of executions and not a time, so that the same is tried on every machine. What a target finds is written to its
 # package's testdata/fuzz, to be committed with the repair. BLIND=1 does not look at which code runs, and so compiles nothing anew.
@@ -121,7 +114,7 @@ BYTES := cut
 # The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
 # a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all; BYTES=all cuts every line at every byte in every way;
 # ONLY='SCENARIO CALL N ACT' one that was reported.
-crash: need-go need-strace need-postgres build
+crash: need-go need-strace build
 	go vet -tags crash ./e2e/crash ./wallet
 	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
@@ -138,17 +131,6 @@ screenshots: need-go need-node need-chromium build
 
 bench: build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -run '^$$' -bench . -benchtime 2s ./...
-
-# Payments a second of a fleet's ledger by 1 to 256 wallets on one row, without a payment and with 10^6 there; verify over 10^5.
-.PHONY: bench-fleet
-bench-fleet: need-postgres
-	go test -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 30m ./history -args -fleet.verify 100000
-	go test -run '^$$' -bench 'BenchmarkFleet$$/here/reserve$$' -benchtime 1x -timeout 30m ./history -args -fleet.payments 1000000
-
-# A ledger's move is killed at each of its steps.
-.PHONY: moves
-moves: need-postgres
-	go test -count=1 -timeout 30m -run 'TestAMove' ./history -args -moves
 
 vet:
 	go vet ./...

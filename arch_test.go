@@ -24,16 +24,12 @@ var arrows = map[string][]string{
 	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	// postgres: a fleet's ledger is there
 	"history":          {"budget", "history/postgres", "x402/money", "x402"},
 	"history/postgres": {}, // knows nothing of payments
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
-	// fleet: what the owner of a fleet signs; wallet: their key, for as long as they say something
-	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "wallet", "wallet/fleet", "x402"},
-	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
-	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
+	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it
 	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
@@ -81,9 +77,8 @@ var arrows = map[string][]string{
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
-	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask",
+	"cli": {"wallet/agent", "wallet/signer", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
@@ -113,9 +108,6 @@ var arrows = map[string][]string{
 	"internal/oauth/oauthtest": {},
 	// for the tests of what keeps the ledger in PostgreSQL
 	"internal/pgtest": {},
-	// a program of its own, which is given to nobody: the demo of a fleet. It knows the wallet by its
-	// commands
-	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -142,9 +134,9 @@ var only = map[string][]string{
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet", "x402"},
-	// cli, examples/fleet: the demos play an agent's host
-	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
-		"seller", "tools"},
+	// cli: the demo plays an agent's host
+	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller",
+		"tools"},
 	"modernc.org/sqlite":                 {"history"},
 	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
 	"google.golang.org/protobuf":         {"internal/otlp/otlptest"},

@@ -47,11 +47,6 @@ type app struct {
 
 	watch func(steps.Report) // counts calls, or sales, for metrics; nil: nobody does
 
-	joining   sync.Once
-	joined    *member // the home's part in a fleet; nil: it is in none
-	notJoined error
-	isService bool // it signs for agents that cannot reach its home
-
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
 	unconfined sync.Once // it is said once that nothing can be confined
@@ -92,7 +87,7 @@ func Main(version string) int {
 	a := &app{version: version, home: home, env: env, log: log, format: format,
 		checkpoints: &seal.CheckpointCache{},
 		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
-	ctx, stop := untilSignal(a.asMember(takeHanded(context.Background(), env)))
+	ctx, stop := untilSignal(takeHanded(context.Background(), env))
 	defer stop()
 	program := &cli.Program{
 		Version: version, Env: env, Home: home, NoHome: noHome, App: a,

@@ -9,24 +9,14 @@ import (
 	"x402-wallet/x402"
 )
 
-// openLedger opens the home's ledger, or that of the fleet it has joined.
+// openLedger opens the home's ledger.
 func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
-	m, err := a.fleetMember()
-	if err != nil {
-		return nil, err
+	if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
+		return nil, x402.Errorf(x402.SetupFailed, "this build keeps the ledger in SQLite; ledger.url is not "+
+			"supported yet").
+			WithHint("take [ledger] out of config.toml")
 	}
-	if m == nil {
-		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
-			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has "+
-				"not joined it").
-				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents "+
-					"enroll with --out %s, which goes into this home", joinFile)
-		}
-		return a.ledger.open(ctx, a.home, o)
-	}
-	f := a.ledgerOf(m.ledger)
-	f.Writer, f.Agent, f.Home = m.writer, m.agent, a.home
-	return history.OpenFleet(f, o)
+	return a.ledger.open(ctx, a.home, o)
 }
 
 // sharedLedger is the home's ledger as this process has it open. However many accounts pay from it, and

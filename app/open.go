@@ -36,9 +36,6 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mayHoldKeys(h.keys, h.rules); err != nil {
-		return nil, errors.Join(err, h.Close())
-	}
 	keys, rules, store := h.keys, h.rules, h.store
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
@@ -97,7 +94,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		},
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
-		UnlocksItself: len(alone) > 0, Stale: a.staleness(rules, local),
+		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
 		},
@@ -166,14 +163,6 @@ func (c chains) statuses(onRooch channel.Nodes) map[pay.SchemeKey]pay.StatusRead
 	list[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = c.evm
 	list[batchOnEVM] = c.evmChannels
 	return list
-}
-
-// staleness says whether other rules came than those that a wallet was opened with.
-func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
-	if guard.Fleet == nil {
-		return func() bool { return !rules.Same(a.home) }
-	}
-	return func() bool { return guard.Fleet.Outdated() || guard.Store.RulesMoved() }
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of
@@ -245,13 +234,6 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	if err != nil {
 		return h, err
 	}
-	m, err := a.fleetMember()
-	if err != nil {
-		return h, errors.Join(err, h.keys.Close())
-	}
-	if m != nil {
-		return a.openInFleet(ctx, h)
-	}
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
@@ -291,32 +273,6 @@ func (a *app) beginTelling(h *openHome) {
 	if h.spans != nil {
 		h.spans.Sealed = sealed
 	}
-}
-
-// openInFleet is open for a home of a fleet: its rules are in the ledger.
-func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
-	var err error
-	var notifier *notify.Notifier // made of the rules, which are in the ledger
-	h.store, err = a.openLedger(ctx, history.Options{Alerted: func() {
-		if notifier != nil {
-			notifier.Wake()
-		}
-	}})
-	if err == nil {
-		h.rules, err = a.fleetRules(ctx, h.store)
-		if err != nil {
-			_ = h.store.Close()
-		}
-	}
-	if err != nil {
-		_ = h.keys.Close()
-		return h, err
-	}
-	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.SignersByChain(h.rules) // the owner's signed rules
-	notifier = a.notifier(h.rules)
-	h.notifier, h.spans = notifier, a.spans(h.rules)
-	a.beginTelling(&h)
-	return h, nil
 }
 
 // Close closes ledger and keystore. What the owner and their collector are being told has a moment to get
@@ -369,9 +325,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
 func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
-	return a.inFleet(
-		&seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints},
-	)
+	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 
 // recorder records what this process signs.
@@ -382,7 +336,7 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
-		Budget: a.budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
+		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
 		MaxTimeout:    rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
 		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,
@@ -398,16 +352,9 @@ func (a *app) ApproveTyped(ctx context.Context, store *history.Store, shown hist
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	guard := a.Guard(store, nil, keys)
-	if guard.Fleet != nil {
-		defer guard.Fleet.Close()
-		err = guard.Fleet.UnlockOwner(ctx, keys, typed(passphrase))
-	} else {
-		err = keys.Unlock(ctx, typed(passphrase))
-	}
-	if err != nil {
+	if err := keys.Unlock(ctx, typed(passphrase)); err != nil {
 		return err
 	}
-	_, err = guard.Approve(ctx, shown, "owner")
+	_, err = a.Guard(store, nil, keys).Approve(ctx, shown, "owner")
 	return err
 }

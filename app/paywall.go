@@ -36,10 +36,8 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 	if err := config.MakeHome(a.home); err != nil {
 		return h, x402.Errorf(x402.SetupFailed, "%w", err)
 	}
-	if a.joined == nil { // a fleet has its ledger
-		if err := a.createLedger(ctx); err != nil {
-			return h, err
-		}
+	if err := a.createLedger(ctx); err != nil {
+		return h, err
 	}
 	h.store, err = a.OpenLedger(ctx)
 	h.spans = a.spans(h.rules) // without a seal, as its nodes: there is no wallet to make one
@@ -100,7 +98,6 @@ type claim struct {
 	Network string `json:"network"`
 	PayTo   string `json:"payTo"`
 	Home    string `json:"home"`
-	Ledger  string `json:"ledger,omitempty"` // the id of a fleet's; "": it is in the home
 }
 
 // claimPayees makes sure that all paywalls of this user that are paid to the same address share one sales
@@ -122,9 +119,6 @@ func (a *app) claimPayees(payees []paywall.Payee) error {
 		sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
 		path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
 		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home}
-		if a.joined != nil {
-			own.Ledger = a.joined.ledger.ID
-		}
 		if err := a.claimPayee(path, own); err != nil {
 			return err
 		}
@@ -150,11 +144,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
 	}
-	isSame := first.Ledger == own.Ledger
-	if isSame && own.Ledger == "" {
-		isSame = isSameLedger(first.Home, a.home)
-	}
-	if isSame {
+	if isSameLedger(first.Home, a.home) {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/paywall"
-	"x402-wallet/wallet/fleet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -59,28 +58,6 @@ func TestOneLedgerForEachPayee(t *testing.T) {
 	err = at(t, user, other).claimPayees(shop)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
 	require.NoError(t, at(t, t.TempDir(), other).claimPayees(shop), "another user cannot be seen")
-}
-
-// In a fleet the book is its ledger, whichever home a paywall has; the home's own is another.
-func TestOneLedgerForEachPayeeInAFleet(t *testing.T) {
-	user := t.TempDir()
-	in := func(ledger, home string) *app {
-		a := at(t, user, home)
-		if ledger != "" {
-			a.joined = &member{ledger: fleet.JoinLedger{ID: ledger}}
-		}
-		return a
-	}
-	one, other := t.TempDir(), t.TempDir()
-	require.NoError(t, in("led_1", one).claimPayees(shop))
-	require.NoError(t, in("led_1", other).claimPayees(shop))
-	for _, elsewhere := range []string{"led_2", ""} {
-		err := in(elsewhere, one).claimPayees(shop)
-		require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-	}
-	testworld.NewStore(t, one)
-	require.NoError(t, in("", one).claimPayees(both[1:]))
-	require.Error(t, in("led_1", one).claimPayees(both[1:]))
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.

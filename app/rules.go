@@ -25,12 +25,6 @@ import (
 // rules reads the owner's config.toml. A home without one is no wallet: its limits would be
 // anybody's guess.
 func (a *app) rules() (*config.Config, error) {
-	if m, err := a.fleetMember(); m != nil || err != nil {
-		if err != nil {
-			return nil, err
-		}
-		return a.rulesOfFleet()
-	}
 	rules, err := config.Load(a.home)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(a.home)
@@ -44,6 +38,9 @@ func (a *app) rules() (*config.Config, error) {
 	a.format.write(a.env, rules.Log.Format)
 	return rules.WithEnv(a.env)
 }
+
+// Rules implements cli.App: they are as the file has them.
+func (a *app) Rules() (*config.Config, error) { return config.Load(a.home) }
 
 // checkAddresses refuses an address with a wrong checksum (EIP-55): were it passed over, the agent would pay
 // from its own account where its owner meant theirs.
@@ -170,8 +167,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
-		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
-		EachAgent:  eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
+		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}
 }
 

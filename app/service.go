@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,7 +34,6 @@ const (
 // Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is
 // called once agents can.
 func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors)) error {
-	a.isService = true
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
@@ -59,7 +57,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if onMetrics != nil {
 		server.Count, a.watch = calls.Call, countSteps(&calls)
 	}
-	known := &doorkeeper{load: a.rules, home: a.home, log: a.log, inFleet: a.joined != nil}
+	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
 	server.Account = known.account
 	var web *webDoor
 	if onHTTP != nil {
@@ -195,18 +193,15 @@ func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the
-// environment names, else join.json's signer, else the home's, else, where the home has no wallet, that of
+// environment names, else the home's, else, where the home has no wallet, that of
 // the machine, which has a user of its own.
 func (a *app) passToService(ctx context.Context, account string) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal(), Account: account}
 	if a.env.Service == "off" {
 		return false, nil
 	}
-	named, err := a.namedService()
-	if named != "" || err != nil {
-		if err == nil {
-			err = relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
-		}
+	if named := a.env.Service; named != "" {
+		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
 			err = relay.NoneAt(named)
 		}
@@ -222,22 +217,4 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		}
 	}
 	return false, nil
-}
-
-// namedService is the socket of the service that this home is told to pass agents on to; "": it is told none.
-func (a *app) namedService() (path string, err error) {
-	if a.env.Service != "" {
-		return a.env.Service, nil
-	}
-	m, _ := a.fleetMember() // what is wrong with it whoever pays says
-	if m == nil || m.signer == "" {
-		return "", nil
-	}
-	if path, isSocket := strings.CutPrefix(m.signer, "unix:"); isSocket {
-		return path, nil
-	}
-	return "", x402.Errorf(x402.SetupFailed, "join.json's signer is at %s, and a session is passed on "+
-		"by a socket alone", m.signer).
-		WithHint("have the agent's host speak MCP over HTTP, at %s/mcp with the agent's token; or name the "+
-			"signer's socket: x402-wallet agents enroll with --signer unix:/path", m.signer)
 }

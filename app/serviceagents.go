@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,20 +21,12 @@ type doorkeeper struct {
 	load func() (*config.Config, error)
 	home string
 	log  *slog.Logger
-	// inFleet: the rules are in a ledger far away. What is known of them is good for doorTime, and for as
-	// long as that ledger does not answer: whoever signs asks it in any case.
-	inFleet bool
 
 	mu    sync.Mutex
 	rules *config.Config // as read last
-	read  time.Time      // when they were
-	why   error          // why they could not be; nil: they were
 	// of the authorization server that rules name; nil: they name none
 	tokens *oauth.Verifier
 }
-
-// doorTime is how long the door goes by a fleet's rules before it asks for them again.
-const doorTime = 2 * time.Second
 
 // now are the rules; nil where they cannot be read, and then nobody has a name.
 func (a *doorkeeper) now() *config.Config {
@@ -48,28 +39,16 @@ func (a *doorkeeper) now() *config.Config {
 func (a *doorkeeper) both() (*config.Config, *oauth.Verifier) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rules != nil && a.isFresh() {
+	if a.rules != nil && a.rules.Same(a.home) {
 		return a.rules, a.tokens
 	}
 	rules, err := a.load()
-	a.read, a.why = time.Now(), err
-	if a.inFleet && a.rules != nil && x402.HasCode(err, x402.LedgerUnavailable) {
-		return a.rules, a.tokens
-	}
 	if err != nil {
 		a.log.Warn("no agent is let in by its name", "why", err)
 	}
 	a.rules = rules
 	a.tokens = a.verifier(rules)
 	return a.rules, a.tokens
-}
-
-// isFresh reports whether the rules that were read last are still good.
-func (a *doorkeeper) isFresh() bool {
-	if a.inFleet {
-		return time.Since(a.read) < doorTime
-	}
-	return a.rules.Same(a.home)
 }
 
 // verifier keeps the one there is, with its keys, where the rules name the same server.
@@ -132,17 +111,6 @@ func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
 	return rules.AgentByToken(token)
 }
 
-// closed is why nobody is let in by name at a fleet's signer, such as an enrolment that is over; nil: the
-// rules could be read. What is wrong with the files of one home is not for whoever knocks.
-func (a *doorkeeper) closed() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.inFleet || a.rules != nil {
-		return nil
-	}
-	return a.why
-}
-
 // ByCertificate is the agent whose client certificate has this subject.
 func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
 	rules := a.now()
@@ -170,7 +138,7 @@ func (a *doorkeeper) asAccount(agent, account string) (string, error) {
 	case account == "":
 		return agent, nil
 	case !rules.HasAccount(account):
-		return "", cmp.Or(a.closed(), config.NoAccount(account))
+		return "", config.NoAccount(account)
 	case agent == "":
 		return account, nil
 	case a.account(agent) == account:
@@ -188,9 +156,6 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 	if s.Token != "" {
 		name, ok := a.ByToken(s.Token)
 		if !ok {
-			if why := a.closed(); why != nil {
-				return "", why
-			}
 			return "", x402.Errorf(x402.PolicyDenied, "the service knows no agent with this token").
 				WithHint("the owner makes one: x402-wallet agents add NAME")
 		}
@@ -203,9 +168,6 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 	}
 	if self, err := socket.Self(); err == nil && (s.User == self || s.User == socket.Root) {
 		return "", nil
-	}
-	if why := a.closed(); why != nil {
-		return "", why
 	}
 	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %s in", s.User).
 		WithHint("set X402_WALLET_TOKEN to an agent's token, or have the owner name the user: "+

@@ -6,13 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/oauth/oauthtest"
-	"x402-wallet/internal/relay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -57,49 +55,14 @@ func TestTheAuthorizationServerOfTheRules(t *testing.T) {
 	require.Equal(t, tools.Resource{}, door.Resource())
 }
 
-// At a fleet's signer the rules are far away: the door goes by those that it knows while their ledger does
-// not answer, and says what else is wrong to who would have a name by them.
-func TestTheDoorOfAFleet(t *testing.T) {
-	const token = "x402w_secret"
-	var fails error
-	loads := 0
-	door := &doorkeeper{inFleet: true, log: slog.New(slog.DiscardHandler),
-		load: func() (*config.Config, error) {
-			loads++
-			if fails != nil {
-				return nil, fails
-			}
-			return config.Parse([]byte("[agents.ann]\ntoken = \"" + config.TokenHash(token) + "\"\n"))
-		}}
-	fails = x402.Errorf(x402.PolicyUnsealed, "the enrolment is over")
-	_, err := door.bySession(&relay.Session{Token: token})
-	require.ErrorIs(t, err, fails)
-
-	fails = nil
-	knows := func() bool {
-		name, err := door.bySession(&relay.Session{Token: token})
-		return err == nil && name == "ann"
-	}
-	require.True(t, knows())
-	_, err = door.bySession(&relay.Session{Token: "another"})
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
-	require.Equal(t, 2, loads, "each session is not a question to the ledger")
-	door.read = time.Now().Add(-doorTime)
-	fails = x402.Errorf(x402.LedgerUnavailable, "it does not answer")
-	require.True(t, knows())
-	door.read = time.Now().Add(-doorTime)
-	fails = x402.Errorf(x402.PolicyUnsealed, "the enrolment is over")
-	_, err = door.bySession(&relay.Session{Token: token})
-	require.ErrorIs(t, err, fails)
-}
-
 // A caller without a name pays from the account that its host names; who has one, from where the rules say.
 func TestWhoPaysFromWhichAccount(t *testing.T) {
 	text := "[budget.teams.research]\naccount = true\nagents = ['bot-*']\n[budget.teams.desk]\n" +
 		"[agents.bot-1]\n[agents.anna]\n"
-	door := &doorkeeper{log: slog.New(slog.DiscardHandler),
-		inFleet: true, // what was read is good for a while
-		load:    func() (*config.Config, error) { return config.Parse([]byte(text)) }}
+	home := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(home, config.FileName), []byte(text), 0o600))
+	door := &doorkeeper{home: home, log: slog.New(slog.DiscardHandler),
+		load: func() (*config.Config, error) { return config.Load(home) }}
 	for _, c := range []struct{ agent, account, as, code string }{
 		{"", "", "", ""},
 		{"", "research", "research", ""},

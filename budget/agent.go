@@ -19,18 +19,10 @@ type EachAgent struct {
 	Rate       int // payments per minute; 0: no limit
 }
 
-// CheckAgent refuses an agent that the owner's rules do not have, because it was revoked; not where they are
-// open to agents that they do not name. A caller without a name is none. It refuses, too, an agent that pays
-// from another account than r.Account, and in a fleet one for which this home is not enrolled.
+// CheckAgent refuses an agent that the owner's rules do not have, because it was revoked. A caller without a
+// name is none. It refuses, too, an agent that pays from another account than r.Account.
 func (r Rules) CheckAgent(name string) error {
-	if r.PaysFor != nil && !r.PaysFor(name) {
-		return x402.Errorf(x402.PolicyDenied, "this machine is not enrolled in the fleet to pay for the "+
-			"agent %s", x402.Quote(name)).
-			WithHint("the owner enrols a signer for all agents that come to it, by a pattern of their names "+
-				"(x402-wallet agents enroll), and has each in the rules: [agents.NAME]").
-			WithDetail("agent", name)
-	}
-	if _, known := r.Agents[name]; known || name == "" || r.AgentsOpen {
+	if _, known := r.Agents[name]; known || name == "" {
 		return r.checkAccount(name)
 	}
 	return x402.Errorf(x402.PolicyDenied, "the owner's rules have no agent %s", x402.Quote(name)).

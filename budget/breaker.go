@@ -16,7 +16,7 @@ const BusyWindow = time.Hour
 const busyMinutes = 30
 
 // busiestRate is the highest rate per minute that the breaker watches by the hour: who allows more
-// than that runs a fleet, whose ordinary hour looks like this.
+// than that runs many agents, whose ordinary hour looks like this.
 const busiestRate = 1000
 
 // ErrTripped says that the circuit breaker found something that a person has to look at: payments

@@ -48,7 +48,7 @@ func TestTheBreaker(t *testing.T) {
 		{"an hour ago is over", watched{fake: append(fake{{at: noon.Add(-time.Hour)}}, busy(89)...)}, 3, 20,
 			false},
 		{"the owner looked since", watched{fake: busy(90), looked: noon.Add(-time.Minute)}, 3, 20, false},
-		{"a fleet", watched{fake: busy(40_000)}, busiestRate + 1, 20, false},
+		{"many agents", watched{fake: busy(40_000)}, busiestRate + 1, 20, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules(t)

@@ -47,14 +47,8 @@ type Rules struct {
 	// stops all; 0: there is no breaker.
 	MaxFailures int
 	// Agents are those that share the wallet, by name, each with its own limits below all of these. An agent
-	// that is not here was revoked, unless AgentsOpen.
+	// that is not here was revoked.
 	Agents map[string]Agent
-	// AgentsOpen says that who is an agent is decided elsewhere (in a fleet, by its enrolment): one that
-	// Agents does not have pays within all other limits.
-	AgentsOpen bool
-	// PaysFor says for whom this home may pay in a fleet, by its enrolment; nil: for all whom Agents or
-	// AgentsOpen let pay.
-	PaysFor func(agent string) bool
 	// EachAgent are limits that each agent whose name a pattern matches has for itself, below those that it
 	// has in Agents: all hold.
 	EachAgent map[string]EachAgent

@@ -182,26 +182,6 @@ func TestTheCapsOfAPath(t *testing.T) {
 	require.Len(t, d.Rates, 4)
 }
 
-// Where agents are known elsewhere, one without an entry pays, within the limits of its team and its pattern.
-func TestRulesThatAreOpenToAgents(t *testing.T) {
-	r := withTeams(t)
-	require.Error(t, check(r, askOf(t, "lab-9", "0.1"), nil), "by default it was revoked")
-	r.AgentsOpen = true
-	require.NoError(t, check(r, askOf(t, "lab-9", "0.7"), nil))
-	require.True(t, x402.HasCode(check(r, askOf(t, "lab-9", "0.700001"), nil), x402.BudgetExceeded))
-}
-
-// In a fleet a home pays for those whom it is enrolled for, whatever the rules have.
-func TestWhomAHomePaysFor(t *testing.T) {
-	r := withTeams(t)
-	r.AgentsOpen = true
-	r.PaysFor = func(agent string) bool { return agent == "lab-1" }
-	require.NoError(t, check(r, askOf(t, "lab-1", "0.1"), nil))
-	for _, other := range []string{"lab-9", "ops", ""} {
-		require.True(t, x402.HasCode(check(r, askOf(t, other, "0.1"), nil), x402.PolicyDenied), other)
-	}
-}
-
 func TestTheReportOfAPath(t *testing.T) {
 	r := withTeams(t)
 	ledger := fake{{at: noon.Add(-time.Hour), price: dollars(t, "0.75"), agent: "lab-1"},
@@ -243,7 +223,7 @@ func TestTheMaxPriceOfAPathIsTheEdgeOfDecide(t *testing.T) {
 	passed, refused := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rules(t)
-		r.Rate, r.AgentsOpen = 100, true
+		r.Rate, r.Agents = 100, map[string]Agent{"a-1": {}, "a-2": {}, "b-1": {}}
 		amount := func() *money.Dollars {
 			if rapid.Bool().Draw(rt, "none") {
 				return nil

@@ -153,11 +153,6 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	}
 	rules := guard.Rules
 	_ = guard.Store.Close()
-	if guard.Fleet != nil {
-		return x402.Errorf(x402.InvalidArgument, "a fleet has no accounts: each of its homes has keys of "+
-			"its own").
-			WithHint("x402-wallet agents enroll lets another machine, with its own keys, pay in a team")
-	}
 	if err := config.CheckAccountName(a.name); err != nil {
 		return err
 	}
@@ -286,7 +281,7 @@ func (p *Program) accountOf(cmd *cobra.Command) (string, error) {
 		return "", nil
 	}
 	name := flag.Value.String()
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if err != nil {
 		return "", err
 	}

@@ -35,7 +35,7 @@ type agentRow struct {
 
 func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 	list := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
-		rules, _, err := p.Rules()
+		rules, err := p.Rules()
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{Use: "agents", Short: "The agents that share the wallet, and what each may spend",
 		Args: wants(), RunE: list}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the agents", Args: wants(), RunE: list},
-		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui), p.agentsEnrollCommand(ui))
+		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui))
 	return cmd
 }
 

@@ -161,7 +161,7 @@ func (p *Program) whoSigns(ctx context.Context) (*wallet.Wallet, *config.Config,
 	if err := p.haveWallet(); err != nil {
 		return nil, nil, err
 	}
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = config.Missing(p.Home)
 	}

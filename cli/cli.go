@@ -55,13 +55,8 @@ type App interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
-	// Rules are the owner's: config.toml's or, in a fleet, those that its owner signed last. inFleet says
-	// which.
-	Rules() (rules *config.Config, inFleet bool, err error)
-	// OpenFleet connects to the ledger that wallets on several machines share.
-	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)
-	// OpenLedgerMove opens a ledger for its owner to move it between the home and the fleet's server.
-	OpenLedgerMove(ctx context.Context) (LedgerMove, error)
+	// Rules are the owner's, as config.toml has them.
+	Rules() (*config.Config, error)
 	// Signer is one that keeps a key itself; said hears what its command writes to its standard error.
 	Signer(name string, s config.Signer, rules *config.Config, said func(text string)) *signer.Signer
 	// SignersByChain are those of the rules.

@@ -87,7 +87,7 @@ var atService = map[string]handed{
 	"policy":        {},
 	"policy allow":  {flags: []string{"agent", "team"}, refused: []string{page}},
 	"policy deny":   {refused: []string{page}},
-	"policy seal":   {refused: append([]string{page}, fleetFlags...)}, // the owner's key is the owner's
+	"policy seal":   {refused: []string{page}},
 	"reconcile":     {},
 	"session":       {},
 	"session label": {},
@@ -117,13 +117,13 @@ var atService = map[string]handed{
 	"vault show": {flags: []string{"network", "vault"}},
 }
 
-// notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
-// fleet, show the recovery phrase, ask a stranger, pay, or stay.
-var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
+// notAtService are the commands that may not, and all below them: they read files, show the
+// recovery phrase, ask a stranger, pay, or stay.
+var notAtService = []string{"call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
-	"ledger backup", "ledger move", "ledger prune", "pay", "run", "signer add", "subscriptions due",
+	"ledger backup", "ledger prune", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

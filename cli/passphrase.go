@@ -237,43 +237,14 @@ func (u *ui) forgetGiven() {
 	u.given = nil
 }
 
-// ownerOf is the guard of a ledger with the owner's key, in a fleet with that which signs for it. done wipes
-// it.
+// ownerOf is the guard of a ledger with the owner's key. done wipes it.
 func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store,
 	l loosening) (guard *seal.Guard, done func(), err error) {
-	if p.Guard(store, nil, nil).Fleet != nil {
-		return p.ownerOfFleet(ctx, ui, store, l)
-	}
 	keys, err := p.owner(ctx, ui, l)
 	if err != nil {
 		return nil, nil, err
 	}
 	return p.Guard(store, nil, keys), func() { _ = keys.Close() }, nil
-}
-
-func (p *Program) ownerOfFleet(ctx context.Context, ui *ui, store *history.Store,
-	l loosening) (guard *seal.Guard, done func(), err error) {
-	keys, err := wallet.Open(p.Home)
-	if err != nil {
-		return nil, nil, err
-	}
-	guard = p.Guard(store, nil, keys)
-	err = ui.asked(ctx, l, func(given wallet.Passphrase) error {
-		passphrase, err := given(ctx)
-		if err != nil {
-			return err
-		}
-		defer clear(passphrase)
-		return guard.Fleet.UnlockOwner(ctx, keys, typed(passphrase))
-	})
-	if err != nil {
-		_ = keys.Close()
-		return nil, nil, err
-	}
-	return guard, func() {
-		guard.Fleet.Close()
-		_ = keys.Close()
-	}, nil
 }
 
 // onPage asks on a page, whose address whoever runs the command opens.

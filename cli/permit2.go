@@ -149,7 +149,7 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	if err := p.stillSealed(ctx, w, keys); err != nil {
 		return err
 	}
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if err != nil {
 		return err
 	}

@@ -54,21 +54,12 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 }
 
 func (p *Program) sealCommand(ui *ui) *cobra.Command {
-	var f fleetSeal
-	cmd := ui.loosens(&cobra.Command{
+	return ui.loosens(&cobra.Command{
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.fleet {
-				return p.sealFleet(cmd.Context(), ui, f)
-			}
-			if f.isGiven(cmd) {
-				return usagef("--expires, --out, --add and --remove go with --fleet only")
-			}
 			return p.changeRules(cmd.Context(), ui, nil)
 		},
 	})
-	f.addFlags(cmd)
-	return cmd
 }
 
 func (p *Program) allowCommand(ui *ui) *cobra.Command {
@@ -141,7 +132,7 @@ func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
 	if err := p.haveWallet(); err != nil {
 		return nil, err
 	}
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(p.Home)
 	}
@@ -240,15 +231,6 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 	}
 	defer now.Store.Close()
 	text := now.Rules.Raw
-	if now.Fleet != nil {
-		done, err := p.inFleet(ctx, ui, now.Fleet.Anchor, edit == nil)
-		if err != nil {
-			return err
-		}
-		if done {
-			return then(now, "done: this wallet pays in the fleet from now on")
-		}
-	}
 	if edit != nil {
 		text, err = edit(text, now.Rules)
 		if err != nil {
@@ -258,13 +240,6 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 			// it is so, and in force: nobody need type a passphrase for that
 			return then(now, "nothing to change: the rules already say so")
 		}
-	}
-	if now.Fleet != nil {
-		rules, err := p.changeFleet(ctx, ui, text)
-		if err != nil {
-			return err
-		}
-		return then(p.Guard(now.Store, rules, nil), "done: these rules apply to the fleet from now on")
 	}
 	change, err := showChange(ctx, ui, now.Store, text, edit == nil)
 	if err != nil {

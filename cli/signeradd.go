@@ -70,7 +70,7 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 	if err := p.haveWallet(); err != nil {
 		return err
 	}
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if err != nil {
 		return err
 	}

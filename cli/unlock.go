@@ -71,7 +71,7 @@ const signersTime = 15 * time.Second
 // noteSigners says which signers of the rules, which are sealed, could not sign now: the wallet is unlocked
 // all the same.
 func (p *Program) noteSigners(ctx context.Context, ui *ui) {
-	rules, _, err := p.Rules()
+	rules, err := p.Rules()
 	if err != nil || len(rules.Signers) == 0 {
 		return
 	}

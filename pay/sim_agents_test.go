@@ -113,7 +113,7 @@ func (s *sim) compareAgents() {
 		}
 		var want uint64
 		for _, g := range s.sigs {
-			if r := s.rows[g.row]; g.settled && r != nil && r.agent == of.agent && s.isIn(since, r.created) {
+			if r := s.rows[g.row]; g.settled && r != nil && r.agent == of.agent && !r.created.Before(since) {
 				want += g.worth()
 			}
 		}

@@ -36,21 +36,18 @@ func (s *sim) drawMany() {
 func (s *sim) batchable() (list []*purchase) {
 	var urls []string
 	for _, pu := range s.purchases {
-		isIdle := pu.call == nil && !pu.done && !pu.gaveUp && pu.key == "" && len(s.callable(pu)) > 0
+		isIdle := pu.call == nil && !pu.done && !pu.gaveUp && pu.key == "" && len(s.living()) > 0
 		if !isIdle || slices.Contains(urls, pu.url) || (len(list) > 0 && list[0].agent != pu.agent) {
 			continue
 		}
 		if pu.home != nil && len(list) > 0 && list[0].home != pu.home {
 			continue
 		}
-		if pu.home == nil && len(list) > 0 && !s.canCall(pu, list[0].home) {
-			continue
-		}
 		if pu.home == nil || pu.home.dead.Load() {
 			if len(list) > 0 && list[0].home != nil {
 				pu.home = list[0].home
 			} else {
-				pu.home = s.callable(pu)[0]
+				pu.home = s.living()[0]
 			}
 		}
 		urls, list = append(urls, pu.url), append(list, pu)

@@ -121,7 +121,7 @@ func (s *sim) compareTeams() {
 		var want uint64
 		for _, g := range s.sigs {
 			r := s.rows[g.row]
-			if g.settled && r != nil && s.teams.has(name, r.agent) && s.isIn(since, r.created) {
+			if g.settled && r != nil && s.teams.has(name, r.agent) && !r.created.Before(since) {
 				want += g.worth()
 			}
 		}

@@ -27,7 +27,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -51,54 +50,30 @@ var (
 	simFirst = flag.Uint64("sim.first", 1, "the first seed")
 	simSeed  = flag.Uint64("sim.seed", 0, "simulate this one seed and tell what happens")
 	simAll   = flag.Bool("sim.all", false, "go on after a failure, and count the kinds of them")
-	simOn    = flag.String("sim.engine", "", "the ledger's engine: sqlite, or postgres; \"\": each of them, "+
-		"sqlite for -sim.seed")
 )
 
 // Seeds by default: for half a minute on two cores; -sim.seeds for more.
 const (
-	seedsSQLite = 1_000
-	seedsShort  = 200
-	seedsFleet  = 100
+	seedsLong  = 1_000
+	seedsShort = 200
 )
 
-const onSQLite, onPostgres = "sqlite", "postgres"
-
+// TestSimulation plays all seeds up to the last one, or those that flags name.
 func TestSimulation(t *testing.T) {
-	if *simOn == onPostgres {
-		t.Skip("on PostgreSQL")
-	}
-	last := uint64(seedsSQLite)
-	if testing.Short() {
-		last = seedsShort
-	}
-	simulate(t, last, onSQLite, newGround)
-}
-
-// TestSimulationOfAFleet is the same worlds on PostgreSQL.
-func TestSimulationOfAFleet(t *testing.T) {
-	if *simOn == onSQLite || (*simOn == "" && *simSeed != 0) {
-		t.Skip("on SQLite")
-	}
-	cluster := pgtest.Start(t, "fsync = off", "synchronous_commit = off", "max_connections = 100")
-	var n atomic.Int64
-	simulate(t, seedsFleet, onPostgres, func(t *testing.T) *ground {
-		return &ground{server: newServer(t, cluster, int(n.Add(1))), epoch: firstMonth}
-	})
-}
-
-// simulate plays all seeds up to the last one, or those that flags name, each on some ground.
-func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T) *ground) {
 	if *simSeed != 0 {
-		s := ground(t).run(t, *simSeed)
+		s := newGround(t).run(t, *simSeed)
 		t.Log(s.story())
 		return
+	}
+	last := uint64(seedsLong)
+	if testing.Short() {
+		last = seedsShort
 	}
 	if *simSeeds != 0 {
 		last = *simSeeds
 	}
 	began := time.Now()
-	var next, steps, payments, settled, calls, wires atomic.Uint64
+	var next, steps, payments, settled, calls atomic.Uint64
 	next.Store(*simFirst - 1)
 	var stop atomic.Bool
 	kinds := kindsOfFailures{}
@@ -106,7 +81,7 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 		for range runtime.GOMAXPROCS(0) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
-				g := ground(t)
+				g := newGround(t)
 				for !stop.Load() {
 					seed := next.Add(1)
 					if seed > last {
@@ -117,7 +92,6 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 					payments.Add(uint64(len(s.sigs)))
 					calls.Add(uint64(s.made))
 					settled.Add(uint64(s.moved))
-					wires.Add(uint64(s.failed))
 					if s.wrong != "" && !*simAll {
 						stop.Store(true)
 					}
@@ -131,9 +105,8 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 	for kind, of := range kinds.first {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
-	t.Logf("%d seeds on %s, %d calls, %d signatures, %d settled, %d steps, %d wires failed in %s",
-		last-*simFirst+1, engine, calls.Load(), payments.Load(), settled.Load(), steps.Load(), wires.Load(),
-		time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, calls.Load(),
+		payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
 }
 
 // ground is what seeds are run on one after the other: a ledger with processes that have it open.
@@ -147,8 +120,6 @@ type ground struct {
 	cur   *sim
 	eye   *history.Store // the umpire's own
 	spare []*history.Store
-
-	server *simServer // of a fleet's ledger, which is empty before each seed; nil: there is none
 }
 
 // firstMonth is when the first worlds are.
@@ -215,16 +186,12 @@ func (g *ground) open(t *testing.T) *history.Store {
 
 // run plays one seed.
 func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
-	if g.server != nil {
-		g.server.run(t, `SELECT empty_ledger()`)
-	} else {
-		g.prepare(t)
-	}
+	g.prepare(t)
 	synctest.Test(t, func(*testing.T) {
 		s = newSim(g, seed)
 		s.play()
 	})
-	if g.home != "" && g.used%seedsPerLedger == 0 && s.wrong == "" {
+	if g.used%seedsPerLedger == 0 && s.wrong == "" {
 		if _, err := g.eye.Verify(context.Background(), history.Head{}); err != nil {
 			s.wrong = "the ledger does not verify: " + err.Error()
 		}
@@ -232,12 +199,8 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 	if s.wrong != "" && *simAll {
 		t.Fail()
 	} else if s.wrong != "" {
-		engine := onSQLite
-		if g.server != nil {
-			engine = onPostgres
-		}
-		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d -sim.engine %s", seed,
-			s.wrong, s.story(), seed, engine)
+		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d", seed, s.wrong,
+			s.story(), seed)
 	}
 	if s.wrong != "" {
 		g.used = 0 // the next one gets a ledger for itself
@@ -292,11 +255,7 @@ type sim struct {
 	running   int
 	rules     budget.Rules
 	teams     simTeams
-	eye       ledger             // the umpire's own
-	holds     map[string]*asking // of a fleet's ledger, by payment
-	wires     []*simWire         // to a fleet's server
-	failed    int                // how many of them
-	apart     time.Duration      // the server's clock minus the wallets'
+	eye       ledger // the umpire's own
 
 	world
 	umpire
@@ -309,10 +268,6 @@ type process struct {
 	engine *Engine
 	raw    ledger
 	dead   atomic.Bool
-	died   time.Time
-	fault  wireFault
-	wasCut bool // a wire of it failed
-	away   bool // it does not reach the ledger's server
 }
 
 // parked is a goroutine that waits for the scheduler.
@@ -436,13 +391,8 @@ func (s *sim) step() {
 
 // start begins a process.
 func (s *sim) start() {
-	p := &process{id: len(s.procs) + 1}
-	switch {
-	case s.g.server != nil:
-		p.raw = sqlLedger{s.openFleet(p)}
-	default:
-		p.raw, s.g.spare = sqlLedger{s.g.spare[0]}, s.g.spare[1:]
-	}
+	p := &process{id: len(s.procs) + 1, raw: ledger{s.g.spare[0]}}
+	s.g.spare = s.g.spare[1:]
 	store := &simStore{Store: p.raw, s: s, p: p}
 	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
@@ -467,22 +417,15 @@ func (s *sim) start() {
 	s.say("process %d begins", p.id)
 }
 
-// kill is kill -9: nothing of the process goes on, the kernel lets go of its lock. In a fleet it says no more
-// that it lives.
+// kill is kill -9: nothing of the process goes on, the kernel lets go of its lock.
 func (s *sim) kill(p *process) {
 	s.say("process %d dies", p.id)
 	p.dead.Store(true)
-	p.died = s.now()
 	id := p.raw.Self()
 	s.unlockAll(p)
-	s.cutWires(p)
 	p.raw.Close()
-	home := s.g.home
-	if s.g.server != nil {
-		home = s.g.server.homes[p.machine()]
-	}
 	if id != "" { // Close tidies up, a kill does not
-		_ = os.WriteFile(filepath.Join(home, "run", id), nil, 0o600)
+		_ = os.WriteFile(filepath.Join(s.g.home, "run", id), nil, 0o600)
 	}
 	for _, c := range s.calls {
 		if c.p == p && !c.over {
@@ -565,7 +508,7 @@ func (s *sim) newCall(pu *purchase, client *Call) *call {
 // begin makes a purchase's next call: where it was made before, as long as that process lives.
 func (s *sim) begin(pu *purchase) {
 	if pu.home == nil || pu.home.dead.Load() {
-		alive := s.callable(pu)
+		alive := s.living()
 		pu.home = alive[s.rng.IntN(len(alive))]
 	}
 	c := s.newCall(pu, new(Call))
@@ -682,7 +625,7 @@ func (s *sim) moves() []move {
 	may(s.mix.tick, func() { s.sleep(s.mix.ticks[s.rng.IntN(len(s.mix.ticks))]) })
 	alive := s.living()
 	for _, pu := range s.purchases {
-		if pu.call == nil && !pu.done && !pu.gaveUp && len(s.callable(pu)) > 0 {
+		if pu.call == nil && !pu.done && !pu.gaveUp && len(alive) > 0 {
 			may(8, func() { s.begin(pu) })
 			if pu.tries > 3 {
 				may(4, func() { pu.gaveUp = true })
@@ -702,7 +645,6 @@ func (s *sim) moves() []move {
 		may(s.mix.kill, func() { s.kill(p) })
 		may(s.mix.power, s.cutPower)
 		may(s.mix.reconcile, func() { s.reconcile(p) })
-		may(s.mix.away, func() { s.part(p) })
 	}
 	switch {
 	case len(alive) == 0 && len(s.procs) < maxProcesses:
@@ -762,19 +704,15 @@ func (s *sim) play() {
 		s.reckon()
 	}
 	for _, p := range s.procs {
-		switch real, is := p.raw.(sqlLedger); {
+		switch {
 		case p.dead.Load():
-		case is && s.wrong == "" && s.g.server == nil:
-			s.g.spare = append(s.g.spare, real.Store)
+		case s.wrong == "":
+			s.g.spare = append(s.g.spare, p.raw.Store)
 		default:
 			s.kill(p)
 		}
 	}
 	s.drain() // after something went wrong: let the goroutines end
-	if s.g.server != nil {
-		s.verifyFleet()
-		s.eye.Close()
-	}
 }
 
 // quiet ends all faults.
@@ -784,9 +722,6 @@ func (s *sim) quiet() {
 	s.skew.Store(0)
 	s.blind.Store(false)
 	s.node.down, s.node.lag = false, 0
-	for _, p := range s.procs {
-		p.fault, p.away = wireFault{}, false
-	}
 	s.mine()
 }
 

@@ -68,8 +68,8 @@ func (s *sim) begins(pu *purchase) {
 }
 
 // reserved notes in which windows a hold falls, by the umpire's own clock.
-func (s *sim) reserved(p history.Payment, c *call, asked time.Time) {
-	at := s.heldAt(p.Created, asked)
+func (s *sim) reserved(p history.Payment, c *call) {
+	at := s.wallet().Truncate(time.Microsecond)
 	if s.newest.After(at) {
 		at = s.newest
 	}
@@ -382,7 +382,7 @@ func (s *sim) compareWindows() {
 	}
 	for w := range want {
 		for _, g := range s.sigs {
-			if r := s.rows[g.row]; (g.settled || g.counts > 0) && r != nil && s.isIn(w.since, r.created) &&
+			if r := s.rows[g.row]; (g.settled || g.counts > 0) && r != nil && !r.created.Before(w.since) &&
 				strings.Contains(r.url, w.host) {
 				want[w] += money.Dollars(g.worth())
 			}

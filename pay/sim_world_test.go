@@ -28,7 +28,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
-	power, wire, away, many                                int
+	power, many                                            int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -53,7 +53,7 @@ func hasChoice(list []choice, names ...string) bool {
 
 // newSim draws a world.
 func newSim(g *ground, seed uint64) *sim {
-	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402)), holds: map[string]*asking{}}
+	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402))}
 	g.cur = s
 	start := []time.Time{ // the middle of a day, the end of one, the end of a month
 		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second),
@@ -105,10 +105,7 @@ func newSim(g *ground, seed uint64) *sim {
 	m.findExact()
 
 	s.rules = s.drawRules()
-	s.eye = sqlLedger{g.eye}
-	if g.server != nil {
-		s.eye = sqlLedger{s.openFleet(nil)}
-	}
+	s.eye = ledger{g.eye}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
 	s.world.initial = s.world.balance
 	s.drawOwned()
@@ -134,10 +131,6 @@ func newSim(g *ground, seed uint64) *sim {
 	s.drawWays(urls, draw, some)
 	s.drawAgents()
 	s.drawMany()
-	if g.server != nil {
-		s.drawWires(some)
-		s.signRules()
-	}
 	return s
 }
 
@@ -626,31 +619,18 @@ func (f *simSettler) Settle(ctx context.Context, sub facilitator.Submission) fac
 }
 
 // ledger is a process's way to the ledger, with what a Guard does with it.
-type ledger interface {
-	Store
-	Submit(ctx context.Context, p history.Payment, signed history.Signed) error
-	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
-	Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
-	Channel(ctx context.Context, service, key string) (history.Channel, error)
-	BatchChannels(ctx context.Context) ([]history.Channel, error)
-	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
-	SaveChannel(ctx context.Context, c history.Channel) error
-	Close() error
-}
+type ledger struct{ *history.Store }
 
-// sqlLedger is the program's own ledger, on SQLite or PostgreSQL.
-type sqlLedger struct{ *history.Store }
-
-func (l sqlLedger) Submit(ctx context.Context, p history.Payment, signed history.Signed) error {
+func (l ledger) Submit(ctx context.Context, p history.Payment, signed history.Signed) error {
 	return historytest.Guard{Store: l.Store}.Submit(ctx, p, signed, false)
 }
 
-func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+func (l ledger) Expire(ctx context.Context, p history.Payment, status x402.Status) (
 	history.Payment, error) {
 	return historytest.Guard{Store: l.Store}.Expire(ctx, p, status)
 }
 
-func (l sqlLedger) Charge(ctx context.Context, p history.Payment, status x402.Status) (
+func (l ledger) Charge(ctx context.Context, p history.Payment, status x402.Status) (
 	history.Payment, error) {
 	return historytest.Guard{Store: l.Store}.Charge(ctx, p, status)
 }
@@ -670,9 +650,7 @@ func (w *simStore) change(ctx context.Context, what string, do func() error) err
 	if drawn == "fails" {
 		return diskError()
 	}
-	over := w.s.onWire(ctx, w.p, drawn)
 	err := do()
-	over()
 	switch drawn {
 	case "fails after it took effect":
 		return diskError()
@@ -703,15 +681,9 @@ func (w *simStore) Facts(ctx context.Context, q history.Question) (history.Facts
 func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
-		asked := w.s.wallet()
-		h.Payment.ID = w.s.asksFor(h.Payment.ID, actorOf(ctx).call)
 		p, err := w.Store.Reserve(ctx, h)
-		switch {
-		case err != nil:
-		case w.s.g.server != nil:
-			w.s.isHeld(p)
-		default:
-			w.s.reserved(p, actorOf(ctx).call, asked)
+		if err == nil {
+			w.s.reserved(p, actorOf(ctx).call)
 		}
 		held = p
 		return err
@@ -725,19 +697,10 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 // ReserveAll holds for several calls, each in the hold's own URL.
 func (w *simStore) ReserveAll(ctx context.Context, holds []history.Hold) (held []history.Payment, err error) {
 	err = w.change(ctx, "ReserveAll", func() error {
-		asked := w.s.wallet()
 		w.s.withinCeiling(ctx, holds)
-		for i := range holds {
-			p := &holds[i].Payment
-			p.ID = w.s.asksFor(p.ID, w.s.callOf(ctx, *p))
-		}
 		held, err = w.Store.ReserveAll(ctx, holds)
 		for _, p := range held {
-			if w.s.g.server != nil {
-				w.s.isHeld(p)
-			} else {
-				w.s.reserved(p, w.s.callOf(ctx, p), asked)
-			}
+			w.s.reserved(p, w.s.callOf(ctx, p))
 		}
 		return err
 	})

@@ -47,9 +47,6 @@ func (w *Wallet) RunSubscriptions(ctx context.Context) (ran []SubscriptionRunOut
 	places := make(chan struct{}, atOnce)
 	for _, name := range slices.Sorted(maps.Keys(w.Subscriptions)) {
 		s := w.Subscriptions[name]
-		if !w.mayRun(s) {
-			continue
-		}
 		all.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
@@ -70,21 +67,11 @@ func (w *Wallet) RunSubscriptions(ctx context.Context) (ran []SubscriptionRunOut
 	return ran, soon, errors.Join(err, failed)
 }
 
-// mayRun reports whether it is this home's to run: in a fleet another machine may pay for the agent, and what
-// this one could not buy is no failure of that one's.
-func (w *Wallet) mayRun(s Subscription) bool {
-	paysFor := w.Engine.Rules.PaysFor
-	return paysFor == nil || paysFor(s.Agent)
-}
-
 // nextSubscription is when the next run of any is; zero: never.
 func (w *Wallet) nextSubscription(ctx context.Context) (next time.Time, err error) {
 	runs, err := w.Store.SubscriptionRuns(ctx)
 	now := w.Engine.Now()
 	for _, s := range w.Subscriptions {
-		if !w.mayRun(s) {
-			continue
-		}
 		at := nextRun(s.Subscription, runs[s.ID()], now)
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at

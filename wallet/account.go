@@ -187,21 +187,12 @@ func (o *openedKeystore) deriveAt(home string, extra []byte, info AccountInfo) (
 func (k *keys) withRoom() *keys {
 	defer k.wipe()
 	roomy := blankKeys(len(k.accounts) + 1)
-	all := contents{owner: true, phrase: true}
+	all := contents{phrase: true}
 	into := roomy.parts(all)
 	for i, part := range k.parts(all) {
 		copy(into[i].secret, part.secret)
 	}
 	return roomy
-}
-
-// dropAccounts wipes the keys of all accounts but the wallet's own.
-func (k *keys) dropAccounts() {
-	for _, p := range k.accounts {
-		clear(p.solana)
-		clear(p.evm.secret[:])
-	}
-	k.accounts = nil
 }
 
 // hasAccountsOf reports whether k has the accounts of other keys, with the same secrets.

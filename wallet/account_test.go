@@ -24,7 +24,7 @@ const (
 func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 	for _, of := range []string{"account", "all"} {
 		ks, k, f := goldenKeystore(t, of)
-		require.Equal(t, contents{owner: of == "all", phrase: of == "all"}, ks.holds)
+		require.Equal(t, contents{phrase: of == "all"}, ks.holds)
 		require.Equal(t, ks.holds, k.holds())
 		require.Equal(t, researchEVM, ks.accounts[0].EVM)
 
@@ -127,22 +127,12 @@ func TestAccountsOfThePhrase(t *testing.T) {
 
 	require.NoError(t, before.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
 		Options{}))
-	key, made, err := before.MakeOwnerKey(t.Context(), value(newPassphrase))
-	require.NoError(t, err)
-	require.True(t, made)
-	key.Close()
 	has, err := before.HasPhrase()
 	require.NoError(t, err)
 	require.True(t, has)
 	kept := stored(t, before, f, newPassphrase)
-	require.Equal(t, contents{owner: true, phrase: true}, kept.holds())
+	require.Equal(t, contents{phrase: true}, kept.holds())
 	require.Equal(t, []byte(phrase), []byte(kept.phrase))
-	data, err := before.WithoutOwnerKey(t.Context(), value(newPassphrase))
-	require.NoError(t, err)
-	ofMember, err := parse(data) // another machine of a fleet
-	require.NoError(t, err)
-	require.Equal(t, contents{}, ofMember.holds)
-	require.Empty(t, ofMember.accounts)
 
 	w := reopened(t, before, f, newPassphrase)
 	require.Equal(t, []AccountInfo{research, travel, next}, w.Accounts())
@@ -153,7 +143,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 			signsAs(t, a, info.Solana, info.EVM)
 		}
 		signsAs(t, &w.Account, knownSolana, goldenEVM)
-		require.False(t, w.keys.hasPhrase() || w.keys.hasOwner())
+		require.False(t, w.keys.hasPhrase())
 		w.Lock()
 	}
 	_, err = w.AccountNamed("nobody")

@@ -12,13 +12,12 @@
 //	sig, err := w.SignEVM(ctx, transfer)
 //
 // The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
-// asks, and when it locks again),
-// kinds.go (all that is ever signed, read once more) with solana.go, channel.go and signin.go beside it,
-// ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is
-// written), passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go
-// (how the EVM key signs), secret.go (where secrets lie), harden_linux.go; of recovery phrases phrase.go,
-// bip39.go (the words), hdpath.go (keys at paths), typephrase.go and showphrase.go. Every error but a
-// context's own has a public code, by Code() string, and what to do about it, by Hint() string.
+// asks, and when it locks again), kinds.go (all that is ever signed, read once more) with solana.go,
+// channel.go and signin.go beside it, keystore.go (the encrypted file) and store.go (how it is written),
+// passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the
+// EVM key signs), secret.go (where secrets lie), harden_linux.go; of recovery phrases phrase.go, bip39.go
+// (the words), hdpath.go (keys at paths), typephrase.go and showphrase.go. Every error but a context's own
+// has a public code, by Code() string, and what to do about it, by Hint() string.
 //
 // # The file
 //
@@ -37,9 +36,9 @@
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
 // HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with
-// the owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (phrase.go) where
-// there are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows are
-// the header's and become certain only when the wallet is unlocked.
+// the recovery phrase that the keys come from (phrase.go) where there is one: how long the ciphertext is
+// tells that. The addresses that a locked wallet shows are the header's and become certain only when the
+// wallet is unlocked.
 //
 // # In constant time
 //

@@ -214,7 +214,7 @@ func golden(t testing.TB) (file, passphrase []byte) {
 }
 
 // goldenKeystore is a keystore that another program made (testdata/golden.py), read and opened. of is what it
-// holds: owner, phrase, account or all of them.
+// holds: phrase, account or all of them.
 func goldenKeystore(t *testing.T, of string) (*keystore, *keys, *fakeKDF) {
 	t.Helper()
 	data := mustRead(t, "testdata/keystore-"+of+".json")
@@ -229,6 +229,14 @@ func goldenKeystore(t *testing.T, of string) (*keystore, *keys, *fakeKDF) {
 	k, err := ks.decrypt(passphrase, f.derive)
 	require.NoError(t, err)
 	return ks, k, f
+}
+
+// readFile is the keystore of a home.
+func readFile(t *testing.T, dir string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, keystoreName))
+	require.NoError(t, err)
+	return string(data)
 }
 
 // putKeystore makes a home with this keystore.

@@ -35,7 +35,6 @@ type material struct {
 	memory   *secret           // holds those below
 	pair                       // of the wallet's own account
 	seal     *[secretSize]byte // HMAC key of [Wallet.Seal]
-	owner    *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
 	phrase   phraseRecord      // zero: there is none, or it was dropped
 	accounts []pair            // of the other accounts, as the keystore's header names them
 }
@@ -48,14 +47,13 @@ type pair struct {
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
-// would leave copies of the secrets in buffers that cannot be wiped. After "seal" comes "owner" if there is
-// an owner's key, then "phrase", 84 bytes ([phraseRecord]), if there is a recovery phrase, then the keys of
-// further accounts: "solana1", "evm1", "solana2", and so on.
+// would leave copies of the secrets in buffers that cannot be wiped. After "seal" comes "phrase", 84 bytes
+// ([phraseRecord]), if there is a recovery phrase, then the keys of further accounts: "solana1", "evm1",
+// "solana2", and so on.
 const (
 	plainHead   = `{"version":1,"solana":"`
 	plainEVM    = `","evm":"`
 	plainSeal   = `","seal":"`
-	plainOwner  = `","owner":"`
 	plainPhrase = `","phrase":"`
 	plainOther  = `","%s%d":"`
 	plainEnd    = `"}`
@@ -66,19 +64,15 @@ const (
 // contents is what a keystore holds besides the keys of its accounts and the key of its seals. The size of
 // the ciphertext tells it, so that it is known without a passphrase.
 type contents struct {
-	owner  bool // the owner's key of a fleet
 	phrase bool // the recovery phrase that the keys come from
 }
 
 // holds is what a keystore of k holds.
-func (k *keys) holds() contents { return contents{owner: k.hasOwner(), phrase: k.hasPhrase()} }
+func (k *keys) holds() contents { return contents{phrase: k.hasPhrase()} }
 
 // size is that of the plaintext, with this many accounts besides the wallet's own.
 func (c contents) size(accounts int) int {
 	size := len(plainHead) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
-	if c.owner {
-		size += len(plainOwner) + secretText
-	}
 	if c.phrase {
 		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
 	}
@@ -101,9 +95,6 @@ type plainPart struct {
 func (k *keys) parts(of contents) []plainPart {
 	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
 		{plainSeal, k.seal[:]}}
-	if of.owner {
-		list = append(list, plainPart{plainOwner, k.owner[:]})
-	}
 	if of.phrase {
 		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
@@ -121,7 +112,7 @@ const pairSize = ed25519.PrivateKeySize + secretSize + nonceWork
 // in seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
 // which Go copies when it grows.
 func blankKeys(accounts int) *keys {
-	memory := newSecret((1+accounts)*pairSize + 2*secretSize + phraseSize)
+	memory := newSecret((1+accounts)*pairSize + secretSize + phraseSize)
 	rest := memory.bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
@@ -133,7 +124,7 @@ func blankKeys(accounts int) *keys {
 				work: (*[nonceWork]byte)(take(nonceWork))}}
 	}
 	m := &material{memory: memory, pair: takePair(), seal: (*[secretSize]byte)(take(secretSize)),
-		owner: (*[secretSize]byte)(take(secretSize)), phrase: phraseRecord(take(phraseSize))}
+		phrase: phraseRecord(take(phraseSize))}
 	for range accounts {
 		m.accounts = append(m.accounts, takePair())
 	}

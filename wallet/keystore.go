@@ -247,7 +247,7 @@ func (in *jsonReader) time(raw json.RawMessage) time.Time {
 
 // contents is what a plaintext of this size holds.
 func (in *jsonReader) contents(size, accounts int) contents {
-	for _, c := range []contents{{}, {owner: true}, {phrase: true}, {owner: true, phrase: true}} {
+	for _, c := range []contents{{}, {phrase: true}} {
 		if c.size(accounts) == size {
 			return c
 		}

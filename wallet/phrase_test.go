@@ -134,7 +134,6 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 	for _, of := range []string{"phrase", "all"} {
 		ks, k, _ := goldenKeystore(t, of)
 		require.Equal(t, knownSolana, ks.solana)
-		require.Equal(t, of == "all", k.hasOwner())
 		require.Equal(t, knownPhrase, string(spell(wordsOf(k.phrase.entropy()))))
 
 		// the keys are the phrase's
@@ -158,7 +157,7 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 			_, err := readPlaintext([]byte(forged), ks.holds, len(k.accounts))
 			require.ErrorIs(t, err, errPlaintext, name)
 		}
-		for _, other := range []contents{{}, {owner: true}, {phrase: true}, {owner: true, phrase: true}} {
+		for _, other := range []contents{{}, {phrase: true}} {
 			if other != ks.holds {
 				_, err := readPlaintext([]byte(plain), other, len(k.accounts))
 				require.ErrorIs(t, err, errPlaintext, other)

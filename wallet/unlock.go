@@ -179,7 +179,6 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 		return locked("the wallet was locked while it was being unlocked")
 	}
 	w.wipeKeys()
-	k.dropOwner()
 	k.dropPhrase()
 	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()

@@ -318,8 +318,8 @@ func changeFailed(err error) *codedError {
 	return e
 }
 
-// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key, the
-// phrase and the accounts of want.
+// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the phrase and the
+// accounts of want.
 func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
@@ -331,9 +331,6 @@ func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 			return err
 		}
 		defer k.wipe() // decrypt compared the addresses
-		if !hmac.Equal(k.owner[:], want.owner[:]) {
-			return errors.New("the owner's key is another")
-		}
 		if !hmac.Equal(k.phrase, want.phrase) {
 			return errors.New("the phrase is another")
 		}

@@ -33,7 +33,6 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet"
@@ -100,7 +99,7 @@ func (m withProgram) Run() int {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) ||
 		runtime.GOOS == "windows" {
-		return pgtest.Main(m.M).Run()
+		return m.M.Run()
 	}
 	dir, err := os.MkdirTemp("", "x402-wallet-test-")
 	if err != nil {
@@ -115,7 +114,7 @@ func (m withProgram) Run() int {
 		panic(string(out))
 	}
 	os.Setenv(programVariable, program)
-	return pgtest.Main(m.M).Run()
+	return m.M.Run()
 }
 
 func TestScripts(t *testing.T) {

@@ -40,10 +40,6 @@ type scenario struct {
 	broken  func(*run) error   // what is broken; nil: the paying call over MCP
 	books   func(*run, string) // what else the others' books must show, at any time
 	judge   func(*run)         // nil: (*run).payment
-	fleet   bool               // of whose machines one is broken
-	founds  bool               // and its owner has sealed nothing yet
-	hasty   bool               // the other machine is asked before the broken one is taken for dead
-	alone   bool               // there is no other one, and nobody waits
 	slow    bool               // a key is derived at its full cost, several times: of 20 points 1 is tried
 }
 
@@ -91,32 +87,11 @@ var scenarios = []scenario{
 	{name: "rules", path: "/weather", broken: lowerBudget, judge: (*run).lowered},
 	{name: "passphrase", path: "/weather", broken: changePassphrase, judge: (*run).changed, slow: true},
 	{name: "init", path: "/weather", broken: initialize, judge: (*run).created, slow: true},
-	// on a machine of a fleet, and then on another one
-	{name: "fleet-pay", path: "/weather", fleet: true},
-	{name: "fleet-alone", path: "/weather", fleet: true, alone: true},
-	{name: "fleet-command", path: "/weather", fleet: true, broken: paysByCommand},
-	{name: "fleet-settling", path: "/settle-first/weather", fleet: true},
-	{name: "fleet-hasty", path: "/weather", key: "one", fleet: true, hasty: true, slow: true},
-	{name: "fleet-cap", path: "/weather", key: "one", cap: 2, fleet: true},
-	{name: "fleet-many", path: "/weather", key: "one", fleet: true, broken: paysMany, judge: (*run).many},
-	{name: "fleet-replay", path: "/weather", key: "one", fleet: true, prepare: bought},
-	{name: "fleet-resume", path: "/weather", fleet: true, prepare: longDead(abandoned)},
-	{name: "fleet-reconcile", path: "/weather", fleet: true, prepare: longDead(settledUnseen),
-		broken: reconcile},
-	{name: "fleet-batch-deposit", path: batch, fleet: true, judge: (*run).channel},
-	{name: "fleet-batch-voucher", path: batch, fleet: true, prepare: deposited, judge: (*run).channel},
-	{name: "fleet-freeze", path: "/weather", fleet: true, broken: freezes, judge: (*run).frozen},
-	// what the owner signs
-	{name: "fleet-founding", path: "/weather", fleet: true, founds: true, broken: sealsFirst,
-		judge: (*run).sealed},
-	{name: "fleet-seal", path: "/weather", fleet: true, broken: resealed, judge: (*run).sealedAgain},
-	{name: "fleet-enroll", path: "/weather", fleet: true, broken: enrols, judge: (*run).enrolled},
 }
 
 // run is one point: a scenario with a fault.
 type run struct {
 	*world
-	fleet    *fleetWorld // nil: the ledger is the home's own
 	scenario scenario
 	fault    *fault
 	bin      string
@@ -170,12 +145,12 @@ func (s scenario) execute(bin string, f *fault) (*run, error) {
 	if s.cap > 0 {
 		rules.Session = fmt.Sprintf("0.%03d", s.cap) // everything here costs a tenth of a cent
 	}
-	w, inFleet, err := s.world(rules)
+	w, err := newWorld(rules)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	r := &run{world: w, fleet: inFleet, scenario: s, fault: f, bin: bin}
+	r := &run{world: w, scenario: s, fault: f, bin: bin}
 	if s.prepare != nil {
 		if err := s.prepare(r); err != nil {
 			return nil, fmt.Errorf("%s: prepare: %w", s.name, err)
@@ -197,15 +172,6 @@ func (s scenario) execute(bin string, f *fault) (*run, error) {
 	}
 	judge(r)
 	return r, nil
-}
-
-// world is where a scenario happens, and in which fleet; nil: in none.
-func (s scenario) world(rules schemes.Rules) (*world, *fleetWorld, error) {
-	if s.fleet {
-		return s.newFleetWorld(rules)
-	}
-	w, err := newWorld(rules)
-	return w, nil, err
 }
 
 // pays is the paying call over MCP, from the process's start to its end.
@@ -353,7 +319,6 @@ func (r *run) payment() {
 }
 
 func (r *run) restart(who string, f func(*process)) bool {
-	r.nextMachine()
 	p, err := r.start(r.bin, false, nil, "mcp")
 	if err == nil {
 		err = p.initialize()

@@ -43,7 +43,6 @@ func TestSweep(t *testing.T) {
 		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, " +
 			"and points are named by number alone")
 	}
-	startServer(t)
 	start := time.Now()
 	points, others := spread(record(t, bin), *pointsFlag)
 	all, wanted := len(points)+len(others), len(points)
@@ -189,9 +188,8 @@ func faults(calls []call) (list []fault) {
 	return list
 }
 
-// spread takes n of the points, evenly, of the slow ones only one in twenty and of a fleet's, which has as
-// many again, one in three; in the long form all. The others may take the place of those that turn out not
-// to be there.
+// spread takes n of the points, evenly, of the slow ones only one in twenty; in the long form all. The
+// others may take the place of those that turn out not to be there.
 func spread(points []point, n int) (some, others []point) {
 	if *longFlag {
 		return points, nil
@@ -199,12 +197,8 @@ func spread(points []point, n int) (some, others []point) {
 	nth := map[int]int{}
 	points = slices.DeleteFunc(points, func(p point) bool {
 		one := 1
-		switch {
-		case *onlyFlag != "":
-		case p.scenario.slow:
+		if *onlyFlag == "" && p.scenario.slow {
 			one = 20
-		case p.scenario.fleet:
-			one = 3
 		}
 		nth[one]++
 		return nth[one]%one != 0

@@ -76,7 +76,7 @@ func (c *checker) budget(f *file) limits {
 		ApproveAbove: c.dollars("budget.approve_above", f.Budget.ApproveAbove, "0.10"),
 		Rate:         c.whole("budget.rate", f.Budget.Rate, 60, 1, maxRate),
 		HostDay:      map[string]money.Dollars{},
-		Teams:        c.teams(f.Budget.Teams, f.Ledger.URL != ""),
+		Teams:        c.teams(f.Budget.Teams),
 		Agents:       c.eachAgent(f.Budget.Agents),
 	}
 	for _, name := range sorted(f.Budget.Hosts) {

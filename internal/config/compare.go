@@ -116,7 +116,6 @@ var tightenings = map[string]func(from, to any) bool{
 	"budget.agents":      stricterEach,
 	"passkeys":           fewerPasskeys,
 	"subscriptions":      fewerSubscriptions,
-	"ledger.replication": isStricter(Replications), "ledger.keys": isStricter(KeyPlaces),
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
 		return to.(int) > 0 && (noBreaker || to.(int) <= from.(int))

@@ -38,8 +38,7 @@ type Env struct {
 
 	Service string `env:"X402_WALLET_SERVICE"` // the socket of the wallet's service; "off": none
 	Token   Secret `env:"X402_WALLET_TOKEN"`   // the agent's, at the service
-	Join    string `env:"X402_WALLET_JOIN"`    // join.json of a fleet; "": in the home, if it is there
-	// LedgerPassword is that of the ledger that several machines share.
+	// LedgerPassword is that of a ledger in PostgreSQL.
 	LedgerPassword Secret `env:"X402_WALLET_LEDGER_PASSWORD"`
 	// Handed: the service has started this process for an owner's command, HandedTerminal or
 	// HandedNoTerminal; "": it is anybody's.

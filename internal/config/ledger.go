@@ -19,9 +19,6 @@ type ledger struct {
 	URL             string // of PostgreSQL, with no password in it; see ParseLedgerURL
 	PasswordFile    string // an owner-only file with the password alone; "": none
 	PasswordCommand []string
-	RootCert        string // a file with the root certificate of its servers; "": the URL's or the system's
-	Replication     string // how safe from the loss of a server a payment is before it is signed
-	Keys            string // where the wallet's keys may be
 }
 
 // fileLedger is that as it is written.
@@ -29,46 +26,25 @@ type fileLedger struct {
 	URL             string   `toml:"url"`
 	PasswordFile    string   `toml:"password_file"`
 	PasswordCommand []string `toml:"password_command"`
-	RootCert        string   `toml:"root_cert"`
-	Replication     *string  `toml:"replication"`
-	Keys            *string  `toml:"keys"`
 }
 
-// What a fleet's replication and keys may be, the strictest first.
-var (
-	Replications = []string{"quorum", "async", "none"}
-	KeyPlaces    = []string{"signer", KeysShared}
-)
-
-// KeysShared lets an agent's own process hold the keys.
-const KeysShared = "shared"
-
 func (c *checker) ledger(f fileLedger) ledger {
-	l := ledger{URL: f.URL, PasswordFile: f.PasswordFile, PasswordCommand: f.PasswordCommand,
-		RootCert:    f.RootCert,
-		Replication: c.oneOf("ledger.replication", f.Replication, Replications...),
-		Keys:        c.oneOf("ledger.keys", f.Keys, KeyPlaces...)}
+	l := ledger(f)
 	if len(l.PasswordCommand) > 0 {
 		c.fullPath("ledger.password_command", l.PasswordCommand[0])
 	}
-	for key, path := range map[string]string{"password_file": l.PasswordFile, "root_cert": l.RootCert} {
-		c.refuse(path != "" && !filepath.IsAbs(path), "ledger."+key, "must be a full path")
-	}
+	c.refuse(l.PasswordFile != "" && !filepath.IsAbs(l.PasswordFile), "ledger.password_file",
+		"must be a full path")
 	c.refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",
 		"has password_file and password_command; it takes one of them")
 	if l.URL == "" {
-		alone := l.PasswordFile != "" || len(l.PasswordCommand) > 0 || l.RootCert != "" ||
-			f.Replication != nil || f.Keys != nil
-		c.refuse(alone, "ledger", "has keys that mean nothing without url")
+		c.refuse(l.PasswordFile != "" || len(l.PasswordCommand) > 0, "ledger",
+			"has keys that mean nothing without url")
 		return l
 	}
-	u, err := ParseLedgerURL(l.URL)
-	if err != nil {
+	if _, err := ParseLedgerURL(l.URL); err != nil {
 		c.fail("ledger.url", "%v", err)
-		return l
 	}
-	c.refuse(l.RootCert != "" && u.has("sslrootcert"), "ledger.root_cert",
-		"is in url too, as sslrootcert; write one of them")
 	return l
 }
 
@@ -264,12 +240,4 @@ func (u LedgerURL) checkParams() error {
 	}
 	return errors.Join(among("sslmode", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
 		among("target_session_attrs", "any", "read-write", "primary"))
-}
-
-// isStricter compares two words of a list whose strictest is the first.
-func isStricter(words []string) func(from, to any) bool {
-	return func(from, to any) bool {
-		now := slices.Index(words, to.(string))
-		return now >= 0 && now <= slices.Index(words, from.(string))
-	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,50 +9,29 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fleetRules are config.toml from its lines, as a program reads it that knows fleets.
-func fleetRules(text string) (*Config, error) {
-	var f file
-	c, err := read("", []byte(text), &f)
-	if err != nil {
-		return nil, err
-	}
-	url := f.Ledger
-	f.Ledger = fileLedger{}
-	made := c.config(&f)
-	made.Ledger = c.ledger(url)
-	return made, errors.Join(c.errs...)
-}
-
-const fleetURL = "postgres://research@a.example:5432,b.example/x402?sslmode=verify-full"
+const ledgerURL = "postgres://wallet@a.example:5432,b.example/x402?sslmode=verify-full"
 
 func TestLedger(t *testing.T) {
-	c, err := fleetRules("[ledger]\nurl = '" + fleetURL + "'\n")
+	c, err := Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n"))
 	require.NoError(t, err)
-	require.Equal(t, ledger{URL: fleetURL, Replication: "quorum", Keys: "signer"}, c.Ledger)
-	c, err = fleetRules("[ledger]\nurl = '" + fleetURL + "'\npassword_command = ['/usr/bin/token']\n" +
-		"root_cert = '/etc/root.crt'\nreplication = 'async'\nkeys = 'shared'\n")
+	require.Equal(t, ledger{URL: ledgerURL}, c.Ledger)
+	c, err = Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\npassword_command = ['/usr/bin/token']\n"))
 	require.NoError(t, err)
-	require.Equal(t, ledger{URL: fleetURL, PasswordCommand: []string{"/usr/bin/token"},
-		RootCert: "/etc/root.crt", Replication: "async", Keys: "shared"}, c.Ledger)
+	require.Equal(t, ledger{URL: ledgerURL, PasswordCommand: []string{"/usr/bin/token"}}, c.Ledger)
 }
 
 func TestLedgerFaults(t *testing.T) {
 	for _, row := range []struct{ toml, key, says string }{
-		{"replication = 'async'", "ledger", "nothing without url"},
-		{"root_cert = '/r'", "ledger", "nothing without url"},
+		{"password_file = '/r'", "ledger", "nothing without url"},
 		{"url = 'x'", "ledger.url", "postgres://"},
-		{"url = '" + fleetURL + "'\nreplication = 'most'", "ledger.replication", `"quorum" or "async" or`},
-		{"url = '" + fleetURL + "'\nkeys = 'mine'", "ledger.keys", `"signer" or "shared"`},
-		{"url = '" + fleetURL + "'\npassword_file = 'p'", "ledger.password_file", "full path"},
-		{"url = '" + fleetURL + "'\nroot_cert = 'r'", "ledger.root_cert", "full path"},
-		{"url = '" + fleetURL + "'\npassword_command = ['token']", "ledger.password_command", "full path"},
-		{"url = '" + fleetURL + "'\npassword_file = '/p'\npassword_command = ['/t']", "ledger",
+		{"url = '" + ledgerURL + "'\npassword_file = 'p'", "ledger.password_file", "full path"},
+		{"url = '" + ledgerURL + "'\npassword_command = ['token']", "ledger.password_command", "full path"},
+		{"url = '" + ledgerURL + "'\npassword_file = '/p'\npassword_command = ['/t']", "ledger",
 			"one of them"},
-		{"url = '" + fleetURL + "&sslrootcert=/r'\nroot_cert = '/r'", "ledger.root_cert", "sslrootcert"},
-		{"url = '" + fleetURL + "'\npassword = 'x'", "ledger.password", "no such key"},
+		{"url = '" + ledgerURL + "'\npassword = 'x'", "ledger.password", "no such key"},
 	} {
 		t.Run(row.toml, func(t *testing.T) {
-			_, err := fleetRules("[ledger]\n" + row.toml + "\n")
+			_, err := Parse([]byte("[ledger]\n" + row.toml + "\n"))
 			var fault *Error
 			require.ErrorAs(t, err, &fault)
 			require.Equal(t, row.key, fault.Key)
@@ -70,7 +48,7 @@ func TestLedgerURL(t *testing.T) {
 	}{
 		{"postgres://a.example/x402" + tls, "", "a.example", "x402", false},
 		{"postgresql://me@a.example" + tls, "me", "a.example", "", false},
-		{fleetURL, "research", "a.example:5432 b.example", "x402", false},
+		{ledgerURL, "wallet", "a.example:5432 b.example", "x402", false},
 		{"postgres://me@127.0.0.1:5433/x402", "me", "127.0.0.1:5433", "x402", true},
 		{"postgres://me@[::1]:5433,localhost/x402?sslmode=disable", "me", "[::1]:5433 localhost", "x402",
 			true},
@@ -78,8 +56,8 @@ func TestLedgerURL(t *testing.T) {
 		{"postgres://me@/x402?host=/run/postgresql&port=5433", "me", "/run/postgresql", "x402", true},
 		{"postgres:///x402" + tls + "&host=a.example,127.0.0.1", "", "a.example 127.0.0.1", "x402", false},
 		{"postgres://me%40corp@[2001:db8::1]/my%20x" + tls, "me@corp", "[2001:db8::1]", "my x", false},
-		{fleetURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write&connect_timeout=5" +
-			"&application_name=x402", "research", "a.example:5432 b.example", "x402", false},
+		{ledgerURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write" +
+			"&connect_timeout=5&application_name=x402", "wallet", "a.example:5432 b.example", "x402", false},
 	} {
 		t.Run(want.raw, func(t *testing.T) {
 			u, err := ParseLedgerURL(want.raw)
@@ -164,12 +142,8 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 		"postgres://127.0.0.1/x?port=%s", "postgres://me:%s@[::1", "postgres://me:%% %s@h/x",
 		"postgres://me:%%zz%s@h/x", "host=h password=%s", "mysql://me:%s@h/x", "postgres:me:%s@h/x"} {
 		text := "[ledger]\nurl = \"" + fmt.Sprintf(raw, secret) + "\"\n"
-		for _, parse := range []func() error{
-			func() error { _, err := fleetRules(text); return err },
-			func() error { _, err := Parse([]byte(text)); return err },
-			func() error { _, err := fleetRules(strings.ReplaceAll(text, `"`, "")); return err }, // no TOML
-		} {
-			err := parse()
+		for _, text := range []string{text, strings.ReplaceAll(text, `"`, "")} { // which is no TOML
+			_, err := Parse([]byte(text))
 			require.Error(t, err, raw)
 			require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), secret, raw)
 			var fault *Error
@@ -189,26 +163,14 @@ func TestLedgerPasswordOfTheEnvironment(t *testing.T) {
 	require.True(t, isOurs("X402_WALLET_LEDGER_PASSWORD"), "no program of ours gets it")
 }
 
-// What holds a fleet together loosens when it changes, but for what is stricter.
+// Another ledger, or another way to its password, loosens.
 func TestCompareLedgers(t *testing.T) {
 	with := func(more string) *Config {
-		c, err := fleetRules("[ledger]\nurl = '" + fleetURL + "'\n" + more)
+		c, err := Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n" + more))
 		require.NoError(t, err)
 		return c
 	}
-	for _, c := range []struct{ loose, tight, key string }{
-		{"replication = 'async'", "", "ledger.replication"},
-		{"replication = 'none'", "replication = 'async'", "ledger.replication"},
-		{"replication = 'none'", "replication = 'quorum'", "ledger.replication"},
-		{"keys = 'shared'", "keys = 'signer'", "ledger.keys"},
-	} {
-		tightened, loosened := Compare(with(c.loose), with(c.tight)), Compare(with(c.tight), with(c.loose))
-		require.Len(t, tightened, 1)
-		require.Equal(t, c.key, tightened[0].Key)
-		require.False(t, tightened[0].Loosens)
-		require.True(t, loosened[0].Loosens)
-	}
-	for _, more := range []string{"password_file = '/p'", "password_command = ['/t']", "root_cert = '/r'"} {
+	for _, more := range []string{"password_file = '/p'", "password_command = ['/t']"} {
 		require.True(t, Loosens(Compare(with(""), with(more))), more)
 		require.True(t, Loosens(Compare(with(more), with(""))), more)
 	}
@@ -218,7 +180,7 @@ func TestCompareLedgers(t *testing.T) {
 
 // Whatever is taken for the URL of a ledger has no password, and TLS as soon as it leaves this machine.
 func FuzzLedgerURL(f *testing.F) {
-	for _, raw := range []string{fleetURL, "postgres://me:pw@127.0.0.1/x", "postgres:///x?host=/run/x",
+	for _, raw := range []string{ledgerURL, "postgres://me:pw@127.0.0.1/x", "postgres:///x?host=/run/x",
 		"postgres://%2Frun/x?sslmode=disable", "postgres://[::1]:1,localhost/x"} {
 		f.Add(raw)
 	}

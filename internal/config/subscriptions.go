@@ -12,8 +12,8 @@ import (
 )
 
 // Subscription is a standing order of the owner's, [subscriptions.NAME]: one request, bought once in each
-// slot of its time. It is a rule like all others, so that the seal over config.toml (in a fleet the owner's
-// signature) covers all of it, and no row of the ledger can order anything.
+// slot of its time. It is a rule like all others, so that the seal over config.toml covers all of
+// it, and no row of the ledger can order anything.
 type Subscription struct {
 	URL     string
 	Method  string // "": GET

@@ -67,7 +67,7 @@ var namePattern = pattern.Lazy(`^[a-z*][a-z0-9_*-]{0,39}$`)
 const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands " +
 	"for any letters, and first a letter or *"
 
-func (c *checker) teams(written map[string]fileTeam, inFleet bool) map[string]Team {
+func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 	teams := map[string]Team{}
 	c.refuse(len(written) > maxTeams, "budget.teams", "are %d; at most %d are taken", len(written), maxTeams)
 	patterns := 0
@@ -75,8 +75,6 @@ func (c *checker) teams(written map[string]fileTeam, inFleet bool) map[string]Te
 		key, f := dotted([]string{"budget", "teams", name}), written[name]
 		c.refuse(!agentName().MatchString(name), key,
 			"a team's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
-		c.refuse(f.Account && inFleet, key+".account",
-			"cannot be in a fleet: there each home has the keys of its own agents")
 		if f.Account && !slices.Contains(f.Agents, name) {
 			f.Agents = append(slices.Clone(f.Agents), name)
 		}

@@ -84,7 +84,6 @@ func TestAccountsAreTheOwners(t *testing.T) {
 	require.True(t, c.HasAccount("x"))
 	require.False(t, rules(t, team).HasAccount("x"))
 	for name, text := range map[string]string{
-		"in a fleet":            account + "[ledger]\nurl='postgres://db/x'\n",
 		"another team's agent":  account + "[budget.teams.y]\nagents=['x']\n",
 		"an account that is no": "[budget.teams.x]\naccount='yes'\n",
 	} {

@@ -16,13 +16,13 @@ func TestReadTrustedFollowsItsOwnLinks(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "..2026"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "..2026", "join.json"), []byte("{}"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "..2026", "password"), []byte("{}"), 0o644))
 	require.NoError(t, os.Symlink("..2026", filepath.Join(dir, "..data")))
-	require.NoError(t, os.Symlink("..data/join.json", filepath.Join(dir, "join.json")))
-	data, err := ReadTrusted(filepath.Join(dir, "join.json"), 100)
+	require.NoError(t, os.Symlink("..data/password", filepath.Join(dir, "password")))
+	data, err := ReadTrusted(filepath.Join(dir, "password"), 100)
 	require.NoError(t, err)
 	require.Equal(t, "{}", string(data))
-	_, err = ReadTrusted(filepath.Join(dir, "join.json"), 1)
+	_, err = ReadTrusted(filepath.Join(dir, "password"), 1)
 	require.ErrorContains(t, err, "longer than")
 }
 
@@ -30,7 +30,7 @@ func TestReadTrustedRefuses(t *testing.T) {
 	fresh := func() (dir, path string) {
 		dir = t.TempDir()
 		require.NoError(t, os.Chmod(dir, 0o755))
-		path = filepath.Join(dir, "join.json")
+		path = filepath.Join(dir, "password")
 		require.NoError(t, os.WriteFile(path, []byte("{}"), 0o644))
 		return dir, path
 	}

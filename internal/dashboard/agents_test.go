@@ -63,7 +63,7 @@ func TestTeamsOnTheOverview(t *testing.T) {
 	require.Contains(t, team, "$0.03", "what is left to it: %s", team)
 	require.NotContains(t, b.get("/").body, "Team research, month")
 
-	// Its payments alone, and those of agents that no rule names: in a fleet an enrolment does.
+	// Its payments alone, and those of agents that no rule names any more.
 	b.wallet.Engine.Rules.Agents = nil
 	list := b.get("/history?team=research").body
 	require.Contains(t, list, "api.example/anns")

@@ -65,7 +65,7 @@ type Options struct {
 type Opener interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	OpenLedger(ctx context.Context) (*history.Store, error)
-	Rules() (rules *config.Config, inFleet bool, err error)
+	Rules() (*config.Config, error)
 	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
 }
@@ -209,7 +209,7 @@ func (c check) within(ctx context.Context) findings {
 }
 
 func (o Options) seal(ctx context.Context) findings {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil {
 		return found(warn, "fix config.toml first", "not checked: the rules cannot be read")
 	}
@@ -307,7 +307,7 @@ func checked(done history.Sampled) findings {
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
 	use, err := store.ContentUse(ctx)
-	rules, _, bad := o.Opener.Rules()
+	rules, bad := o.Opener.Rules()
 	if err != nil || bad != nil {
 		return nil // ledger and rules say it
 	}
@@ -335,7 +335,7 @@ func rounded(n int64) string {
 }
 
 func (o Options) unlocking(ctx context.Context) findings {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}
@@ -377,7 +377,7 @@ func (o Options) environment(context.Context) (list findings) {
 		said = keys.Warnings
 		_ = keys.Close()
 	}
-	if rules, _, err := o.Opener.Rules(); err == nil {
+	if rules, err := o.Opener.Rules(); err == nil {
 		said = append(said, rules.Warnings...)
 	}
 	for _, warning := range o.wallet.Warnings {

@@ -104,10 +104,7 @@ type noWallet struct {
 	home string
 }
 
-func (n noWallet) Rules() (rules *config.Config, inFleet bool, err error) {
-	rules, err = config.Load(n.home)
-	return rules, false, err
-}
+func (n noWallet) Rules() (*config.Config, error) { return config.Load(n.home) }
 
 func (noWallet) OpenWallet(context.Context, wallet.Passphrase, wallet.Passphrase) (*tools.Wallet, error) {
 	return nil, x402.Errorf(x402.WalletNotFound, "no wallet")

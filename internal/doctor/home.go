@@ -42,12 +42,7 @@ func (o Options) home(context.Context) (list findings) {
 		return found(fail, "move it away", "%s is not a directory", o.Home)
 	}
 	o.mode(&list, o.Home, info, "700")
-	_, inFleet, _ := o.Opener.Rules()
 	for _, f := range files {
-		if inFleet &&
-			(f.name == config.FileName || f.name == "ledger.db") { // which have no meaning, or need not be
-			f.needed = false
-		}
 		path := filepath.Join(o.Home, f.name)
 		info, err := os.Lstat(path)
 		switch {
@@ -88,7 +83,7 @@ func (o Options) keystore(context.Context) (list findings) {
 	if warnings := keys.Warnings; len(warnings) > 0 {
 		list.add(warn, "x402-wallet passphrase rewrites it", "%s", strings.Join(warnings, "; "))
 	}
-	if rules, _, err := o.Opener.Rules(); err == nil {
+	if rules, err := o.Opener.Rules(); err == nil {
 		list = append(list, accounts(keys, rules)...)
 	}
 	return list.or("keystore.json is valid")
@@ -113,7 +108,7 @@ func accounts(keys *wallet.Wallet, rules *config.Config) (list findings) {
 }
 
 func (o Options) rules(context.Context) (list findings) {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil {
 		return failed(err, "correct config.toml, or restore it from a backup; nothing is paid without rules")
 	}

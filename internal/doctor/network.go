@@ -45,7 +45,7 @@ func (o Options) chosen() []string {
 // publicNodes says once that an own node is better. It asks none: those of chosen networks were asked by
 // themselves.
 func (o Options) publicNodes(context.Context) findings {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}

@@ -12,7 +12,7 @@ import (
 
 // servers is what the programs of MCP servers are kept from.
 func (o Options) servers(context.Context) (list findings) {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}
@@ -35,7 +35,7 @@ func (o Options) servers(context.Context) (list findings) {
 // signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the
 // owner did not seal.
 func (o Options) signers(ctx context.Context) (list findings) {
-	rules, _, err := o.Opener.Rules()
+	rules, err := o.Opener.Rules()
 	if err != nil || len(rules.Signers) == 0 {
 		return good("the keystore signs") // what is wrong with the rules they say
 	}

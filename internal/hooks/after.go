@@ -180,7 +180,7 @@ func (h *Hooks) inTurn(do func(ctx context.Context) error) error {
 	return do(ctx)
 }
 
-// turnName is the turn of who tells, for all processes on this home: each machine of a fleet has its own.
+// turnName is the turn of who tells, for all processes on this home of this machine.
 func (h *Hooks) turnName() string {
 	host, _ := os.Hostname() // else all homes of that path take turns
 	sum := sha256.Sum256([]byte(host + "\n" + h.Dir))

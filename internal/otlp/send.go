@@ -62,7 +62,7 @@ func (x *Exporter) send(ctx context.Context, batch []span) (lost int, why string
 	return len(batch), err.Error()
 }
 
-// jittered is a pause, a fifth longer or shorter, so that a fleet does not come back at once.
+// jittered is a pause, a fifth longer or shorter, so that many wallets do not come back at once.
 func jittered(pause time.Duration) time.Duration {
 	return time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
 }

@@ -51,7 +51,7 @@ func TestWhoSignsKeepsToATeamsWindows(t *testing.T) {
 	rate := 0
 	allow := func() {
 		w.allow(func(r *Rules) {
-			r.Budget.AgentsOpen = true
+			r.Budget.Agents = map[string]budget.Agent{"lab-1": {}, "lab-2": {}, "res-1": {}, "ops": {}}
 			r.Budget.Teams = budget.Teams{
 				"research": {Agents: []string{"res-*"}, Day: new(money.Dollars(5)), Rate: rate},
 				"lab":      {Agents: []string{"lab-*"}, Parent: "research"},

@@ -22,15 +22,13 @@ type checkpoint struct {
 	Lifted  int64  `json:"lifted,omitempty"`  // up to which one they are lifted
 	Freezes string `json:"freezes,omitempty"` // over those between, hex
 
-	Moved string `json:"moved,omitempty"` // the ledger that this one has moved to: it pays nothing any more
-
 	Seal string `json:"seal"` // hex
 }
 
 const checkpointFormat = "x402-wallet-mark-1"
 
 func (g *Guard) sealOfCheckpoint(ctx context.Context, m checkpoint) (string, error) {
-	data := numbers(texts(m.Head, m.Freezes, m.Moved), m.Seq, m.Rules, m.Frozen, m.Lifted)
+	data := numbers(texts(m.Head, m.Freezes), m.Seq, m.Rules, m.Frozen, m.Lifted)
 	seal, err := g.mac(ctx, purposeCheckpoint, data)
 	return hex.EncodeToString(seal), err
 }
@@ -99,7 +97,7 @@ func (g *Guard) checkpointAt(
 	rules int64,
 ) (m checkpoint, line []byte, err error) {
 	m = checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
-		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted, Moved: g.moved}
+		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
 	if m.Frozen > m.Lifted {
 		m.Freezes = hex.EncodeToString(head.Freezes[:])
 	}
@@ -122,17 +120,13 @@ func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) (ch
 
 // checkFollows refuses a ledger that is no continuation of a checkpoint.
 func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.SealedRules) error {
-	if m.Moved != "" && m.Moved != g.moved {
-		return rolledBack("it has moved to the ledger %s, and this is an older copy", m.Moved)
-	}
 	has, err := g.Store.Has(ctx, m.head())
 	if err != nil {
 		return err
 	}
 	if !has || sealed.Version < m.Rules {
-		g.witness(ctx, m)
 		return rolledBack("it is older than its checkpoint (%s), or something was taken out of it: "+
-			"event %d, or what was frozen then, is not in it", g.checkpointFile(), m.Seq)
+			"event %d, or what was frozen then, is not in it", checkpointFile, m.Seq)
 	}
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
@@ -143,22 +137,6 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 		err = rolledBack("a freeze was lifted in it, and not by the owner")
 	}
 	return err
-}
-
-// witness stops a fleet whose ledger has lost what this wallet knows of: others may have lost something, too,
-// and do not know. Where that does not come through, this wallet pays nothing all the same, and tries again.
-func (g *Guard) witness(ctx context.Context, m checkpoint) {
-	if g.Fleet == nil || g.Fleet.witnessed.Swap(true) {
-		return
-	}
-	why := fmt.Sprintf(
-		"the ledger is not the one that a wallet last wrote: event %d of its chain is not in it",
-		m.Seq,
-	)
-	err := g.Store.Freeze(ctx, history.Freeze{By: "witness", Why: why})
-	if err != nil {
-		g.Fleet.witnessed.Store(false)
-	}
 }
 
 // latest is the checkpoint that the ledger is compared with: the newest that this process has seen.

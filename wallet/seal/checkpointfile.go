@@ -21,22 +21,12 @@ import (
 // would cost each payment as much as all of its records.
 const checkpointFile = "ledger.mark"
 
-// fleetCheckpointFile is that of a home in a fleet, which may have a ledger of its own from before.
-const fleetCheckpointFile = "fleet.mark"
-
-func (g *Guard) checkpointFile() string {
-	if g.Fleet != nil {
-		return fleetCheckpointFile
-	}
-	return checkpointFile
-}
-
 // slotSize is a line's length, with its padding and its end. A checkpoint has about 250 bytes.
 const slotSize = 512
 
 // writeSlot writes a line over the older one; a file that is not as it should be is replaced.
 func (g *Guard) writeSlot(line []byte) error {
-	path := filepath.Join(g.Home, g.checkpointFile())
+	path := filepath.Join(g.Home, checkpointFile)
 	lines, err := readLines(path)
 	if err != nil || len(lines) != 2 {
 		return g.replace(line)
@@ -55,7 +45,7 @@ func (g *Guard) writeSlot(line []byte) error {
 
 // replace makes a line the only checkpoint, whatever was there: the owner looked and accepted it.
 func (g *Guard) replace(line []byte) error {
-	return config.WriteFile(filepath.Join(g.Home, g.checkpointFile()), append(line, line...))
+	return config.WriteFile(filepath.Join(g.Home, checkpointFile), append(line, line...))
 }
 
 // readLines reads both slots.
@@ -77,9 +67,9 @@ func readCheckpoint(line []byte) (m checkpoint) {
 
 // newest is the newest checkpoint that this wallet made.
 func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
-	lines, err := readLines(filepath.Join(g.Home, g.checkpointFile()))
+	lines, err := readLines(filepath.Join(g.Home, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return g.firstCheckpoint(ctx)
+		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
 	}
 	if err != nil {
 		return newest, unreadable(err)
@@ -89,40 +79,15 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		if err != nil {
 			return newest, err
 		}
-		if m.Seq > newest.Seq || newest.Format == "" {
+		if m.Seq > newest.Seq {
 			newest = m
 		}
 	}
-	if newest.Format == "" || (newest.Seq == 0 && g.Fleet == nil) {
+	if newest.Seq == 0 {
 		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger "+
-			"in this place", g.checkpointFile())
+			"in this place", checkpointFile)
 	}
 	return newest, nil
-}
-
-// firstCheckpoint makes the checkpoint of a home that is new in a fleet, which has signed nothing. Any other
-// home that has none had one.
-func (g *Guard) firstCheckpoint(ctx context.Context) (checkpoint, error) {
-	missing := rolledBack("its checkpoint (%s) is missing", g.checkpointFile())
-	if g.Fleet == nil {
-		return checkpoint{}, missing
-	}
-	has, err := g.Store.HasSigned(ctx)
-	if err != nil {
-		return checkpoint{}, err
-	}
-	if has {
-		return checkpoint{}, missing
-	}
-	head, err := g.Store.Head(ctx)
-	if err != nil {
-		return checkpoint{}, err
-	}
-	m, line, err := g.checkpointAt(ctx, head, 0)
-	if err == nil {
-		err = g.replace(line)
-	}
-	return m, err
 }
 
 // ownCheckpoint is what a line says, if this wallet made it; else the zero checkpoint.

@@ -17,7 +17,7 @@ func (g *Guard) detectForeignLedger(ctx context.Context, refusal error) error {
 	if !x402.HasCode(refusal, x402.PolicyUnsealed) {
 		return refusal
 	}
-	lines, err := readLines(filepath.Join(g.Home, g.checkpointFile()))
+	lines, err := readLines(filepath.Join(g.Home, checkpointFile))
 	if err != nil {
 		return refusal
 	}
@@ -40,7 +40,7 @@ func (g *Guard) detectForeignLedger(ctx context.Context, refusal error) error {
 		return refusal
 	}
 	return rolledBack("its checkpoint (%s) names rows that are not in it; it may be another wallet's",
-		g.checkpointFile())
+		checkpointFile)
 }
 
 // unreadable is what it means that the checkpoint could not be read: where the system refused, it is

@@ -24,9 +24,6 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	if err != nil {
 		return history.Approval{}, err
 	}
-	if err := g.ownerHere(); err != nil {
-		return history.Approval{}, err
-	}
 	list := shown.Together
 	if len(list) == 0 {
 		list = []history.Approval{shown}
@@ -42,9 +39,6 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 		if !bytes.Equal(approvalData(then), approvalData(shown)) {
 			return nil, x402.Errorf(x402.LedgerCorrupt,
 				"the approval %s changed in the ledger after it was shown", a.ID)
-		}
-		if g.Fleet != nil {
-			return g.signApproval(a)
 		}
 		return seal(purposeApproval, approvalData(a))
 	})
@@ -71,9 +65,6 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID).
 			WithCommand(x402.Command("approve", a.ID), "Please approve this payment yourself, if you mean "+
 				"to: its approval in the ledger is not yours.")
-	}
-	if g.Fleet != nil { // its ledger lets one payment use it, in whatever home
-		return nil
 	}
 	m, err := g.latest(ctx)
 	if err != nil {
@@ -104,13 +95,7 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.ownerHere(); err != nil {
-		return nil, err
-	}
 	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) {
-		if g.Fleet != nil {
-			return g.signLift(l)
-		}
 		return seal(purposeLift, liftData(l))
 	})
 	if err != nil {
@@ -126,9 +111,6 @@ func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
 	if l.UpTo == 0 && l.At.IsZero() {
 		return true, nil
 	}
-	if g.Fleet != nil {
-		return g.ownFleetLift(l), nil
-	}
 	return g.isOwnSeal(ctx, purposeLift, liftData(l), l.Seal)
 }
 
@@ -139,13 +121,7 @@ func (g *Guard) NewSession(ctx context.Context, limit *money.Dollars) (budget.Se
 	if err != nil {
 		return budget.Session{}, err
 	}
-	if err := g.ownerHere(); err != nil {
-		return budget.Session{}, err
-	}
 	return g.Store.NewSession(ctx, limit, func(s budget.Session) ([]byte, error) {
-		if g.Fleet != nil {
-			return g.signSession(s)
-		}
 		return seal(purposeSession, sessionData(s))
 	})
 }
@@ -156,9 +132,6 @@ func sessionData(s budget.Session) []byte { return numbers(texts(s.ID), s.Starte
 func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error) {
 	if len(seal) == 0 {
 		return false, nil
-	}
-	if g.Fleet != nil {
-		return g.ownFleetSession(s, seal), nil
 	}
 	return g.isOwnSeal(ctx, purposeSession, sessionData(s), seal)
 }
@@ -178,7 +151,7 @@ func channelData(c history.Channel) []byte { return texts(c.Network, c.ID, c.Ser
 
 // Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
 // chain, what stands frozen was not taken out, no lift is another's, and neither is any approval
-// that the chain calls the owner's, nor the newest rules; of a fleet's, no rules that there ever were.
+// that the chain calls the owner's, nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -188,14 +161,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if g.Fleet != nil {
-		if err = g.verifyBundles(ctx); err == nil {
-			_, err = g.Store.Verify(ctx, m.head())
-		}
-	} else {
-		err = g.verifySealed(ctx, m.head())
-	}
-	if err != nil {
+	if err := g.verifySealed(ctx, m.head()); err != nil {
 		return err
 	}
 	given, err := g.Store.Given(ctx)
@@ -212,7 +178,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 				"the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
 		}
 	}
-	if sealed.Version == 0 && g.Fleet == nil { // none were ever sealed
+	if sealed.Version == 0 { // none were ever sealed
 		return nil
 	}
 	return g.authentic(ctx, sealed)
@@ -230,16 +196,5 @@ func (g *Guard) verifySealed(ctx context.Context, at history.Head) error {
 
 // gaveApproval reports whether the owner gave an approval.
 func (g *Guard) gaveApproval(ctx context.Context, a history.Approval) (bool, error) {
-	if g.Fleet != nil {
-		return g.ownApproval(a), nil
-	}
 	return g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
-}
-
-// ownerHere refuses what only the owner of a fleet says, on a machine that is not theirs.
-func (g *Guard) ownerHere() error {
-	if g.Fleet == nil {
-		return nil
-	}
-	return g.needOwner()
 }

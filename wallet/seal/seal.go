@@ -49,14 +49,12 @@ type Guard struct {
 	Rules *config.Config // those that are in force in this process
 	Store *history.Store
 	Key   Key
-	Fleet *Fleet // nil: the ledger is this home's alone
 
 	// shared by the guards of a home in this process, so that opening the wallet again forgets
 	// nothing; nil: its own
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
-	moved    string   // to which ledger: see CheckpointMove
 	ownLines ownLines // of the checkpoint's file
 	macs     macs     // of the ledger's chain
 
@@ -107,7 +105,7 @@ func (g *Guard) CheckConfig(ctx context.Context) error {
 
 func (g *Guard) checkConfig(ctx context.Context) error {
 	sealed, _, err := g.compare(ctx)
-	if err != nil || g.Fleet != nil {
+	if err != nil {
 		return err
 	}
 	in, err := g.sealedIn(ctx, sealed.Version)
@@ -142,9 +140,6 @@ func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err e
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
 // without an error.
 func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Change, error) {
-	if g.Fleet != nil {
-		return g.compareFleet(ctx)
-	}
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return sealed, nil, err
@@ -219,7 +214,7 @@ func (g *Guard) verifySeals(ctx context.Context) error {
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
 	}
-	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 || g.Fleet != nil {
+	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 {
 		return err
 	}
 	err = g.seal(ctx, false)
@@ -240,12 +235,6 @@ func (g *Guard) Authentic(ctx context.Context) error {
 }
 
 func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
-	if g.Fleet != nil {
-		if _, err := g.bundle(sealed); err != nil {
-			return err
-		}
-		return g.isBound(ctx)
-	}
 	own, err := g.isOwnSeal(ctx, purposeRules, rulesData(sealed), sealed.Seal)
 	if err == nil && !own {
 		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this " +
@@ -258,10 +247,6 @@ func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error
 // is their word that the ledger is good as it is; without it, one whose budgets are not what this
 // wallet sealed is LEDGER_CORRUPT. A lift that was not theirs they did not accept with it.
 func (g *Guard) Seal(ctx context.Context, accept bool) error {
-	if g.Fleet != nil {
-		return x402.Errorf(x402.SetupFailed, "the rules of a fleet are signed, and not sealed").
-			WithHint("on the owner's machine: x402-wallet policy seal --fleet")
-	}
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
 		return err
@@ -281,10 +266,6 @@ func (g *Guard) Seal(ctx context.Context, accept bool) error {
 
 // CheckSealed refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
 func (g *Guard) CheckSealed(ctx context.Context) error {
-	if g.Fleet != nil {
-		_, err := g.Store.Verify(ctx, history.Head{})
-		return err
-	}
 	k, err := g.keyholder(ctx)
 	if err != nil {
 		return err

@@ -1,16 +1,14 @@
-"""Writes the keystores and the owner's signatures: a second, independent reading of the
+"""Writes the keystores: a second, independent reading of the
 package's doc comment, so that the Go code is not its own only witness.
 
     python3 golden.py > keystore.json               (needs the package cryptography)
-    python3 golden.py owner > keystore-owner.json   (also phrase and account)
-    python3 golden.py owner phrase account > keystore-all.json
-    python3 golden.py signatures > owner-signatures.json
+    python3 golden.py phrase > keystore-phrase.json (also account)
+    python3 golden.py phrase account > keystore-all.json
 
-The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is the owner's), and the first
-account of anvil and hardhat, with the phrase that it comes from, where the Solana key is that phrase's too. The
-account "research" has anvil's second key, and the phrase's second Solana key or the secret of RFC 8032 test 3
-where there is no phrase. The passphrase (passphrase.txt) is typed with a combining
-accent; NFC makes it one letter.
+The keys are public: the Ed25519 seed of RFC 8032 test 1, and the first account of anvil and hardhat, with the
+phrase that it comes from, where the Solana key is that phrase's too. The account "research" has anvil's second
+key, and the phrase's second Solana key or the secret of RFC 8032 test 3 where there is no phrase. The
+passphrase (passphrase.txt) is typed with a combining accent; NFC makes it one letter.
 """
 import base64, hashlib, hmac, json, pathlib, sys, unicodedata
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -79,21 +77,8 @@ def eip55(account):
 solana = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 evm = bytes.fromhex("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
 seal = bytes(range(32))
-owner = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
 what = sys.argv[1:]
-
-if what == ["signatures"]:
-    key, signed = ed25519.Ed25519PrivateKey.from_private_bytes(owner), []
-    for purpose in ["bundle", "approval", "lift", "session", "enrolment"]:
-        statement = b'{"format":1}'
-        message = f"x402-wallet fleet {purpose} v1\n".encode() + statement
-        signed.append({"purpose": purpose, "statement": statement.decode(), "message": message.hex(),
-                       "signature": key.sign(message).hex()})
-    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
-    print(json.dumps({"public": public, "signed": signed}, indent=2))
-    sys.exit()
-
-has_owner, has_phrase, has_accounts = [part in what for part in ("owner", "phrase", "account")]
+has_phrase, has_accounts = [part in what for part in ("phrase", "account")]
 other_solana = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
 other_evm = bytes.fromhex("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
 record = bytes(84)
@@ -142,8 +127,6 @@ header = (
 ).encode()
 derived = hashlib.scrypt(passphrase, salt=salt, n=n, r=r, p=p, maxmem=1 << 26, dklen=64)
 secrets = {"version": 1, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
-if has_owner:
-    secrets["owner"] = b64(owner)
 if has_phrase:
     secrets["phrase"] = b64(record)
 if has_accounts:
