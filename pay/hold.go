@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
@@ -187,9 +186,8 @@ type proposal struct {
 	// sessionCap looks up what is delegated, should a session begin whose cap it is; nil: no
 	// session's cap is needed.
 	sessionCap func() (*money.Dollars, error)
-	many       *many            // that it is one of; nil: it is made by itself
-	earlier    []budget.Ask     // what those before it take, held in the same step
-	grounds    *history.Grounds // of its decision
+	many       *many        // that it is one of; nil: it is made by itself
+	earlier    []budget.Ask // what those before it take, held in the same step
 }
 
 // propose asks for exactly one option.
@@ -234,7 +232,7 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 func (e *Engine) purchase(ctx context.Context, w *proposal, reserved history.Payment) *Purchase {
 	note(ctx, reserved)
 	p := &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
-		approval: w.hold.Approval, grounds: w.grounds}
+		approval: w.hold.Approval}
 	if w.option.batch != nil {
 		p.unlock = w.option.batch.unlock
 	}
@@ -292,7 +290,6 @@ func (e *Engine) undoHold(ctx context.Context, id string) {
 func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 	_, step := steps.Begin(ctx, steps.Facts)
 	defer func() { step.End(err) }()
-	read := time.Now()
 	query := e.Rules.Query(w.ask)
 	facts, err := e.Store.Facts(ctx, history.Question{
 		Rules: query, Payment: w.hold.Payment, Resume: w.hold.Resume, Quotes: w.quotes,
@@ -328,7 +325,6 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 	}
 	w.hold.Decision, w.hold.Approval = decision, nil
 	w.hold.DecidedAt, w.hold.DecidedHead = facts.Now, facts.Head
-	w.grounds = &history.Grounds{Query: query, Facts: facts.Facts, ReadAt: read}
 	if decision.NeedsApproval {
 		w.hold.Approval = &facts.Approvals[usable]
 	}

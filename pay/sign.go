@@ -32,7 +32,6 @@ type Purchase struct {
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
-	grounds  *history.Grounds  // that it was decided by; nil: they are not kept
 	shared   *x402.Shared      // with the rest of its batch; nil: it is in none
 	proposal *proposal         // of a batch, as long as it is not held
 	written  func()            // says that it is held, or will not be; of a proposal
@@ -150,7 +149,6 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
 // them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
 	_, step := steps.Begin(ctx, steps.Submit)
-	signed.Grounds = p.grounds
 	err := p.engine.Guard.Submit(ctx, p.Payment, signed, p.ApprovedHere())
 	step.End(err)
 	if err == nil {
