@@ -34,7 +34,7 @@ func woken(s *Store) *int {
 
 // A question is one alert, when it is opened; who asks it again, or is not to ask, makes none.
 func TestAQuestionIsAnAlert(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	wakes := woken(s)
 	first := asking(t, s, 1)
 	list := alertsOf(t, s, AlertApproval)
@@ -66,7 +66,7 @@ func TestAQuestionIsAnAlert(t *testing.T) {
 
 // A freeze is one alert as long as it stands, and the owner's own is none.
 func TestAFreezeIsAnAlert(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	wakes := woken(s)
 	breaker := Freeze{By: "breaker", Why: "why"}
 	for range 2 {
@@ -87,7 +87,7 @@ func TestAFreezeIsAnAlert(t *testing.T) {
 
 // What is not written tells nobody: an alert is of its cause's transaction.
 func TestAnAlertGoesWithItsCause(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	wakes := woken(s)
 	failed := errors.New("failed")
 	require.ErrorIs(t, s.tx(t.Context(), func(t *tx) error {
@@ -111,7 +111,7 @@ func dollars(t *testing.T, text string) money.Dollars {
 // The payment that takes four fifths of a budget is an alert, once a window, whether the ledger is as it was
 // when the payment was decided on or moved.
 func TestMostOfABudgetIsAnAlert(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	session := dollars(t, "1000")
 	agentDay := dollars(t, "0.10")
 	rules := budget.Rules{PerCall: dollars(t, "100"), Session: &session, Day: dollars(t, "1.00"),
@@ -161,7 +161,7 @@ func TestMostOfABudgetIsAnAlert(t *testing.T) {
 
 // A session's window is the session, also the one that the payment begins.
 func TestASessionsAlertIsItsOwn(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	session := dollars(t, "1")
 	rules := budget.Rules{PerCall: dollars(t, "100"), Session: &session, Day: dollars(t, "100"),
 		Month: dollars(t, "100"), ApproveAbove: dollars(t, "100"), Rate: 1000}
@@ -180,7 +180,7 @@ func TestASessionsAlertIsItsOwn(t *testing.T) {
 
 // Little money is an alert once a day, a payment without a known end once, a damaged ledger once a day.
 func TestOtherCauses(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	h := testHold(1)
 	h.Low = &LowFunds{Source: "delegation", Left: dollars(t, "0.4"), Symbol: "USDC"}
 	var p Payment
@@ -207,12 +207,12 @@ func TestOtherCauses(t *testing.T) {
 
 // Alerts are no evidence: with or without them the ledger is what the chain says.
 func TestAlertsAreNoEvidence(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	asking(t, s, 1)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "agent", Why: "why"}))
 	_, err := s.Verify(t.Context(), Head{})
 	require.NoError(t, err)
-	_, err = s.write.Exec(`DELETE FROM alerts WHERE kind = 'freeze'`)
+	_, err = rawDB(t, s).Exec(`DELETE FROM alerts WHERE kind = 'freeze'`)
 	require.NoError(t, err)
 	_, err = s.Verify(t.Context(), Head{})
 	require.NoError(t, err)
@@ -220,11 +220,11 @@ func TestAlertsAreNoEvidence(t *testing.T) {
 
 // There is a bound to how old alerts get, and to how many there are.
 func TestOldAlertsGo(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	fill := func(n int, subject string) {
-		require.NoError(t, s.commitNoSync(t.Context(), func(t *tx) error {
+		require.NoError(t, s.tx(t.Context(), func(t *tx) error {
 			for i := range n {
-				_, err := t.exec(`INSERT INTO alerts
+				_, err := t.Exec(`INSERT INTO alerts
 					VALUES (?, 'epoch', ?, '', ?, '{}', 'told', ?, '', 0, 0)`,
 					fmt.Sprint(subject, i), fmt.Sprint(subject, i), micros(t.Now), micros(t.Now))
 				if err != nil {

@@ -189,8 +189,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // Whatever several processes do at once, each approval lets one payment pass.
 func TestOneApprovalAllowsOnePayment(t *testing.T) {
-	s, _, home := newStore(t)
-	second, err := Open(t.Context(), home, Options{Now: s.now})
+	s, _, home := emptyStore(t)
+	second, err := Open(t.Context(), home, Options{Now: s.db.Now})
 	require.NoError(t, err)
 	defer second.Close()
 	stores, quote := []*Store{s, second}, byte(0)
@@ -436,7 +436,7 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 			return err
 		},
 		"approved again": func(s *Store, id string) error {
-			s.now() // a moment later
+			s.db.Now() // a moment later
 			_, err := s.Approve(context.Background(), id, "owner", nil)
 			return err
 		},

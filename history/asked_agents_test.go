@@ -49,7 +49,7 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, 2*maxPending, maxPendingAll)
 	require.LessOrEqual(t, 2*maxPendingSession, maxPendingAll)
 	require.LessOrEqual(t, 2*(maxNoAgent+maxNo), maxNoAll)
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	for i := range maxPendingAll / maxPendingSession {
 		for j := range maxPendingSession {
 			_, err := naggingAs(t, s, fmt.Sprintf("a%d", i), "GET", fmt.Sprintf("h%d.example", j), "/", 10)

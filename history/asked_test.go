@@ -38,11 +38,7 @@ func declined(t *testing.T, err error) *Declined {
 func TestTheQueue(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		var last Approval
-		answered := 3 * maxPending
-		if s.fleet != nil { // where each takes longer
-			answered = maxPendingSession
-		}
-		for i := range answered {
+		for i := range 3 * maxPending {
 			a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
 			require.NoError(t, err)
 			_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
@@ -78,7 +74,7 @@ func TestTheQueue(t *testing.T) {
 		full(late, "other.example", "all", maxPending)
 		// what the table says is not what counts
 		require.NoError(t, late.tx(t.Context(), func(t *tx) error {
-			_, err := t.exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
+			_, err := t.Exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
 			return err
 		}))
 		full(late, "other.example", "all", maxPending)
@@ -139,7 +135,7 @@ func TestDeclinedTwice(t *testing.T) {
 // The owner's own no is enough; another path, another host are asked about for a while, and then no
 // more; a yes ends the noes to its question.
 func TestNoes(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	deny := func(host, path string) error {
 		a, err := nagging(t, s, "GET", host, path, 1000)
 		if err == nil {
@@ -159,7 +155,7 @@ func TestNoes(t *testing.T) {
 	}
 	require.Equal(t, "agent", declined(t, deny("new.example", "/")).About)
 
-	s, _, _ = newStore(t)
+	s, _, _ = emptyStore(t)
 	for _, yes := range []bool{false, true, false, false} {
 		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 // A backup that is made beside a process that pays holds all that was answered before it began, and is a
 // sound ledger. It leaves nothing else behind.
 func TestBackup_BesidePayments(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	before := pay(t, s, testHold(1), Settled)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -63,7 +63,7 @@ func TestBackup_BesidePayments(t *testing.T) {
 }
 
 func TestBackup_Refused(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	there := filepath.Join(t.TempDir(), "there")
 	require.NoError(t, os.WriteFile(there, []byte("kept"), 0o600))
 	for file, code := range map[string]x402.Code{
@@ -83,9 +83,9 @@ func TestBackup_Refused(t *testing.T) {
 
 // A ledger whose rows are not what its audit chain says is not backed up as if it were sound.
 func TestBackup_OfADamagedLedger(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	pay(t, s, testHold(1), Settled)
-	_, err := s.write.Exec(`UPDATE payments SET amount = '2'`)
+	_, err := rawDB(t, s).Exec(`UPDATE payments SET amount = '2'`)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	_, err = s.Backup(t.Context(), filepath.Join(dir, "copy.db"))

@@ -46,7 +46,7 @@ func TestAChannelOnlyGoesForward(t *testing.T) {
 
 // A decision without caps holds only what was counted with a deposit.
 func TestOnlyVouchersNeedNoCaps(t *testing.T) {
-	store, _, _ := newStore(t)
+	store, _, _ := emptyStore(t)
 	hold := Hold{Decision: budget.Decision{Prepaid: true}, Payment: Payment{
 		Scheme: x402.BatchSettlement, Amount: money.NewAmount(7), Price: 7}}
 	_, err := store.Reserve(t.Context(), hold)

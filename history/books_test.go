@@ -82,7 +82,7 @@ func TestImport(t *testing.T) {
 
 // A long export neither holds a snapshot, which would keep the log from being cut, nor goes on for ever.
 func TestEachGoesPageByPage(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	one, err := reserve(s, testHold(1))
 	require.NoError(t, err)
 	const all = 2*pageOfBooks + 1
@@ -90,7 +90,7 @@ func TestEachGoesPageByPage(t *testing.T) {
 		require.NoError(t, s.tx(t.Context(), func(t *tx) error {
 			for ; n > 0 && err == nil; n-- {
 				one.ID = NewID(t.Now)
-				err = t.insert(&one, pack(one.Requirement, nil, nil))
+				err = t.insert(&one)
 			}
 			return err
 		}))
@@ -103,7 +103,7 @@ func TestEachGoesPageByPage(t *testing.T) {
 		if len(seen)%pageOfBooks == 1 {
 			var busy, left, moved int
 			insert(1)
-			require.NoError(t, s.write.QueryRow(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &left, &moved))
+			require.NoError(t, rawDB(t, s).QueryRow(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &left, &moved))
 			require.Zero(t, busy, "somebody reads")
 		}
 		return nil

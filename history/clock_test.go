@@ -14,7 +14,7 @@ import (
 // A clock that was years ahead for one call stops the windows there: what is refused for it says so,
 // and the owner's word that the clock is right now makes all of it count now, no more and no less.
 func TestAClockThatWasAhead(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	right := c.now()
 	day := money.Dollars(10)
 	rules := budget.Rules{PerCall: 100, Day: day, Month: 1000, ApproveAbove: 100, Rate: 100, MaxFailures: 3}
@@ -101,7 +101,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 	require.NotEqual(t, ahead.Session, session)
 
 	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-		_, err := tx.exec(`UPDATE payments SET created_at = created_at - 1 WHERE id = ?`, ahead.ID)
+		_, err := tx.Exec(`UPDATE payments SET created_at = created_at - 1 WHERE id = ?`, ahead.ID)
 		return err
 	}))
 	_, err = s.Verify(t.Context(), Head{})

@@ -26,58 +26,10 @@ func occupy(t *testing.T, s *Store) (release func()) {
 	return func() { close(end) }
 }
 
-// Changes that share a transaction are each whole or nothing, and each hears of its own.
-func TestChangesTogether(t *testing.T) {
-	s, _, _ := newStore(t)
-	release := occupy(t, s)
-	var all sync.WaitGroup
-	insert := func(tx *tx, i int) error {
-		_, err := tx.exec(`INSERT INTO meta VALUES (?, 'x')`, fmt.Sprint("key ", i))
-		return err
-	}
-	errs, refusal := make([]error, 30), x402.Errorf(x402.BudgetExceeded, "no")
-	panicked := make([]any, len(errs))
-	for i := range errs {
-		all.Go(func() {
-			defer func() { panicked[i] = recover() }()
-			errs[i] = s.enqueue(context.Background(), &change{durable: i%2 != 0, f: func(tx *tx) error {
-				if err := insert(tx, i); err != nil {
-					return err
-				}
-				switch i % 3 {
-				case 1:
-					return refusal
-				case 2:
-					panic(i)
-				}
-				return nil
-			}})
-		})
-	}
-	release()
-	all.Wait()
-	for i, err := range errs {
-		var there int
-		require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key = ?`,
-			fmt.Sprint("key ", i)).Scan(&there))
-		switch i % 3 {
-		case 0:
-			require.NoError(t, err)
-			require.Equal(t, 1, there)
-		case 1:
-			require.ErrorIs(t, err, refusal)
-			require.Zero(t, there)
-		case 2:
-			require.Equal(t, i, panicked[i], "the caller's panic")
-			require.Zero(t, there)
-		}
-	}
-}
-
 // What a transaction knows of the ledger is what is in it, after each of the changes that share it, also
 // after those that were undone.
 func TestWhatATransactionKnows(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	done := func(f func(*tx) error) func() error {
 		return func() error { return s.tx(t.Context(), f) }
 	}
@@ -87,7 +39,7 @@ func TestWhatATransactionKnows(t *testing.T) {
 		p := testHold(1).Payment
 		p.ID, p.Session, p.State = id, "ses_1", Reserved
 		p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
-		return tx.insert(&p, pack(p.Requirement, nil, nil))
+		return tx.insert(&p)
 	}
 	together(t, s, knowsWhatIs, []func() error{
 		done(func(tx *tx) error { return tx.audit(0, "a", 1) }),
@@ -97,7 +49,7 @@ func TestWhatATransactionKnows(t *testing.T) {
 		done(func(tx *tx) error { return insert(tx, "pay_3", 3*time.Hour) }),
 		func() error { return s.Freeze(t.Context(), frozen) },
 		undone(func(tx *tx) error {
-			_, err := tx.exec(`INSERT INTO lifts VALUES (1, 1, x'')`)
+			_, err := tx.Exec(`INSERT INTO lifts VALUES (1, 1, x'')`)
 			tx.known.freezes = nil
 			return errors.Join(err, knowsWhatIs(t, tx))
 		}),
@@ -113,23 +65,18 @@ func together(t *testing.T, s *Store, look func(*testing.T, *tx) error, changes 
 	t.Helper()
 	release := occupy(t, s)
 	var all sync.WaitGroup
-	gathered := func() int {
-		s.queue.mu.Lock()
-		defer s.queue.mu.Unlock()
-		return len(s.queue.waiting)
-	}
 	next := func(f func() error) {
-		before := gathered()
+		before := s.db.Waiting()
 		all.Go(func() { assert.NoError(t, f()) })
-		require.Eventually(t, func() bool { return gathered() > before }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.db.Waiting() > before }, time.Minute, time.Millisecond)
 	}
 	for _, f := range changes {
 		next(f)
 		next(func() error {
-			return s.commitNoSync(context.Background(), func(tx *tx) error { return look(t, tx) })
+			return s.tx(context.Background(), func(tx *tx) error { return look(t, tx) })
 		})
 	}
-	require.LessOrEqual(t, gathered(), maxBatch)
+	require.LessOrEqual(t, s.db.Waiting(), 64, "as many as share a transaction")
 	release()
 	all.Wait()
 }
@@ -150,7 +97,7 @@ func undone(t *testing.T, s *Store, f func(*tx) error) func() error {
 // Signatures that share a transaction carry the sealed sums and the memory on as if each had read them,
 // also behind changes that were refused or undone, and behind what is no signature.
 func TestSignaturesTogether(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	var list []Payment
 	for i := range uint64(9) {
 		h := testHold(i + 1)
@@ -240,7 +187,7 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 }
 
 func otherWindowsAreCompared(t *testing.T, scope string, query func(Payment) budget.Query) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	k := testKeyholder()
 	k.Query = query
 	sign := func(name string) func() error {
@@ -258,7 +205,7 @@ func otherWindowsAreCompared(t *testing.T, scope string, query func(Payment) bud
 		func() error {
 			return s.tx(t.Context(), func(tx *tx) error {
 				assert.NotNil(t, tx.known.sealed)
-				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = ? AND key = 'b'`, scope)
+				_, err := tx.Exec(`UPDATE totals SET held = 0 WHERE scope = ? AND key = 'b'`, scope)
 				return err
 			})
 		},
@@ -278,7 +225,7 @@ func carriesWhatIsSealed(t *testing.T, in *tx) error {
 		return nil
 	}
 	lastSums.Store(nil)
-	fresh := &tx{ctx: in.ctx, conn: in.conn, known: &known{}, Now: in.Now, followed: &followed{}}
+	fresh := &tx{Tx: in.Tx, known: &known{}, followed: &followed{}}
 	read, err := fresh.lastSealed(testKeyholder(), nil)
 	if err != nil {
 		return err
@@ -293,7 +240,8 @@ func carriesWhatIsSealed(t *testing.T, in *tx) error {
 
 // knowsWhatIs compares what a transaction knows with what it reads without knowing anything.
 func knowsWhatIs(t *testing.T, in *tx) error {
-	fresh := &tx{ctx: in.ctx, conn: in.conn, known: &known{}, Now: in.Now}
+	other := *in.Tx
+	fresh := &tx{Tx: &other, known: &known{}}
 	head, err := in.notBeforeLedger()
 	isHead, errFresh := fresh.notBeforeLedger()
 	assert.Equal(t, isHead, head)
@@ -302,57 +250,9 @@ func knowsWhatIs(t *testing.T, in *tx) error {
 	b, errB := fresh.frozenBy("net", "account")
 	assert.Equal(t, b, a)
 	var hash []byte
-	errHash := in.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&hash)
+	errHash := in.Row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&hash)
 	if in.known.hash != nil {
 		assert.Equal(t, hash, in.known.hash)
 	}
 	return errors.Join(err, errFresh, errA, errB, errHash)
-}
-
-// Trouble with the ledger ends them all: none of them returns as if it were on the disk.
-func TestTroubleIsEverybodys(t *testing.T) {
-	s, _, _ := newStore(t)
-	release := occupy(t, s)
-	var all sync.WaitGroup
-	errs := make([]error, 8)
-	for i := range errs {
-		all.Go(func() {
-			errs[i] = s.tx(context.Background(), func(tx *tx) error {
-				if _, err := tx.exec(`INSERT INTO meta VALUES (?, 'x')`, fmt.Sprint("key ", i)); err != nil {
-					return err
-				}
-				if i == 3 {
-					_, err := tx.exec(`INSERT INTO nowhere VALUES (1)`)
-					return err
-				}
-				return nil
-			})
-		})
-	}
-	s.queue.mu.Lock()
-	gathered := len(s.queue.waiting)
-	s.queue.mu.Unlock()
-	release()
-	all.Wait()
-	var there, failed int
-	for _, err := range errs {
-		if err != nil {
-			failed++
-		}
-	}
-	require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key LIKE 'key %'`).Scan(&there))
-	require.Equal(t, len(errs)-failed, there, "%d gathered", gathered)
-	require.NotZero(t, failed)
-	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-		_, err := tx.exec(`INSERT INTO meta VALUES ('after', 'x')`)
-		return err
-	}))
-}
-
-func TestACancelledCallCommitsNothing(t *testing.T) {
-	s, _, _ := newStore(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	err := s.tx(ctx, func(*tx) error { return errors.New("asked") })
-	require.ErrorIs(t, err, context.Canceled)
 }

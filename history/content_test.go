@@ -25,25 +25,14 @@ func eachQuota(t *testing.T, quota int64, test func(t *testing.T, s *Store)) {
 	t.Helper()
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		s.contentQuota = quota
-		if s.fleet != nil { // it tidies when a test says so
-			s.fleet.tidied = time.Now()
-		}
 		test(t, s)
 	})
-}
-
-// summedUp has a fleet's ledger add up what is stored, as it does now and then.
-func summedUp(t *testing.T, s *Store) {
-	t.Helper()
-	if s.fleet != nil {
-		require.NoError(t, s.Tidy(t.Context()))
-	}
 }
 
 // quotaStore is a ledger with a quota for content.
 func quotaStore(t *testing.T, quota int64) (*Store, string) {
 	t.Helper()
-	_, c, home := newStore(t)
+	_, c, home := emptyStore(t)
 	s, err := Open(t.Context(), home, Options{Now: c.now, ContentQuota: quota})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
@@ -57,7 +46,6 @@ func buy(t *testing.T, s *Store, size int, deliver bool) string {
 	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xtx",
 		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
 	require.NoError(t, err)
-	summedUp(t, s)
 	if deliver {
 		require.NoError(t, s.Deliver(t.Context(), p.ID))
 	}
@@ -133,7 +121,6 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 			buy(t, s, 25*kib, true)
 		}
 		refusal := func() error {
-			summedUp(t, s)
 			f, err := s.Facts(t.Context(), Question{Payment: testHold(1).Payment})
 			require.NoError(t, err)
 			return f.Refusal()
@@ -157,9 +144,7 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 		sound(t, s)
 		require.NoError(t, s.Deliver(t.Context(), under.ID))
 		require.NoError(t, refusal(), "one was fetched")
-		if s.fleet == nil { // where to add up is to tidy
-			has(t, s, under.ID, 70*kib, "")
-		}
+		has(t, s, under.ID, 70*kib, "")
 	})
 }
 
@@ -172,7 +157,6 @@ func TestErrorBodiesAreSpare(t *testing.T) {
 			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
 				Content: &Content{Status: 500, Body: make([]byte, 60*kib)}})
 			require.NoError(t, err)
-			summedUp(t, s)
 			use, err := s.ContentUse(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, use.Owed)
@@ -256,19 +240,16 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 		ids = append(ids, buy(t, s, 1<<20, true))
 	}
 	kept := buy(t, s, 1<<20, false)
-	require.NoError(t, s.write.with(t.Context(), func(c *conn) error {
-		_, err := c.ExecContext(t.Context(), `PRAGMA wal_checkpoint(PASSIVE)`)
-		return err
-	}))
+	require.NoError(t, s.db.CutLog(t.Context()))
 	require.Greater(t, size(), int64(12<<20))
 	require.NoError(t, other.view(t.Context(), func(tx *tx) error { // who reads sees what was there
 		var n int
-		require.NoError(t, tx.row(`SELECT count(*) FROM bodies`).Scan(&n))
+		require.NoError(t, tx.Row(`SELECT count(*) FROM bodies`).Scan(&n))
 		rows, freed, err := s.Prune(t.Context(), time.Now().Add(24*time.Hour*365), false)
 		require.NoError(t, err)
 		require.EqualValues(t, 12, rows)
 		require.EqualValues(t, 12<<20, freed)
-		require.NoError(t, tx.row(`SELECT count(*) FROM bodies`).Scan(&n))
+		require.NoError(t, tx.Row(`SELECT count(*) FROM bodies`).Scan(&n))
 		require.Equal(t, 13, n)
 		return nil
 	}))
@@ -345,9 +326,9 @@ func TestEvictedWhileItIsRead(t *testing.T) {
 	id := buy(t, s, 200*kib, true)
 	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
 		var before, after []byte
-		require.NoError(t, tx.row(`SELECT substr(body, 1, 100) FROM bodies`).Scan(&before))
+		require.NoError(t, tx.Row(`SELECT substr(body, 1, 100) FROM bodies`).Scan(&before))
 		buy(t, s, 200*kib, true)
-		require.NoError(t, tx.row(`SELECT body FROM bodies`).Scan(&after))
+		require.NoError(t, tx.Row(`SELECT body FROM bodies`).Scan(&after))
 		require.Equal(t, body(id, 200*kib), after)
 		return nil
 	}))
@@ -370,7 +351,7 @@ func TestContentChangedByAnotherHand(t *testing.T) {
 		t.Run(edit, func(t *testing.T) {
 			s, _ := quotaStore(t, 100*kib)
 			id := buy(t, s, 10*kib, false)
-			_, err := s.write.Exec(edit)
+			_, err := rawDB(t, s).Exec(edit)
 			require.NoError(t, err)
 			c, given := s.Content(t.Context(), id)
 			if given == nil { // what is given out is what was bought

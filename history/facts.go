@@ -201,12 +201,18 @@ func (t *tx) notBeforeLedger() (head int64, err error) {
 	return t.known.head, nil
 }
 
-// readEnds reads the ends of the audit chain and of the payments, unless they are known.
+// readEnds reads the ends of the audit chain and of the payments, unless they are known. It refuses a ledger
+// of another format: another program may have changed it while this one had it open.
 func (t *tx) readEnds() error {
 	if t.known.hash != nil {
 		return nil
 	}
-	err := t.Row(`SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.head, &t.known.hash)
+	var text string
+	err := t.Row(`SELECT seq, hash, coalesce((SELECT value FROM meta WHERE key = 'format'), '') FROM audit
+		ORDER BY seq DESC LIMIT 1`).Scan(&t.known.head, &t.known.hash, &text)
+	if err == nil {
+		err = isFormat(text)
+	}
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ const guardedCap = 1000
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	s, c, home := newStore(t)
+	s, c, home := emptyStore(t)
 	g := &guarded{Store: s, t: t, clock: c, home: home, k: testKeyholder()}
 	g.k.Query = func(p Payment) budget.Query {
 		return budget.Query{HostEntries: []string{"api.example"}, Host: p.Host,
@@ -58,8 +58,22 @@ func newGuarded(t *testing.T) *guarded {
 
 func (g *guarded) sql(query string, args ...any) {
 	g.t.Helper()
-	_, err := g.write.Exec(query, args...)
+	_, err := rawDB(g.t, g.Store).Exec(query, args...)
 	require.NoError(g.t, err)
+}
+
+// sumUp makes the sums those of the payments.
+func (g *guarded) sumUp() {
+	g.t.Helper()
+	g.sql(`DELETE FROM totals`)
+	g.sql(`INSERT INTO totals (scope, key, day, spent, held) ` + countedPayments + totalsOfPayments)
+}
+
+// fail says of a payment that it failed, in the sums, too.
+func (g *guarded) fail(payment string) {
+	g.t.Helper()
+	g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, payment)
+	g.sumUp()
 }
 
 func (g *guarded) reserve(h Hold) Payment {
@@ -98,11 +112,11 @@ func (g *guarded) next(h Hold) error {
 func (g *guarded) relink(after int64) {
 	g.t.Helper()
 	var previous []byte
-	require.NoError(g.t, g.write.QueryRow(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous))
+	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous))
 	for seq := after + 1; ; seq++ {
 		var at int64
 		var payment, event, detail string
-		if g.write.QueryRow(`SELECT at, payment, event, detail FROM audit WHERE seq = ?`, seq).
+		if rawDB(g.t, g.Store).QueryRow(`SELECT at, payment, event, detail FROM audit WHERE seq = ?`, seq).
 			Scan(&at, &payment, &event, &detail) != nil {
 			return
 		}
@@ -114,23 +128,23 @@ func (g *guarded) relink(after int64) {
 // forge appends a row to the chain.
 func (g *guarded) forge(payment, event, detail string) {
 	g.t.Helper()
-	g.sql(`INSERT INTO audit (at, payment, event, detail, hash)
-		VALUES (?, coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`,
+	g.sql(`INSERT INTO audit (seq, at, payment, event, detail, hash) VALUES ((SELECT max(seq) + 1 FROM audit), ?,
+		coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`,
 		micros(g.clock.now()), payment, event, detail)
 	var last int64
-	require.NoError(g.t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
+	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
 	g.relink(last - 1)
 }
 
 // reservedAs is what the chain says of a payment that was reserved as it is.
 func reservedAs(p Payment) string {
 	return toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
-		Stored: digestOf(pack(p.Requirement, nil, nil))})
+		Stored: storedDigest(string(p.Requirement), "", "")})
 }
 
 // signedAs is what the chain says of a payment that was signed as it is.
 func signedAs(p Payment) signature {
-	return signature{Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
+	return signature{ID: p.ID, Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
 		Evidence: digestOf([]byte(toJSON(p.Evidence))), terms: p.terms()}
 }
 
@@ -141,7 +155,7 @@ func (g *guarded) unsign() (payment string) {
 	g.sql(`CREATE TEMP TABLE old_memory AS SELECT * FROM memory;
 		CREATE TEMP TABLE old_nodes AS SELECT * FROM memory_nodes`)
 	p := g.sign(g.reserve(testHold(500)))
-	g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+	g.fail(p.ID)
 	g.sql(`DELETE FROM memory; INSERT INTO memory SELECT * FROM old_memory; DELETE FROM memory_nodes;
 		INSERT INTO memory_nodes SELECT * FROM old_nodes`)
 	g.sql(`UPDATE sealed_sums SET sums = ?`, old)
@@ -150,7 +164,7 @@ func (g *guarded) unsign() (payment string) {
 
 func (g *guarded) text(query string) (text string) {
 	g.t.Helper()
-	require.NoError(g.t, g.write.QueryRow(query).Scan(&text))
+	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(query).Scan(&text))
 	return text
 }
 
@@ -236,7 +250,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"the sealed sums are edited with the tables": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
-			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			g.fail(p.ID)
 			var s sums
 			require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT sums FROM sealed_sums`)), &s))
 			s.subtract(signedAs(p))
@@ -246,27 +260,28 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		"every seal is taken off": func(g *guarded) Hold {
 			g.sql(`UPDATE audit SET seal = NULL; DELETE FROM sealed_sums; DELETE FROM memory; DELETE FROM memory_nodes;
 				UPDATE payments SET state = 'failed'`)
+			g.sumUp()
 			return testHold(5)
 		},
 		"a payment is gone with its signature, and the chain is linked anew": func(g *guarded) Hold {
 			old, before := g.text(`SELECT sums FROM sealed_sums`), g.head()
 			p := g.sign(g.reserve(testHold(500)))
 			g.k.After = g.head()
-			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID) // and the sums with it
-			g.sql(`DELETE FROM payments WHERE id = ?; DELETE FROM payment_search WHERE seq > 2`, p.ID)
+			g.sql(`DELETE FROM payments WHERE id = ?`, p.ID)
+			g.sumUp()
 			g.sql(`DELETE FROM audit WHERE seq > ?`, before.Seq)
 			g.sql(`UPDATE sealed_sums SET sums = ?`, old)
 			return testHold(600)
 		},
 		"a signed payment failed, says a row": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
-			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			g.fail(p.ID)
 			g.forge(p.ID, "failed", `{"n":3}`)
 			return testHold(600)
 		},
 		"a signed payment expired, says a row": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
-			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			g.fail(p.ID)
 			g.forge(p.ID, expiredEvent, `{"n":3}`)
 			return testHold(600)
 		},
@@ -324,9 +339,8 @@ func TestAForgedHoldMakesNoRoom(t *testing.T) {
 	g := newGuarded(t)
 	require.NoError(t, g.next(testHold(900)))
 	p := g.reserve(testHold(1))
-	g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
 	g.sql(`UPDATE payments SET usd = -5000 WHERE id = ?`, p.ID)
-	g.sql(`UPDATE payments SET state = 'reserved' WHERE id = ?`, p.ID)
+	g.sumUp()
 	err := g.next(testHold(200))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 }
@@ -346,8 +360,7 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 				g := newGuarded(t)
 				p := g.reserve(testHold(500))
 				g.sql(`UPDATE payments SET `+change+` WHERE id = ?`, p.ID)
-				g.sql(`DELETE FROM totals`)
-				g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+				g.sumUp()
 				if swapped {
 					var err error
 					p, err = g.Payment(t.Context(), p.ID)
@@ -366,10 +379,9 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 		g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
 		g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
 		var last int64
-		require.NoError(t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
+		require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
 		g.relink(last - 1)
-		g.sql(`DELETE FROM totals`)
-		g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+		g.sumUp()
 		err := g.Submit(t.Context(), p, g.signed(p), g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 	})
@@ -381,15 +393,14 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 			cheap := p
 			cheap.Price = 1
 			var row int64
-			require.NoError(t, g.write.QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.Number).Scan(&row))
+			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.Number).Scan(&row))
 			require.NotNil(t, g.followed.hash(row))
 			g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
 			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
 			if isLinked {
 				g.relink(row - 1)
 			}
-			g.sql(`DELETE FROM totals`)
-			g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+			g.sumUp()
 			err := g.Submit(t.Context(), cheap, g.signed(cheap), g.k)
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 		}
@@ -553,8 +564,7 @@ func TestTheAgentsSignatureIsSubmittedOnce(t *testing.T) {
 func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 	g := newGuarded(t)
 	p := g.reserve(testHold(700))
-	g.sql(`UPDATE payments SET state = 'submitted', record = ?, unique_key = x'00' WHERE id = ?`,
-		pack(nil, nil, []byte(`{}`)), p.ID)
+	g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = x'00' WHERE id = ?`, p.ID)
 	g.forge(p.ID, signedEvent, toJSON(signedAs(p)))
 	_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
@@ -572,7 +582,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 		if linked {
 			var at int64
 			var previous []byte
-			require.NoError(t, g.write.QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
+			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
 				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
 			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
 				auditRow{at: at, payment: p.Number, event: signedEvent, detail: detail}.linked(previous),

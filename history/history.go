@@ -203,6 +203,11 @@ func (t *tx) sameFormat() error {
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
 	}
+	return isFormat(text)
+}
+
+// isFormat refuses the number of another format.
+func isFormat(text string) error {
 	switch n, err := strconv.Atoi(text); {
 	case err != nil:
 		return sqldb.Damaged("read the ledger's format", err)

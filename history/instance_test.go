@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
 // A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. The
 // process behind it then counts as ended, because the other mistake pays twice.
 func TestAProcessOfUnknownStateCountsAsEnded(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	// cannot be opened for writing, not even by root
@@ -25,7 +26,7 @@ func TestAProcessOfUnknownStateCountsAsEnded(t *testing.T) {
 // Two processes may check at once whether a third is gone. Each finds it gone: one that mistook the
 // other for it would take an open payment for one that somebody waits for, and pay again.
 func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	var found sync.Map
@@ -43,7 +44,7 @@ func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 	file, err := os.Create(filepath.Join(dir, "run_ended"))
 	require.NoError(t, err)
 	defer file.Close()
-	held, err := shareFile(file) // another process, in the middle of its look
+	held, err := sqldb.ShareFile(file) // another process, in the middle of its look
 	require.NoError(t, err)
 	require.True(t, held)
 	require.False(t, s.Alive("run_ended"))
@@ -51,7 +52,7 @@ func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 
 // A file system that gives one lock to two processes is none for a wallet.
 func TestAFileSystemWithoutLocks(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	s.lock = func(*os.File) (bool, error) { return true, nil }
 	_, err := reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
@@ -61,6 +62,6 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 	for _, file := range left {
 		require.NotContains(t, file.Name(), "run_", "it leaves no lock behind")
 	}
-	s.lock = lockFile
+	s.lock = sqldb.LockFile
 	pay(t, s, testHold(1), Reserved)
 }

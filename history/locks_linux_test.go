@@ -39,7 +39,7 @@ func hasLock(t *testing.T, path string) bool {
 // SQLite's locks on the ledger outlive whatever else this process does with its files. Without them another
 // program would take itself for the last user, and remove the log under the wallet.
 func TestLocks_AreKept(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	pay(t, s, testHold(1), Settled)
 	path := filepath.Join(home, FileName)
 	require.True(t, hasLock(t, path))
@@ -67,8 +67,7 @@ func TestLocks_AreKept(t *testing.T) {
 			require.Error(t, Create(t.Context(), home, Options{}))
 			return nil
 		},
-		"in place":            s.InPlace,
-		"a ledger that moves": func() error { _, err := HasMoved(t.Context(), s); return err },
+		"in place": s.InPlace,
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, f())
@@ -81,7 +80,7 @@ func TestLocks_AreKept(t *testing.T) {
 
 // The locks test can fail: this is what the kernel does when any descriptor of the file is closed.
 func TestLocks_AreLostByAnotherDescriptor(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	pay(t, s, testHold(1), Settled)
 	path := filepath.Join(home, FileName)
 	file, err := os.Open(path)
@@ -102,24 +101,11 @@ func TestLog_TakenAway(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, home := newStore(t)
+			s, _, home := emptyStore(t)
 			pay(t, s, testHold(1), Settled)
 			take(t, filepath.Join(home, FileName+"-wal"))
 			_, err := reserve(s, testHold(2))
 			require.ErrorContains(t, err, FileName+"-wal")
 		})
-	}
-}
-
-// With synchronous=FULL a commit is on the disk when it returns.
-func TestEveryConnectionFlushes(t *testing.T) {
-	s, _, _ := newStore(t)
-	for name, pool := range map[string]*pool{"write": s.write, "read": s.read} {
-		var synchronous int
-		var mode string
-		require.NoError(t, pool.QueryRow(`PRAGMA synchronous`).Scan(&synchronous))
-		require.NoError(t, pool.QueryRow(`PRAGMA journal_mode`).Scan(&mode))
-		require.Equal(t, 2, synchronous, name)
-		require.Equal(t, "wal", mode, name)
 	}
 }

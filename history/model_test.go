@@ -18,8 +18,6 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
-	"x402-wallet/history/postgres"
-	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -249,25 +247,12 @@ type machine struct {
 	nested bool   // something happens between a decision and its hold
 	steps  int
 	signed []modelSigned // in this ledger, of all sequences, in the order of signing
-
-	fleet   *Fleet // nil: on SQLite
-	setTime func(time.Time)
-	version int64 // of the rules
 }
 
 func (m *machine) clock() time.Time { return m.now }
 
 func (m *machine) open(t require.TestingT, i int) {
-	if m.fleet != nil {
-		s, err := OpenFleet(*m.fleet, Options{Now: m.clock})
-		require.NoError(t, err)
-		m.stores[i] = s
-		return
-	}
 	s, err := Open(context.Background(), m.home, Options{Now: m.clock})
-	require.NoError(t, err)
-	// where the files lie on a disk; a test's power does not fail
-	_, err = s.write.Exec(`PRAGMA synchronous = OFF`)
 	require.NoError(t, err)
 	m.stores[i] = s
 }
@@ -315,20 +300,12 @@ func (m *machine) begin(t *rapid.T, n int) {
 		}
 		m.unlimitedTeams(1000)
 	}
-	if m.fleet != nil {
-		m.version++
-		m.setTime(m.now)
-		applyRules(t, m.stores[0], m.version, m.rules())
-	}
 }
 
 // agentNames are who pays: a caller without a name, and three agents.
 var agentNames = []string{"", "ann", "amy", "bob"}
 
 func (m *machine) store(t *rapid.T) *Store {
-	if m.fleet != nil {
-		m.setTime(m.now)
-	}
 	return m.stores[rapid.IntRange(0, 1).Draw(t, "process")]
 }
 
@@ -482,7 +459,7 @@ func (m *machine) Submit(t *rapid.T) {
 	case m.traces[trace]:
 		require.ErrorIs(t, err, ErrSignedBefore)
 		return
-	case r.state == Reserved && m.fleet == nil && m.tooLate(r):
+	case r.state == Reserved && m.tooLate(r):
 		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 		return
 	}
@@ -554,10 +531,6 @@ func (m *machine) tooLate(r *modelRow) bool {
 
 // CheckSealed: what is sealed is what the model adds up, and the memory is what was signed.
 func (m *machine) CheckSealed(t *rapid.T) {
-	if m.fleet != nil { // its ledger is believed: who could change it has the owner's login
-		m.Verify(t)
-		return
-	}
 	s := m.stores[m.steps%2]
 	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
 		last, err := tx.lastSealed(testKeyholder(), nil)
@@ -629,7 +602,7 @@ func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory) error {
 		}
 	}
 	var n int
-	require.NoError(t, tx.row(`SELECT count(*) FROM memory`).Scan(&n))
+	require.NoError(t, tx.Row(`SELECT count(*) FROM memory`).Scan(&n))
 	require.Equal(t, len(want), n)
 	for key, value := range want {
 		got, err := mem.get([]byte(key))
@@ -804,7 +777,7 @@ func (m *machine) End(t *rapid.T) {
 	if id != "" {
 		m.alive[id] = false
 		// then its file stays, and nobody holds its lock
-		if m.fleet == nil && rapid.Bool().Draw(t, "killed") {
+		if rapid.Bool().Draw(t, "killed") {
 			require.NoError(t, os.WriteFile(filepath.Join(m.home, "run", id), nil, 0o600))
 		}
 	}
@@ -882,11 +855,6 @@ func (m *machine) Look(t *rapid.T) {
 // Seal is the owner's seal over the rules, who accepts the ledger as it is, or does not.
 func (m *machine) Seal(t *rapid.T) {
 	s, ctx := m.store(t), context.Background()
-	if m.fleet != nil {
-		m.version++
-		applyRules(t, s, m.version, m.rules())
-		return
-	}
 	last, err := s.Rules(ctx)
 	require.NoError(t, err)
 	rules := SealedRules{Version: last.Version + 1, Config: []byte(m.name), Seal: []byte("s")}
@@ -902,11 +870,6 @@ func (m *machine) Seal(t *rapid.T) {
 }
 
 func (m *machine) Verify(t *rapid.T) {
-	if m.fleet != nil {
-		_, err := m.store(t).Verify(context.Background(), Head{})
-		require.NoError(t, err)
-		return
-	}
 	_, err := m.store(t).VerifySealed(context.Background(), testKeyholder())
 	require.NoError(t, err)
 }
@@ -1040,55 +1003,6 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestAFleetsLedgerIsItsModel is the same on PostgreSQL, with two processes of one home.
-func TestAFleetsLedgerIsItsModel(t *testing.T) {
-	byDefault(t, "rapid.checks", 40)
-	byDefault(t, "rapid.steps", modelSteps)
-	cluster := pgtest.Shared(t)
-	f := Fleet{URL: cluster.Database(t), Writer: "home_a"}
-	_, err := CreateFleet(t.Context(), f)
-	require.NoError(t, err)
-	own, err := postgres.New(postgres.Options{URL: f.URL})
-	require.NoError(t, err)
-	t.Cleanup(own.Close)
-	run := func(words string) {
-		require.NoError(t, own.With(t.Context(), func(c *postgres.Conn) error {
-			return c.Run(t.Context(), words)
-		}))
-	}
-	run(`CREATE TABLE test_clock (at BIGINT); INSERT INTO test_clock VALUES (1);
-		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM
-		test_clock $$`)
-	var set time.Time
-	m := &machine{model: model{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, fleet: &f}
-	m.setTime = func(at time.Time) {
-		if !at.Equal(set) {
-			run(fmt.Sprintf(`UPDATE test_clock SET at = %d`, at.UnixMicro()))
-			set = at
-		}
-	}
-	m.setTime(m.now)
-	m.open(t, 0)
-	m.open(t, 1)
-	t.Cleanup(func() {
-		_ = m.stores[0].Close()
-		_ = m.stores[1].Close()
-	})
-	n := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		n++
-		m.begin(rt, n)
-		rt.Repeat(m.actions())
-		m.Check(rt)
-		if n%4 == 0 {
-			m.Look(rt)
-		}
-	})
-	m.setTime(m.now)
-	_, err = m.stores[0].Verify(t.Context(), Head{})
-	require.NoError(t, err)
 }
 
 // byDefault sets a flag for this test unless it was given.

@@ -22,7 +22,8 @@ func teamRules(lab, research budget.Team) budget.Rules {
 	lab.Parent, lab.Agents = "research", []string{"lab-*"}
 	research.Agents = []string{"res-*"}
 	return budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1000, Day: 1000, Month: 1000,
-		AgentsOpen: true, Teams: budget.Teams{"lab": lab, "research": research}}
+		Agents: map[string]budget.Agent{"lab-1": {}, "lab-2": {}, "lab-3": {}, "res-1": {}, "ops": {}},
+		Teams:  budget.Teams{"lab": lab, "research": research}}
 }
 
 // Payments that were decided on by the same facts are held only as far as the windows of their team, and of
@@ -36,7 +37,7 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 		"the month above it": teamRules(budget.Team{}, budget.Team{Month: five}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
+			s, _, _ := emptyStore(t)
 			_, err := reserve(s, testHold(1)) // a session has begun
 			require.NoError(t, err)
 			holds := []Hold{holdOf("lab-1", 3), holdOf("lab-2", 2), holdOf("lab-3", 1), holdOf("ops", 5),
@@ -60,7 +61,7 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 // A team's rate holds there, too: what its agents paid after the decision counts, and what others paid does
 // not.
 func TestATeamsRateHoldsWhereTheMoneyIsHeld(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	rules := teamRules(budget.Team{}, budget.Team{Rate: 2})
 	_, err := reserve(s, holdOf("ops", 1))
 	require.NoError(t, err)
@@ -87,7 +88,7 @@ func TestATeamsRateHoldsWhereTheMoneyIsHeld(t *testing.T) {
 
 // What a team's windows hold: the payments of its agents and of those below it, of the day and of the month.
 func TestATeamsFacts(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	pay(t, s, holdOf("lab-1", 1), Settled)
 	c.set(c.now().Add(24 * time.Hour))
 	pay(t, s, holdOf("lab-1", 2), Settled)
@@ -194,7 +195,7 @@ func payForATeam(home string) int {
 // Two processes, four agents in each: the team's cap is reached and not passed by one unit, nor is that of
 // the team below it.
 func TestTwoProcessesFillATeamsCapExactly(t *testing.T) {
-	s, _, home := newStore(t)
+	s, _, home := emptyStore(t)
 	start, gate, err := os.Pipe()
 	require.NoError(t, err)
 	var cmds [2]*exec.Cmd

@@ -45,6 +45,13 @@ func scanPayment(row sqldb.Row) (p Payment, err error) {
 	return p, err
 }
 
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
 // brief reads a payment without its evidence.
 func (t *tx) brief(id string) (Payment, error) {
 	p, err := scanPayment(t.Row(selectBrief+` WHERE id = ?`, id))
@@ -193,11 +200,4 @@ func (t *tx) noteDelegation(network, account string, now money.Amount) (largest 
 	}
 	return now, t.audit(0, delegationEvent,
 		map[string]any{"network": network, "account": account, "largest": now})
-}
-
-func raw(text string) json.RawMessage {
-	if text == "" {
-		return nil
-	}
-	return json.RawMessage(text)
 }

@@ -19,6 +19,7 @@ type replay struct {
 	t *tx
 	k Keyholder
 
+	page         int64 // how many payments are compared at a time
 	reservations int64
 	contentUse   ContentUse
 	redates      []redate // read ahead of the chain
@@ -97,7 +98,7 @@ func (r auditRow) read() (d rowDetail, err error) {
 func (r auditRow) unreadable() error { return corrupt("event %d (%s) cannot be read", r.seq, r.event) }
 
 func (t *tx) newReplay(k Keyholder) (*replay, error) {
-	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*chainApproval{},
+	r := &replay{t: t, k: k, page: 1000, paid: map[string]int64{}, approvals: map[string]*chainApproval{},
 		usedBy: map[int64]string{}, lifts: map[string]string{}, rules: map[string]string{},
 		channels: map[string]chainChannel{}, delegations: map[string]string{}, meta: map[string]string{},
 		imported: digestOf(nil), remembered: newEntrySet()}

@@ -127,13 +127,6 @@ func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	})
 }
 
-// HasSigned reports whether a signature is on the chain.
-func (s *Store) HasSigned(ctx context.Context) (bool, error) {
-	return readOnce(ctx, s, func(t *tx) (bool, error) {
-		return t.Is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
-	})
-}
-
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
 // disk by then, because SQLite shows nobody a commit that it has not flushed: a checkpoint must not name a
 // row that a power cut may take back.

@@ -7,7 +7,7 @@ import (
 )
 
 func TestRules(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	r, err := s.Rules(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, r.Version)

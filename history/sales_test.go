@@ -122,7 +122,7 @@ func TestSaleMoves(t *testing.T) {
 // Sales that share a transaction need no savepoints: of one payment one is opened, a move that is not allowed
 // writes nothing, and neither spoils what the others wrote.
 func TestSalesTogether(t *testing.T) {
-	s, _, _ := newStore(t)
+	s, _, _ := emptyStore(t)
 	closed, err := s.OpenSale(t.Context(), testSale("closed", 1))
 	require.NoError(t, err)
 	closed.State = SaleFailed
@@ -153,11 +153,7 @@ func TestSalesTogether(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	gathered := func() bool {
-		s.queue.mu.Lock()
-		defer s.queue.mu.Unlock()
-		return len(s.queue.waiting) == 3*each
-	}
+	gathered := func() bool { return s.db.Waiting() == 3*each }
 	require.Eventually(t, gathered, time.Minute, time.Millisecond)
 	release()
 	all.Wait()

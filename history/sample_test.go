@@ -31,7 +31,7 @@ func TestSample(t *testing.T) {
 		t.Run(edit, func(t *testing.T) {
 			var found error
 			err := s.tx(t.Context(), func(t *tx) error {
-				if _, err := t.exec(edit); err != nil {
+				if _, err := t.Exec(edit); err != nil {
 					return err
 				}
 				_, found = t.sample(0)
@@ -68,7 +68,7 @@ func TestInStretches(t *testing.T) {
 
 // A clock that was set back changed the times of payments: a sample knows of it, wherever it begins.
 func TestSampleOfARedatedLedger(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	c.set(c.now().Add(400 * 24 * time.Hour))
 	pay(t, s, testHold(1), Settled)
 	c.set(c.now().Add(-399 * 24 * time.Hour))

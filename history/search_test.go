@@ -53,54 +53,31 @@ func someRows(r *rand.Rand, n int) (rows []row) {
 	return rows
 }
 
-// insertRows writes them, each reserved at first, as triggers keep the sums.
+// insertRows writes them.
 func insertRows(t *testing.T, s *Store, rows []row) {
-	tx, err := s.write.db.Begin()
-	require.NoError(t, err)
-	defer tx.Rollback()
-	for _, p := range rows {
-		_, err := tx.Exec(
-			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-				target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, prefix_length, source, record, agent)
-			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?, ?)`,
-			p.id, micros(p.at), p.url, p.host, p.network, p.symbol, int64(p.usd),
-			characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil), p.agent)
-		require.NoError(t, err)
-		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
-		require.NoError(t, err)
-	}
-	require.NoError(t, tx.Commit())
+	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
+		for i, p := range rows {
+			_, err := tx.Exec(`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint,
+				method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source,
+				requirement, agent)
+				VALUES (?, ?, 's', ?, ?, 0, ?, 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
+				i+1, p.id, p.state, micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol, int64(p.usd),
+				p.agent)
+			require.NoError(t, err)
+		}
+		return nil
+	}))
 }
 
-// insertIntoFleet writes them into the ledger of newFleetStore.
-func insertIntoFleet(t *testing.T, rows []row) {
-	quoted := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
-	var values []string
-	for _, p := range rows {
-		values = append(values, fmt.Sprintf(`(%s, 's', %s, %d, 0, '', 'GET', %s, '', %s, %s, '', '', '', %s, '0', %d, '', 0, '', '%s', %s)`,
-			quoted(p.id), quoted(string(p.state)), micros(p.at), quoted(p.url), quoted(p.host),
-			quoted(p.network), quoted(p.symbol), p.usd, hexText(pack([]byte(`{}`), nil, nil)), quoted(p.agent)))
-	}
-	testFleet.sql.run(t, `INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, prefix_length, source,
-		record, agent) VALUES `+strings.Join(values, ", "))
-}
-
-// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
+// Queries must say what a look at each payment says.
 func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
 	t.Log("seed", seed)
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
-		rows, looks := someRows(r, 600), 700
-		if s.fleet != nil { // which finds by one query
-			looks = 150
-			insertIntoFleet(t, rows)
-		} else {
-			insertRows(t, s, rows)
-		}
-		for range looks {
+		rows := someRows(r, 600)
+		insertRows(t, s, rows)
+		for range 700 {
 			f := Filter{Limit: 1 + r.IntN(7)}
 			if r.IntN(3) == 0 {
 				f.Agents = [][]string{{"ann"}, {"bob"}, {"bo"}, {"b"}, {"nobody"}, {},
@@ -125,7 +102,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			if r.IntN(2) == 0 {
 				f.After = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
 				if r.IntN(3) == 0 {
-					f.After = f.After.Truncate(day)
+					f.After = f.After.Truncate(24 * time.Hour)
 				}
 			}
 			if r.IntN(3) == 0 {
@@ -147,15 +124,12 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			f.Before, f.Limit = "", len(rows)
 			parts, err := s.Parts(t.Context(), f, 3)
 			require.NoError(t, err)
-			want, many := partsOf(rows, f)
-			if !parts.TooMany || !many {
-				require.Equal(t, want, parts, "%+v", f)
-			}
+			require.Equal(t, partsOf(rows, f), parts, "%+v", f)
 		}
 		for range 20 {
 			since, unit := rows[r.IntN(len(rows))].at.Truncate(time.Hour), time.Hour
 			if r.IntN(2) == 0 {
-				since, unit = since.Truncate(day), day
+				since, unit = since.Truncate(24*time.Hour), 24*time.Hour
 			}
 			got, err := s.Spending(t.Context(), since, unit, 3)
 			require.NoError(t, err)
@@ -204,6 +178,22 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 	return all
 }
 
+// partsOf is what Parts says of the three dearest, from a look at each payment.
+func partsOf(rows []row, f Filter) (p Parts) {
+	ids, _, _ := look(rows, f)
+	sellers, networks := map[string]money.Dollars{}, map[string]money.Dollars{}
+	for _, r := range rows {
+		if r.state == Failed || r.usd == 0 || !slices.Contains(ids, r.id) {
+			continue
+		}
+		sellers[r.host] = sellers[r.host].Add(r.usd)
+		networks[r.network] = networks[r.network].Add(r.usd)
+	}
+	p.Sellers, p.Others = dearest(sellers, 3)
+	p.Networks, _ = dearest(networks, 3)
+	return p
+}
+
 func look(rows []row, f Filter) (ids []string, more bool, totals map[string]money.Dollars) {
 	totals = map[string]money.Dollars{}
 	older := f.Before == ""
@@ -229,29 +219,6 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 // contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
 func contains(url, part string) bool {
 	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
-}
-
-// The parts of a URL by which sums are kept are few, and each begins the URL.
-func TestURLPrefix(t *testing.T) {
-	for url, want := range map[string]string{
-		"https://a.example":              "https://a.example",
-		"https://a.example/":             "https://a.example/",
-		"https://a.example:8443/weather": "https://a.example:8443/weather",
-		"https://a.example/weather/x?y":  "https://a.example/weather",
-		"https://a.example/weather?y":    "https://a.example/weather",
-		"https://a.example/weather#y":    "https://a.example/weather",
-		"https://a.example?q=/x":         "https://a.example",
-		"https://a.example#x/y":          "https://a.example",
-		"https://a.example/v1/item":      "https://a.example/v1",
-		"https://a.example/v12/item":     "https://a.example",
-		"https://a.example/item7":        "https://a.example",
-		"https://a.example//item":        "https://a.example/",
-		"mcp://weather#tool":             "mcp://weather",
-		"weather":                        "",
-		"":                               "",
-	} {
-		t.Run(url, func(t *testing.T) { require.Equal(t, want, urlPrefix(url)) })
-	}
 }
 
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.

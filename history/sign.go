@@ -130,7 +130,7 @@ func errNobodyRecorded() error {
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
 func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channelStep,
 	k Keyholder) error {
-	if err := t.sameFormat(); err != nil {
+	if err := t.readEnds(); err != nil {
 		return err
 	}
 	var n int

@@ -111,7 +111,6 @@ func (r *replay) lookContents(list []*story, first, last int64) error {
 
 // payments compares all payments, a page at a time, and the rows of contents with their sums.
 func (r *replay) payments() error {
-	const page = 1000
 	last, err := scanNumber(r.t.Row(`SELECT coalesce(max(seq), 0) FROM payments`))
 	if err != nil {
 		return err
@@ -120,8 +119,8 @@ func (r *replay) payments() error {
 		return corrupt("the audit chain has %d reservations, and the newest payment is number %d",
 			r.reservations, last)
 	}
-	for first := int64(1); first <= last; first += page {
-		if err := r.chunk(first, min(last, first+page-1)); err != nil {
+	for first := int64(1); first <= last; first += r.page {
+		if err := r.chunk(first, min(last, first+r.page-1)); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // One has a turn at a time; whose process died loses it when its time is over, and is late from then on.
 func TestATurnIsOnes(t *testing.T) {
-	s, c, home := newStore(t)
+	s, c, home := emptyStore(t)
 	other, err := Open(t.Context(), home, Options{Now: c.now})
 	require.NoError(t, err)
 	defer other.Close()
@@ -48,7 +48,7 @@ func TestATurnIsOnes(t *testing.T) {
 
 // What was told is told; what failed waits, three times; what is held back waits without that.
 func TestWhatWaitsToBeTold(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	turn, err := s.TakeTurn(t.Context(), "alerts", "a")
 	require.NoError(t, err)
 	due := func(all bool) (list []string) {
@@ -118,7 +118,7 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 
 // What was put off by a clock that was ahead waits no longer for that.
 func TestAnAlertPutOffByAClockAhead(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	asking(t, s, 1)
 	turn, err := s.TakeTurn(t.Context(), "alerts", "a")
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestAnAlertPutOffByAClockAhead(t *testing.T) {
 
 // Nobody is told of what was settled meanwhile, nor of what nobody could be told of for a week.
 func TestWhatIsOverIsNotTold(t *testing.T) {
-	s, c, _ := newStore(t)
+	s, c, _ := emptyStore(t)
 	denied, approved := asking(t, s, 1), asking(t, s, 2)
 	asking(t, s, 3)
 	_, err := s.Deny(t.Context(), denied.ID, byOwner)

@@ -1,8 +1,6 @@
 package historytest
 
 import (
-	"bytes"
-	"compress/flate"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
@@ -46,8 +44,9 @@ func (f *Forger) Get(into any, query string, args ...any) error {
 
 // Append puts a row at the end of the audit chain, about the payment of an ID or, for any other, about none.
 func (f *Forger) Append(at int64, payment, event, detail string) error {
-	_, err := f.db.Exec(`INSERT INTO audit (at, payment, event, detail, hash) 
-		VALUES (?, coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`, at, payment, event, detail)
+	_, err := f.db.Exec(`INSERT INTO audit (seq, at, payment, event, detail, hash)
+		VALUES ((SELECT max(seq) + 1 FROM audit), ?, coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`,
+		at, payment, event, detail)
 	var seq int64
 	if err == nil {
 		err = f.Get(&seq, `SELECT max(seq) FROM audit`)
@@ -88,22 +87,22 @@ func (f *Forger) Relink(from int64) error {
 // there: in the row that says so, or in a new one.
 func (f *Forger) Reserve(id string) error {
 	var at, price int64
-	var fingerprint, record []byte
-	text := make([]string, 15)
-	into := []any{&at, &price, &fingerprint, &record}
+	var fingerprint, requirement string
+	text := make([]string, 14)
+	into := []any{&at, &price, &fingerprint, &requirement}
 	for i := range text {
 		into = append(into, &text[i])
 	}
-	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, record, session, method, url, target, host, network,
-		scheme, dialect, asset, symbol, amount, pay_to, prefix_length, source, agent
+	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, requirement, session, method, url, target, host, network,
+		scheme, dialect, asset, symbol, amount, pay_to, source, agent
 		FROM payments WHERE id = ?`, id).Scan(into...)
 	if err != nil {
 		return err
 	}
-	columns := append([]string{id, text[0], string(fingerprint)}, text[1:]...)
-	digest, stored := base64.RawURLEncoding.EncodeToString, sha256.Sum256(record)
+	columns := append([]string{id, text[0], fingerprint}, text[1:]...)
+	digest := base64.RawURLEncoding.EncodeToString
 	detail, err := json.Marshal(map[string]any{"row": digest(linked(nil, price, columns...)),
-		"stored": digest(stored[:])})
+		"stored": digest(linked(nil, 0, requirement, "", ""))})
 	if err != nil {
 		return err
 	}
@@ -122,6 +121,22 @@ func (f *Forger) Reserve(id string) error {
 	return f.Relink(seq)
 }
 
+// SumUp makes the sums of spending those of the payments as they are.
+func (f *Forger) SumUp() error {
+	_, err := f.db.Exec(`DELETE FROM totals; WITH counted AS (
+			SELECT session, host, agent, created_at / 86400000000 AS day,
+				CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END AS spent,
+				CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held FROM payments),
+		windows AS (
+			SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
+			SELECT 'session', session, day, spent, held FROM counted UNION ALL
+			SELECT 'host', host, day, spent, held FROM counted UNION ALL
+			SELECT 'agent', agent, day, spent, held FROM counted WHERE agent <> '')
+		INSERT INTO totals (scope, key, day, spent, held)
+			SELECT scope, key, day, sum(spent), sum(held) FROM windows GROUP BY scope, key, day`)
+	return err
+}
+
 // linked is a row's hash.
 func linked(previous []byte, at int64, columns ...string) []byte {
 	h := sha256.New()
@@ -132,28 +147,4 @@ func linked(previous []byte, at int64, columns ...string) []byte {
 		h.Write([]byte(column))
 	}
 	return h.Sum(nil)
-}
-
-// Record is a payment's record: what was asked for, what was signed and what the chain is asked by, each ""
-// where there is none.
-func Record(requirement, payload, evidence string) []byte {
-	return Packed(requirement, payload, evidence)
-}
-
-// Packed is texts as the ledger keeps them, made without its dictionary; "" is none.
-func Packed(texts ...string) []byte {
-	var packed bytes.Buffer
-	into, err := flate.NewWriter(&packed, flate.NoCompression)
-	for _, text := range texts {
-		size := uint64(0)
-		if text != "" {
-			size = uint64(len(text)) + 1
-		}
-		_, errText := into.Write(append(binary.AppendUvarint(nil, size), text...))
-		err = errors.Join(err, errText)
-	}
-	if err := errors.Join(err, into.Close()); err != nil {
-		panic(err) // a buffer takes all
-	}
-	return packed.Bytes()
 }

@@ -57,11 +57,7 @@ func (Guard) LocalApprovals(context.Context) bool { return true }
 
 // Submit implements pay.Guard.
 func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
-	k := Keyholder()
-	if signed.Grounds != nil { // it asks what the engine asked, as the wallet's does
-		k.Query = func(history.Payment) budget.Query { return signed.Grounds.Query }
-	}
-	return g.Store.Submit(ctx, p, signed, k)
+	return g.Store.Submit(ctx, p, signed, Keyholder())
 }
 
 // RecordVoucher implements pay.Guard.

@@ -23,7 +23,7 @@ func TestFileLockIsFair(t *testing.T) {
 	var all sync.WaitGroup
 	for process := range count {
 		l := NewFileLock(home, "test")
-		t.Cleanup(func() { l.close() })
+		t.Cleanup(func() { l.Close() })
 		for range []int{50, 1, 1}[process] { // one of them is busy
 			all.Go(func() {
 				for {
@@ -69,7 +69,7 @@ func TestFileLockIsBounded(t *testing.T) {
 	defer cancel()
 	_, err = waiter.Lock(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	waiter.timeout = time.Millisecond
+	waiter.SetPatience(time.Millisecond, poll)
 	_, err = waiter.Lock(t.Context())
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 
@@ -80,7 +80,7 @@ func TestFileLockIsBounded(t *testing.T) {
 	unlock()
 	holder.current = nil
 
-	require.NoError(t, holder.close())
+	require.NoError(t, holder.Close())
 	require.NoError(t, os.RemoveAll(filepath.Join(home, "run")))
 	require.NoError(t, os.WriteFile(filepath.Join(home, "run"), nil, 0o600))
 	_, err = holder.Lock(t.Context())
