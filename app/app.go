@@ -102,7 +102,7 @@ func Main(version string) int {
 // runs again. The rules are sealed before the keystore gets its name, so that there is never a
 // wallet whose rules anybody could have written.
 func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet, error) {
-	if err := a.createLedger(ctx); err != nil {
+	if err := a.createLedger(ctx, n.Rules); err != nil {
 		return nil, err
 	}
 	if !n.RulesInPlace {
@@ -133,7 +133,14 @@ func (newKey) Locked() bool { return false }
 
 // createLedger gives the ledger its name only when it is whole: what an init that was killed leaves
 // behind would be taken for a damaged ledger by the next one.
-func (a *app) createLedger(ctx context.Context) error {
+func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
+	if rules.Ledger.URL != "" {
+		made, err := history.MakePostgres(ctx, *a.postgres(rules))
+		if err == nil && !made {
+			err = a.checkUnusedAt(ctx, a.postgres(rules))
+		}
+		return err
+	}
 	path := filepath.Join(a.home, history.FileName)
 	if _, err := os.Lstat(path); err == nil {
 		return a.checkUnused(ctx)
@@ -157,8 +164,10 @@ func (a *app) createLedger(ctx context.Context) error {
 }
 
 // checkUnused refuses a ledger without a keystore that has payments in it.
-func (a *app) checkUnused(ctx context.Context) error {
-	store, err := a.OpenLedger(ctx)
+func (a *app) checkUnused(ctx context.Context) error { return a.checkUnusedAt(ctx, nil) }
+
+func (a *app) checkUnusedAt(ctx context.Context, server *sqldb.Postgres) error {
+	store, err := openLedgerAt(ctx, a.home, server, history.Options{})
 	if err != nil {
 		return err
 	}
@@ -166,7 +175,8 @@ func (a *app) checkUnused(ctx context.Context) error {
 	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
 	if err == nil && len(list) > 0 {
 		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", a.home).
-			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME")
+			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME; a "+
+				"further replica of a service has the keystore.json and config.toml of the first")
 	}
 	return err
 }

@@ -28,6 +28,21 @@ func CreatePostgres(ctx context.Context, p sqldb.Postgres) error {
 	})
 }
 
+// MakePostgres is CreatePostgres if there is no ledger yet, and reports whether it made one.
+func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
+	is, err := sqldb.PostgresHas(ctx, p, "x402.meta")
+	if err != nil || is {
+		return false, err
+	}
+	err = CreatePostgres(ctx, p)
+	if err != nil {
+		if is, _ := sqldb.PostgresHas(ctx, p, "x402.meta"); is { // somebody else made it at the same time
+			return false, nil
+		}
+	}
+	return err == nil, err
+}
+
 // OpenPostgres opens the ledger that CreatePostgres made. home is where this replica keeps its checkpoint and
 // its locks. A server that has another ledger by the time of a later connection is LEDGER_CORRUPT.
 func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options) (*Store, error) {
@@ -35,7 +50,15 @@ func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options)
 	var ledger string // of the first connection
 	p.Now = o.Now
 	p.Check = func(ask func(query string) (string, error)) error {
-		is, err := ask(`SELECT value || ' ' || (SELECT value FROM x402.meta WHERE key = 'ledger_id')
+		is, err := ask(`SELECT coalesce(CAST(to_regclass('x402.meta') AS TEXT), '')`)
+		if err == nil && is == "" {
+			err = x402.Errorf(x402.LedgerCorrupt, "the database that ledger.url names has no ledger").
+				WithHint("look at ledger.url; x402-wallet init makes a ledger, and x402-wallet ledger copy moves one")
+		}
+		if err != nil {
+			return err
+		}
+		is, err = ask(`SELECT value || ' ' || (SELECT value FROM x402.meta WHERE key = 'ledger_id')
 			FROM x402.meta WHERE key = 'format'`)
 		if err != nil {
 			return err
@@ -207,3 +230,6 @@ func (r *replica) lockChannel(ctx context.Context, service, key string) (unlock 
 		_ = r.s.LeaveTurn(context.WithoutCancel(ctx), turn)
 	}, nil
 }
+
+// Shared reports whether replicas with other homes may use the ledger.
+func (s *Store) Shared() bool { return s.replica != nil }

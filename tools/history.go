@@ -176,11 +176,6 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 // totalsBy are totals by seller and by network: the dearest, and what the other sellers came to.
 func totalsBy(parts history.Parts) map[string]any {
 	totals := map[string]any{}
-	if parts.TooMany {
-		totals["note"] = "too many payments match to add them up by seller and network: ask for less with " +
-			"url, or for whole days (UTC) with afterDate"
-		return totals
-	}
 	for name, list := range map[string][]history.Part{"bySeller": parts.Sellers,
 		"byNetwork": parts.Networks} {
 		if len(list) == 0 {

@@ -114,6 +114,16 @@ func CreatePostgres(ctx context.Context, o Postgres, schema string, f func(t *Tx
 	return err
 }
 
+// PostgresHas reports whether a database has a table.
+func PostgresHas(ctx context.Context, o Postgres, table string) (is bool, err error) {
+	db, err := OpenPostgres(Postgres{URL: o.URL, Password: o.Password, Dial: o.Dial})
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	return Read(ctx, db, func(t *Tx) (bool, error) { return t.HasTable(table) })
+}
+
 // postgresTables are those that the engine itself needs.
 const postgresTables = `CREATE SCHEMA x402;
 CREATE TABLE writer (id INTEGER PRIMARY KEY);

@@ -120,7 +120,11 @@ func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) (ch
 
 // checkFollows refuses a ledger that is no continuation of a checkpoint.
 func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.SealedRules) error {
-	has, err := g.Store.Has(ctx, m.head())
+	has, isFirst := true, m == (checkpoint{}) && g.Store.Shared()
+	var err error
+	if !isFirst {
+		has, err = g.Store.Has(ctx, m.head())
+	}
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,9 @@ func readCheckpoint(line []byte) (m checkpoint) {
 // newest is the newest checkpoint that this wallet made.
 func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 	lines, err := readLines(filepath.Join(g.Home, checkpointFile))
+	if errors.Is(err, fs.ErrNotExist) && g.Store.Shared() {
+		return newest, nil // a new replica's, before its first payment
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
 	}

@@ -332,8 +332,14 @@ func (g *Guard) seal(ctx context.Context, accept bool) error {
 // rulesData is what the owner seals of rules.
 func rulesData(r history.SealedRules) []byte { return append(numbers(nil, r.Version), r.Config...) }
 
+// sharedPlace is the place of rules that all replicas of a service go by, whatever their homes are.
+const sharedPlace = "postgres"
+
 // home is the wallet's home under its one name.
 func (g *Guard) home() (string, error) {
+	if g.Store.Shared() {
+		return sharedPlace, nil
+	}
 	home, err := filepath.Abs(g.Home)
 	if err == nil {
 		home, err = filepath.EvalSymlinks(home)
@@ -344,9 +350,10 @@ func (g *Guard) home() (string, error) {
 	return home, nil
 }
 
-// sealer makes seals that hold for this ledger in this place alone: over the home's path and the
-// ledger's id, each behind its length, and data, under a key from inside the keystore. It does not
-// read the ledger, so that rows can be sealed while they are written.
+// sealer makes seals that hold for this ledger alone, and over rules in this place alone: over the home's path
+// for rules, the ledger's id, each behind its length, and data, under a key from inside the keystore. Nothing is
+// signed without the seal over the rules. It does not read the ledger, so that rows can be sealed while they
+// are written.
 func (g *Guard) sealer(ctx context.Context) (func(purpose string, data []byte) ([]byte, error), error) {
 	home, err := g.home()
 	if err != nil {
@@ -356,8 +363,11 @@ func (g *Guard) sealer(ctx context.Context) (func(purpose string, data []byte) (
 	if err != nil {
 		return nil, err
 	}
-	where := texts(home, ledger)
 	return func(purpose string, data []byte) ([]byte, error) {
+		where := texts(ledger)
+		if purpose == purposeRules {
+			where = texts(home, ledger)
+		}
 		return g.Key.Seal(ctx, purpose, slices.Concat(where, data))
 	}, nil
 }
