@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/metrics"
@@ -175,7 +176,7 @@ func (a *app) checkUnusedAt(ctx context.Context, server *sqldb.Postgres) error {
 	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
 	if err == nil && len(list) > 0 {
 		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", a.home).
-			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME; a "+
+			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME; a " +
 				"further replica of a service has the keystore.json and config.toml of the first")
 	}
 	return err

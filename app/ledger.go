@@ -115,11 +115,11 @@ func openLedgerAt(ctx context.Context, home string, server *sqldb.Postgres,
 // A file that the owner edited and did not seal yet stays. Whether the rules are sealed by this wallet is
 // looked at before each payment.
 func (a *app) followRules(ctx context.Context, store *history.Store) error {
-	path := filepath.Join(a.home, config.FileName)
-	here, err := config.ReadFile(path)
+	rules, err := config.Load(a.home)
 	if err != nil {
 		return err
 	}
+	here := rules.Raw
 	sealed, err := store.EveryRules(ctx)
 	if err != nil || len(sealed) == 0 {
 		return err
@@ -129,7 +129,7 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	if !isOld || bytes.Equal(here, newest) {
 		return nil
 	}
-	if err := config.WriteFile(path, newest); err != nil {
+	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil

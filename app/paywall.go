@@ -36,7 +36,12 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 	if err := config.MakeHome(a.home); err != nil {
 		return h, x402.Errorf(x402.SetupFailed, "%w", err)
 	}
-	if err := a.createLedger(ctx); err != nil {
+	if h.rules.Ledger.URL != "" { // the service's, or one for the paywalls alone
+		_, err = history.MakePostgres(ctx, *a.postgres(h.rules))
+	} else {
+		err = a.createLedger(ctx, h.rules)
+	}
+	if err != nil {
 		return h, err
 	}
 	h.store, err = a.OpenLedger(ctx)
