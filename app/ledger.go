@@ -197,3 +197,26 @@ func (w *witness) look(ctx context.Context) error {
 	}
 	return err
 }
+
+// CopyLedger implements cli.App.
+func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error) {
+	store, err := a.OpenLedger(ctx)
+	if err != nil {
+		return history.Backup{}, err
+	}
+	defer store.Close()
+	if to == "home" {
+		return store.CopyToFile(ctx, a.home)
+	}
+	if _, err := config.ParseLedgerURL(to); err != nil {
+		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
+			WithHint("x402-wallet ledger copy postgres://USER@HOST/DATABASE?sslmode=verify-full, or " +
+				"x402-wallet ledger copy home")
+	}
+	rules := &config.Config{}
+	if own, err := config.Load(a.home); err == nil {
+		rules.Ledger = own.Ledger
+	}
+	rules.Ledger.URL = to
+	return store.CopyToPostgres(ctx, *a.postgres(rules))
+}

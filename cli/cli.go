@@ -53,6 +53,9 @@ type App interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	// OpenLedger opens the ledger alone.
 	OpenLedger(ctx context.Context) (*history.Store, error)
+	// CopyLedger copies the ledger into an empty database of PostgreSQL, by its URL, or into ledger.db in the
+	// home ("home"), and freezes the one that was copied.
+	CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
 	// Rules are the owner's, as config.toml has them.

@@ -64,12 +64,17 @@ func (s *Store) mayBackUpTo(file string) error {
 		return x402.Errorf(x402.InvalidArgument, "%s in the wallet's home is a name of the ledger itself",
 			filepath.Base(file)).WithHint("choose another name or, better, another disk")
 	}
+	return isNew(file)
+}
+
+// isNew refuses a file that exists.
+func isNew(file string) error {
 	switch _, err := os.Lstat(file); {
 	case err == nil:
-		return x402.Errorf(x402.LedgerUnavailable, "make the backup %s: %w", file, fs.ErrExist).
-			WithHint("choose a new name: a backup replaces no file")
+		return x402.Errorf(x402.LedgerUnavailable, "make %s: %w", file, fs.ErrExist).
+			WithHint("choose a new name: a copy of the ledger replaces no file")
 	case !errors.Is(err, fs.ErrNotExist):
-		return diskError("make the backup", err)
+		return diskError("make the file", err)
 	}
 	return nil
 }

@@ -33,27 +33,29 @@ func (f Freeze) What() string {
 // held as before and goes out no more until the freeze is lifted (pay.Engine); where the chain
 // shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
-	return s.tx(ctx, func(t *tx) error {
-		isFrozen, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE`+standing+
-			` AND network = ? AND account = ?)`, f.Network, f.Account)
-		if err != nil || isFrozen {
-			return err
-		}
-		seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM freezes`))
-		if err != nil {
-			return err
-		}
-		_, err = t.Exec(`INSERT INTO freezes (seq, network, account, at, by, why) VALUES (?, ?, ?, ?, ?, ?)`,
-			seq, f.Network, f.Account, micros(t.Now), f.By, f.Why)
-		if err != nil {
-			return err
-		}
-		if err := t.alertFreeze(seq, f); err != nil {
-			return err
-		}
-		t.known.freezes = nil
-		return t.audit(0, frozenEvent, f.told())
-	})
+	return s.tx(ctx, func(t *tx) error { return t.freeze(f) })
+}
+
+func (t *tx) freeze(f Freeze) error {
+	isFrozen, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE`+standing+
+		` AND network = ? AND account = ?)`, f.Network, f.Account)
+	if err != nil || isFrozen {
+		return err
+	}
+	seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM freezes`))
+	if err != nil {
+		return err
+	}
+	_, err = t.Exec(`INSERT INTO freezes (seq, network, account, at, by, why) VALUES (?, ?, ?, ?, ?, ?)`,
+		seq, f.Network, f.Account, micros(t.Now), f.By, f.Why)
+	if err != nil {
+		return err
+	}
+	if err := t.alertFreeze(seq, f); err != nil {
+		return err
+	}
+	t.known.freezes = nil
+	return t.audit(0, frozenEvent, f.told())
 }
 
 // told is what the event of a freeze says of it.

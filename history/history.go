@@ -112,21 +112,26 @@ func Create(ctx context.Context, home string, o Options) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
 	}
+	return createIn(ctx, home, o, func(d *sqldb.Tx) error {
+		return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
+	})
+}
+
+// createIn makes a ledger.db with the rows that fill writes.
+func createIn(ctx context.Context, home string, o Options, fill func(*sqldb.Tx) error) error {
 	db, err := sqldb.OpenSQLite(sqldb.SQLite{Home: home, Name: FileName, Create: true, Now: o.Now})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	s := &Store{database: &database{db: db}}
 	err = db.Write(ctx, func(d *sqldb.Tx) error {
-		t := &tx{Tx: d, known: &known{}, followed: &s.followed}
-		if err := t.ExecAll(schema()); err != nil {
+		if err := d.ExecAll(schema()); err != nil {
 			return err
 		}
-		return t.found(newID("led_"))
+		return fill(d)
 	})
 	if err == nil {
-		err = os.Chmod(path, 0o600)
+		err = os.Chmod(filepath.Join(home, FileName), 0o600)
 	}
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -184,3 +185,57 @@ func (t *Tx) GiveBack(bytes int64) error { return t.engine.giveBack(t, bytes) }
 
 // PagesAreSound refuses, with LEDGER_CORRUPT, a file that is damaged.
 func (t *Tx) PagesAreSound() error { return t.engine.pagesAreSound(t) }
+
+// rowsAtOnce and bytesAtOnce are how many rows and bytes one statement of CopyRows inserts.
+const rowsAtOnce, bytesAtOnce = 50, 4 << 20
+
+// CopyRows inserts all rows of a table into the table of the same name in another database.
+func (t *Tx) CopyRows(table string, into *Tx) error {
+	rows, err := t.query(`SELECT * FROM `+table, nil)
+	if err != nil {
+		return t.classify("read the ledger", err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return t.classify("read the ledger", err)
+	}
+	one := `(?` + strings.Repeat(`, ?`, len(columns)-1) + `)`
+	insert := func(values []any) error {
+		n := len(values) / len(columns)
+		if n == 0 {
+			return nil
+		}
+		_, err := into.Exec(`INSERT INTO `+table+` (`+strings.Join(columns, ", ")+`) VALUES `+one+
+			strings.Repeat(`, `+one, n-1), values...)
+		return err
+	}
+	var values []any
+	size := 0
+	for rows.Next() {
+		row := make([]any, len(columns))
+		places := make([]any, len(columns))
+		for i := range row {
+			places[i] = &row[i]
+		}
+		if err := rows.Scan(places...); err != nil {
+			return t.classify("read the ledger", err)
+		}
+		values = append(values, row...)
+		for _, value := range row {
+			if data, is := value.([]byte); is {
+				size += len(data)
+			}
+		}
+		if len(values) == rowsAtOnce*len(columns) || size > bytesAtOnce {
+			if err := insert(values); err != nil {
+				return err
+			}
+			values, size = values[:0], 0
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return t.classify("read the ledger", err)
+	}
+	return insert(values)
+}

@@ -42,7 +42,11 @@ func (o Options) home(context.Context) (list findings) {
 		return found(fail, "move it away", "%s is not a directory", o.Home)
 	}
 	o.mode(&list, o.Home, info, "700")
+	elsewhere := o.ledgerElsewhere()
 	for _, f := range files {
+		if f.name == "ledger.db" && elsewhere {
+			f.needed = false
+		}
 		path := filepath.Join(o.Home, f.name)
 		info, err := os.Lstat(path)
 		switch {
@@ -59,6 +63,12 @@ func (o Options) home(context.Context) (list findings) {
 		}
 	}
 	return list.or("only you can access %s", o.Home)
+}
+
+// ledgerElsewhere reports whether the rules keep the ledger in PostgreSQL.
+func (o Options) ledgerElsewhere() bool {
+	rules, err := config.Load(o.Home)
+	return err == nil && rules.Ledger.URL != ""
 }
 
 // mode complains of what others may do with a file. Windows has other means.

@@ -1,0 +1,118 @@
+package history
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"x402-wallet/history/sqldb"
+	"x402-wallet/x402"
+)
+
+// A ledger is copied row by row, with its name and its audit chain: from ledger.db into PostgreSQL, or back. The
+// copy is compared with its chain before it counts, and then the ledger that it was made from is frozen, so that
+// nothing is paid from both.
+
+// CopyToPostgres copies the ledger into an empty database.
+func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres) (made Backup, err error) {
+	err = sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, func(d *sqldb.Tx) error {
+		made, err = s.copyInto(ctx, d)
+		return err
+	})
+	return made, err
+}
+
+// CopyToFile copies the ledger into a new ledger.db in a folder. The file gets its name when the copy is whole.
+func (s *Store) CopyToFile(ctx context.Context, home string) (made Backup, err error) {
+	file := filepath.Join(home, FileName)
+	if err := isNew(file); err != nil {
+		return made, err
+	}
+	temp, err := os.MkdirTemp(home, ".ledger-copy-")
+	if err != nil {
+		return made, diskError("make the copy", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	err = createIn(ctx, temp, Options{}, func(d *sqldb.Tx) error {
+		made, err = s.copyInto(ctx, d)
+		return err
+	})
+	if err != nil {
+		return made, err
+	}
+	if info, err := os.Lstat(filepath.Join(temp, FileName)); err == nil {
+		made.Bytes = info.Size()
+	}
+	if err := isNew(file); err != nil {
+		return made, err
+	}
+	err = os.Rename(filepath.Join(temp, FileName), file)
+	if err == nil {
+		err = syncDirectory(home)
+	}
+	return made, diskError("name the copy", err)
+}
+
+// copyInto copies every row into the empty tables of another database, compares the copy with its chain, and
+// freezes this ledger, unless something was written to it meanwhile.
+func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx) (made Backup, err error) {
+	var last int64
+	err = s.view(ctx, func(t *tx) error {
+		if err := t.isFinished(); err != nil {
+			return err
+		}
+		if err := t.readEnds(); err != nil {
+			return err
+		}
+		last = t.known.head
+		for _, table := range tables() {
+			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
+				return err
+			}
+			if err := t.CopyRows(table, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return made, err
+	}
+	copied := &tx{Tx: d, known: &known{}, followed: &followed{}}
+	rows, err := copied.verify(Keyholder{}, nil)
+	if err != nil {
+		return made, err
+	}
+	made.Events, made.Payments = int64(rows), copied.known.last
+	return made, s.tx(ctx, func(t *tx) error {
+		if err := t.readEnds(); err != nil {
+			return err
+		}
+		if t.known.head != last {
+			return x402.Errorf(x402.LedgerUnavailable, "the ledger changed while it was copied").
+				WithHint("stop the processes that use this wallet, and copy it again")
+		}
+		return t.freeze(Freeze{By: byOwner, Why: "the ledger was copied to another database"})
+	})
+}
+
+// isFinished refuses a ledger with payments whose outcome is not known: they could be finished in one of two
+// ledgers.
+func (t *tx) isFinished() error {
+	n, err := scanNumber(t.Row(`SELECT count(*) FROM payments WHERE ` + unfinished))
+	if err == nil && n > 0 {
+		err = x402.Errorf(x402.LedgerUnavailable, "%d payments are unfinished", n).
+			WithHint("finish them first: x402-wallet reconcile")
+	}
+	return err
+}
+
+// tables are those of both engines.
+func tables() (names []string) {
+	for _, found := range regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`).FindAllStringSubmatch(schemaFile, -1) {
+		names = append(names, strings.TrimSpace(found[1]))
+	}
+	return names
+}
