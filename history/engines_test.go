@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"x402-wallet/history/sqldb"
 
 	"github.com/stretchr/testify/require"
 )
@@ -32,7 +33,11 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *Store, c *clock)) {
 // besides is the store of another process of the same home.
 func besides(t *testing.T, s *Store) *Store {
 	t.Helper()
-	other, err := Open(t.Context(), s.home, Options{Now: s.db.Now, ContentQuota: s.contentQuota})
+	o := Options{Now: s.db.Now, ContentQuota: s.contentQuota}
+	if s.Shared() {
+		return openTestServer(t, o)
+	}
+	other, err := Open(t.Context(), s.home, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
 	return other
@@ -47,7 +52,11 @@ func rawDB(t testing.TB, s *Store) *sql.DB {
 	if open, is := pastStores.Load(s.database); is {
 		return open.(*sql.DB)
 	}
-	db, err := openRaw(s.home)
+	open := openRaw
+	if s.Shared() {
+		open = func(string) (*sql.DB, error) { return sql.Open("pgx", testServer.url+"&search_path=x402") }
+	}
+	db, err := open(s.home)
 	require.NoError(t, err)
 	pastStores.Store(s.database, db)
 	t.Cleanup(func() {
@@ -70,6 +79,6 @@ func openRaw(home string) (*sql.DB, error) {
 // forge changes a ledger past the store.
 func forge(t testing.TB, s *Store, query string, args ...any) {
 	t.Helper()
-	_, err := rawDB(t, s).Exec(query, args...)
+	_, err := rawDB(t, s).Exec(sqldb.Numbered(query), args...)
 	require.NoError(t, err)
 }

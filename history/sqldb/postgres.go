@@ -163,7 +163,7 @@ func (e *postgresEngine) rewrite(query string) string {
 	if known, is := e.rewritten.Load(query); is {
 		return known.(string)
 	}
-	text := numbered(query)
+	text := Numbered(query)
 	if strings.HasPrefix(strings.TrimSpace(text), "CREATE TABLE") {
 		text = strings.NewReplacer(" INTEGER", " BIGINT", " BLOB", " BYTEA", " TEXT", ` TEXT COLLATE "C"`).Replace(text)
 	}
@@ -171,8 +171,8 @@ func (e *postgresEngine) rewrite(query string) string {
 	return text
 }
 
-// numbered is a query whose arguments are numbered. A question mark in a quoted text is no argument.
-func numbered(query string) string {
+// Numbered is a query whose arguments are numbered. A question mark in a quoted text is no argument.
+func Numbered(query string) string {
 	var text strings.Builder
 	isQuoted, last := false, 0
 	for i := 0; i < len(query); i++ {

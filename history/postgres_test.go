@@ -1,0 +1,68 @@
+package history
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/pgtest"
+)
+
+// testServer is one database for all tests, which go one after the other.
+var testServer struct {
+	sync.Mutex
+	url string
+}
+
+// postgresStore is an empty ledger in PostgreSQL, whose time is the clock's.
+func postgresStore(t *testing.T) (*Store, *clock) {
+	t.Helper()
+	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	emptyPostgres(t)
+	return openTestServer(t, Options{Now: c.now}), c
+}
+
+// openTestServer is another replica of the tests' ledger.
+func openTestServer(t testing.TB, o Options) *Store {
+	t.Helper()
+	s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: testServer.url}, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// emptyPostgres empties the ledger in the tests' database, which it makes the first time.
+func emptyPostgres(t *testing.T) {
+	t.Helper()
+	p := &testServer
+	p.Lock()
+	defer p.Unlock()
+	if p.url == "" {
+		p.url = pgtest.Shared(t).Database(t)
+		require.NoError(t, CreatePostgres(t.Context(), sqldb.Postgres{URL: p.url}))
+		return
+	}
+	db, err := sqldb.OpenPostgres(sqldb.Postgres{URL: p.url})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Write(t.Context(), func(d *sqldb.Tx) error {
+		for _, table := range append(tables(), "instances") {
+			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
+				return err
+			}
+		}
+		if _, err := d.Exec(`INSERT INTO content_use VALUES (1, 0, 0)`); err != nil {
+			return err
+		}
+		return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
+	}))
+}
+
+func init() {
+	engines = append(engines, engines[0])
+	engines[1].name, engines[1].store = "PostgreSQL", postgresStore
+}
