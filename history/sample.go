@@ -67,7 +67,11 @@ func (t *tx) sample(whole int64) (done Sampled, err error) {
 	}
 	return done, inStretches(done.AllPayments, newestPayments, stretchOf, func(first, last int64) error {
 		done.Payments += last - first + 1
-		return r.chunk(first, last)
+		c, err := r.readChapter(first, last)
+		if err != nil {
+			return err
+		}
+		return r.compareChapter(c)
 	})
 }
 

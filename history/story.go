@@ -41,25 +41,36 @@ func (r *replay) readRedates() error {
 	}, `SELECT seq, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`, redatedEvent)
 }
 
-// chunk looks up the payments of these numbers and all that is told of them, and compares them.
-func (r *replay) chunk(first, last int64) error {
-	stories, err := r.look(first, last)
-	if err != nil {
-		return err
+// chapter is payments that follow each other, and all that is told of them.
+type chapter struct {
+	first   int64
+	stories []*story
+	events  []auditRow
+}
+
+// readChapter reads the payments of these numbers.
+func (r *replay) readChapter(first, last int64) (c chapter, err error) {
+	c.first = first
+	if c.stories, err = r.look(first, last); err != nil {
+		return c, err
 	}
-	err = r.t.Each(func(row sqldb.Row) error {
-		var a auditRow
-		if err := row.Scan(&a.seq, &a.at, &a.payment, &a.event, &a.detail); err != nil {
-			return err
-		}
-		return r.tell(stories[a.payment-first], a)
+	c.events, err = sqldb.Collect(r.t.Tx, func(row sqldb.Row) (a auditRow, err error) {
+		err = row.Scan(&a.seq, &a.at, &a.payment, &a.event, &a.detail)
+		return a, err
 	}, `SELECT seq, at, payment, event, detail FROM audit WHERE payment BETWEEN ? AND ? ORDER BY payment, seq`,
 		first, last)
-	if err != nil {
-		return err
+	return c, err
+}
+
+// compareChapter compares payments with what is told of them. It asks the database nothing.
+func (r *replay) compareChapter(c chapter) error {
+	for _, a := range c.events {
+		if err := r.tell(c.stories[a.payment-c.first], a); err != nil {
+			return err
+		}
 	}
 	var begun int64 // the reservation of the one before
-	for _, s := range stories {
+	for _, s := range c.stories {
 		if s.begun <= begun {
 			return corrupt("the audit chain has no reservation of payment %s, or in another order",
 				s.is.id)
@@ -119,10 +130,8 @@ func (r *replay) payments() error {
 		return corrupt("the audit chain has %d reservations, and the newest payment is number %d",
 			r.reservations, last)
 	}
-	for first := int64(1); first <= last; first += r.page {
-		if err := r.chunk(first, min(last, first+r.page-1)); err != nil {
-			return err
-		}
+	if err := r.chapters(last); err != nil {
+		return err
 	}
 	var wild int64
 	err = r.t.Row(`SELECT (SELECT count(*) FROM payments WHERE seq < 1) +
@@ -135,6 +144,34 @@ func (r *replay) payments() error {
 		return err
 	}
 	return r.contentSums()
+}
+
+// chapters compares the payments up to a number: a page of them while the next one is read.
+func (r *replay) chapters(last int64) error {
+	pages, compared := make(chan chapter), make(chan error, 1)
+	go func() {
+		var err error
+		for c := range pages {
+			if err = r.compareChapter(c); err != nil {
+				break
+			}
+		}
+		compared <- err
+	}()
+	for first := int64(1); first <= last; first += r.page {
+		c, err := r.readChapter(first, min(last, first+r.page-1))
+		if err != nil {
+			close(pages)
+			return cmpOr(<-compared, err)
+		}
+		select {
+		case pages <- c:
+		case err := <-compared:
+			return err
+		}
+	}
+	close(pages)
+	return <-compared
 }
 
 // contentSums compares the sums of contents with what is stored.
@@ -151,7 +188,14 @@ func (r *replay) contentSums() error {
 
 // tell takes an event of a payment into account.
 func (r *replay) tell(s *story, a auditRow) error {
-	d, err := readStep(a.detail)
+	var d step
+	var g signature
+	var err error
+	if a.event == signedEvent {
+		g, err = readSignature(a.detail)
+	} else {
+		d, err = readStep(a.detail)
+	}
 	if err != nil {
 		return corrupt("event %d (%s of %s) cannot be read", a.seq, a.event, s.is.id)
 	}
@@ -164,11 +208,9 @@ func (r *replay) tell(s *story, a auditRow) error {
 		s.begun, s.state, s.created, s.updated = a.seq, Reserved, a.at, a.at
 		s.row, s.stored, s.key = d.Row, d.Stored, d.Key
 	case signedEvent:
-		g, err := readSignature(a.detail)
-		impossible = err != nil || s.state != Reserved || g.Row != s.row || g.ID != s.is.id ||
-			g.terms != s.is.signedTerms()
-		s.state, s.signed, s.sent, s.updated = Submitted, true, d.Submitted, a.at
-		s.stored, s.unique = d.Stored, d.Unique
+		impossible = s.state != Reserved || g.Row != s.row || g.ID != s.is.id || g.terms != s.is.signedTerms()
+		s.state, s.signed, s.sent, s.updated = Submitted, true, g.Submitted, a.at
+		s.stored, s.unique = g.Stored, g.Unique
 	case string(Submitted):
 		impossible = s.state != Submitted || s.sent
 		s.sent, s.stored = true, d.Stored
