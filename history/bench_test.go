@@ -142,6 +142,48 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
+// BenchmarkPayments is what the ledger takes of a payment: decided on, held, signed, settled with its content and
+// delivered, by 100 callers at once. Goal: 500 payments/s.
+func BenchmarkPayments(b *testing.B) {
+	home := b.TempDir()
+	if err := Create(b.Context(), home, Options{}); err != nil {
+		b.Fatal(err)
+	}
+	s, err := Open(b.Context(), home, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	rules := budget.Rules{PerCall: 1 << 40, Day: 1 << 50, Month: 1 << 50, ApproveAbove: 1 << 40, Rate: 1 << 40}
+	ctx, k := context.Background(), testKeyholder()
+	pay := func() error {
+		h := testHold(1)
+		h.Funds.ReadAt = time.Now()
+		p, err := reserveBy(s, rules, h)
+		if err == nil {
+			err = s.Submit(ctx, p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, k)
+		}
+		if err == nil {
+			_, err = s.Finish(ctx, p.ID, Outcome{State: Settled, Proof: Claimed,
+				Content: &Content{Status: 200, Body: []byte("bought")}})
+		}
+		if err == nil {
+			err = s.Deliver(ctx, p.ID)
+		}
+		return err
+	}
+	b.SetParallelism(100 / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := pay(); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "payments/s")
+}
+
 // BenchmarkSale is what the ledger takes of a sale: looked up, opened, about to be settled and settled, by
 // 64 buyers at once.
 func BenchmarkSale(b *testing.B) {

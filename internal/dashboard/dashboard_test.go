@@ -175,10 +175,15 @@ func (b *board) pays(id, url, state string, usd int, at time.Time) {
 // paysAs is pays of one of the agents that share the wallet.
 func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 	b.Helper()
-	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-		pay_to, source, prefix_length, note, record, agent) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', 0, '', ?, ?)`,
-		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
-		historytest.Record(`{}`, `{}`, ``), agent)
+	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target,
+		host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload, agent)
+		VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?,
+			'0xpayee', '', '{}', '{}', ?)`,
+		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd, agent)
+	forger, err := historytest.Forge(b.home)
+	require.NoError(b, err)
+	defer forger.Close()
+	require.NoError(b, forger.SumUp())
 }
 
 // stores gives a payment its content.
@@ -465,8 +470,8 @@ func TestHostileText(t *testing.T) {
 	b.pays("pay_3", "javascript:alert(3)//"+evil, "settled", 1000, time.Now())
 	b.stores("pay_1", history.Content{Status: 200, Type: "text/html" + evil,
 		Body: []byte("<h1>content</h1>" + evil + "\nline")})
-	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, record = ?2, chain_proof = ?3, facilitator = ?1, idempotency_key = id || ?1`, evil,
-		historytest.Record(evil, ``, ``), historytest.Packed(evil))
+	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1,
+		chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
 	_, err := b.store.Propose(t.Context(),
 		history.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
@@ -689,13 +694,13 @@ func BenchmarkOverview(b *testing.B) {
 	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
 			url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-			pay_to, source, prefix_length, delivered, record)
+			pay_to, source, delivered, requirement, payload)
 		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain',
 			?1 + i * 315360000, 0, x'00', 'GET',
 			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
 			'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1,
-			'0xpayee', '', 20, 1, ?2 FROM n`,
-		time.Now().AddDate(-1, 0, 0).UnixMicro(), historytest.Record(`{}`, strings.Repeat("x", 400), ``))
+			'0xpayee', '', 1, '{}', ?2 FROM n`,
+		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400))
 	require.NoError(b, err)
 	require.NoError(b, db.Close())
 	store, err := history.Open(b.Context(), home, history.Options{})
