@@ -107,6 +107,11 @@ type Use struct{ Spent, Held money.Dollars }
 // Total is what counts against a limit.
 func (u Use) Total() money.Dollars { return u.Spent.Add(u.Held) }
 
+// Plus is what both took together.
+func (u Use) Plus(other Use) Use {
+	return Use{Spent: u.Spent.Add(other.Spent), Held: u.Held.Add(other.Held)}
+}
+
 // Session is the durable session a payment falls into.
 type Session struct {
 	ID      string // "": the next payment begins one

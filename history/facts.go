@@ -208,14 +208,13 @@ func (t *tx) readEnds() error {
 		return nil
 	}
 	var text string
-	err := t.Row(`SELECT seq, hash, coalesce((SELECT value FROM meta WHERE key = 'format'), '') FROM audit
-		ORDER BY seq DESC LIMIT 1`).Scan(&t.known.head, &t.known.hash, &text)
+	err := t.Row(`SELECT seq, hash, coalesce((SELECT value FROM meta WHERE key = 'format'), ''),
+		coalesce((SELECT max(seq) FROM payments), 0),
+		coalesce((SELECT created_at FROM payments ORDER BY seq DESC LIMIT 1), 0)
+		FROM audit ORDER BY seq DESC LIMIT 1`).
+		Scan(&t.known.head, &t.known.hash, &text, &t.known.last, &t.known.newest)
 	if err == nil {
 		err = isFormat(text)
 	}
-	if sqldb.Otherwise(err, nil) != nil {
-		return err
-	}
-	err = t.Row(`SELECT seq, created_at FROM payments ORDER BY seq DESC LIMIT 1`).Scan(&t.known.last, &t.known.newest)
 	return sqldb.Otherwise(err, nil)
 }

@@ -144,9 +144,6 @@ func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx, s, (*tx).freezes) }
 
 func (t *tx) freezes() (list []Freeze, err error) {
-	if is, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE` + standing + `)`); !is {
-		return nil, err
-	}
 	return sqldb.Collect(t.Tx, scanFreeze, selectFreeze+` ORDER BY network, account`)
 }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"x402-wallet/history/sqldb"
 )
 
@@ -53,14 +55,17 @@ func (t *tx) recall(key []byte) (value []byte, err error) {
 	return value, sqldb.Otherwise(err, nil)
 }
 
-// memory is the memory for a holder of the key: everything that is read from it is checked up to the root.
+// memory is the memory for a holder of the key: everything that is read from it is checked up to the root. Changes
+// are kept until flush writes them.
 type memory struct {
 	t    *tx
 	mac  func(data []byte) ([]byte, error)
 	root digest
 
-	nodes   map[int64][]byte  // that lead to the root, by their place
-	buckets map[int64][]entry // likewise
+	nodes   map[int64][]byte  // by their place
+	buckets map[int64][]entry // their entries, in the order of keys
+	changed map[int64]bool    // nodes that are not written yet, by their place
+	entries []entry           // that are not written yet; a nil value is to be deleted
 }
 
 // forgotten says that an entry is not the one that was signed for.
@@ -95,19 +100,78 @@ func nodeAbove(level int, bucket int64) int64 {
 	return nodePlace(level, bucket>>(6*(memoryDepth-level)))
 }
 
-// path reads the nodes above a bucket, and checks each against the one above it and the bucket's
-// entries against the last.
-func (m *memory) path(bucket int64) (nodes [memoryDepth][]byte, entries []entry, err error) {
+// load reads the buckets of keys with the nodes above them, and checks each against the node above it. What is
+// known already is not read again.
+func (m *memory) load(keys ...[]byte) error {
+	if m.nodes == nil {
+		m.nodes, m.buckets, m.changed = map[int64][]byte{}, map[int64][]entry{}, map[int64]bool{}
+	}
+	missing, places := map[int64]bool{}, map[int64]bool{}
+	for _, key := range keys {
+		bucket := bucketOf(key)
+		if _, known := m.buckets[bucket]; known {
+			continue
+		}
+		missing[bucket] = true
+		for level := range memoryDepth {
+			if place := nodeAbove(level, bucket); m.nodes[place] == nil {
+				places[place] = true
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	nodes, err := m.readNodes(slices.Sorted(maps.Keys(places)))
+	if err != nil {
+		return err
+	}
+	buckets, err := m.readBuckets(slices.Sorted(maps.Keys(missing)))
+	if err != nil {
+		return err
+	}
+	for bucket := range missing {
+		if err := m.check(bucket, buckets[bucket], nodes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks what was read of a bucket and of the nodes above it, from the root down.
+func (m *memory) check(bucket int64, entries []entry, read map[int64][]byte) error {
 	expected := m.root
 	for level := range memoryDepth {
-		nodes[level], err = m.node(nodeAbove(level, bucket), expected)
-		if err != nil {
-			return nodes, nil, err
+		place := nodeAbove(level, bucket)
+		if m.nodes[place] == nil {
+			node := read[place]
+			if node == nil {
+				node = make([]byte, memoryFanout*digestSize)
+			}
+			if len(node) != memoryFanout*digestSize {
+				return forgotten()
+			}
+			if err := m.compare(place, node, expected); err != nil {
+				return err
+			}
+			m.nodes[place] = node
 		}
-		copy(expected[:], child(nodes[level], bucket, level))
+		copy(expected[:], child(m.nodes[place], bucket, level))
 	}
-	entries, err = m.bucket(bucket, expected)
-	return nodes, entries, err
+	if err := m.compare(nodePlace(memoryDepth, bucket), encodeEntries(entries), expected); err != nil {
+		return err
+	}
+	m.buckets[bucket] = entries
+	return nil
+}
+
+// compare refuses what has another digest.
+func (m *memory) compare(place int64, data []byte, expected digest) error {
+	is, err := m.sum(place, data)
+	if err == nil && !hmac.Equal(is[:], expected[:]) {
+		err = forgotten()
+	}
+	return err
 }
 
 // child is the place in a node of a level that is for what is below it on the way to a bucket.
@@ -116,65 +180,46 @@ func child(node []byte, bucket int64, level int) []byte {
 	return node[i*digestSize : (i+1)*digestSize]
 }
 
-// node reads a node, which has to have the digest that the one above it has for it.
-func (m *memory) node(place int64, expected digest) (data []byte, err error) {
-	if known := m.nodes[place]; known != nil {
-		return known, nil
+func (m *memory) readNodes(places []int64) (map[int64][]byte, error) {
+	nodes := map[int64][]byte{}
+	if len(places) == 0 {
+		return nodes, nil
 	}
-	err = m.t.Row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
-	if err := sqldb.Otherwise(err, nil); err != nil {
-		return nil, err
-	}
-	if data == nil {
-		data = make([]byte, memoryFanout*digestSize)
-	}
-	if len(data) != memoryFanout*digestSize {
-		return nil, forgotten()
-	}
-	if err := m.check(place, data, expected); err != nil {
-		return nil, err
-	}
-	m.makeCaches()
-	m.nodes[place] = data
-	return data, nil
+	err := m.t.Each(func(row sqldb.Row) error {
+		var place int64
+		var digests []byte
+		err := row.Scan(&place, &digests)
+		nodes[place] = digests
+		return err
+	}, `SELECT place, digests FROM memory_nodes WHERE place IN `+listOf(places))
+	return nodes, err
 }
 
-func (m *memory) makeCaches() {
-	if m.nodes == nil {
-		m.nodes, m.buckets = map[int64][]byte{}, map[int64][]entry{}
-	}
+func (m *memory) readBuckets(numbers []int64) (map[int64][]entry, error) {
+	buckets := map[int64][]entry{}
+	err := m.t.Each(func(row sqldb.Row) error {
+		var bucket int64
+		var e entry
+		err := row.Scan(&bucket, &e.key, &e.value)
+		buckets[bucket] = append(buckets[bucket], e)
+		return err
+	}, `SELECT bucket, key, value FROM memory WHERE bucket IN `+listOf(numbers)+` ORDER BY bucket, key`)
+	return buckets, err
 }
 
-// check refuses what has another digest.
-func (m *memory) check(place int64, data []byte, expected digest) error {
-	is, err := m.sum(place, data)
-	if err == nil && !hmac.Equal(is[:], expected[:]) {
-		err = forgotten()
+// listOf is a list of numbers as SQL has it.
+func listOf(numbers []int64) string {
+	text := []byte{'('}
+	for i, n := range numbers {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, n, 10)
 	}
-	return err
+	return string(append(text, ')'))
 }
 
 type entry struct{ key, value []byte }
-
-// bucket reads a bucket's entries.
-func (m *memory) bucket(bucket int64, expected digest) ([]entry, error) {
-	if known, is := m.buckets[bucket]; is {
-		return known, nil
-	}
-	list, err := sqldb.Collect(m.t.Tx, func(row sqldb.Row) (e entry, err error) {
-		err = row.Scan(&e.key, &e.value)
-		return e, err
-	}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
-	if err == nil {
-		err = m.check(nodePlace(memoryDepth, bucket), encodeEntries(list), expected)
-	}
-	if err != nil {
-		return nil, err
-	}
-	m.makeCaches()
-	m.buckets[bucket] = list
-	return list, nil
-}
 
 func encodeEntries(list []entry) (data []byte) {
 	for _, e := range list {
@@ -185,63 +230,98 @@ func encodeEntries(list []entry) (data []byte) {
 	return data
 }
 
-// get returns an entry's value; nil: it is certain that there is none.
+// get returns an entry's value, or nil if it is certain that there is none.
 func (m *memory) get(key []byte) ([]byte, error) {
-	_, entries, err := m.path(bucketOf(key))
-	if err != nil {
+	if err := m.load(key); err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		if bytes.Equal(e.key, key) {
-			return e.value, nil
-		}
+	entries := m.buckets[bucketOf(key)]
+	if at, found := searchEntry(entries, key); found {
+		return entries[at].value, nil
 	}
 	return nil, nil
 }
 
-// put sets an entry's value, or takes the entry out (nil), and the root with it.
+// put sets an entry's value, or takes the entry out (nil), and changes the root with it.
 func (m *memory) put(key, value []byte) error {
-	bucket := bucketOf(key)
-	nodes, entries, err := m.path(bucket)
-	if err != nil {
+	if err := m.load(key); err != nil {
 		return err
 	}
+	bucket := bucketOf(key)
+	entries := slices.Clone(m.buckets[bucket])
 	at, found := searchEntry(entries, key)
 	switch {
 	case found && bytes.Equal(entries[at].value, value), !found && value == nil:
 		return nil
 	case value == nil:
-		entries = append(entries[:at], entries[at+1:]...)
-		_, err = m.t.Exec(`DELETE FROM memory WHERE bucket = ? AND key = ?`, bucket, key)
-	default:
-		if !found {
-			entries = append(entries[:at:at], append([]entry{{key: key}}, entries[at:]...)...)
-		}
+		entries = slices.Delete(entries, at, at+1)
+	case found:
 		entries[at].value = slices.Clone(value)
-		_, err = m.t.Exec(`INSERT INTO memory VALUES (?, ?, ?) ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`,
-			bucket, key, value)
-	}
-	if err != nil {
-		return err
+	default:
+		entries = slices.Insert(entries, at, entry{key, slices.Clone(value)})
 	}
 	m.buckets[bucket] = entries
+	m.entries = append(m.entries, entry{key, slices.Clone(value)})
 	below, err := m.sum(nodePlace(memoryDepth, bucket), encodeEntries(entries))
 	for level := memoryDepth - 1; level >= 0 && err == nil; level-- {
-		copy(child(nodes[level], bucket, level), below[:])
 		place := nodeAbove(level, bucket)
-		if isEmpty(nodes[level]) {
-			_, err = m.t.Exec(`DELETE FROM memory_nodes WHERE place = ?`, place)
-		} else {
-			_, err = m.t.Exec(`INSERT INTO memory_nodes VALUES (?, ?)
-				ON CONFLICT (place) DO UPDATE SET digests = excluded.digests`, place, nodes[level])
-		}
-		if err == nil {
-			below, err = m.sum(place, nodes[level])
-		}
+		node := slices.Clone(m.nodes[place])
+		copy(child(node, bucket, level), below[:])
+		m.nodes[place], m.changed[place] = node, true
+		below, err = m.sum(place, node)
 	}
 	if err == nil {
 		m.root = below
 	}
+	return err
+}
+
+// flush writes what was changed: the entries in one statement, and the nodes in one.
+func (m *memory) flush() error {
+	newest := map[string][]byte{}
+	for _, e := range m.entries {
+		newest[string(e.key)] = e.value
+	}
+	var entries, nodes rowsToWrite
+	for _, key := range slices.Sorted(maps.Keys(newest)) {
+		if newest[key] == nil {
+			_, err := m.t.Exec(`DELETE FROM memory WHERE bucket = ? AND key = ?`, bucketOf([]byte(key)), []byte(key))
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		entries.add(bucketOf([]byte(key)), []byte(key), newest[key])
+	}
+	for _, place := range slices.Sorted(maps.Keys(m.changed)) {
+		nodes.add(place, m.nodes[place])
+	}
+	err := entries.write(m.t, `INSERT INTO memory (bucket, key, value) VALUES `,
+		` ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`)
+	if err == nil {
+		err = nodes.write(m.t, `INSERT INTO memory_nodes (place, digests) VALUES `,
+			` ON CONFLICT (place) DO UPDATE SET digests = excluded.digests`)
+	}
+	m.entries, m.changed = nil, map[int64]bool{}
+	return err
+}
+
+// rowsToWrite are rows for one statement.
+type rowsToWrite struct {
+	places []string
+	values []any
+}
+
+func (r *rowsToWrite) add(values ...any) {
+	r.places = append(r.places, `(?`+strings.Repeat(`, ?`, len(values)-1)+`)`)
+	r.values = append(r.values, values...)
+}
+
+func (r *rowsToWrite) write(t *tx, begin, end string) error {
+	if len(r.places) == 0 {
+		return nil
+	}
+	_, err := t.Exec(begin+strings.Join(r.places, `, `)+end, r.values...)
 	return err
 }
 
@@ -254,41 +334,53 @@ func searchEntry(list []entry, key []byte) (at int, found bool) {
 	return len(list), false
 }
 
-// verify checks every entry.
+// verify checks every entry, and that nothing else is in the tables.
 func (m *memory) verify() error {
-	entries, err := m.verifyBelow(0, 0, m.root)
+	all := map[string][]byte{}
+	err := m.t.Each(func(row sqldb.Row) error {
+		var bucket int64
+		var e entry
+		err := row.Scan(&bucket, &e.key, &e.value)
+		if err == nil && bucket != bucketOf(e.key) {
+			err = forgotten()
+		}
+		all[string(e.key)] = e.value
+		return err
+	}, `SELECT bucket, key, value FROM memory`)
 	if err != nil {
 		return err
 	}
-	var rows int
-	err = m.t.Row(`SELECT count(*) FROM memory`).Scan(&rows)
-	if err == nil && rows != entries {
+	again := &memory{t: m.t, mac: m.mac}
+	nodes, err := again.tree(all)
+	if err == nil && again.root != m.root {
 		err = forgotten()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return m.t.nodesAre(nodes)
 }
 
-// verifyBelow counts the entries under a place of a level of the tree, and checks them.
-func (m *memory) verifyBelow(level int, index int64, expected digest) (entries int, err error) {
-	if expected == (digest{}) {
-		return 0, nil
-	}
-	if level == memoryDepth {
-		list, err := m.bucket(index, expected)
-		return len(list), err
-	}
-	node, err := m.node(nodePlace(level, index), expected)
-	if err != nil {
-		return 0, err
-	}
-	for i := range int64(memoryFanout) {
-		n, err := m.verifyBelow(level+1, index*memoryFanout+i, digest(node[i*digestSize:(i+1)*digestSize]))
-		if err != nil {
-			return 0, err
+// nodesAre refuses nodes that are not these.
+func (t *tx) nodesAre(want map[int64][]byte) error {
+	err := t.Each(func(row sqldb.Row) error {
+		var place int64
+		var digests []byte
+		if err := row.Scan(&place, &digests); err != nil {
+			return err
 		}
-		entries += n
+		if is, known := want[place]; bytes.Equal(is, digests) && (known || isEmpty(digests)) {
+			delete(want, place)
+			return nil
+		}
+		return corrupt("the digests over the memory at %d are others", place)
+	}, `SELECT place, digests FROM memory_nodes`)
+	for place, node := range want {
+		if err == nil && !isEmpty(node) {
+			err = corrupt("the digests over the memory at %d are gone", place)
+		}
 	}
-	return entries, nil
+	return err
 }
 
 // fill puts many entries into an empty memory, each node once.

@@ -18,28 +18,17 @@ func (s *Store) Agents(ctx context.Context) ([]string, error) {
 	})
 }
 
-// addNodes sums the windows of teams that a query names, and of every agent where it asks for those, on a day
-// and in its month.
-func (t *tx) addNodes(u *budget.Usage, q budget.Query, day, month time.Time) error {
-	if len(q.Teams) == 0 && !q.EachAgent {
-		return nil
+// addNodes adds the teams that a query names, and every agent if it asks for those.
+func addNodes(u *budget.Usage, q budget.Query, inDay, inMonth map[string]budget.Use) {
+	if len(q.Teams) > 0 {
+		u.Teams = teamsOf(q, inDay, inMonth)
 	}
-	inDay, err := t.usedBy("agent", day)
-	if err != nil {
-		return err
-	}
-	inMonth, err := t.usedBy("agent", month)
-	if err != nil {
-		return err
-	}
-	u.Teams = teamsOf(q, inDay, inMonth)
 	if q.EachAgent {
-		u.Agents = map[string]budget.NodeUsage{}
+		u.Teams, u.Agents = teamsOf(q, inDay, inMonth), map[string]budget.NodeUsage{}
 		for agent, use := range inMonth {
 			u.Agents[agent] = budget.NodeUsage{Day: inDay[agent], Month: use}
 		}
 	}
-	return nil
 }
 
 // teamsOf adds up what agents used for the teams that a query names.

@@ -68,7 +68,7 @@ func (r *replay) sealedSums() error {
 		if err != nil {
 			return err
 		}
-		if err := r.nodeRows(nodes); err != nil {
+		if err := r.t.nodesAre(nodes); err != nil {
 			return err
 		}
 		root = hex.EncodeToString(m.root[:])
@@ -120,23 +120,4 @@ func (r *replay) memoryRows(m *memory) (buckets map[int64]digest, err error) {
 		err = digestLast()
 	}
 	return buckets, err
-}
-
-func (r *replay) nodeRows(want map[int64][]byte) error {
-	err := r.t.Each(func(row sqldb.Row) error {
-		var place int64
-		var digests []byte
-		if err := row.Scan(&place, &digests); err != nil {
-			return err
-		}
-		if is, known := want[place]; !known || !bytes.Equal(is, digests) {
-			return corrupt("the digests over the memory at %d are others", place)
-		}
-		delete(want, place)
-		return nil
-	}, `SELECT place, digests FROM memory_nodes`)
-	if err == nil && len(want) > 0 {
-		err = corrupt("%d digests over the memory are gone", len(want))
-	}
-	return err
 }

@@ -214,6 +214,9 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 
 // seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
 func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail any) error {
+	if err := s.memory.flush(); err != nil {
+		return err
+	}
 	s.Memory = hex.EncodeToString(s.memory.root[:])
 	state := s.encode()
 	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`

@@ -206,6 +206,13 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	if err := t.compare(last, p, query); err != nil {
 		return nil, err
 	}
+	var keys [][]byte // of all that is looked up below, read at once
+	for _, e := range remembered(p.ID, *g) {
+		keys = append(keys, e.key)
+	}
+	if err := last.memory.load(keys...); err != nil {
+		return nil, err
+	}
 	if err := t.keyIsFree(last.memory, p); err != nil {
 		return nil, err
 	}

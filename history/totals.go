@@ -99,38 +99,55 @@ func (t *tx) usedBy(scope string, since time.Time) (map[string]budget.Use, error
 }
 
 // usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
-// agent and of teams.
+// agent and of teams. It takes one query.
 func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
-	day, month := budget.DayOf(at), budget.MonthOf(at)
-	for _, of := range []struct {
-		window budget.Window
-		into   *budget.Use
-		wanted bool
-	}{
-		{budget.Window{Session: session}, &u.Session, session != ""},
-		{budget.Window{Since: day}, &u.Day, true},
-		{budget.Window{Since: month}, &u.Month, true},
-		{budget.Window{Agent: q.Agent, Since: day}, &u.Agent.Day, q.Agent != ""},
-		{budget.Window{Agent: q.Agent, Since: month}, &u.Agent.Month, q.Agent != ""},
-	} {
-		if !of.wanted {
-			continue
-		}
-		if *of.into, err = t.used(of.window); err != nil {
-			return u, err
-		}
+	day, month := dayNumber(budget.DayOf(at)), dayNumber(budget.MonthOf(at))
+	const one = `SELECT scope, key, day, spent, held FROM totals WHERE scope = `
+	query, args := one+`'all' AND day >= ?`, []any{month}
+	if session != "" {
+		query += ` UNION ALL ` + one + `'session' AND key = ? AND day >= coalesce(
+			(SELECT started_at / 86400000000 FROM sessions WHERE id = ?), 0)`
+		args = append(args, session, session)
 	}
-	u.HostDay = map[string]budget.Use{}
 	if len(q.HostEntries) > 0 {
-		hosts, err := t.usedBy("host", day)
-		if err != nil {
-			return u, err
-		}
-		for _, entry := range q.HostEntries {
-			u.HostDay[entry] = sumOfHosts(entry, hosts)
-		}
+		query, args = query+` UNION ALL `+one+`'host' AND day >= ?`, append(args, day)
 	}
-	return u, t.addNodes(&u, q, day, month)
+	if q.Agent != "" || len(q.Teams) > 0 || q.EachAgent {
+		query, args = query+` UNION ALL `+one+`'agent' AND day >= ?`, append(args, month)
+	}
+	hosts, inDay, inMonth := map[string]budget.Use{}, map[string]budget.Use{}, map[string]budget.Use{}
+	err = t.Each(func(row sqldb.Row) error {
+		var w window
+		var use budget.Use
+		err := row.Scan(&w.scope, &w.key, &w.day, &use.Spent, &use.Held)
+		isToday := w.day >= day
+		switch w.scope {
+		case "all":
+			u.Month = u.Month.Plus(use)
+			if isToday {
+				u.Day = u.Day.Plus(use)
+			}
+		case "session":
+			u.Session = u.Session.Plus(use)
+		case "host":
+			hosts[w.key] = hosts[w.key].Plus(use)
+		case "agent":
+			inMonth[w.key] = inMonth[w.key].Plus(use)
+			if isToday {
+				inDay[w.key] = inDay[w.key].Plus(use)
+			}
+		}
+		return err
+	}, query, args...)
+	u.HostDay = map[string]budget.Use{}
+	for _, entry := range q.HostEntries {
+		u.HostDay[entry] = sumOfHosts(entry, hosts)
+	}
+	if q.Agent != "" {
+		u.Agent = budget.NodeUsage{Day: inDay[q.Agent], Month: inMonth[q.Agent]}
+	}
+	addNodes(&u, q, inDay, inMonth)
+	return u, err
 }
 
 // dayNumber is a time's day as totals counts them: since 1970, in UTC.
@@ -163,7 +180,7 @@ func (t *tx) rebuildTotals() error {
 func sumOfHosts(entry string, used map[string]budget.Use) (sum budget.Use) {
 	for host, use := range used {
 		if budget.HostMatches(entry, host) {
-			sum = budget.Use{Spent: sum.Spent.Add(use.Spent), Held: sum.Held.Add(use.Held)}
+			sum = sum.Plus(use)
 		}
 	}
 	return sum
