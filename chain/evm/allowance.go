@@ -3,7 +3,6 @@ package evm
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -133,10 +132,10 @@ func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amo
 	if err != nil {
 		return x402.OwnerTransaction{}, internal("the agent's address", err)
 	}
-	does, word := "let the agent spend", amount.Bytes32()
+	does := "let the agent spend"
 	if amount.IsZero() {
 		does = "let the agent spend nothing"
 	}
 	return e.estimated(ctx, x402.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset, Does: does,
-		Data: slices.Concat(selectApprove, wordOf(agent), word[:])})
+		Data: approveData(agent, amount)})
 }

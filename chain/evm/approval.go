@@ -55,7 +55,7 @@ func (d PermitDraft) approvalTransaction() (tx transaction, err error) {
 	}
 	a, g := d.Authorization, d.Transaction
 	return transaction{chainID: chain, nonce: g.Nonce, gas: g.Gas, tip: g.Tip, maxFee: g.MaxFee,
-		to: common.HexToAddress(a.Token).Bytes(), data: approveData(a.Amount)}, nil
+		to: common.HexToAddress(a.Token).Bytes(), data: approveData(common.HexToAddress(Permit2Address), a.Amount)}, nil
 }
 
 // approvalJSON is what a buyer adds to the extension's info.

@@ -101,7 +101,7 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 			"limit").WithHint("nothing was signed; approve what you mean to spend")
 	}
 	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
-		Does: "say what Permit2 may move", Data: approveData(amount)}
+		Does: "say what Permit2 may move", Data: approveData(common.HexToAddress(Permit2Address), amount)}
 	var waiting uint64
 	var code hexutil.Bytes
 	err = together(
@@ -130,10 +130,13 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 	return t, coins, nil
 }
 
-// approveData calls approve of a token, for Permit2.
-func approveData(amount money.Amount) []byte {
+// selectApprove is of approve(address,uint256).
+var selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
+
+// approveData calls approve of a token (ERC-20): the spender may move an amount from now on.
+func approveData(spender common.Address, amount money.Amount) []byte {
 	word := amount.Bytes32()
-	return slices.Concat(selectApprove, wordOf(common.HexToAddress(Permit2Address)), word[:])
+	return slices.Concat(selectApprove, wordOf(spender), word[:])
 }
 
 // GasOf is what a transaction that is in a block cost, in wei; 0 where the node does not say.

@@ -144,13 +144,18 @@ func (d ChannelDeposit) authorization(network string, c x402.ChannelConfig) (a A
 		Nonce: crypto.Keccak256Hash(id[:], d.Salt[:])}, nil
 }
 
-// isSigned refuses a deposit into a channel that is not signed by its payer.
-func (d ChannelDeposit) isSigned(asset x402.AssetInfo, c x402.ChannelConfig, signature [65]byte) error {
+// digest is what its payer signs for a deposit into a channel.
+func (d ChannelDeposit) digest(asset x402.AssetInfo, c x402.ChannelConfig) (digest [32]byte, err error) {
 	a, err := d.authorization(asset.Network, c)
 	if err != nil {
-		return err
+		return digest, err
 	}
-	digest, err := digestOf(receiveType, asset, a)
+	return digestOf(receiveType, asset, a)
+}
+
+// isSigned refuses a deposit into a channel that is not signed by its payer.
+func (d ChannelDeposit) isSigned(asset x402.AssetInfo, c x402.ChannelConfig, signature [65]byte) error {
+	digest, err := d.digest(asset, c)
 	if err != nil {
 		return err
 	}
@@ -236,8 +241,8 @@ const (
 	typeRefund  = "refund"
 )
 
-// encode is the payload of a message; without signatures it is what is read back before it is signed.
-func (m ChannelMessage) encode(s ChannelSignatures) (json.RawMessage, error) {
+// encodeChannel is the payload of a message; without signatures it is what is read back before it is signed.
+func encodeChannel(m ChannelMessage, s ChannelSignatures) (json.RawMessage, error) {
 	id, err := ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
 		return nil, err
@@ -267,6 +272,11 @@ func (c *Channels) Refund(network string, of x402.ChannelConfig,
 	if !IsOwnVoucher(network, id, v, c.Address()) {
 		return nil, internal("the voucher to refund by is none of this channel", nil)
 	}
+	return encodeRefund(id, of, v)
+}
+
+// encodeRefund is the payload of a refund.
+func encodeRefund(id common.Hash, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error) {
 	return json.Marshal(channelPayload{Type: typeRefund, Config: of, Voucher: wireVoucher{ID: hexText(id[:]),
 		Ceiling: v.Ceiling.String(), Signature: v.Signature}})
 }
@@ -278,7 +288,7 @@ func (c *Channels) VoucherAlone(network string, payload json.RawMessage) (json.R
 		return nil, internal("our own payload cannot be read", err)
 	}
 	m.Deposit = nil
-	return m.encode(signed)
+	return encodeChannel(m, signed)
 }
 
 // decodeChannel reads a payload strictly, of a deposit or a voucher: what it would have a facilitator do.

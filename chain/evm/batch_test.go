@@ -30,11 +30,7 @@ func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out Channe
 	if err != nil || m.Deposit == nil {
 		return out, err
 	}
-	a, err := m.Deposit.authorization(m.Asset.Network, m.Config)
-	if err != nil {
-		return out, err
-	}
-	digest, err = digestOf(receiveType, m.Asset, a)
+	digest, err = m.Deposit.digest(m.Asset, m.Config)
 	if err != nil {
 		return out, err
 	}
@@ -313,7 +309,7 @@ func FuzzDecodeChannel(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := m.encode(s)
+		again, err := encodeChannel(m, s)
 		require.NoError(t, err)
 		n, s2, err := decodeChannel(usdc, again)
 		require.NoError(t, err)

@@ -136,7 +136,7 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 	if err != nil {
 		return a, err
 	}
-	unsigned, err := m.encode(ChannelSignatures{})
+	unsigned, err := encodeChannel(m, ChannelSignatures{})
 	if err != nil {
 		return a, internal("encoding the voucher", err)
 	}
@@ -147,7 +147,7 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 	if err != nil {
 		return a, fmt.Errorf("signing the voucher: %w", err)
 	}
-	payload, err := m.encode(signatures)
+	payload, err := encodeChannel(m, signatures)
 	if err != nil {
 		return a, internal("encoding the payload", err)
 	}
@@ -169,7 +169,7 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 	if err != nil {
 		return internal("our own payload cannot be read", err)
 	}
-	again, err := got.encode(unsigned)
+	again, err := encodeChannel(got, unsigned)
 	if err != nil || !bytes.Equal(again, payload) {
 		return internal("our own payload says more than was read of it", err)
 	}

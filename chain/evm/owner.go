@@ -43,8 +43,6 @@ var (
 	selectDeposit = []byte{0xb6, 0xb5, 0x5f, 0x25}
 	// withdraw(uint256)
 	selectWithdraw = []byte{0x2e, 0x1a, 0x7d, 0x4d}
-	// approve(address,uint256), of the token
-	selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
 )
 
 // limits are the arguments of allow, which the constructor takes too.
@@ -110,8 +108,7 @@ func (e *Exact) ApproveVault(ctx context.Context, v x402.Vault, amount money.Amo
 	if err != nil {
 		return x402.OwnerTransaction{}, internal("the vault's address", err)
 	}
-	word := amount.Bytes32()
-	return e.call(ctx, v, v.Asset, "let the vault take the deposit", selectApprove, wordOf(at), word[:])
+	return e.call(ctx, v, v.Asset, "let the vault take the deposit", approveData(at, amount))
 }
 
 // DepositVault puts an amount that the vault may take into it. What the agent may spend stays as it is.

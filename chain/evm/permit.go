@@ -84,13 +84,16 @@ func RecoverPermit(asset x402.AssetInfo, extension []byte) (p Permit, err error)
 			return p, fmt.Errorf("%w: %s is no string", errPayload, name)
 		}
 	}
-	read := addressReader{}
-	p.Owner = read.address("from", texts[0])
-	token, spender := read.address("asset", texts[1]), read.address("spender", texts[2])
-	p.Value, p.Nonce = read.amount("amount", texts[3]), read.amount("nonce", texts[4])
-	p.Deadline = read.seconds("deadline", texts[5])
-	if read.err != nil {
-		return p, read.err
+	var errs [6]error
+	p.Owner, errs[0] = Address(texts[0])
+	token, errToken := Address(texts[1])
+	spender, errSpender := Address(texts[2])
+	errs[1], errs[2] = errToken, errSpender
+	p.Value, errs[3] = money.ParseAmount(texts[3])
+	p.Nonce, errs[4] = money.ParseAmount(texts[4])
+	p.Deadline, errs[5] = parseSeconds(texts[5])
+	if err := errors.Join(errs[:]...); err != nil {
+		return p, fmt.Errorf("%w: the permit: %w", errPayload, err)
 	}
 	if !sameAddress(token, asset.Address) || !sameAddress(spender, Permit2Address) {
 		return p, fmt.Errorf("%w: it is for another token, or another spender than Permit2", errPayload)

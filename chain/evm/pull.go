@@ -57,15 +57,18 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 	}
 	p = x402.Pull{Network: n.Network, Token: token.Hex(), Owner: owner.Hex(), Agent: self.Hex(),
 		Amount: amount, ChainID: n.chainID, Made: e.now().UTC().Truncate(time.Second)}
+	tx, err := pullTransaction(p)
+	if err != nil {
+		return p, err
+	}
 	var waiting uint64
 	var coins money.Amount
-	data := pullData(p)
 	err = together(
 		func() (err error) { p.Nonce, err = n.transactionCount(ctx, p.Agent, latest); return err },
 		func() (err error) { waiting, err = n.transactionCount(ctx, p.Agent, pending); return err },
 		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
 		func() (err error) { p.MaxFee, p.Tip, err = n.fees(ctx); return err },
-		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, data); return err })
+		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, tx.data); return err })
 	cost := p.MaxCost()
 	about := func(err *x402.Error) error {
 		return err.WithDetail("network", p.Network).WithDetail("owner", p.Owner).WithDetail("agent", p.Agent).
