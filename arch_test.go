@@ -37,19 +37,22 @@ var arrows = map[string][]string{
 	// child: a signer may be a program of the owner's; config: the rules that name it
 	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
-	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
-	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
+	// what is signed, and what is sent: they import nothing that builds it, and ask no node
+	"chain/evm/message": {"x402/money", "x402"},
+	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
+	"chain/evm":         {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc", "x402"},
+	"chain/svm":         {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
-	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
+	// message, decode: it reads what it signs itself, by code that builds nothing; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
-	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey",
-		"internal/socket", "x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
+	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
+		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
-	// evm, svm: it reads itself what it is paid; history: one payment, one run
+	// message, payload, decode: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
-	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child",
+	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator", "history", "internal/child",
 		"internal/mcpconn", "internal/steps", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
@@ -98,7 +101,8 @@ var arrows = map[string][]string{
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
-	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402"},
+	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history", "x402/money",
+		"x402"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
@@ -123,9 +127,10 @@ var arrows = map[string][]string{
 	// for the tests of what starts programs
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
-	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
+	"x402test": {"chain/evm", "chain/evm/message", "chain/svm", "chain/svm/decode", "internal/sandbox", "x402",
+		"x402/money"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402"},
 }
 
 // leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.
@@ -133,7 +138,7 @@ var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum": {"chain/evm", "wallet"},
+	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "wallet/agent",

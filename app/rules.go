@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
@@ -53,7 +53,7 @@ func checkAddresses(rules *config.Config) error {
 			if address == "" {
 				continue
 			}
-			if _, err := evm.Address(address); err != nil {
+			if _, err := message.Address(address); err != nil {
 				return &config.Error{Key: fmt.Sprintf("networks.%q.%s", id, key), Msg: err.Error()}
 			}
 		}
@@ -62,7 +62,7 @@ func checkAddresses(rules *config.Config) error {
 		if s.Chain != wallet.ChainEVM {
 			continue
 		}
-		address, err := evm.Address(s.Address)
+		address, err := message.Address(s.Address)
 		if err == nil && address != s.Address { // signatures are compared with it to the letter
 			err = fmt.Errorf("is written %s", address)
 		}
@@ -240,7 +240,7 @@ func vaults(c *config.Config) map[string]string {
 func allowances(c *config.Config) map[string]x402.AllowanceRule {
 	named := map[string]x402.AllowanceRule{}
 	for id, n := range c.Networks {
-		if owner, err := evm.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
+		if owner, err := message.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
 			named[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
 		}
 	}
