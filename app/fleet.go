@@ -19,6 +19,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/pay"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
@@ -249,7 +250,7 @@ func (a *app) fleetRules(ctx context.Context, store *history.Store) (*config.Con
 	if err := checkAddresses(rules); err != nil {
 		return nil, err
 	}
-	return rules.WithEnv(a.env)
+	return environ.Over(rules, a.env)
 }
 
 // keptLimits refuses a machine's own rules where they limit what the fleet's ledger does not add up, because

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -136,7 +137,7 @@ func (l *ledgerMove) Abandon(ctx context.Context) (unreached, err error) {
 
 // ToHome implements cli.LedgerMove.
 func (l *ledgerMove) ToHome(ctx context.Context, progress func(done, all int64)) (history.Moved, error) {
-	text, err := config.Remove(l.rules.Raw, "ledger")
+	text, err := edit.Remove(l.rules.Raw, "ledger")
 	if err != nil {
 		return history.Moved{}, err
 	}

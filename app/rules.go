@@ -14,6 +14,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -42,7 +43,7 @@ func (a *app) rules() (*config.Config, error) {
 		return nil, err
 	}
 	a.format.write(a.env, rules.Log.Format)
-	return rules.WithEnv(a.env)
+	return environ.Over(rules, a.env)
 }
 
 // checkAddresses refuses an address with a wrong checksum (EIP-55): were it passed over, the agent would pay
@@ -83,7 +84,7 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, wallet.FromCommand(command, config.ChildEnv()))
+		list = append(list, wallet.FromCommand(command, environ.Child()))
 	}
 	if rules.Keystore.Keyring {
 		list = append(list, keys.FromKeyring())
@@ -102,7 +103,7 @@ func (a *app) servers(c *config.Config) map[string]seller.Server {
 	for name, s := range c.Servers {
 		made := seller.Server{Command: s.Command, URL: s.URL}
 		if len(s.Command) > 0 {
-			made.Env, made.Sandbox = config.ChildEnv(s.Env...), a.sandbox(s.Sandbox, c)
+			made.Env, made.Sandbox = environ.Child(s.Env...), a.sandbox(s.Sandbox, c)
 		}
 		list[name] = made
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/oauth"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
@@ -106,7 +107,7 @@ func (a *doorkeeper) ByAccessToken(ctx context.Context, token string) (name stri
 	if still != tokens {
 		return "", time.Time{}, errNoIssuer
 	}
-	name, ok := rules.AgentBySubject(subject)
+	name, ok := callers.BySubject(rules, subject)
 	if !ok {
 		return "", time.Time{}, errNoSubject
 	}
@@ -129,7 +130,7 @@ func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
 	if rules == nil {
 		return "", false
 	}
-	return rules.AgentByToken(token)
+	return callers.ByToken(rules, token)
 }
 
 // closed is why nobody is let in by name at a fleet's signer, such as an enrolment that is over; nil: the
@@ -149,7 +150,7 @@ func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
 	if rules == nil {
 		return "", false
 	}
-	return rules.AgentByCertificate(subject)
+	return callers.ByCertificate(rules, subject)
 }
 
 // account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to
@@ -197,7 +198,7 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 		return name, nil
 	}
 	if rules := a.now(); rules != nil {
-		if name, ok := rules.AgentByUser(string(s.User), s.User.Login()); ok {
+		if name, ok := callers.ByUser(rules, string(s.User), s.User.Login()); ok {
 			return name, nil
 		}
 	}

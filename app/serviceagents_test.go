@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/oauth/oauthtest"
 	"x402-wallet/internal/relay"
 	"x402-wallet/tools"
@@ -69,7 +70,7 @@ func TestTheDoorOfAFleet(t *testing.T) {
 			if fails != nil {
 				return nil, fails
 			}
-			return config.Parse([]byte("[agents.ann]\ntoken = \"" + config.TokenHash(token) + "\"\n"))
+			return config.Parse([]byte("[agents.ann]\ntoken = \"" + callers.TokenHash(token) + "\"\n"))
 		}}
 	fails = x402.Errorf(x402.PolicyUnsealed, "the enrolment is over")
 	_, err := door.bySession(&relay.Session{Token: token})

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 )
@@ -89,7 +90,7 @@ func owner(t *testing.T, home string, f *memoryFleet, types string, args ...stri
 	defer stdin.Close()
 	read, stderr := io.Pipe()
 	p := &Program{Home: home, App: fleetApp{fleet: f}, Stdin: stdin, Stdout: out, Stderr: stderr,
-		Env: config.Env{Passphrase: config.Secret(fleetPassphrase), Service: "off"}}
+		Env: environ.Env{Passphrase: config.Secret(fleetPassphrase), Service: "off"}}
 	if types != "" {
 		args = append(args, "--page")
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/wallet/fleet"
 )
 
@@ -32,7 +32,7 @@ func newSigners(t *testing.T) withSigners {
 	more := "day = \"" + researchDay + "\"\n[budget.teams.sales]\nagents = [\"sales-*\"]\n"
 	for _, agent := range []string{"research-1", "research-2", "sales-1"} {
 		s.tokens[agent] = "x402w_" + strings.Repeat(agent[:1], 42) + agent[len(agent)-1:]
-		more += fmt.Sprintf("[agents.%s]\ntoken = %q\n", agent, config.TokenHash(s.tokens[agent]))
+		more += fmt.Sprintf("[agents.%s]\ntoken = %q\n", agent, callers.TokenHash(s.tokens[agent]))
 	}
 	s.aFleet = newFleetOf(t, "1.00", "rate = 1000", "signer", more)
 	public, private, err := ed25519.GenerateKey(nil)

@@ -18,6 +18,8 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/config/paywallfile"
 )
 
 const alertRules = "docs/monitoring/alerts.yml"
@@ -128,7 +130,7 @@ func TestWhatComposeNames(t *testing.T) {
 
 // variables are those of the environment that the program reads.
 func variables() (names []string) {
-	of := reflect.TypeFor[config.Env]()
+	of := reflect.TypeFor[environ.Env]()
 	for i := range of.NumField() {
 		names = append(names, of.Field(i).Tag.Get("env"))
 	}
@@ -164,7 +166,7 @@ func TestTheFilesBelongTogether(t *testing.T) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(file, []byte(read(name)), 0o600))
-		shop, err := config.LoadPaywall(file)
+		shop, err := paywallfile.Load(file)
 		require.NoError(t, err)
 		require.False(t, shop.NeedsWallet())
 		require.Contains(t, rules.Policy.Loopback, shop.Listen)

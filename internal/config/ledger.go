@@ -43,31 +43,31 @@ var (
 // KeysShared lets an agent's own process hold the keys.
 const KeysShared = "shared"
 
-func (c *checker) ledger(f fileLedger) ledger {
+func (c *Checker) ledger(f fileLedger) ledger {
 	l := ledger{URL: f.URL, PasswordFile: f.PasswordFile, PasswordCommand: f.PasswordCommand,
 		RootCert:    f.RootCert,
-		Replication: c.oneOf("ledger.replication", f.Replication, Replications...),
-		Keys:        c.oneOf("ledger.keys", f.Keys, KeyPlaces...)}
+		Replication: c.OneOf("ledger.replication", f.Replication, Replications...),
+		Keys:        c.OneOf("ledger.keys", f.Keys, KeyPlaces...)}
 	if len(l.PasswordCommand) > 0 {
 		c.fullPath("ledger.password_command", l.PasswordCommand[0])
 	}
 	for key, path := range map[string]string{"password_file": l.PasswordFile, "root_cert": l.RootCert} {
-		c.refuse(path != "" && !filepath.IsAbs(path), "ledger."+key, "must be a full path")
+		c.Refuse(path != "" && !filepath.IsAbs(path), "ledger."+key, "must be a full path")
 	}
-	c.refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",
+	c.Refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",
 		"has password_file and password_command; it takes one of them")
 	if l.URL == "" {
 		alone := l.PasswordFile != "" || len(l.PasswordCommand) > 0 || l.RootCert != "" ||
 			f.Replication != nil || f.Keys != nil
-		c.refuse(alone, "ledger", "has keys that mean nothing without url")
+		c.Refuse(alone, "ledger", "has keys that mean nothing without url")
 		return l
 	}
 	u, err := ParseLedgerURL(l.URL)
 	if err != nil {
-		c.fail("ledger.url", "%v", err)
+		c.Fail("ledger.url", "%v", err)
 		return l
 	}
-	c.refuse(l.RootCert != "" && u.has("sslrootcert"), "ledger.root_cert",
+	c.Refuse(l.RootCert != "" && u.has("sslrootcert"), "ledger.root_cert",
 		"is in url too, as sslrootcert; write one of them")
 	return l
 }
@@ -226,7 +226,7 @@ func isHere(host string) bool {
 		return true
 	}
 	name, _ := splitHost(host)
-	return isLoopback(strings.Trim(strings.ToLower(name), "[]"))
+	return IsLoopback(strings.Trim(strings.ToLower(name), "[]"))
 }
 
 // IsHere reports whether every host of the ledger is this machine, so that nothing goes over a network.

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 // fleetRules are config.toml from its lines, as a program reads it that knows fleets.
 func fleetRules(text string) (*Config, error) {
 	var f file
-	c, err := read("", []byte(text), &f)
+	c, err := Read("", []byte(text), &f)
 	if err != nil {
 		return nil, err
 	}
@@ -177,16 +176,6 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 			require.NotContains(t, fault.Hint(), secret)
 		}
 	}
-}
-
-func TestLedgerPasswordOfTheEnvironment(t *testing.T) {
-	t.Setenv("X402_WALLET_LEDGER_PASSWORD", "hunter2hunter2")
-	env := ReadEnv()
-	require.Equal(t, "hunter2hunter2", env.LedgerPassword.Reveal())
-	_, stays := os.LookupEnv("X402_WALLET_LEDGER_PASSWORD")
-	require.False(t, stays)
-	require.NotContains(t, fmt.Sprintf("%v %+v %#v", env, env, env), "hunter2")
-	require.True(t, isOurs("X402_WALLET_LEDGER_PASSWORD"), "no program of ours gets it")
 }
 
 // What holds a fleet together loosens when it changes, but for what is stricter.
