@@ -11,10 +11,10 @@
 // payload: who is paid, and who signs, import those and nothing of this package.
 //
 // The files: exact.go (whether it can be paid, funds), authorize.go (sign), vault.go (paying out of the
-// owner's contract), allowance.go and pull.go (taking a float from the owner's account), owner.go (what owners sign),
-// transaction.go, status.go (what became of it), node.go (the owner's node, and its logs). By Permit2:
-// permitted.go (whether, funds, sign), approval.go and approve.go (what Permit2 may move), permitstatus.go
-// (what became of it). Channels: batch.go, batchpay.go, batchchain.go, batchowner.go.
+// owner's contract), allowance.go and pull.go (taking a float from the owner's account), owner.go (what
+// owners sign), transaction.go, status.go (what became of it), node.go (the owner's node, and its logs). By
+// Permit2: permitted.go (whether, funds, sign), approval.go and approve.go (what Permit2 may move),
+// permitstatus.go (what became of it). Channels: batch.go, batchpay.go, batchchain.go, batchowner.go.
 package evm
 
 import (
