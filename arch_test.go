@@ -22,7 +22,12 @@ var arrows = map[string][]string{
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "x402/money", "x402"},
-	"budget":          {"x402/money", "x402"},
+	// what of the owner's files who signs does not need: they read, or change, by config's own rules
+	"internal/config/callers":     {"internal/config"},
+	"internal/config/edit":        {"internal/config"},
+	"internal/config/environ":     {"internal/config", "internal/config/edit", "x402"},
+	"internal/config/paywallfile": {"internal/config", "x402"},
+	"budget":                      {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history":          {"budget", "history/postgres", "x402/money", "x402"},
 	"history/postgres": {}, // knows nothing of payments
@@ -31,21 +36,25 @@ var arrows = map[string][]string{
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it
-	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
+	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
-	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
-	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
+	// what is signed, and what is sent: they import nothing that builds it, and ask no node
+	"chain/evm/message": {"x402/money", "x402"},
+	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
+	"chain/evm":         {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc", "x402"},
+	"chain/svm":         {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
-	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
-	// owner's passkeys, and nobody's word that they said yes
-	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey",
-		"internal/socket", "x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
+	// message, decode: it reads what it signs itself, by code that builds nothing; history: and finds it
+	// reserved; passkey: it believes the owner's passkeys, and nobody's word that they said yes
+	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
+		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
-	// evm, svm: it reads itself what it is paid; history: one payment, one run
+	// message, payload, decode: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
-	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child",
+	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator", "history",
+		"internal/child",
 		"internal/mcpconn", "internal/steps", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
@@ -81,7 +90,8 @@ var arrows = map[string][]string{
 	"cli": {"wallet/agent", "wallet/signer", "internal/ask",
 		"internal/books", "budget",
 		"channel",
-		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
+		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
+		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
 		"internal/receipt", "wallet/seal",
@@ -93,14 +103,16 @@ var arrows = map[string][]string{
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
-	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402"},
+	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
+		"x402/money",
+		"x402"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
-	"internal/install": {"internal/config"},
+	"internal/install": {"internal/config", "internal/config/edit"},
 	// it replaces files as config does, and by the same rule of who may write to them
-	"internal/ownuser": {"internal/config"},
+	"internal/ownuser": {"internal/config", "internal/config/environ"},
 	"docs":             {}, // tests of the pages alone
 	// strict JSON is read in one place
 	"internal/oauth": {"x402"},
@@ -115,9 +127,11 @@ var arrows = map[string][]string{
 	// for the tests of what starts programs
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
-	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
+	"x402test": {"chain/evm", "chain/evm/message", "chain/svm", "chain/svm/decode", "internal/sandbox",
+		"x402",
+		"x402/money"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402"},
 }
 
 // leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.
@@ -125,7 +139,7 @@ var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum": {"chain/evm", "wallet"},
+	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "wallet/agent",
@@ -183,12 +197,12 @@ func TestArrowsPointDown(t *testing.T) {
 }
 
 // The environment is read in one place, so that what it may change can be seen there.
-func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
+func TestOnlyEnvironReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
 		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
-		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
-			"%s reads the environment", strings.TrimSpace(file))
+		isAllowed := strings.HasPrefix(file, "internal/config/environ/") || strings.HasPrefix(file, "cli/demo")
+		require.True(t, isAllowed, "%s reads the environment", strings.TrimSpace(file))
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/steps"
@@ -34,7 +35,7 @@ import (
 type app struct {
 	version string
 	home    string
-	env     config.Env
+	env     environ.Env
 	log     *slog.Logger
 	format  *logHandler // of log
 
@@ -66,12 +67,12 @@ const exitNotStarted = 126
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and
 // returns the exit code.
 func Main(version string) int {
-	if child.ExecConfined(os.Args[1:], config.LauncherEnv()) {
+	if child.ExecConfined(os.Args[1:], environ.Launcher()) {
 		return exitNotStarted // else it would be another program by now
 	}
 	open := wallet.Harden() // before any secret is read
 	child.KeepDescriptors()
-	env := config.ReadEnv()
+	env := environ.Read()
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
 	format := newLogHandler(os.Stderr, level)
@@ -84,7 +85,7 @@ func Main(version string) int {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT says nothing else
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	home, noHome := config.Home(env)
+	home, noHome := environ.Home(env)
 	a := &app{version: version, home: home, env: env, log: log, format: format,
 		checkpoints: &seal.CheckpointCache{},
 		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}

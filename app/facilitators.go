@@ -10,6 +10,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // facilitators puts the configured services in their order, with their credentials. Secrets are read when
@@ -22,7 +23,7 @@ func (a *app) facilitators(rules *config.Config, list []config.Facilitator, clie
 			Limits: facilitator.Limits{Assets: f.Assets, MinPrice: f.MinPrice, MaxPrice: f.MaxPrice}}
 		switch {
 		case len(f.Command) > 0:
-			entry.Command = &facilitator.Command{Argv: f.Command, Env: config.ChildEnv(f.Env...),
+			entry.Command = &facilitator.Command{Argv: f.Command, Env: environ.Child(f.Env...),
 				Sandbox: a.sandbox(f.Sandbox, rules), MayRun: mayRun}
 		case f.Auth == "cdp":
 			entry.KeyID, entry.Secret = a.env.CDPKeyID, secret(a.env.CDPKeySecret)
@@ -65,7 +66,7 @@ func headerFrom(argv []string, mayRun func(context.Context) error) func() (strin
 				return "", err
 			}
 		}
-		line, _, err := child.Program{Argv: argv, Env: config.ChildEnv()}.Ask(ctx, nil,
+		line, _, err := child.Program{Argv: argv, Env: environ.Child()}.Ask(ctx, nil,
 			child.Limits{Time: headerProgramTime, Answer: maxHeaderLine})
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", argv[0], err)

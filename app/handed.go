@@ -14,7 +14,7 @@ import (
 
 	"x402-wallet/cli"
 	"x402-wallet/internal/child"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
@@ -115,12 +115,12 @@ func (c *commands) run(ctx context.Context, s *relay.Session) {
 // start starts the program and waits for its end. It is told to end when the session is gone, or ctx is over,
 // by the end of its control connection; where that does not help, it is killed.
 func (c *commands) start(ctx context.Context, s *relay.Session, gone <-chan struct{}) (exit int, err error) {
-	handed := config.HandedNoTerminal
+	handed := environ.HandedNoTerminal
 	if len(s.Handed.Files) > relay.Streams {
-		handed = config.HandedTerminal
+		handed = environ.HandedTerminal
 	}
 	started, control, err := child.Handed{Args: s.Handed.Args, Files: s.Handed.Files,
-		Env: config.HandedEnv(c.home, handed, s.Handed.NoColor)}.Start()
+		Env: environ.Handed(c.home, handed, s.Handed.NoColor)}.Start()
 	s.Handed.Close()
 	if err != nil {
 		return 0, err

@@ -5,8 +5,8 @@ package app
 import (
 	"context"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // takeHanded does nothing here: no service runs commands of owners.
-func takeHanded(parent context.Context, _ config.Env) context.Context { return parent }
+func takeHanded(parent context.Context, _ environ.Env) context.Context { return parent }

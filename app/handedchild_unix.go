@@ -8,13 +8,13 @@ import (
 	"os"
 
 	"x402-wallet/internal/child"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 )
 
 // takeHanded is the side of a command that the service runs for an owner: the context ends when the service
 // says so, or is gone, and passphrases are asked for at the terminal that came with it.
-func takeHanded(parent context.Context, env config.Env) context.Context {
+func takeHanded(parent context.Context, env environ.Env) context.Context {
 	if env.Handed == "" {
 		return parent
 	}
@@ -49,7 +49,7 @@ func takeHanded(parent context.Context, env config.Env) context.Context {
 			return ctx.Err()
 		}
 	}
-	if env.Handed == config.HandedTerminal {
+	if env.Handed == environ.HandedTerminal {
 		h.Terminal = os.NewFile(child.HandedTerminal, "terminal")
 	}
 	h.Use()

@@ -7,6 +7,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/hooks"
 )
 
@@ -18,7 +19,7 @@ func (a *app) hooks(rules *config.Config, store *history.Store,
 		return nil
 	}
 	program := func(argv []string) child.Program {
-		return child.Program{Argv: argv, Env: config.ChildEnv(), Sandbox: a.sandbox(named.Sandbox, rules)}
+		return child.Program{Argv: argv, Env: environ.Child(), Sandbox: a.sandbox(named.Sandbox, rules)}
 	}
 	return &hooks.Hooks{Before: program(named.Before), After: program(named.After), Limit: named.Timeout,
 		Dir: filepath.Join(a.home, "hooks"), Sealed: sealed, Store: store, Log: a.log, Ending: &a.telling}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // logHandler writes the log in the format of the moment: the rules that name one are read after the first
@@ -26,7 +27,7 @@ func newLogHandler(out io.Writer, level slog.Level) *logHandler {
 func (h *logHandler) isJSON() bool { return h != nil && h.inJSON.Load() }
 
 // write sets the format: that of the environment, or else of the rules.
-func (h *logHandler) write(env config.Env, rules string) {
+func (h *logHandler) write(env environ.Env, rules string) {
 	if h == nil { // whoever opened the home has a log of their own
 		return
 	}

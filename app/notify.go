@@ -5,6 +5,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/notify"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -15,7 +16,7 @@ func (a *app) notifier(rules *config.Config) *notify.Notifier {
 	var ways []notify.Way
 	n := rules.Notify
 	if len(n.Command) > 0 {
-		ways = append(ways, notify.Command{Program: child.Program{Argv: n.Command, Env: config.ChildEnv(),
+		ways = append(ways, notify.Command{Program: child.Program{Argv: n.Command, Env: environ.Child(),
 			Sandbox: a.sandbox(n.Sandbox, rules)}})
 	}
 	if n.Webhook != "" {

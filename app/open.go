@@ -15,6 +15,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/hooks"
 	"x402-wallet/internal/notify"
 	"x402-wallet/internal/otlp"
@@ -54,7 +55,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	guard := agent.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, signed)}
 	evmSigner, solanaSigner := agent.Signers(account, remote)
-	settlers := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, local.CheckConfig)
+	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	on := a.chains(rules, signed, evmSigner, solanaSigner, nodes)
 	sellers := seller.New(seller.Options{
@@ -102,7 +103,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Accounts: accounts(keys, rules), Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: signed.TokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
-		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
+		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
 	}, nil
 }
 

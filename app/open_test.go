@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 // newHome makes a new wallet with the rules of the template, which it returns as text.
 func newHome(t *testing.T) (a *app, text []byte) {
 	t.Helper()
-	text, err := config.Template(config.Env{})
+	text, err := environ.Template(environ.Env{})
 	require.NoError(t, err)
 	rules, err := config.Parse(text)
 	require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestOpeningAsksNobody(t *testing.T) {
 
 // Beside a call the wallet is unlocked without asking anybody, and a passphrase that is wrong is tried once.
 func TestUnlockingAhead(t *testing.T) {
-	text, err := config.Template(config.Env{})
+	text, err := environ.Template(environ.Env{})
 	require.NoError(t, err)
 	rules, err := config.Parse(text)
 	require.NoError(t, err)

@@ -28,6 +28,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/wallet"
@@ -57,7 +58,7 @@ func newHouse(t *testing.T, unlocks bool) *house {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &house{T: t, passphrase: filepath.Join(dir, "passphrase")}
 	require.NoError(t, os.WriteFile(h.passphrase, []byte(testworld.Passphrase), 0o600))
-	env := config.Env{}
+	env := environ.Env{}
 	if unlocks {
 		env.PassphraseFile = h.passphrase
 	}
@@ -75,7 +76,7 @@ func newHouse(t *testing.T, unlocks bool) *house {
 	return h
 }
 
-func newApp(home string, env config.Env) *app {
+func newApp(home string, env environ.Env) *app {
 	return &app{home: home, env: env, log: slog.New(slog.DiscardHandler),
 		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
 }

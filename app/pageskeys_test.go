@@ -17,7 +17,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/wallet"
@@ -87,7 +87,7 @@ func TestLockedWallet(t *testing.T) {
 	ctx, lock := context.WithCancel(t.Context())
 	unlocked, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- newApp(h.home, config.Env{}).HoldKeys(ctx, wallet.FromFile(h.passphrase),
+		ended <- newApp(h.home, environ.Env{}).HoldKeys(ctx, wallet.FromFile(h.passphrase),
 			func(time.Time, time.Duration) { close(unlocked) })
 	}()
 	select {
@@ -319,7 +319,7 @@ func TestPagesOrigin(t *testing.T) {
 		}
 		_, _, err := testworld.MakeHome(home, rules, testworld.Passphrase)
 		require.NoError(t, err)
-		origin, err := newApp(home, config.Env{}).pagesOrigin(c.at, c.isTLS)
+		origin, err := newApp(home, environ.Env{}).pagesOrigin(c.at, c.isTLS)
 		if c.origin == "" {
 			require.Error(t, err, c.url)
 			continue

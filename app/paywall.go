@@ -14,6 +14,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
 )
@@ -21,7 +22,7 @@ import (
 // openPaywallHome opens the home that a paywall runs on. If the paywall's file sets every pay_to, no wallet
 // is needed: the home then holds only the sales ledger, and a config.toml if the owner wrote one (nodes,
 // facilitators, assets). A wallet created there later takes the ledger over.
-func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h openHome, err error) {
+func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h openHome, err error) {
 	h, err = a.open(ctx)
 	if conf.NeedsWallet() || !x402.HasCode(err, x402.WalletNotFound) {
 		return h, err
@@ -50,9 +51,9 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 }
 
 // openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywall, h openHome,
+func (a *app) openPaywall(ctx context.Context, file string) (conf *paywallfile.File, h openHome,
 	wall *paywall.Paywall, err error) {
-	conf, err = config.LoadPaywall(file)
+	conf, err = paywallfile.Load(file)
 	if err != nil {
 		return nil, h, nil, setupFailed(err)
 	}

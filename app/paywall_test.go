@@ -11,7 +11,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -109,10 +109,10 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "new")
 	a := at(t, t.TempDir(), home)
 	file := filepath.Join(t.TempDir(), "shop.toml")
-	load := func(payTo string) *config.Paywall {
+	load := func(payTo string) *paywallfile.File {
 		require.NoError(t, os.WriteFile(file, []byte("command = ['server']\nnetwork = 'base'\n"+payTo+
 			"[tools.search]\nprice = '0.01'\n"), 0o600))
-		conf, err := config.LoadPaywall(file)
+		conf, err := paywallfile.Load(file)
 		require.NoError(t, err)
 		return conf
 	}

@@ -11,9 +11,10 @@ import (
 	"strings"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -36,7 +37,7 @@ func (a *app) rules() (*config.Config, error) {
 		return nil, err
 	}
 	a.format.write(a.env, rules.Log.Format)
-	return rules.WithEnv(a.env)
+	return environ.Over(rules, a.env)
 }
 
 // Rules implements cli.App: they are as the file has them.
@@ -50,7 +51,7 @@ func checkAddresses(rules *config.Config) error {
 			if address == "" {
 				continue
 			}
-			if _, err := evm.Address(address); err != nil {
+			if _, err := message.Address(address); err != nil {
 				return &config.Error{Key: fmt.Sprintf("networks.%q.%s", id, key), Msg: err.Error()}
 			}
 		}
@@ -59,7 +60,7 @@ func checkAddresses(rules *config.Config) error {
 		if s.Chain != wallet.ChainEVM {
 			continue
 		}
-		address, err := evm.Address(s.Address)
+		address, err := message.Address(s.Address)
 		if err == nil && address != s.Address { // signatures are compared with it to the letter
 			err = fmt.Errorf("is written %s", address)
 		}
@@ -80,7 +81,7 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, wallet.FromCommand(command, config.ChildEnv()))
+		list = append(list, wallet.FromCommand(command, environ.Child()))
 	}
 	if rules.Keystore.Keyring {
 		list = append(list, keys.FromKeyring())
@@ -99,7 +100,7 @@ func (a *app) servers(c *config.Config) map[string]seller.Server {
 	for name, s := range c.Servers {
 		made := seller.Server{Command: s.Command, URL: s.URL}
 		if len(s.Command) > 0 {
-			made.Env, made.Sandbox = config.ChildEnv(s.Env...), a.sandbox(s.Sandbox, c)
+			made.Env, made.Sandbox = environ.Child(s.Env...), a.sandbox(s.Sandbox, c)
 		}
 		list[name] = made
 	}
@@ -236,7 +237,7 @@ func vaults(c *config.Config) map[string]string {
 func allowances(c *config.Config) map[string]x402.AllowanceRule {
 	named := map[string]x402.AllowanceRule{}
 	for id, n := range c.Networks {
-		if owner, err := evm.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
+		if owner, err := message.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
 			named[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
 		}
 	}

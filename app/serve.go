@@ -18,6 +18,8 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
@@ -152,7 +154,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
 		nodes := seller.NodeClient(rules.Policy.Loopback)
 		// nil: these rules are sealed, or nothing is signed by them
-		all := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil)
+		all := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
 		return all.HasSigner(ctx, network, address)
 	}
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
@@ -197,7 +199,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {
-		proxy.Env, proxy.Sandbox = config.ChildEnv(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
+		proxy.Env, proxy.Sandbox = environ.Child(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
 	}
 	if err := proxy.Open(ctx); err != nil {
 		coded, ok := errors.AsType[*x402.Error](err)
@@ -273,7 +275,7 @@ func setupFailed(err error) error {
 }
 
 // paywallOptions converts the paywall's file into options of the package.
-func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options, error) {
+func (a *app) paywallOptions(conf *paywallfile.File, h openHome) (paywall.Options, error) {
 	rules := h.rules
 	own := map[string]string{}
 	if h.keys != nil {
@@ -286,7 +288,7 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	list := conf.Facilitators
 	mayRun := func(context.Context) error { return nil } // its owner's, like its command
 	if len(list) == 0 {
-		list = rules.FacilitatorList(a.env)
+		list = environ.Facilitators(rules, a.env)
 		if h.keys != nil { // else there is no seal, and the paywall's owner is who wrote the rules
 			mayRun = a.Guard(h.store, rules, nil).CheckConfig
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/oauth"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
@@ -85,7 +86,7 @@ func (a *doorkeeper) ByAccessToken(ctx context.Context, token string) (name stri
 	if still != tokens {
 		return "", time.Time{}, errNoIssuer
 	}
-	name, ok := rules.AgentBySubject(subject)
+	name, ok := callers.BySubject(rules, subject)
 	if !ok {
 		return "", time.Time{}, errNoSubject
 	}
@@ -108,7 +109,7 @@ func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
 	if rules == nil {
 		return "", false
 	}
-	return rules.AgentByToken(token)
+	return callers.ByToken(rules, token)
 }
 
 // ByCertificate is the agent whose client certificate has this subject.
@@ -117,7 +118,7 @@ func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
 	if rules == nil {
 		return "", false
 	}
-	return rules.AgentByCertificate(subject)
+	return callers.ByCertificate(rules, subject)
 }
 
 // account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to
@@ -162,7 +163,7 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 		return name, nil
 	}
 	if rules := a.now(); rules != nil {
-		if name, ok := rules.AgentByUser(string(s.User), s.User.Login()); ok {
+		if name, ok := callers.ByUser(rules, string(s.User), s.User.Login()); ok {
 			return name, nil
 		}
 	}

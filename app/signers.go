@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/signer"
@@ -21,7 +22,7 @@ func (a *app) Signer(name string, s config.Signer, rules *config.Config,
 		HTTP: seller.NodeClient(rules.Policy.Loopback), Secret: config.ReadSecretFile, Now: time.Now,
 		Said: said,
 		Program: func(argv, env []string, sandbox *bool) child.Program {
-			return child.Program{Argv: argv, Env: config.ChildEnv(env...), Sandbox: a.sandbox(sandbox, rules)}
+			return child.Program{Argv: argv, Env: environ.Child(env...), Sandbox: a.sandbox(sandbox, rules)}
 		},
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // What is no header is refused, and not shown: it may be a key.
@@ -44,7 +45,7 @@ func TestTheLogsFormat(t *testing.T) {
 		var out bytes.Buffer
 		h := newLogHandler(&out, slog.LevelInfo)
 		log := slog.New(h).With("server", "shop")
-		h.write(config.Env{LogFormat: c.env}, c.rules)
+		h.write(environ.Env{LogFormat: c.env}, c.rules)
 		log.Info("hello")
 		if c.inJSON {
 			require.Contains(t, out.String(), `"msg":"hello","server":"shop"`)

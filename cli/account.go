@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -233,7 +234,7 @@ func (a newAccount) write(text []byte) ([]byte, error) {
 	}
 	keys = append(keys, limits...)
 	if a.parent != "" {
-		keys = append(keys, [2]string{"parent", config.Quote(a.parent)})
+		keys = append(keys, [2]string{"parent", edit.Quote(a.parent)})
 	}
 	for name, list := range map[string][]string{"agents": a.agents, "allow_hosts": a.hosts} {
 		if len(list) > 0 {
@@ -241,7 +242,7 @@ func (a newAccount) write(text []byte) ([]byte, error) {
 		}
 	}
 	for _, key := range keys {
-		if text, err = config.Set(text, key[1], "budget", "teams", a.name, key[0]); err != nil {
+		if text, err = edit.Set(text, key[1], "budget", "teams", a.name, key[0]); err != nil {
 			return nil, err
 		}
 	}

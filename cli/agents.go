@@ -12,6 +12,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet/seal"
@@ -171,7 +173,7 @@ func newToken() (string, error) {
 func (a adding) write(text []byte, name, token string) ([]byte, error) {
 	var keys [][2]string
 	if token != "" {
-		keys = append(keys, [2]string{"token", config.Quote(config.TokenHash(token))})
+		keys = append(keys, [2]string{"token", edit.Quote(callers.TokenHash(token))})
 	}
 	limits, err := ownBudgets(a.budgets, agentBudgets)
 	if err != nil {
@@ -181,14 +183,14 @@ func (a adding) write(text []byte, name, token string) ([]byte, error) {
 	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate},
 		{"subject", a.subject}, {"label", a.label}} {
 		if text[1] != "" {
-			keys = append(keys, [2]string{text[0], config.Quote(text[1])})
+			keys = append(keys, [2]string{text[0], edit.Quote(text[1])})
 		}
 	}
 	if len(a.hosts) > 0 {
 		keys = append(keys, [2]string{"allow_hosts", quotedList(a.hosts)})
 	}
 	for _, key := range keys {
-		if text, err = config.Set(text, key[1], "agents", name, key[0]); err != nil {
+		if text, err = edit.Set(text, key[1], "agents", name, key[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +213,7 @@ func ownBudgets(given, known []string) (keys [][2]string, err error) {
 		if _, err := money.ParseDollars(amount); err != nil {
 			return nil, usagef("--budget %s: %v", text, err)
 		}
-		keys = append(keys, [2]string{key, config.Quote(amount)})
+		keys = append(keys, [2]string{key, edit.Quote(amount)})
 	}
 	return keys, nil
 }
@@ -226,7 +228,7 @@ func (p *Program) agentsRevokeCommand(ui *ui) *cobra.Command {
 				if err := knownAgent(rules, args[0]); err != nil {
 					return nil, err
 				}
-				return config.Remove(text, "agents", args[0])
+				return edit.Remove(text, "agents", args[0])
 			})
 		},
 	})
@@ -243,5 +245,5 @@ func knownAgent(rules *config.Config, name string) error {
 
 // quotedList is a list of texts as TOML has it.
 func quotedList(list []string) string {
-	return "[" + strings.Join(each(list, config.Quote), ", ") + "]"
+	return "[" + strings.Join(each(list, edit.Quote), ", ") + "]"
 }

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -163,7 +164,7 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			value := config.Quote(strings.TrimPrefix(args[1], "$"))
+			value := edit.Quote(strings.TrimPrefix(args[1], "$"))
 			if args[0] == "rate" {
 				value = args[1]
 			}
@@ -171,7 +172,7 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 				if err := of.check(rules); err != nil {
 					return nil, err
 				}
-				return config.Set(text, value, path...)
+				return edit.Set(text, value, path...)
 			})
 		},
 	}

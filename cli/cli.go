@@ -23,6 +23,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/notify"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -34,7 +35,7 @@ import (
 // Program is the command line of one process. Package app makes it.
 type Program struct {
 	Version string
-	Env     config.Env
+	Env     environ.Env
 	Home    string // the directory of the wallet
 	NoHome  error  // why there is no Home; nil: there is one
 	App

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/dashboard"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/tools"
@@ -112,7 +112,7 @@ func browse(url string) error {
 		return errors.New("the system has no xdg-open; open the address yourself")
 	}
 	cmd := exec.Command(program, append(arguments, url)...) //nolint:gosec,noctx // it outlives us
-	cmd.Env = config.DesktopEnv()
+	cmd.Env = environ.Desktop()
 	if runtime.GOOS != "windows" { // xdg-open is a script, and looks for browsers itself
 		cmd.Env = append(cmd.Env, "PATH="+strings.Join(systemDirs, ":"))
 	}

@@ -6,12 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // Where a new wallet's money is expected: on the networks that it can pay on, the preferred ones first. Most
 // files name no network, because the public nodes do.
 func TestWhereMoneyIsExpected(t *testing.T) {
-	template, err := config.Template(config.Env{})
+	template, err := environ.Template(environ.Env{})
 	require.NoError(t, err)
 	const solana, base, polygon = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:8453", "eip155:137"
 	for name, c := range map[string]struct {

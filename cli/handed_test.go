@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/x402"
 )
@@ -120,7 +120,7 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 		require.NoError(t, err)
 		stdout, err := os.CreateTemp(t.TempDir(), "")
 		require.NoError(t, err)
-		p := &Program{Env: config.Env{Handed: config.HandedTerminal}, Home: t.TempDir(), Stdin: in,
+		p := &Program{Env: environ.Env{Handed: environ.HandedTerminal}, Home: t.TempDir(), Stdin: in,
 			Stdout: stdout, Stderr: stdout}
 		require.Equal(t, exitUsage, p.Run(t.Context(), args), args)
 		text, err := os.ReadFile(stdout.Name())
@@ -136,17 +136,17 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 func TestWhereACommandGoes(t *testing.T) {
 	machines := ownuser.Service().Socket
 	for name, c := range map[string]struct {
-		env    config.Env
+		env    environ.Env
 		noHome error
 		goes   string
 		found  bool
 	}{
-		"by itself":                  {config.Env{}, nil, machines, true},
-		"the home is named":          {config.Env{Home: "/x"}, nil, "", false},
-		"it is off":                  {config.Env{Service: "off"}, nil, "", false},
-		"it is named":                {config.Env{Service: "/s", Home: "/x"}, nil, "/s", false},
-		"it is there already":        {config.Env{Service: "/s", Handed: "terminal"}, nil, "", false},
-		"there can be no home of it": {config.Env{}, os.ErrNotExist, "", false},
+		"by itself":                  {environ.Env{}, nil, machines, true},
+		"the home is named":          {environ.Env{Home: "/x"}, nil, "", false},
+		"it is off":                  {environ.Env{Service: "off"}, nil, "", false},
+		"it is named":                {environ.Env{Service: "/s", Home: "/x"}, nil, "/s", false},
+		"it is there already":        {environ.Env{Service: "/s", Handed: "terminal"}, nil, "", false},
+		"there can be no home of it": {environ.Env{}, os.ErrNotExist, "", false},
 	} {
 		p := &Program{Env: c.env, NoHome: c.noHome, Home: t.TempDir()}
 		socket, found := p.service()

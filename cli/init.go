@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/pattern"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -147,7 +148,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	ui.warn(append(rules.Warnings, config.IgnoredEnv(env, rules)...))
+	ui.warn(append(rules.Warnings, environ.Ignored(env, rules)...))
 	return b.withWallet(ctx, keys, rules, passphrase)
 }
 
@@ -248,7 +249,7 @@ func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err e
 	if rules, err = config.Load(p.Home); !errors.Is(err, fs.ErrNotExist) {
 		return rules, true, brokenRules(path, err)
 	}
-	text, err := config.Template(p.Env)
+	text, err := environ.Template(p.Env)
 	if err != nil {
 		return nil, false, x402.Errorf(x402.SetupFailed, "%w", err).
 			WithHint("correct or unset it: init takes it into config.toml")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -159,9 +160,9 @@ func (p *Program) pagesOrigin(rules *config.Config) (string, error) {
 // writePasskey adds the passkey's table to the text of config.toml.
 func writePasskey(text []byte, name string, k passkey.Key) ([]byte, error) {
 	var err error
-	for _, key := range [][2]string{{"id", config.Quote(k.ID)}, {"public_key", config.Quote(k.PublicKey)},
-		{"origin", config.Quote(k.Origin)}, {"count", strconv.FormatInt(k.Count, 10)}} {
-		if text, err = config.Set(text, key[1], "passkeys", name, key[0]); err != nil {
+	for _, key := range [][2]string{{"id", edit.Quote(k.ID)}, {"public_key", edit.Quote(k.PublicKey)},
+		{"origin", edit.Quote(k.Origin)}, {"count", strconv.FormatInt(k.Count, 10)}} {
+		if text, err = edit.Set(text, key[1], "passkeys", name, key[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +180,7 @@ func (p *Program) passkeysRemoveCommand(ui *ui) *cobra.Command {
 					return nil, x402.Errorf(x402.InvalidArgument, "there is no passkey %s",
 						x402.Quote(args[0])).WithHint("x402-wallet passkeys list shows those there are")
 				}
-				return config.Remove(text, "passkeys", args[0])
+				return edit.Remove(text, "passkeys", args[0])
 			})
 		},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -119,7 +120,7 @@ func addHost(text []byte, allowed []string, host string, path ...string) ([]byte
 }
 
 func setHosts(text []byte, hosts []string, path ...string) ([]byte, error) {
-	text, err := config.Set(text, quotedList(hosts), path...)
+	text, err := edit.Set(text, quotedList(hosts), path...)
 	if err == nil {
 		_, err = config.Parse(text)
 	}

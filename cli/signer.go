@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -127,7 +128,7 @@ func (p *Program) signerRemoveCommand(ui *ui) *cobra.Command {
 				if _, known := rules.Signers[args[0]]; !known {
 					return nil, noSigner(rules, args[0])
 				}
-				return config.Remove(text, "signers", args[0])
+				return edit.Remove(text, "signers", args[0])
 			}
 			return p.changeRulesThen(cmd.Context(), ui, edit, func(guard *seal.Guard, _ string) error {
 				keys, err := p.OpenKeys(guard.Rules)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -157,12 +158,12 @@ func (n newSigner) write(text []byte, address string) ([]byte, error) {
 	var err error
 	set := func(key, value string) {
 		if err == nil {
-			text, err = config.Set(text, value, "signers", n.name, key)
+			text, err = edit.Set(text, value, "signers", n.name, key)
 		}
 	}
 	for _, key := range written {
 		if key[1] != "" {
-			set(key[0], config.Quote(key[1]))
+			set(key[0], edit.Quote(key[1]))
 		}
 	}
 	for _, key := range []string{"command", "env", "secret_command"} {

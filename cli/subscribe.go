@@ -15,6 +15,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -158,27 +159,27 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 
 // writeSubscription adds the table of a subscription to the text of config.toml.
 func writeSubscription(text []byte, name string, s config.Subscription) ([]byte, error) {
-	keys := [][2]string{{"url", config.Quote(s.URL)}}
+	keys := [][2]string{{"url", edit.Quote(s.URL)}}
 	for _, part := range [][2]string{{"method", s.Method}, {"body", s.Body}, {"network", s.Network},
 		{"asset", s.Asset}, {"agent", s.Agent}} {
 		if part[1] != "" {
-			keys = append(keys, [2]string{part[0], config.Quote(part[1])})
+			keys = append(keys, [2]string{part[0], edit.Quote(part[1])})
 		}
 	}
 	if len(s.Headers) > 0 {
 		var list []string
 		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {
-			list = append(list, config.Quote(header)+" = "+config.Quote(s.Headers[header]))
+			list = append(list, edit.Quote(header)+" = "+edit.Quote(s.Headers[header]))
 		}
 		keys = append(keys, [2]string{"headers", "{ " + strings.Join(list, ", ") + " }"})
 	}
-	keys = append(keys, [][2]string{{"since", config.Quote(s.Since.Format(time.RFC3339))},
-		{"every", config.Quote(budget.EveryText(s.Every))},
-		{"until", config.Quote(s.Until.Format(time.RFC3339))}, {"max", config.Quote(s.Max.String())},
-		{"total", config.Quote(s.Total.String())}}...)
+	keys = append(keys, [][2]string{{"since", edit.Quote(s.Since.Format(time.RFC3339))},
+		{"every", edit.Quote(budget.EveryText(s.Every))},
+		{"until", edit.Quote(s.Until.Format(time.RFC3339))}, {"max", edit.Quote(s.Max.String())},
+		{"total", edit.Quote(s.Total.String())}}...)
 	var err error
 	for _, key := range keys {
-		if text, err = config.Set(text, key[1], "subscriptions", name, key[0]); err != nil {
+		if text, err = edit.Set(text, key[1], "subscriptions", name, key[0]); err != nil {
 			return nil, err
 		}
 	}

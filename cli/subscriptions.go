@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -47,15 +48,15 @@ func (p *Program) subscriptionsCommand(ui *ui) *cobra.Command {
 		p.subscriptionShowCommand(ui),
 		p.subscriptionEdit(ui, "pause NAME", "Buy nothing by a subscription until it is resumed", "paused",
 			func(text []byte, name string) ([]byte, error) {
-				return config.Set(text, "true", "subscriptions", name, "paused")
+				return edit.Set(text, "true", "subscriptions", name, "paused")
 			}),
 		p.subscriptionEdit(ui, "resume NAME", "Go on with a paused subscription (asks for the passphrase)",
 			"resumed", func(text []byte, name string) ([]byte, error) {
-				return config.Remove(text, "subscriptions", name, "paused")
+				return edit.Remove(text, "subscriptions", name, "paused")
 			}),
 		p.subscriptionEdit(ui, "cancel NAME", "End a subscription for good", "cancelled",
 			func(text []byte, name string) ([]byte, error) {
-				return config.Remove(text, "subscriptions", name)
+				return edit.Remove(text, "subscriptions", name)
 			}),
 		p.acceptCommand(ui), p.declineCommand(ui), p.dueCommand(ui))
 	return cmd

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/child"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
@@ -116,7 +116,7 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui,
 	}
 	defer clear(given)
 	behind, err := child.Reexec([]string{"unlock", "--foreground", "--json", "--" + handedOver},
-		config.OwnEnv(p.Home))
+		environ.Own(p.Home))
 	if err != nil {
 		return out, err
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 )
 
@@ -63,13 +64,13 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 }
 
 // approval is the transaction in a payment.
-func (p *permitOf) approval(t *testing.T) evm.SignedTransaction {
+func (p *permitOf) approval(t *testing.T) payload.SignedTransaction {
 	t.Helper()
 	info := p.Extensions[x402.ERC20Sponsoring].Info
-	require.Equal(t, evm.Permit2Address, info.Spender)
+	require.Equal(t, message.Permit2Address, info.Spender)
 	raw, err := hexutil.Decode(info.SignedTransaction)
 	require.NoError(t, err)
-	tx, err := evm.RecoverTransaction(raw)
+	tx, err := payload.RecoverTransaction(raw)
 	require.NoError(t, err)
 	return tx
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/x402test"
 )
 
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	world, bin, _ := play(t, x402test.Options{})
 	token := "x402w_" + strings.Repeat("c", 43)
 	home := testworld.NewHome(t, world.WalletConfig()+
-		fmt.Sprintf("\n[agents.conformance]\ntoken = %q\n", config.TokenHash(token)))
+		fmt.Sprintf("\n[agents.conformance]\ntoken = %q\n", callers.TokenHash(token)))
 	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
 	at, err := url.Parse(service.URL)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/x402test"
 )
 
@@ -69,7 +69,7 @@ func TestMCPInspector(t *testing.T) {
 	world, bin, _ := play(t, x402test.Options{})
 	token := "x402w_" + strings.Repeat("i", 43)
 	home := testworld.NewHome(t, world.WalletConfig()+
-		fmt.Sprintf("\n[agents.inspector]\ntoken = %q\n", config.TokenHash(token)))
+		fmt.Sprintf("\n[agents.inspector]\ntoken = %q\n", callers.TokenHash(token)))
 	world.Fund(t, home.EVM, "10.00")
 	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
 	paid := 0

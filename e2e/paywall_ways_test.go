@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	ledger "x402-wallet/history"
@@ -205,7 +206,7 @@ func TestReferenceClientVerifiesOurStatements(t *testing.T) {
 	}{
 		"jws": {paywall.SignEd25519(key), paywall.KeyID(key)},
 		"eip712": {paywall.SignEIP712(func(_ context.Context, digest [32]byte) ([65]byte, error) {
-			return seller.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
+			return seller.SignTransfer(t.Context(), message.Transfer{Digest: digest})
 		}), seller.Address()},
 	} {
 		t.Run(name, func(t *testing.T) {

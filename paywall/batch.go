@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"

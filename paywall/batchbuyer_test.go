@@ -11,7 +11,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"

@@ -10,7 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )

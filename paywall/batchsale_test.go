@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -247,7 +248,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 }
 
 func isSignedByPayer(p *payment, o offer) bool {
-	_, _, err := evm.Recover(o.Network, o.Asset, p.Payload)
+	_, _, err := payload.Recover(o.Network, o.Asset, p.Payload)
 	return err == nil
 }
 

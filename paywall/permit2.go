@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 

@@ -13,7 +13,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/x402"
@@ -67,7 +68,7 @@ func (b *permitBank) check(s facilitator.Submission) (a evm.Permit2Authorization
 	if json.Unmarshal(s.Payload, &p) != nil || json.Unmarshal(s.Requirements, &r) != nil {
 		return a, "unreadable"
 	}
-	from, a, err := evm.RecoverPermit2(s.Network, p.Payload)
+	from, a, err := payload.RecoverPermit2(s.Network, p.Payload)
 	switch isUpto := r.Scheme == "upto"; {
 	case p.Accepted.Scheme != r.Scheme || r.Extra.AssetTransferMethod != "permit2":
 		return a, "unsupported_scheme"

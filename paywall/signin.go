@@ -15,7 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 )

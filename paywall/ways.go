@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
 	"x402-wallet/x402"
 )

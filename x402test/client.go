@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -178,12 +180,12 @@ type evmKey struct{ sandbox.Account }
 
 func (k evmKey) Address() string { return k.Account.Address }
 
-func (k evmKey) SignTransfer(_ context.Context, t evm.Transfer) ([65]byte, error) {
+func (k evmKey) SignTransfer(_ context.Context, t message.Transfer) ([65]byte, error) {
 	return k.SignDigest(t.Digest), nil
 }
 
 // SignPermit2 implements evm.Signer. It is never asked: pay refuses such an offer before.
-func (k evmKey) SignPermit2(context.Context, evm.PermitDraft) (permit, approval [65]byte, err error) {
+func (k evmKey) SignPermit2(context.Context, message.PermitDraft) (permit, approval [65]byte, err error) {
 	return permit, approval, fmt.Errorf("this client does not pay by %s", x402.Permit2)
 }
 
@@ -192,6 +194,6 @@ type solanaKey struct{ sandbox.Account }
 
 func (k solanaKey) Address() string { return k.Account.Address }
 
-func (k solanaKey) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
+func (k solanaKey) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
 	return k.SignMessage(d.Message), nil
 }

@@ -3,12 +3,12 @@ package evm
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -37,7 +37,7 @@ func (e *Exact) ReadAllowance(ctx context.Context, network, owner string, asset 
 	if err != nil {
 		return a, err
 	}
-	from, err := parseAddress(owner)
+	from, err := message.ParseAddress(owner)
 	if err != nil {
 		return a, x402.Errorf(x402.InvalidArgument, "the owner's address is %w", err)
 	}
@@ -52,7 +52,7 @@ func (e *Exact) allowance(ctx context.Context, n *node, owner common.Address, as
 	if err != nil {
 		return a, err
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != n.Network {
 		return a, internal("an asset of another network, or without an address", err)
 	}
@@ -65,14 +65,14 @@ func (e *Exact) allowance(ctx context.Context, n *node, owner common.Address, as
 	word := func(into *money.Amount, selector []byte, args ...[]byte) func() error {
 		return func() error {
 			word, err := n.read(ctx, token, at, selector, args...)
-			*into = amountOf(word)
+			*into = message.AmountOf(word)
 			return err
 		}
 	}
 	return a, together(
-		word(&a.Approved, selectAllowance, wordOf(owner), wordOf(self)),
-		word(&a.Balance, selectBalanceOf, wordOf(owner)),
-		word(&a.Float, selectBalanceOf, wordOf(self)),
+		word(&a.Approved, selectAllowance, message.Word(owner), message.Word(self)),
+		word(&a.Balance, selectBalanceOf, message.Word(owner)),
+		word(&a.Float, selectBalanceOf, message.Word(self)),
 		func() (err error) {
 			a.Gas, err = n.coins(ctx, self, at)
 			return err
@@ -85,7 +85,7 @@ func (n *node) coins(ctx context.Context, account common.Address, tag string) (m
 	if err := n.Call(ctx, &wei, "eth_getBalance", account.Hex(), tag); err != nil {
 		return money.Amount{}, err
 	}
-	amount, fits := amountOfBig(wei.ToInt())
+	amount, fits := message.AmountOfBig(wei.ToInt())
 	if !fits {
 		return amount, n.Failed("eth_getBalance", errors.New("more than there can be"))
 	}
@@ -111,7 +111,7 @@ func together(questions ...func() error) error {
 // allowanceFunds is Funds of the agent's own account where an owner lets it take more from theirs.
 func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.AllowanceRule, asset x402.AssetInfo) (
 	x402.Funds, error) {
-	owner, err := parseAddress(rule.Owner)
+	owner, err := message.ParseAddress(rule.Owner)
 	if err != nil {
 		return x402.Funds{}, internal("the owner's address", err)
 	}
@@ -129,14 +129,14 @@ func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.Allowance
 // replaces what they approved before. The owner signs it and pays its gas.
 func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 	x402.OwnerTransaction, error) {
-	agent, err := parseAddress(a.Agent)
+	agent, err := message.ParseAddress(a.Agent)
 	if err != nil {
 		return x402.OwnerTransaction{}, internal("the agent's address", err)
 	}
-	does, word := "let the agent spend", amount.Bytes32()
+	does := "let the agent spend"
 	if amount.IsZero() {
 		does = "let the agent spend nothing"
 	}
 	return e.estimated(ctx, x402.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset, Does: does,
-		Data: slices.Concat(selectApprove, wordOf(agent), word[:])})
+		Data: message.ApproveData(agent, amount)})
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -39,16 +41,17 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	made, err := p.Authorize(t.Context(), o)
 	require.NoError(t, err)
 	require.Len(t, made.Extensions, 1)
-	var sent struct{ Info approvalJSON }
+	var sent struct {
+		Info struct{ From, Asset, Spender, Amount, SignedTransaction string }
+	}
 	require.NoError(t, json.Unmarshal(made.Extensions[x402.ERC20Sponsoring], &sent))
 	raw, err := hexutil.Decode(sent.Info.SignedTransaction)
 	require.NoError(t, err)
-	sent.Info.SignedTransaction = ""
-	require.Equal(t, approvalJSON{From: us, Asset: usdc.Address, Spender: Permit2Address, Amount: "10000"},
-		sent.Info)
-	tx, err := RecoverTransaction(raw)
+	require.Equal(t, []string{us, usdc.Address, message.Permit2Address, "10000"},
+		[]string{sent.Info.From, sent.Info.Asset, sent.Info.Spender, sent.Info.Amount})
+	tx, err := payload.RecoverTransaction(raw)
 	require.NoError(t, err)
-	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Tip: money.NewAmount(5),
+	require.Equal(t, payload.SignedTransaction{ChainID: 84532, Nonce: 7, Tip: money.NewAmount(5),
 		MaxFee: money.NewAmount(2_000_000_005), Gas: 50_000, From: us, To: usdc.Address,
 		Data: common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
 			"0000000000000000000000000000000000000000000000000000000000002710"), Hash: tx.Hash}, tx)
@@ -113,7 +116,7 @@ func TestABadApprovalIsDropped(t *testing.T) {
 
 type strangersApproval struct{ *keySigner }
 
-func (s strangersApproval) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte,
+func (s strangersApproval) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
 	err error) {
 	d.Authorization.Amount = money.NewAmount(10_001) // of which the approval is for more
 	return s.keySigner.SignPermit2(ctx, d)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"math/big"
-	"slices"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -35,7 +35,7 @@ func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402
 	if err != nil {
 		return a, err
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil {
 		return a, internal("an asset without an address", err)
 	}
@@ -43,8 +43,8 @@ func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402
 	return a, together(
 		func() (err error) { a.Permitted, err = e.ByPermit2().allowance(ctx, n.Network, asset); return err },
 		func() error {
-			word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))
-			a.Balance = amountOf(word)
+			word, err := n.read(ctx, token, latest, selectBalanceOf, message.Word(self))
+			a.Balance = message.AmountOf(word)
 			return err
 		},
 		func() (err error) { a.Gas, err = n.coins(ctx, self, latest); return err })
@@ -91,7 +91,7 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 	if err != nil {
 		return t, coins, err
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil {
 		return t, coins, internal("an asset without an address", err)
 	}
@@ -101,11 +101,12 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 			"limit").WithHint("nothing was signed; approve what you mean to spend")
 	}
 	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
-		Does: "say what Permit2 may move", Data: approveData(amount)}
+		Does: "say what Permit2 may move",
+		Data: message.ApproveData(common.HexToAddress(message.Permit2Address), amount)}
 	var waiting uint64
 	var code hexutil.Bytes
 	err = together(
-		func() error { return n.Call(ctx, &code, "eth_getCode", Permit2Address, latest) },
+		func() error { return n.Call(ctx, &code, "eth_getCode", message.Permit2Address, latest) },
 		func() (err error) { t.Nonce, err = n.transactionCount(ctx, t.From, latest); return err },
 		func() (err error) { waiting, err = n.transactionCount(ctx, t.From, pending); return err },
 		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
@@ -130,12 +131,6 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 	return t, coins, nil
 }
 
-// approveData calls approve of a token, for Permit2.
-func approveData(amount money.Amount) []byte {
-	word := amount.Bytes32()
-	return slices.Concat(selectApprove, wordOf(common.HexToAddress(Permit2Address)), word[:])
-}
-
 // GasOf is what a transaction that is in a block cost, in wei; 0 where the node does not say.
 func (e *Exact) GasOf(ctx context.Context, network, hash string) (money.Amount, error) {
 	n, err := e.node(network)
@@ -151,7 +146,7 @@ func (e *Exact) GasOf(ctx context.Context, network, hash string) (money.Amount, 
 	if err != nil || r == nil || r.GasPrice == nil {
 		return money.Amount{}, err
 	}
-	price, fits := amountOfBig(r.GasPrice.ToInt())
+	price, fits := message.AmountOfBig(r.GasPrice.ToInt())
 	if !fits || r.TransactionHash != common.HexToHash(hash) {
 		return money.Amount{}, n.Failed("eth_getTransactionReceipt",
 			errors.New("another transaction's receipt"))

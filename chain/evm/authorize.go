@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
-
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 )
 
@@ -67,7 +67,7 @@ func (e *Exact) checkOrder(o x402.Order) error {
 	if err != nil {
 		return err
 	}
-	if (o.Source != "" || e.ofVaults) && !sameAddress(o.Source, payer.Hex()) {
+	if (o.Source != "" || e.ofVaults) && !message.SameAddress(o.Source, payer.Hex()) {
 		return internal("the order's source is not the account that is spent from", nil)
 	}
 	if o.Now.Unix() <= v1Backdate {
@@ -77,13 +77,13 @@ func (e *Exact) checkOrder(o x402.Order) error {
 }
 
 // draft makes the message of o with a fresh random nonce, or with that of the challenge in MPP.
-func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
-	payee, err := parseAddress(o.Requirement.PayTo)
+func (e *Exact) draft(o x402.Order) (a message.Authorization3009, err error) {
+	payee, err := message.ParseAddress(o.Requirement.PayTo)
 	if err != nil {
 		return a, invalid("payTo is %v", err)
 	}
 	if c := o.Requirement.Charge; c != nil {
-		a.Nonce = ChargeNonce(c)
+		a.Nonce = message.ChargeNonce(c)
 	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
@@ -104,18 +104,12 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// ChargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the
-// token takes one (draft-evm-charge; mppx 0.11).
-func ChargeNonce(c *x402.Charge) [32]byte {
-	return crypto.Keccak256Hash([]byte(c.ID), []byte(c.Realm))
-}
-
 // verifyDraft decodes the bytes to send as a stranger would, compares them with the order, and
 // answers the decoded message with its digest: what is signed is what was checked is what is sent.
 // The chain id and the contract are not in the bytes but in the digest's domain; Payable has
 // compared both with the requirement.
-func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error) {
-	got, err := DecodeAuthorization(object)
+func (e *Exact) verifyDraft(object []byte, o x402.Order) (t message.Transfer, err error) {
+	got, err := message.DecodeAuthorization(object)
 	if err != nil {
 		return t, internal("our own payload cannot be read", err)
 	}
@@ -130,50 +124,51 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 		field string
 		holds bool
 	}{
-		{"from", sameAddress(got.From, payer.Hex())},
-		{"to", sameAddress(got.To, o.Requirement.PayTo)},
+		{"from", message.SameAddress(got.From, payer.Hex())},
+		{"to", message.SameAddress(got.To, o.Requirement.PayTo)},
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
 		{"validAfter", got.ValidAfter == 0 || isBackdated},
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(minValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{} &&
-			(o.Requirement.Charge == nil || got.Nonce == ChargeNonce(o.Requirement.Charge))},
+			(o.Requirement.Charge == nil || got.Nonce == message.ChargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
 			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
 				must.field), nil)
 		}
 	}
-	digest, err := Digest(o.Asset, got)
+	digest, err := message.Digest(o.Asset, got)
 	if err != nil {
 		return t, internal("hashing our own payload", err)
 	}
-	return Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest,
+	return message.Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest,
 		OfVault: e.ofVaults}, nil
 }
 
 // sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence
 // from that reading.
-func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Order) (x402.Authorization,
+func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
+	o x402.Order) (x402.Authorization,
 	error) {
 	signature, err := e.signer.SignTransfer(ctx, t)
 	if err != nil {
 		return x402.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
 	}
-	shown, readBack := signature[:], Recover
+	shown, readBack := signature[:], payload.Recover
 	if t.OfVault {
-		readBack = RecoverAgent
-		shown, err = wrap(t.Authorization, signature)
+		readBack = payload.RecoverAgent
+		shown, err = payload.Wrap(t.Authorization, signature)
 		if err != nil {
 			return x402.Authorization{}, internal("wrapping the signature", err)
 		}
 	}
-	payload, err := encodePayload(object, shown)
+	payload, err := payload.Encode(object, shown)
 	if err != nil {
 		return x402.Authorization{}, internal("encoding the payload", err)
 	}
 	agent, signed, err := readBack(o.Requirement.Network, o.Asset, payload)
-	if err != nil || !sameAddress(agent, e.Address()) {
+	if err != nil || !message.SameAddress(agent, e.Address()) {
 		return x402.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 )
 
@@ -35,7 +38,7 @@ func TestVectors(t *testing.T) {
 			require.Equal(t, compact.String(), string(made.Payload), "key order included")
 			require.Len(t, signer.digests, 1)
 			require.Equal(t, want.TypedData[0].Digest, hexOf(signer.digests[0][:]))
-			domain, err := domainSeparator(usdc)
+			domain, err := message.DomainSeparator(usdc)
 			require.NoError(t, err)
 			require.Equal(t, want.TypedData[0].DomainSeparator, domain.Hex())
 			require.Contains(t, string(made.Payload), want.TypedData[0].Signature)
@@ -50,34 +53,38 @@ func TestVectors(t *testing.T) {
 // What is signed is what was validated is what is sent. A traitor inside that changes
 // the bytes is found before the signer is asked.
 func TestTamperedBytesAreNeverSigned(t *testing.T) {
-	change := func(f func(*Authorization3009)) func(Authorization3009) ([]byte, error) {
-		return func(a Authorization3009) ([]byte, error) {
+	change := func(f func(*message.Authorization3009)) func(message.Authorization3009) ([]byte, error) {
+		return func(a message.Authorization3009) ([]byte, error) {
 			f(&a)
-			return EncodeAuthorization(a)
+			return message.EncodeAuthorization(a)
 		}
 	}
-	replace := func(old, new string) func(Authorization3009) ([]byte, error) {
-		return func(a Authorization3009) ([]byte, error) {
-			object, err := EncodeAuthorization(a)
+	replace := func(old, new string) func(message.Authorization3009) ([]byte, error) {
+		return func(a message.Authorization3009) ([]byte, error) {
+			object, err := message.EncodeAuthorization(a)
 			return bytes.Replace(object, []byte(old), []byte(new), 1), err
 		}
 	}
-	for name, traitor := range map[string]func(Authorization3009) ([]byte, error){
-		"payee":             change(func(a *Authorization3009) { a.To = stranger }),
-		"payer":             change(func(a *Authorization3009) { a.From = stranger }),
-		"amount":            change(func(a *Authorization3009) { a.Value, _ = a.Value.Add(a.Value) }),
-		"one unit less":     change(func(a *Authorization3009) { a.Value = amountOf([]byte{0x27, 0x0f}) }),
-		"validity 1 s more": change(func(a *Authorization3009) { a.ValidBefore++ }),
-		"a year":            change(func(a *Authorization3009) { a.ValidBefore += 31_536_000 }),
-		"already expired":   change(func(a *Authorization3009) { a.ValidBefore = noon.Unix() }),
-		"V1's beginning":    change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() - v1Backdate }),
-		"begins later":      change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() + 1 }),
-		"zero nonce":        change(func(a *Authorization3009) { a.Nonce = [32]byte{} }),
-		"second value":      replace(`"value":`, `"value":"99","value":`),
-		"another spelling":  replace(`"10000"`, `"010000"`),
-		"a stranger's key":  replace(`{"from"`, `{"spender":"`+stranger+`","from"`),
-		"broken":            replace(`}`, ``),
-		"failing":           func(Authorization3009) ([]byte, error) { return nil, errors.New("no") },
+	for name, traitor := range map[string]func(message.Authorization3009) ([]byte, error){
+		"payee":  change(func(a *message.Authorization3009) { a.To = stranger }),
+		"payer":  change(func(a *message.Authorization3009) { a.From = stranger }),
+		"amount": change(func(a *message.Authorization3009) { a.Value, _ = a.Value.Add(a.Value) }),
+		"one unit less": change(func(a *message.Authorization3009) {
+			a.Value = message.AmountOf([]byte{0x27, 0x0f})
+		}),
+		"validity 1 s more": change(func(a *message.Authorization3009) { a.ValidBefore++ }),
+		"a year":            change(func(a *message.Authorization3009) { a.ValidBefore += 31_536_000 }),
+		"already expired":   change(func(a *message.Authorization3009) { a.ValidBefore = noon.Unix() }),
+		"V1's beginning": change(func(a *message.Authorization3009) {
+			a.ValidAfter = noon.Unix() - v1Backdate
+		}),
+		"begins later":     change(func(a *message.Authorization3009) { a.ValidAfter = noon.Unix() + 1 }),
+		"zero nonce":       change(func(a *message.Authorization3009) { a.Nonce = [32]byte{} }),
+		"second value":     replace(`"value":`, `"value":"99","value":`),
+		"another spelling": replace(`"10000"`, `"010000"`),
+		"a stranger's key": replace(`{"from"`, `{"spender":"`+stranger+`","from"`),
+		"broken":           replace(`}`, ``),
+		"failing":          func(message.Authorization3009) ([]byte, error) { return nil, errors.New("no") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := testSigner(t)
@@ -262,9 +269,18 @@ func TestOneSignatureOfOneType(t *testing.T) {
 	o.Requirement.Extra["verifyingContract"] = json.RawMessage(`"` + stranger + `"`)
 	made, err := newFakeNode(t).exact(t, signer).Authorize(context.Background(), o)
 	require.NoError(t, err)
-	_, auth, err := Recover(sepolia, usdc, made.Payload)
+	_, auth, err := payload.Recover(sepolia, usdc, made.Payload)
 	require.NoError(t, err)
-	digest, err := Digest(usdc, auth)
+	digest, err := message.Digest(usdc, auth)
 	require.NoError(t, err)
 	require.Equal(t, [][32]byte{digest}, signer.digests)
+}
+
+// twin is the other signature of the same message, which old contracts took too (EIP-2).
+func twin(t *testing.T, signature string) string {
+	raw := common.FromHex(signature)
+	s := new(big.Int).Sub(crypto.S256().Params().N, new(big.Int).SetBytes(raw[32:64]))
+	copy(raw[32:64], common.LeftPadBytes(s.Bytes(), 32))
+	raw[64] = 27 + 28 - raw[64]
+	return hexOf(raw)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,17 +11,19 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // SignChannel signs as the agent's keys do, from digests of this package.
-func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out ChannelSignatures, err error) {
-	id, err := ChannelID(m.Asset.Network, m.Config)
+func (s *keySigner) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
+	id, err := message.ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
 		return out, err
 	}
-	digest, err := voucherDigest(m.Asset.Network, id, m.Ceiling)
+	digest, err := message.VoucherDigest(m.Asset.Network, id, m.Ceiling)
 	if err != nil {
 		return out, err
 	}
@@ -30,11 +31,7 @@ func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out Channe
 	if err != nil || m.Deposit == nil {
 		return out, err
 	}
-	a, err := m.Deposit.authorization(m.Asset.Network, m.Config)
-	if err != nil {
-		return out, err
-	}
-	digest, err = digestOf(receiveType, m.Asset, a)
+	digest, err = m.Deposit.Digest(m.Asset, m.Config)
 	if err != nil {
 		return out, err
 	}
@@ -73,20 +70,6 @@ func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) x402.Order
 	return x402.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,
 		Channel: &x402.ChannelOrder{Config: batchVectors(t)["batch_channel_id"].ChannelConfig, Number: 1,
 			Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}}
-}
-
-func TestChannelIDEqualsTheVector(t *testing.T) {
-	v := batchVectors(t)["batch_channel_id"]
-	id, err := ChannelID(sepolia, v.ChannelConfig)
-	require.NoError(t, err)
-	require.Equal(t, v.ChannelID, hexText(id[:]))
-	salt := [32]byte{}
-	_, _ = (&counting{}).Read(salt[:])
-	require.Equal(t, v.Erc3009Nonce, hexText(crypto.Keccak256(id[:], salt[:])))
-	v.ChannelConfig.WithdrawDelay++
-	other, err := ChannelID(sepolia, v.ChannelConfig)
-	require.NoError(t, err)
-	require.NotEqual(t, id, other)
 }
 
 // The reference client 2.27 signs the same, byte for byte.
@@ -132,9 +115,9 @@ func TestVoucherAlone(t *testing.T) {
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	alone, err := c.VoucherAlone(sepolia, v.Payload.Payload)
 	require.NoError(t, err)
-	was, signed, err := decodeChannel(usdc, v.Payload.Payload)
+	was, signed, err := payload.DecodeChannel(usdc, v.Payload.Payload)
 	require.NoError(t, err)
-	is, shown, err := decodeChannel(usdc, alone)
+	is, shown, err := payload.DecodeChannel(usdc, alone)
 	require.NoError(t, err)
 	require.Nil(t, is.Deposit)
 	require.Equal(t, signed.Voucher, shown.Voucher)
@@ -297,27 +280,4 @@ func TestBatchSelectors(t *testing.T) {
 	} {
 		require.Equal(t, crypto.Keccak256([]byte(signature))[:4], selector, signature)
 	}
-}
-
-// Whatever is read as a payload of a channel: no panic, and written again it is read as the same.
-func FuzzDecodeChannel(f *testing.F) {
-	for name, v := range batchVectors(f) {
-		if strings.HasPrefix(name, "batch_deposit") || strings.Contains(name, "voucher") {
-			f.Add([]byte(v.Payload.Payload))
-		}
-	}
-	f.Add([]byte(`{"type":"voucher","channelConfig":{},"voucher":{}}`))
-	f.Add([]byte(`{"type":"deposit","deposit":{"amount":"1","authorization":{}}}`))
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		m, s, err := decodeChannel(usdc, payload)
-		if err != nil {
-			return
-		}
-		again, err := m.encode(s)
-		require.NoError(t, err)
-		n, s2, err := decodeChannel(usdc, again)
-		require.NoError(t, err)
-		require.Equal(t, m, n)
-		require.Equal(t, s, s2)
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 
@@ -50,7 +51,7 @@ func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.
 	if err != nil {
 		return b, err
 	}
-	b.Block, b.At, b.Withdrawing = uint64(*tip.Number), tip.at(), amountOf(words[:32])
+	b.Block, b.At, b.Withdrawing = uint64(*tip.Number), tip.at(), message.AmountOf(words[:32])
 	if began := binary.BigEndian.Uint64(words[56:]); began > 0 && began < 1<<40 {
 		b.WithdrawBegan = time.Unix(int64(began), 0).UTC()
 	}
@@ -60,7 +61,7 @@ func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.
 func (n *node) channel(ctx context.Context, id, tag string) (b x402.ChannelBalance, err error) {
 	words, err := n.ofChannel(ctx, selectChannels, id, tag)
 	if err == nil {
-		b.Balance, b.Claimed = amountOf(words[:32]), amountOf(words[32:])
+		b.Balance, b.Claimed = message.AmountOf(words[:32]), message.AmountOf(words[32:])
 	}
 	return b, err
 }
@@ -69,11 +70,11 @@ func (n *node) channel(ctx context.Context, id, tag string) (b x402.ChannelBalan
 // nothing, and nothing is not zero.
 func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) ([]byte, error) {
 	var hash common.Hash
-	if err := fixedHex(hash[:], id); err != nil {
+	if err := message.DecodeHex(hash[:], id); err != nil {
 		return nil, internal("a channel's id", err)
 	}
 	var words hexutil.Bytes
-	err := n.Call(ctx, &words, "eth_call", map[string]any{"to": batchContract,
+	err := n.Call(ctx, &words, "eth_call", map[string]any{"to": message.BatchContract,
 		"data": hexutil.Bytes(slices.Concat(selector, hash[:]))}, tag)
 	if err == nil && len(words) != 64 {
 		err = n.Failed("eth_call", errors.New("the contract of channels did not answer with two words"))
@@ -128,7 +129,7 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 	}
 	expired := x402.Status{State: x402.Expired, Block: uint64(*end.Number), At: end.at(),
 		Note: "nothing is left in the channel"}
-	if !sameAddress(e.Payer, c.Address()) {
+	if !message.SameAddress(e.Payer, c.Address()) {
 		return neverExpires(expired), nil
 	}
 	return expired, nil
@@ -139,17 +140,17 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err error) {
 	var encoded bytes.Buffer
 	for _, text := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
-		address, err := parseAddress(text)
+		address, err := message.ParseAddress(text)
 		if err != nil {
 			return nil, err
 		}
-		encoded.Write(wordOf(address))
+		encoded.Write(message.Word(address))
 	}
 	var salt [32]byte
-	if err := fixedHex(salt[:], c.Salt); err != nil {
+	if err := message.DecodeHex(salt[:], c.Salt); err != nil {
 		return nil, err
 	}
-	encoded.Write(wordOfUint(uint64(c.WithdrawDelay)))
+	encoded.Write(message.WordOfUint(uint64(c.WithdrawDelay)))
 	encoded.Write(salt[:])
 	if !b.WithdrawBegan.IsZero() {
 		return slices.Concat(selectFinalize, encoded.Bytes()), nil
@@ -170,6 +171,6 @@ func (c *Channels) Withdrawal(ctx context.Context, network, from string, of x402
 	if !b.WithdrawBegan.IsZero() {
 		does = "take what was asked back"
 	}
-	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: from, To: batchContract,
+	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: from, To: message.BatchContract,
 		Does: does, Data: data})
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -25,7 +27,7 @@ const OwnersTime = 24 * time.Hour
 
 // DraftOwners is a deposit of an amount, without a signature.
 func (c *Channels) DraftOwners(amount money.Amount, now time.Time) (d x402.OwnersDeposit, err error) {
-	if amount.IsZero() || !fitsChannel(amount) {
+	if amount.IsZero() || !message.FitsChannel(amount) {
 		return d, x402.Errorf(x402.InvalidArgument, "a deposit is above 0, and has 128 bits at most")
 	}
 	var salt [32]byte
@@ -33,7 +35,7 @@ func (c *Channels) DraftOwners(amount money.Amount, now time.Time) (d x402.Owner
 		return d, internal("reading 32 random bytes for the salt", err)
 	}
 	return x402.OwnersDeposit{Value: amount, ValidBefore: now.Add(OwnersTime).Unix(),
-		Salt: hexText(salt[:])}, nil
+		Salt: message.Hex(salt[:])}, nil
 }
 
 // TypedData is what an owner signs for a deposit, as wallets take it (eth_signTypedData_v4).
@@ -43,7 +45,7 @@ func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402
 	if err != nil {
 		return nil, err
 	}
-	a, err := draft.authorization(asset.Network, of)
+	a, err := draft.Authorization(asset.Network, of)
 	if err != nil {
 		return nil, internal("the deposit", err)
 	}
@@ -52,8 +54,8 @@ func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402
 		return nil, internal("a network without a chain's number", nil)
 	}
 	return json.Marshal(map[string]any{
-		"types": map[string]any{"EIP712Domain": typeMembers(domainType),
-			"ReceiveWithAuthorization": typeMembers(receiveType)},
+		"types": map[string]any{"EIP712Domain": typeMembers(message.DomainType),
+			"ReceiveWithAuthorization": typeMembers(message.ReceiveType)},
 		"primaryType": "ReceiveWithAuthorization",
 		"domain": map[string]any{"name": asset.Name, "version": asset.Version, "chainId": chain,
 			"verifyingContract": asset.Address},
@@ -85,30 +87,30 @@ func (c *Channels) Signed(asset x402.AssetInfo, of x402.ChannelConfig, d x402.Ow
 	if err != nil {
 		return d, err
 	}
-	if err := draft.isSigned(asset, of, signature); err != nil {
+	if err := draft.CheckSignature(asset, of, signature); err != nil {
 		return d, x402.Errorf(x402.InvalidArgument, "the signature is not that of %s over this deposit",
 			of.Payer)
 	}
-	d.Signature = hexText(signature[:])
+	d.Signature = message.Hex(signature[:])
 	return d, nil
 }
 
 // readDraft reads what a deposit says beside its signature.
-func readDraft(d x402.OwnersDeposit) (draft ChannelDeposit, err error) {
-	draft = ChannelDeposit{Value: d.Value, ValidBefore: d.ValidBefore}
-	if err := fixedHex(draft.Salt[:], d.Salt); err != nil {
+func readDraft(d x402.OwnersDeposit) (draft message.Deposit, err error) {
+	draft = message.Deposit{Value: d.Value, ValidBefore: d.ValidBefore}
+	if err := message.DecodeHex(draft.Salt[:], d.Salt); err != nil {
 		return draft, internal("the salt of the owner's deposit", err)
 	}
 	return draft, nil
 }
 
-func readOwners(d x402.OwnersDeposit) (*SignedDeposit, error) {
+func readOwners(d x402.OwnersDeposit) (*message.SignedDeposit, error) {
 	draft, err := readDraft(d)
 	if err != nil {
 		return nil, err
 	}
-	out := &SignedDeposit{ChannelDeposit: draft}
-	if err := fixedHex(out.Signature[:], d.Signature); err != nil {
+	out := &message.SignedDeposit{Deposit: draft}
+	if err := message.DecodeHex(out.Signature[:], d.Signature); err != nil {
 		return nil, internal("the signature of the owner's deposit", err)
 	}
 	return out, nil
@@ -126,8 +128,8 @@ func (c *Channels) OwnersUsed(ctx context.Context, network string, of x402.Chann
 
 // IsBrought reports whether a payload has a deposit, an owner's or our own, that was made or taken back, at
 // the latest block.
-func (c *Channels) IsBrought(ctx context.Context, network string, payload json.RawMessage) (bool, error) {
-	m, _, err := decodeChannel(x402.AssetInfo{Network: network}, payload)
+func (c *Channels) IsBrought(ctx context.Context, network string, sent json.RawMessage) (bool, error) {
+	m, _, err := payload.DecodeChannel(x402.AssetInfo{Network: network}, sent)
 	if err != nil {
 		return false, internal("our own payload cannot be read", err)
 	}
@@ -138,12 +140,12 @@ func (c *Channels) IsBrought(ctx context.Context, network string, payload json.R
 }
 
 func (c *Channels) isDeposited(ctx context.Context, network string, of x402.ChannelConfig,
-	draft ChannelDeposit) (bool, error) {
+	draft message.Deposit) (bool, error) {
 	n, err := c.node(network)
 	if err != nil {
 		return false, err
 	}
-	e, err := ChannelMessage{Asset: x402.AssetInfo{Network: network, Address: of.Token}, Config: of,
+	e, err := message.Channel{Asset: x402.AssetInfo{Network: network, Address: of.Token}, Config: of,
 		Deposit: &draft}.Evidence()
 	if err != nil {
 		return false, err

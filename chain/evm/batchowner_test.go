@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -34,9 +35,7 @@ func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
 	t.Helper()
 	draft, err := readDraft(d)
 	require.NoError(t, err)
-	a, err := draft.authorization(sepolia, o.Channel.Config)
-	require.NoError(t, err)
-	digest, err := digestOf(receiveType, usdc, a)
+	digest, err := draft.Digest(usdc, o.Channel.Config)
 	require.NoError(t, err)
 	made, err := crypto.Sign(digest[:], key)
 	require.NoError(t, err)
@@ -57,9 +56,17 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	require.Len(t, signer.digests, 1)
 	require.True(t, made.Evidence.IsVoucher())
 	require.Equal(t, o.Channel.Config.Payer, made.Evidence.Payer)
-	var sent channelPayload
+	var sent struct {
+		Type    string
+		Deposit struct {
+			Amount        string
+			Authorization struct {
+				By3009 struct{ Signature string } `json:"erc3009Authorization"`
+			}
+		}
+	}
 	require.NoError(t, json.Unmarshal(made.Payload, &sent))
-	require.Equal(t, typeDeposit, sent.Type)
+	require.Equal(t, "deposit", sent.Type)
 	require.Equal(t, "5000", sent.Deposit.Amount)
 	require.Equal(t, o.Channel.Owners.Signature, sent.Deposit.Authorization.By3009.Signature)
 
@@ -67,13 +74,13 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	made, err = c.Authorize(t.Context(), o)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(made.Payload, &sent))
-	require.Equal(t, typeVoucher, sent.Type)
+	require.Equal(t, "voucher", sent.Type)
 
 	for name, spoil := range map[string]func(o *x402.Order, d *x402.OwnersDeposit){
 		"of another amount": func(_ *x402.Order, d *x402.OwnersDeposit) { d.Value = money.NewAmount(5001) },
 		"of another time":   func(_ *x402.Order, d *x402.OwnersDeposit) { d.ValidBefore-- },
 		"into another channel": func(_ *x402.Order, d *x402.OwnersDeposit) {
-			d.Salt = hexText(make([]byte, 32))
+			d.Salt = message.Hex(make([]byte, 32))
 		},
 		"that is over": func(o *x402.Order, _ *x402.OwnersDeposit) { o.Now = noon.Add(OwnersTime) },
 		"of the agent's beside it": func(o *x402.Order, _ *x402.OwnersDeposit) {
@@ -124,7 +131,8 @@ func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 	}
 	require.Equal(t, "5000", typed.Message["value"])
 	require.Equal(t, o.Channel.Config.Payer, typed.Message["from"])
-	require.Equal(t, common.HexToAddress(batchCollector), common.HexToAddress(typed.Message["to"]))
+	require.Equal(t, common.HexToAddress("0x4020806089470a89826cB9fB1f4059150b550004"),
+		common.HexToAddress(typed.Message["to"]))
 	require.InDelta(t, 84532, typed.Domain["chainId"], 0)
 }
 
@@ -147,7 +155,7 @@ func TestOwnersPayloadsEqualTheVectors(t *testing.T) {
 					ValidBefore: noon.Add(o.Validity).Unix()}
 				salt := make([]byte, 32)
 				_, _ = (&counting{}).Read(salt)
-				draft.Salt = hexText(salt)
+				draft.Salt = message.Hex(salt)
 				signed := signOwners(t, c, o, draft, testSigner(t).key)
 				o.Channel.Owners = &signed
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -36,7 +38,7 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if _, err := c.node(r.Network); err != nil {
 		return err
 	}
-	if r.Amount.IsZero() || !fitsChannel(r.Amount) {
+	if r.Amount.IsZero() || !message.FitsChannel(r.Amount) {
 		return invalid("amount is 0, or has more than 128 bits")
 	}
 	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
@@ -57,7 +59,7 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if err != nil {
 		return invalid("%v", err)
 	}
-	authorizer, err := parseAddress(t.ReceiverAuthorizer)
+	authorizer, err := message.ParseAddress(t.ReceiverAuthorizer)
 	switch {
 	case err != nil || authorizer == common.Address{} || authorizer == self:
 		return invalid("extra.receiverAuthorizer is no address of the seller's")
@@ -79,7 +81,7 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 	}
 	from := self
 	if payer != "" {
-		if from, err = parseAddress(payer); err != nil || from == (common.Address{}) {
+		if from, err = message.ParseAddress(payer); err != nil || from == (common.Address{}) {
 			return config, "", x402.Errorf(x402.InvalidArgument, "the owner %s is no address",
 				x402.Quote(payer))
 		}
@@ -88,9 +90,9 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 	if err != nil {
 		return config, "", invalid("%v", err)
 	}
-	receiver, errReceiver := parseAddress(r.PayTo)
-	authorizer, errAuthorizer := parseAddress(t.ReceiverAuthorizer)
-	token, errToken := parseAddress(asset.Address)
+	receiver, errReceiver := message.ParseAddress(r.PayTo)
+	authorizer, errAuthorizer := message.ParseAddress(t.ReceiverAuthorizer)
+	token, errToken := message.ParseAddress(asset.Address)
 	for _, err := range []error{errReceiver, errAuthorizer, errToken} {
 		if err != nil {
 			return config, "", invalid("an address of the channel: %v", err)
@@ -99,14 +101,14 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 	config = x402.ChannelConfig{Payer: from.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
 		ReceiverAuthorizer: authorizer.Hex(), Token: token.Hex(),
 		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: cmp.Or(salt, common.Hash{}.Hex())}
-	hash, err := ChannelID(r.Network, config)
+	hash, err := message.ChannelID(r.Network, config)
 	return config, hash.Hex(), err
 }
 
 // OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 	var hash common.Hash
-	return fixedHex(hash[:], id) == nil && IsOwnVoucher(network, hash, v, c.Address())
+	return message.DecodeHex(hash[:], id) == nil && message.IsOwnVoucher(network, hash, v, c.Address())
 }
 
 // Authorize signs the voucher that o.Channel orders, and its deposit. As of Exact: the signer is asked once,
@@ -136,7 +138,7 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 	if err != nil {
 		return a, err
 	}
-	unsigned, err := m.encode(ChannelSignatures{})
+	unsigned, err := payload.EncodeChannel(m, message.Signatures{})
 	if err != nil {
 		return a, internal("encoding the voucher", err)
 	}
@@ -147,30 +149,30 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 	if err != nil {
 		return a, fmt.Errorf("signing the voucher: %w", err)
 	}
-	payload, err := m.encode(signatures)
+	made, err := payload.EncodeChannel(m, signatures)
 	if err != nil {
 		return a, internal("encoding the payload", err)
 	}
-	got, shown, err := decodeChannel(o.Asset, payload)
+	got, shown, err := payload.DecodeChannel(o.Asset, made)
 	if err == nil {
-		err = got.recover(shown)
+		err = got.CheckSignatures(shown)
 	}
 	if err != nil {
 		return a, internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	evidence, err := m.Evidence()
-	return x402.Authorization{Payload: payload, Evidence: evidence,
-		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: hexText(signatures.Voucher[:])}}, err
+	return x402.Authorization{Payload: made, Evidence: evidence,
+		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}, err
 }
 
 // verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
-func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
-	got, unsigned, err := decodeChannel(o.Asset, payload)
+func (c *Channels) verifyChannel(sent []byte, o x402.Order) error {
+	got, unsigned, err := payload.DecodeChannel(o.Asset, sent)
 	if err != nil {
 		return internal("our own payload cannot be read", err)
 	}
-	again, err := got.encode(unsigned)
-	if err != nil || !bytes.Equal(again, payload) {
+	again, err := payload.EncodeChannel(got, unsigned)
+	if err != nil || !bytes.Equal(again, sent) {
 		return internal("our own payload says more than was read of it", err)
 	}
 	payer := o.Channel.Config.Payer
@@ -183,11 +185,11 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 	if got.Deposit != nil {
 		deposit, before = got.Deposit.Value, got.Deposit.ValidBefore
 	}
-	mayDeposit := got.Deposit == nil || sameAddress(payer, c.Address())
+	mayDeposit := got.Deposit == nil || message.SameAddress(payer, c.Address())
 	if owners := o.Channel.Owners; owners != nil {
 		ordered, latest, mayDeposit = owners.Value, o.Now.Add(OwnersTime), true
 		if !o.Channel.Deposit.IsZero() || got.Deposit == nil ||
-			got.Deposit.isSigned(o.Asset, config, unsigned.Deposit) != nil {
+			got.Deposit.CheckSignature(o.Asset, config, unsigned.Deposit) != nil {
 			mayDeposit = false
 		}
 	}
@@ -200,7 +202,7 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 		{"maxClaimableAmount", got.Ceiling == o.Channel.Ceiling && !got.Ceiling.IsZero() &&
 			got.Ceiling.Cmp(o.Requirement.Amount) >= 0},
 		{"payer", mayDeposit},
-		{"deposit", deposit == ordered && fitsChannel(deposit)},
+		{"deposit", deposit == ordered && message.FitsChannel(deposit)},
 		{"validBefore", got.Deposit == nil || isTimely},
 	} {
 		if !must.holds {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 
@@ -63,9 +64,9 @@ func TestChargeEndsWithItsChallenge(t *testing.T) {
 func TestAnotherNonceThanTheChallengesIsNotSigned(t *testing.T) {
 	signer := testSigner(t)
 	e := newFakeNode(t).exact(t, signer)
-	e.encode = func(a Authorization3009) ([]byte, error) {
+	e.encode = func(a message.Authorization3009) ([]byte, error) {
 		a.Nonce[0]++
-		return EncodeAuthorization(a)
+		return message.EncodeAuthorization(a)
 	}
 	_, err := e.Authorize(t.Context(), charged(noon.Add(time.Hour)))
 	require.ErrorContains(t, err, "nonce")

@@ -7,17 +7,19 @@
 // domain comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
 // expired only because of a finalized block.
 //
-// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message, and
-// its JSON), vault.go (paying out of the owner's contract), allowance.go and pull.go (taking a float from the
-// owner's account), owner.go (what owners sign), transaction.go, status.go (what became of it), node.go (the
-// owner's node, and its logs). By Permit2: permitted.go (whether, funds, sign), permit2.go and permit.go (the
-// messages), permitstatus.go (what became of it).
+// What is signed, its digests and its JSON are in package message, what is sent with its signature in package
+// payload: who is paid, and who signs, import those and nothing of this package.
+//
+// The files: exact.go (whether it can be paid, funds), authorize.go (sign), vault.go (paying out of the
+// owner's contract), allowance.go and pull.go (taking a float from the owner's account), owner.go (what
+// owners sign), transaction.go, status.go (what became of it), node.go (the owner's node, and its logs). By
+// Permit2: permitted.go (whether, funds, sign), approval.go and approve.go (what Permit2 may move),
+// permitstatus.go (what became of it). Channels: batch.go, batchpay.go, batchchain.go, batchowner.go.
 package evm
 
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,29 +46,10 @@ const (
 type Signer interface {
 	Address() string // EIP-55
 	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
-	SignTransfer(ctx context.Context, t Transfer) ([65]byte, error)
+	SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error)
 	// SignPermit2 answers the like of a permit of Permit2, and of the approval that goes with it if d has
 	// one.
-	SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error)
-}
-
-// Transfer is what is signed of EIP-3009. It carries what a signer needs to judge it by itself.
-type Transfer struct {
-	Payment       string            // its id in the ledger
-	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
-	Authorization Authorization3009 // read back from the bytes that are sent
-	Digest        [32]byte          // of the two
-	OfVault       bool              // the payer is the owner's vault, and not the signer's own account
-}
-
-// Evidence is what the chain is asked by, what became of a transfer.
-func (t Transfer) Evidence() x402.Evidence {
-	a := t.Authorization
-	return x402.Evidence{
-		Network: t.Asset.Network, Asset: t.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Value,
-		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]), ValidBefore: a.ValidBefore,
-		ExpiresAt: time.Unix(a.ValidBefore, 0).UTC(),
-	}
+	SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte, err error)
 }
 
 // Options of New.
@@ -99,13 +83,14 @@ type Exact struct {
 	ofVaults bool // it pays out of vaults, else out of the agent's own account
 	rand     io.Reader
 	now      func() time.Time
-	encode   func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
+	// EncodeAuthorization; a field for tests of tampering
+	encode func(message.Authorization3009) ([]byte, error)
 }
 
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: EncodeAuthorization,
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: message.EncodeAuthorization,
 		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances,
 		gasOfApprovals: o.ApprovalGas}
 	if e.rand == nil {
@@ -116,12 +101,12 @@ func New(o Options) *Exact {
 	}
 	o.Now = e.now
 	for network, url := range o.RPC {
-		if id, err := chainID(network); err == nil && url != "" {
+		if id, err := message.ChainID(network); err == nil && url != "" {
 			e.nodes[network] = newNode(network, id, url, o)
 		}
 	}
 	for network, address := range o.Vaults {
-		if at, err := parseAddress(address); err == nil { // of what the config lets pass
+		if at, err := message.ParseAddress(address); err == nil { // of what the config lets pass
 			e.vaults[network] = at
 		}
 	}
@@ -142,7 +127,7 @@ func (e *Exact) self() (common.Address, error) {
 		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
 			WithHint("the person runs: x402-wallet init")
 	}
-	address, err := parseAddress(e.Address())
+	address, err := message.ParseAddress(e.Address())
 	if err != nil {
 		return address, internal("the signer's own address", err)
 	}
@@ -154,7 +139,7 @@ func (e *Exact) node(network string) (*node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
-	if _, err := chainID(network); err != nil {
+	if _, err := message.ChainID(network); err != nil {
 		return nil, invalid("the network is no EVM network").WithDetail("network", x402.Brief(network))
 	}
 	return nil, x402.NetworkOff(network)
@@ -200,14 +185,14 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.IsGateway() { // another domain, and a signature that is good for a week
 		return x402.NotSpoken(r.Foreign())
 	}
-	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
+	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
 	if asset.Permit2Only {
 		return invalid("the asset has no EIP-3009, and the seller does not ask for Permit2")
 	}
-	if _, err := domainSeparator(asset); err != nil {
+	if _, err := message.DomainSeparator(asset); err != nil {
 		e := invalid("the registry's entry of the asset is not usable: %v", err)
 		e.WithCommand(x402.Command("policy", "seal"), "The token "+asset.Address+" in config.toml lacks its "+
 			"EIP-712 name and version: please add them, and seal the rules.")
@@ -229,7 +214,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 
 // payablePayee refuses addresses that money must not go to.
 func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.Address) error {
-	payee, err := parseAddress(r.PayTo)
+	payee, err := message.ParseAddress(r.PayTo)
 	switch {
 	case err != nil:
 		return invalid("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
@@ -237,7 +222,7 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.A
 		return invalid("payTo is the zero address")
 	case payee == self || payee == vault:
 		return invalid("payTo is this wallet's own address")
-	case sameAddress(payee.Hex(), asset.Address):
+	case message.SameAddress(payee.Hex(), asset.Address):
 		return invalid("payTo is the token's contract")
 	}
 	return nil
@@ -256,7 +241,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != network {
 		return x402.Funds{}, internal("an asset of another network, or without an address", err)
 	}
@@ -267,11 +252,11 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return e.allowanceFunds(ctx, n, rule, asset)
 	}
 	readAt := e.now()
-	word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))
+	word, err := n.read(ctx, token, latest, selectBalanceOf, message.Word(self))
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	balance := amountOf(word)
+	balance := message.AmountOf(word)
 	return x402.Funds{Source: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
 }
 

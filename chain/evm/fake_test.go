@@ -21,6 +21,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -69,7 +70,7 @@ type keySigner struct {
 
 func (s *keySigner) Address() string { return s.address }
 
-func (s *keySigner) SignTransfer(_ context.Context, t Transfer) (signature [65]byte, err error) {
+func (s *keySigner) SignTransfer(_ context.Context, t message.Transfer) (signature [65]byte, err error) {
 	digest := t.Digest
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +203,7 @@ func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string)
 		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(f.time(n)),
 			"baseFeePerGas": hexutil.Uint64(f.sends.baseFee)}, ""
 	case "eth_getCode":
-		if f.noPermit2 || string(params[0]) != `"`+Permit2Address+`"` {
+		if f.noPermit2 || string(params[0]) != `"`+message.Permit2Address+`"` {
 			return "0x", ""
 		}
 		return "0x6001", ""
@@ -244,42 +245,42 @@ func (f *fakeNode) blockNumber(tag json.RawMessage) (uint64, bool) {
 }
 
 func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
-	var message struct {
+	var call struct {
 		To   common.Address
 		Data hexutil.Bytes
 	}
 	at, ok := f.blockNumber(params[1])
-	if json.Unmarshal(params[0], &message) != nil || !ok {
+	if json.Unmarshal(params[0], &call) != nil || !ok {
 		f.t.Errorf("eth_call %s", params)
 		return nil, "bad call"
 	}
-	if message.To == common.HexToAddress(vault) && f.vault != nil {
-		if message.Data.String() != "0xc19d93fb" {
-			f.t.Errorf("the vault was asked %s", message.Data)
+	if call.To == common.HexToAddress(vault) && f.vault != nil {
+		if call.Data.String() != "0xc19d93fb" {
+			f.t.Errorf("the vault was asked %s", call.Data)
 		}
 		return hexutil.Bytes(f.vault), ""
 	}
-	if message.To == common.HexToAddress(Permit2Address) {
-		return f.permit2Call(message.Data), ""
+	if call.To == common.HexToAddress(message.Permit2Address) {
+		return f.permit2Call(call.Data), ""
 	}
-	if message.To != common.HexToAddress(usdc.Address) {
+	if call.To != common.HexToAddress(usdc.Address) {
 		return "0x", "" // no code there
 	}
 	switch {
-	case strings.HasPrefix(message.Data.String(), "0x70a08231") && len(message.Data) == 36:
+	case strings.HasPrefix(call.Data.String(), "0x70a08231") && len(call.Data) == 36:
 		word := f.balance.Bytes32()
 		return hexutil.Bytes(word[:]), ""
-	case strings.HasPrefix(message.Data.String(), "0xe94a0102") && len(message.Data) == 68:
+	case strings.HasPrefix(call.Data.String(), "0xe94a0102") && len(call.Data) == 68:
 		f.statesAt = append(f.statesAt, string(params[1]))
 		word := make([]byte, 32)
 		if f.usedAt > 0 && at >= f.usedAt {
 			word[31] = 1
 		}
 		return hexutil.Bytes(word), ""
-	case strings.HasPrefix(message.Data.String(), "0xdd62ed3e") && len(message.Data) == 68:
+	case strings.HasPrefix(call.Data.String(), "0xdd62ed3e") && len(call.Data) == 68:
 		word := f.allowance.Bytes32()
 		return hexutil.Bytes(word[:]), ""
-	case strings.HasPrefix(message.Data.String(), "0x7ecebe00") && len(message.Data) == 36 && !f.noPermits:
+	case strings.HasPrefix(call.Data.String(), "0x7ecebe00") && len(call.Data) == 36 && !f.noPermits:
 		return hexutil.Bytes(append(make([]byte, 31), f.permitNonce)), ""
 	}
 	return nil, "execution reverted"
@@ -372,27 +373,28 @@ func order(version int) x402.Order {
 }
 
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
-func (s *keySigner) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error) {
-	permit, err = s.SignTransfer(ctx, Transfer{Digest: d.Digest})
+func (s *keySigner) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
+	err error) {
+	permit, err = s.SignTransfer(ctx, message.Transfer{Digest: d.Digest})
 	if err != nil || (d.Approval == nil && d.Transaction == nil) {
 		return permit, approval, err
 	}
 	if d.Transaction != nil {
-		tx, err := d.approvalTransaction()
+		tx, err := d.ApprovalTransaction()
 		if err != nil {
 			return permit, approval, err
 		}
-		unsigned, err := tx.encode()
+		unsigned, err := tx.Encode()
 		if err != nil {
 			return permit, approval, err
 		}
-		approval, err = s.SignTransfer(ctx, Transfer{Digest: crypto.Keccak256Hash(unsigned)})
+		approval, err = s.SignTransfer(ctx, message.Transfer{Digest: crypto.Keccak256Hash(unsigned)})
 		return permit, approval, err
 	}
-	digest, err := PermitDigest(d.Asset, *d.Approval)
+	digest, err := message.PermitDigest(d.Asset, *d.Approval)
 	if err != nil {
 		return permit, approval, err
 	}
-	approval, err = s.SignTransfer(ctx, Transfer{Digest: digest})
+	approval, err = s.SignTransfer(ctx, message.Transfer{Digest: digest})
 	return permit, approval, err
 }

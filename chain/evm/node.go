@@ -12,7 +12,6 @@ import (
 
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
 const (
@@ -170,12 +169,6 @@ func (n *node) read(ctx context.Context, token common.Address, tag string, selec
 		err = n.Failed("eth_call", errors.New("the token's contract did not answer with one word"))
 	}
 	return word, err
-}
-
-// amountOf reads a 32-byte word.
-func amountOf(word []byte) money.Amount {
-	amount, _ := money.AmountFromBytes(word)
-	return amount
 }
 
 const (

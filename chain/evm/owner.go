@@ -11,6 +11,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -43,8 +44,6 @@ var (
 	selectDeposit = []byte{0xb6, 0xb5, 0x5f, 0x25}
 	// withdraw(uint256)
 	selectWithdraw = []byte{0x2e, 0x1a, 0x7d, 0x4d}
-	// approve(address,uint256), of the token
-	selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
 )
 
 // limits are the arguments of allow, which the constructor takes too.
@@ -59,19 +58,20 @@ func (e *Exact) limits(l x402.VaultLimits) ([]byte, error) {
 			"a vault's limits are above 0, and what the agent signs is good for %s at least", least)
 	}
 	perPeriod, perPayment := l.PerPeriod.Bytes32(), l.PerPayment.Bytes32()
-	return slices.Concat(wordOf(agent), perPeriod[:], wordOfUint(uint64(l.Period/time.Second)), perPayment[:],
-		wordOfUint(uint64(l.MaxWindow/time.Second))), nil
+	return slices.Concat(message.Word(agent), perPeriod[:], message.WordOfUint(uint64(l.Period/time.Second)),
+		perPayment[:],
+		message.WordOfUint(uint64(l.MaxWindow/time.Second))), nil
 }
 
 // DeployVault makes a vault of owner's for an asset, which lets this wallet's agent spend within limits. It
 // holds nothing yet.
 func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x402.AssetInfo,
 	l x402.VaultLimits) (x402.OwnerTransaction, error) {
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != network {
 		return x402.OwnerTransaction{}, internal("an asset of another network, or without an address", err)
 	}
-	at, err := parseAddress(owner)
+	at, err := message.ParseAddress(owner)
 	if err != nil {
 		return x402.OwnerTransaction{}, x402.Errorf(x402.InvalidArgument, "the owner is %w", err)
 	}
@@ -80,7 +80,7 @@ func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x4
 		return x402.OwnerTransaction{}, err
 	}
 	return e.estimated(ctx, x402.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
-		Data: slices.Concat(vaultCode(), wordOf(at), wordOf(token), limits)})
+		Data: slices.Concat(vaultCode(), message.Word(at), message.Word(token), limits)})
 }
 
 // VaultAddress is where the vault of a deployment will be.
@@ -106,12 +106,11 @@ func (e *Exact) RevokeVault(ctx context.Context, v x402.Vault) (x402.OwnerTransa
 // ApproveVault lets a vault take an amount of the owner's asset, for DepositVault.
 func (e *Exact) ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (
 	x402.OwnerTransaction, error) {
-	at, err := parseAddress(v.Address)
+	at, err := message.ParseAddress(v.Address)
 	if err != nil {
 		return x402.OwnerTransaction{}, internal("the vault's address", err)
 	}
-	word := amount.Bytes32()
-	return e.call(ctx, v, v.Asset, "let the vault take the deposit", selectApprove, wordOf(at), word[:])
+	return e.call(ctx, v, v.Asset, "let the vault take the deposit", message.ApproveData(at, amount))
 }
 
 // DepositVault puts an amount that the vault may take into it. What the agent may spend stays as it is.
@@ -165,18 +164,18 @@ func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tx.encode()
+	return tx.Encode()
 }
 
-func ownerTransaction(t x402.OwnerTransaction) (tx transaction, err error) {
-	tx = transaction{chainID: t.ChainID, nonce: t.Nonce, gas: t.Gas, tip: t.Tip, maxFee: t.MaxFee,
-		data: t.Data}
+func ownerTransaction(t x402.OwnerTransaction) (tx message.Transaction, err error) {
+	tx = message.Transaction{ChainID: t.ChainID, Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip, MaxFee: t.MaxFee,
+		Data: t.Data}
 	if t.To != "" {
-		to, err := parseAddress(t.To)
+		to, err := message.ParseAddress(t.To)
 		if err != nil {
 			return tx, err
 		}
-		tx.to = to[:]
+		tx.To = to[:]
 	}
 	return tx, nil
 }
@@ -199,7 +198,7 @@ func (e *Exact) SendOwner(ctx context.Context, t x402.OwnerTransaction, signatur
 	if err != nil {
 		return "", internal("encoding the transaction", err)
 	}
-	signed, hash, err := tx.signed(signature, t.From)
+	signed, hash, err := tx.Signed(signature, t.From)
 	if err != nil {
 		return "", err
 	}

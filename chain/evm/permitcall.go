@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -21,13 +22,15 @@ import (
 // settleCalls are the proxies' functions that settle, with the places of owner, nonce and of what is paid in
 // their arguments, in words.
 var settleCalls = []settleCall{
-	{ExactProxy, "settle(((address,uint256),uint256,uint256),address,(address,uint256),bytes)", 4, 2, 1},
-	{ExactProxy,
+	{message.ExactProxy, "settle(((address,uint256),uint256,uint256),address,(address,uint256),bytes)", 4, 2,
+		1},
+	{message.ExactProxy,
 		"settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
 			"address,(address,uint256),bytes)", 9, 7, 6},
-	{UptoProxy, "settle(((address,uint256),uint256,uint256),uint256,address,(address,address,uint256),bytes)",
+	{message.UptoProxy,
+		"settle(((address,uint256),uint256,uint256),uint256,address,(address,address,uint256),bytes)",
 		5, 2, 4},
-	{UptoProxy,
+	{message.UptoProxy,
 		"settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
 			"uint256,address,(address,address,uint256),bytes)", 10, 7, 9},
 }
@@ -53,7 +56,7 @@ func readSettle(to *common.Address, input []byte) (s settled, isOne bool) {
 			len(input) >= 4+32*(max(c.owner, c.nonce, c.amount)+1)
 		if isCall {
 			word := func(i int) []byte { return input[4+32*i : 4+32*(i+1)] }
-			return settled{c.proxy, word(c.owner), word(c.nonce), amountOf(word(c.amount))}, true
+			return settled{c.proxy, word(c.owner), word(c.nonce), message.AmountOf(word(c.amount))}, true
 		}
 	}
 	return s, false
@@ -62,15 +65,15 @@ func readSettle(to *common.Address, input []byte) (s settled, isOne bool) {
 // isOf reports whether a call settles the payment: its owner's nonce, by the proxy that was signed, and of a
 // key that is not ours exactly what was asked.
 func (s settled) isOf(a authorization) bool {
-	return s.proxy == a.proxy() && bytes.Equal(s.owner, wordOf(a.payer)) &&
+	return s.proxy == a.proxy() && bytes.Equal(s.owner, message.Word(a.payer)) &&
 		bytes.Equal(s.nonce, a.nonce[:]) && (!a.foreign || s.amount == a.evidence.Amount)
 }
 
 func (a authorization) proxy() string {
 	if a.evidence.Way == x402.Upto {
-		return UptoProxy
+		return message.UptoProxy
 	}
-	return ExactProxy
+	return message.ExactProxy
 }
 
 // use is what a transaction with a transfer from payer to payee has to do with the nonce.

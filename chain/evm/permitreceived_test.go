@@ -15,6 +15,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -87,7 +88,7 @@ func (n *permitNode) bitmap(params []json.RawMessage) any {
 		To   common.Address
 		Data hexutil.Bytes
 	}
-	if json.Unmarshal(params[0], &m) != nil || m.To != common.HexToAddress(Permit2Address) ||
+	if json.Unmarshal(params[0], &m) != nil || m.To != common.HexToAddress(message.Permit2Address) ||
 		len(m.Data) != 68 ||
 		m.Data[:4].String() != "0x4fe02b44" || common.BytesToAddress(m.Data[16:36]) != common.HexToAddress(
 		n.owner) {
@@ -154,8 +155,8 @@ const (
 // call that made it.
 func TestReceivedByPermit2(t *testing.T) {
 	const otherNonce = "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f21"
-	address := func(a string) []byte { return wordOf(common.HexToAddress(a)) }
-	number := wordOfUint
+	address := func(a string) []byte { return message.Word(common.HexToAddress(a)) }
+	number := message.WordOfUint
 	evidence := func(way string) x402.Evidence {
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore, e.Amount = way, stranger, 2000, money.NewAmount(10000)
@@ -176,36 +177,39 @@ func TestReceivedByPermit2(t *testing.T) {
 		status uint64
 		want   x402.StatusState
 	}{
-		"exact": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
-		"with a permit": {x402.Permit2, ExactProxy, settleInput(exactPermit, none, none, none, none, none,
+		"exact": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
+		"with a permit": {x402.Permit2, message.ExactProxy, settleInput(exactPermit, none, none, none, none,
+			none,
 			address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
 			address(payee)),
 			10000, 1, x402.Settled},
-		"upto": {x402.Upto, UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000),
+		"upto": {x402.Upto, message.UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000),
 			nonceOf(nonce),
 			number(2000), number(10000), address(stranger), address(payee)), 10000, 1, x402.Settled},
-		"upto with a permit": {x402.Upto, UptoProxy, settleInput(uptoPermit, none, none, none, none, none,
+		"upto with a permit": {x402.Upto, message.UptoProxy, settleInput(uptoPermit, none, none, none, none,
+			none,
 			address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
 			address(stranger)),
 			10000, 1, x402.Settled},
-		"another nonce of his": {x402.Permit2, ExactProxy, exact(otherNonce, stranger, 10000), 10000, 1,
+		"another nonce of his": {x402.Permit2, message.ExactProxy, exact(otherNonce, stranger, 10000), 10000,
+			1,
 			x402.Open},
-		"another owner's": {x402.Permit2, ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
-		"more was permitted": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10001), 10000, 1,
+		"another owner's": {x402.Permit2, message.ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
+		"more was permitted": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10001), 10000, 1,
 			x402.Open},
-		"less moved": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 9999, 1,
+		"less moved": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 9999, 1,
 			x402.Open},
-		"it failed": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 10000, 0,
+		"it failed": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 0,
 			x402.Open},
 		"by a lookalike": {x402.Permit2, stranger, exact(nonce, stranger, 10000), 10000, 1,
 			x402.Open},
-		"upto's proxy": {x402.Permit2, UptoProxy, exact(nonce, stranger, 10000), 10000, 1,
+		"upto's proxy": {x402.Permit2, message.UptoProxy, exact(nonce, stranger, 10000), 10000, 1,
 			x402.Open},
 		"a plain transfer of his": {x402.Permit2, usdc.Address, []byte{0xa9, 0x05, 0x9c, 0xbb}, 10000, 1,
 			x402.Open},
-		"cut off": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000)[:100], 10000, 1,
+		"cut off": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000)[:100], 10000, 1,
 			x402.Open},
-		"nothing": {x402.Permit2, ExactProxy, nil, 10000, 1, x402.Open},
+		"nothing": {x402.Permit2, message.ExactProxy, nil, 10000, 1, x402.Open},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newPermitNode(t)
@@ -223,8 +227,8 @@ func TestReceivedByPermit2(t *testing.T) {
 	t.Run("among others", func(t *testing.T) {
 		n := newPermitNode(t)
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
-		hash := n.mined(1800, ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
-		n.mined(1900, ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
+		hash := n.mined(1800, message.ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
+		n.mined(1900, message.ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
 		got, err := n.exact().Received(t.Context(), evidence(x402.Permit2))
 		require.NoError(t, err)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
@@ -240,8 +244,9 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 	e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 1_000_000
 	amount := e.Amount.Bytes32()
 	n.usedAt[e.Nonce] = 1500
-	hash := n.mined(1500, ExactProxy, settleInput(exactSettle, wordOfUint(0), amount[:],
-		common.HexToHash(e.Nonce).Bytes(), wordOfUint(0), wordOf(common.HexToAddress(stranger))), stranger,
+	hash := n.mined(1500, message.ExactProxy, settleInput(exactSettle, message.WordOfUint(0), amount[:],
+		common.HexToHash(e.Nonce).Bytes(), message.WordOfUint(0),
+		message.Word(common.HexToAddress(stranger))), stranger,
 		payee, 10_000, 1)
 	got, err := n.exact().Received(t.Context(), e)
 	require.NoError(t, err)
@@ -295,15 +300,16 @@ func TestPermitCalls(t *testing.T) {
 
 // Whatever a transaction's input is, one that is taken for the payment's names its owner and its nonce.
 func FuzzPermitCall(f *testing.F) {
-	proxy := common.HexToAddress(ExactProxy)
+	proxy := common.HexToAddress(message.ExactProxy)
 	e := paid(0)
 	e.Way, e.Payer = x402.Permit2, stranger
 	a, err := readEvidence(e)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(settleInput(exactSettle, wordOfUint(0), wordOfUint(10000), a.nonce[:], wordOfUint(0),
-		wordOf(a.payer)))
+	f.Add(settleInput(exactSettle, message.WordOfUint(0), message.WordOfUint(10000), a.nonce[:],
+		message.WordOfUint(0),
+		message.Word(a.payer)))
 	f.Add(settleInput(exactPermit))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {

@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -56,7 +57,8 @@ const maxCandidates = 100
 
 // nonceBit reports whether a nonce is set at a block.
 func (n *node) nonceBit(ctx context.Context, a authorization, tag string) (bool, error) {
-	word, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectNonceBitmap, wordOf(a.payer),
+	word, err := n.read(ctx, common.HexToAddress(message.Permit2Address), tag, selectNonceBitmap,
+		message.Word(a.payer),
 		a.nonceWord())
 	if err != nil {
 		return false, err
@@ -173,7 +175,7 @@ func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64)
 	err error) {
 	var all []logEntry
 	filter := map[string]any{"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
-		"address": []string{a.token.Hex(), Permit2Address},
+		"address": []string{a.token.Hex(), message.Permit2Address},
 		"topics":  []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])}}
 	if a.foreign { // nothing follows from an invalidation, and who pays much has many other transfers
 		filter["address"] = a.token.Hex()
@@ -197,12 +199,12 @@ func (a authorization) mayBeUse(l logEntry) bool {
 		return a.isExact(l)
 	}
 	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
-		amountOf(l.Data).Cmp(a.evidence.Amount) <= 0
+		message.AmountOf(l.Data).Cmp(a.evidence.Amount) <= 0
 }
 
 // isInvalidation reports whether l is the payer's own invalidation of the nonce.
 func (a authorization) isInvalidation(l logEntry) bool {
-	return !l.Removed && l.Address == common.HexToAddress(Permit2Address) && len(l.Topics) == 2 &&
+	return !l.Removed && l.Address == common.HexToAddress(message.Permit2Address) && len(l.Topics) == 2 &&
 		l.Topics[0] == topicInvalidated && l.Topics[1] == common.BytesToHash(a.payer[:]) &&
 		len(l.Data) == 64 && bytes.Equal(l.Data[:32], a.nonceWord()) && hasBit(l.Data[32:], a.nonce[31])
 }
@@ -222,8 +224,8 @@ func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry,
 	// were there several, the payment's is one of them: the most is counted
 	var moved money.Amount
 	for _, l := range r.Logs {
-		if a.mayBeUse(l) && amountOf(l.Data).Cmp(moved) > 0 {
-			moved = amountOf(l.Data)
+		if a.mayBeUse(l) && message.AmountOf(l.Data).Cmp(moved) > 0 {
+			moved = message.AmountOf(l.Data)
 		}
 	}
 	isFinal := *final.Number >= entry.BlockNumber

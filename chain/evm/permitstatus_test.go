@@ -15,6 +15,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -77,7 +78,7 @@ func (c *permitChain) answer(method string, params []json.RawMessage) (any, stri
 	case "eth_call":
 		var call struct{ To, Data string }
 		require.NoError(c.t, json.Unmarshal(params[0], &call))
-		require.Equal(c.t, Permit2Address, call.To)
+		require.Equal(c.t, message.Permit2Address, call.To)
 		nonce := permitEvidence(x402.Upto).Nonce
 		require.Equal(c.t, "0x4fe02b44"+hexOf(topic(us).Bytes())[2:]+"00"+nonce[2:64], call.Data)
 		n := c.block(params[1])
@@ -132,7 +133,7 @@ func (c *permitChain) invalidate(block uint64) {
 	data := make([]byte, 64)
 	copy(data[1:], nonce[:31])
 	data[63-int(nonce[31])/8] = 1 << (nonce[31] % 8)
-	c.logs = append(c.logs, logEntry{Address: common.HexToAddress(Permit2Address), Data: data,
+	c.logs = append(c.logs, logEntry{Address: common.HexToAddress(message.Permit2Address), Data: data,
 		BlockNumber: hexutil.Uint64(block), Topics: []common.Hash{topicInvalidated, topic(us)},
 		TransactionHash: common.Hash{9}})
 }
@@ -168,11 +169,11 @@ func TestStatusOfPermits(t *testing.T) {
 		"unused, over, not final": {x402.Permit2, func(c *permitChain) { c.head = 1200 }, x402.Open, "", ""},
 		"exact, settled": {x402.Permit2, func(c *permitChain) {
 			c.usedAt = 995
-			c.transfer(995, 10_000, ExactProxy, settle(0, ours))
+			c.transfer(995, 10_000, message.ExactProxy, settle(0, ours))
 		}, x402.Settled, "", ""},
 		"exact, settled with an approval": {x402.Permit2, func(c *permitChain) {
 			c.usedAt = 995
-			c.transfer(995, 10_000, ExactProxy, settle(1, ours))
+			c.transfer(995, 10_000, message.ExactProxy, settle(1, ours))
 		}, x402.Settled, "", ""},
 		"exact, through another contract": {x402.Permit2, func(c *permitChain) {
 			c.usedAt = 995
@@ -186,7 +187,7 @@ func TestStatusOfPermits(t *testing.T) {
 		}, x402.Settled, "", "its use was not found"},
 		"exact, another's transfer": {x402.Permit2, func(c *permitChain) {
 			c.usedAt = 995
-			c.transfer(995, 10_000, ExactProxy, settle(0, another))
+			c.transfer(995, 10_000, message.ExactProxy, settle(0, another))
 		}, x402.Open, "", "not final yet"},
 		"exact, invalidated": {x402.Permit2, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
@@ -202,7 +203,7 @@ func TestStatusOfPermits(t *testing.T) {
 		}, x402.Open, "", "not final yet"},
 		"exact, settled, then invalidated": {x402.Permit2, func(c *permitChain) {
 			c.usedAt, c.final = 990, 999
-			c.transfer(990, 10_000, ExactProxy, settle(0, ours))
+			c.transfer(990, 10_000, message.ExactProxy, settle(0, ours))
 			c.invalidate(995)
 		}, x402.Settled, "", ""},
 		"exact, maybe settled in the block of its invalidation": {x402.Permit2, func(c *permitChain) {
@@ -222,19 +223,19 @@ func TestStatusOfPermits(t *testing.T) {
 		}, x402.Open, "", "cannot be seen"},
 		"upto, settled": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.transfer(995, 700, UptoProxy, settle(2, ours))
+			c.transfer(995, 700, message.UptoProxy, settle(2, ours))
 		}, x402.Settled, "700", ""},
 		"upto, settled with an approval": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.transfer(995, 10_000, UptoProxy, settle(3, ours))
+			c.transfer(995, 10_000, message.UptoProxy, settle(3, ours))
 		}, x402.Settled, "10000", ""},
 		"upto, not final": {x402.Upto, func(c *permitChain) {
 			c.usedAt = 995
-			c.transfer(995, 700, UptoProxy, settle(2, ours))
+			c.transfer(995, 700, message.UptoProxy, settle(2, ours))
 		}, x402.Open, "", "700 moved, not final yet"},
 		"upto, more than was signed for": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.transfer(995, 10_001, UptoProxy, settle(2, ours))
+			c.transfer(995, 10_001, message.UptoProxy, settle(2, ours))
 		}, x402.Settled, "", "its use was not found"},
 		"upto, a decoy with the nonce in it": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
@@ -243,17 +244,17 @@ func TestStatusOfPermits(t *testing.T) {
 		}, x402.Settled, "", "its use was not found"},
 		"upto, a decoy beside it": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.transfer(995, 9_000, UptoProxy, settle(2, ours))
-			c.transfer(996, 1, UptoProxy, settle(2, another))
-			c.transfer(997, 2, ExactProxy, settle(0, ours))
+			c.transfer(995, 9_000, message.UptoProxy, settle(2, ours))
+			c.transfer(996, 1, message.UptoProxy, settle(2, another))
+			c.transfer(997, 2, message.ExactProxy, settle(0, ours))
 		}, x402.Settled, "9000", ""},
 		"upto, its transaction failed": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.receipts[c.transfer(995, 700, UptoProxy, settle(2, ours))]["status"] = "0x0"
+			c.receipts[c.transfer(995, 700, message.UptoProxy, settle(2, ours))]["status"] = "0x0"
 		}, x402.Open, "", "failed transaction"},
 		"upto, its transaction moved nothing": {x402.Upto, func(c *permitChain) {
 			c.usedAt, c.final = 995, 999
-			c.receipts[c.transfer(995, 700, UptoProxy, settle(2, ours))]["logs"] = []logEntry{}
+			c.receipts[c.transfer(995, 700, message.UptoProxy, settle(2, ours))]["logs"] = []logEntry{}
 		}, x402.Open, "", "contradicts itself"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package evm
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -25,39 +26,13 @@ import (
 // amount.
 type Permitted struct {
 	*Exact
-	encodePermit2 func(Permit2Authorization) ([]byte, error) // EncodePermit2; a field for tests of tampering
+	// EncodePermit2; a field for tests of tampering
+	encodePermit2 func(message.Permit2Authorization) ([]byte, error)
 }
 
 // ByPermit2 is the way of paying by Permit2.
-func (e *Exact) ByPermit2() *Permitted { return &Permitted{Exact: e, encodePermit2: EncodePermit2} }
-
-// PermitDraft is what is signed for a payment by Permit2, with what a signer needs to judge it by itself.
-type PermitDraft struct {
-	Payment       string // its id in the ledger
-	Asset         x402.AssetInfo
-	Authorization Permit2Authorization // read back from the bytes that are sent
-	Digest        [32]byte             // of it, on the asset's network
-	// the approval that goes with it, of its amount: by EIP-2612 and as long, or by a transaction; nil: none
-	Approval    *Permit
-	Transaction *ApprovalGas
-}
-
-// ApprovalOf is the approval of a payment.
-func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
-	return &Permit{Owner: a.From, Value: a.Amount, Nonce: nonce, Deadline: a.Deadline}
-}
-
-// Evidence is what the chain is asked by, what became of a payment.
-func (d PermitDraft) Evidence() x402.Evidence {
-	a, way := d.Authorization, x402.Permit2
-	if a.IsUpto() {
-		way = x402.Upto
-	}
-	return x402.Evidence{
-		Network: d.Asset.Network, Asset: d.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Amount,
-		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]), ValidBefore: a.Deadline, Way: way,
-		Facilitator: a.Facilitator, ExpiresAt: time.Unix(a.Deadline, 0).UTC(),
-	}
+func (e *Exact) ByPermit2() *Permitted {
+	return &Permitted{Exact: e, encodePermit2: message.EncodePermit2}
 }
 
 // Payable says why r cannot be paid by Permit2, or nil: see Exact.Payable.
@@ -83,7 +58,7 @@ func (p *Permitted) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.IsGateway() {
 		return x402.NotSpoken(r.Foreign())
 	}
-	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
+	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
@@ -94,8 +69,8 @@ func (p *Permitted) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if err := payablePayee(r, asset, self, p.vaults[r.Network]); err != nil {
 		return err
 	}
-	for _, contract := range []string{Permit2Address, ExactProxy, UptoProxy} {
-		if sameAddress(r.PayTo, contract) {
+	for _, contract := range []string{message.Permit2Address, message.ExactProxy, message.UptoProxy} {
+		if message.SameAddress(r.PayTo, contract) {
 			return invalid("payTo is a contract of Permit2's")
 		}
 	}
@@ -113,7 +88,7 @@ func payableUpto(r x402.Requirement) error {
 	if flow := r.ExtraString("paymentFlow"); flow != "" && flow != "authorization" {
 		return invalid("the payment flow %s is not one of upto", x402.Quote(flow))
 	}
-	facilitator, err := parseAddress(r.ExtraString("facilitatorAddress"))
+	facilitator, err := message.ParseAddress(r.ExtraString("facilitatorAddress"))
 	if err != nil || facilitator == (common.Address{}) {
 		return invalid("extra.facilitatorAddress, who alone may settle an upto payment, is no address")
 	}
@@ -153,13 +128,13 @@ func (p *Permitted) allowance(ctx context.Context, network string, asset x402.As
 	if err != nil {
 		return money.Amount{}, err
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil {
 		return money.Amount{}, internal("an asset without an address", err)
 	}
-	word, err := n.read(ctx, token, latest, selectAllowance, wordOf(self),
-		wordOf(common.HexToAddress(Permit2Address)))
-	return amountOf(word), err
+	word, err := n.read(ctx, token, latest, selectAllowance, message.Word(self),
+		message.Word(common.HexToAddress(message.Permit2Address)))
+	return message.AmountOf(word), err
 }
 
 // Authorize signs the payment that o orders, and the approval that it needs and the seller offers to bring.
@@ -195,13 +170,13 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 
 // checkPermit2 refuses to sign where there is no Permit2, by which alone the chain could say later what
 // became of the payment, and what has a nonce that was used.
-func (n *node) checkPermit2(ctx context.Context, a Permit2Authorization) error {
-	payer, err := parseAddress(a.From)
+func (n *node) checkPermit2(ctx context.Context, a message.Permit2Authorization) error {
+	payer, err := message.ParseAddress(a.From)
 	if err != nil {
 		return internal("the payer's own address", err)
 	}
 	var code hexutil.Bytes
-	if err := n.Call(ctx, &code, "eth_getCode", Permit2Address, latest); err != nil {
+	if err := n.Call(ctx, &code, "eth_getCode", message.Permit2Address, latest); err != nil {
 		return err
 	}
 	if len(code) == 0 {
@@ -223,7 +198,7 @@ func (p *Permitted) checkPermit(o x402.Order) error {
 		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
 			maxValidity)
 	}
-	if o.Source != "" && !sameAddress(o.Source, p.Address()) {
+	if o.Source != "" && !message.SameAddress(o.Source, p.Address()) {
 		return internal("the order's source is not the account that is spent from", nil)
 	}
 	if o.Now.Unix() <= v1Backdate {
@@ -234,17 +209,18 @@ func (p *Permitted) checkPermit(o x402.Order) error {
 
 // draftPermit makes the message of o, with a fresh random nonce, and its bytes; decodes them as a stranger
 // would, and compares them with the order: what is signed is what was checked is what is sent.
-func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err error) {
+func (p *Permitted) draftPermit(o x402.Order) (d message.PermitDraft, object []byte, err error) {
 	r, upto := o.Requirement, o.Requirement.Way() == x402.Upto
-	payee, err := parseAddress(r.PayTo)
+	payee, err := message.ParseAddress(r.PayTo)
 	if err != nil {
 		return d, nil, invalid("payTo is %v", err)
 	}
 	now := o.Now.Unix()
-	a := Permit2Authorization{From: p.Address(), To: payee.Hex(), Token: common.HexToAddress(r.Asset).Hex(),
-		Amount: r.Amount, Spender: ExactProxy, Deadline: now + int64(o.Validity/time.Second)}
+	a := message.Permit2Authorization{From: p.Address(), To: payee.Hex(),
+		Token:  common.HexToAddress(r.Asset).Hex(),
+		Amount: r.Amount, Spender: message.ExactProxy, Deadline: now + int64(o.Validity/time.Second)}
 	if upto {
-		a.Spender = UptoProxy
+		a.Spender = message.UptoProxy
 		a.Facilitator = common.HexToAddress(r.ExtraString("facilitatorAddress")).Hex()
 	}
 	if _, err := io.ReadFull(p.rand, a.Nonce[:]); err != nil {
@@ -253,7 +229,7 @@ func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err
 	if object, err = p.encodePermit2(a); err != nil {
 		return d, nil, internal("encoding the permit", err)
 	}
-	got, err := DecodePermit2(object)
+	got, err := message.DecodePermit2(object)
 	if err != nil {
 		return d, nil, internal("our own payload cannot be read", err)
 	}
@@ -261,12 +237,12 @@ func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err
 		field string
 		holds bool
 	}{
-		{"from", sameAddress(got.From, p.Address())},
-		{"to", sameAddress(got.To, r.PayTo)},
-		{"token", sameAddress(got.Token, o.Asset.Address)},
+		{"from", message.SameAddress(got.From, p.Address())},
+		{"to", message.SameAddress(got.To, r.PayTo)},
+		{"token", message.SameAddress(got.Token, o.Asset.Address)},
 		{"amount", got.Amount == r.Amount && !got.Amount.IsZero()},
-		{"spender", got.IsUpto() == upto && (upto || sameAddress(got.Spender, ExactProxy))},
-		{"facilitator", !upto || sameAddress(got.Facilitator, r.ExtraString("facilitatorAddress"))},
+		{"spender", got.IsUpto() == upto && (upto || message.SameAddress(got.Spender, message.ExactProxy))},
+		{"facilitator", !upto || message.SameAddress(got.Facilitator, r.ExtraString("facilitatorAddress"))},
 		{"validAfter", got.ValidAfter == 0},
 		{"deadline", got.Deadline <= now+int64(o.Validity/time.Second) &&
 			got.Deadline >= now+int64(minValidity/time.Second)},
@@ -277,17 +253,19 @@ func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err
 				"our own payload differs from the order in %s; nothing was signed", must.field), nil)
 		}
 	}
-	digest, err := Permit2Digest(o.Asset.Network, got)
+	digest, err := message.Permit2Digest(o.Asset.Network, got)
 	if err != nil {
 		return d, nil, internal("hashing our own payload", err)
 	}
-	return PermitDraft{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, object, nil
+	return message.PermitDraft{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest},
+		object, nil
 }
 
 // approval is what has to be signed with a payment so that Permit2 may move it, one of the two; nil where it
 // may already.
-func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order, a Permit2Authorization) (*Permit,
-	*ApprovalGas, error) {
+func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order,
+	a message.Permit2Authorization) (*message.Permit,
+	*message.ApprovalGas, error) {
 	allowed, err := p.allowance(ctx, n.Network, o.Asset)
 	if err != nil || allowed.Cmp(a.Amount) >= 0 {
 		return nil, nil, err
@@ -312,13 +290,14 @@ func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order, a Permi
 }
 
 // permitFor is the approval of a payment by EIP-2612, INVALID_REQUIREMENT where there can be none.
-func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo, a Permit2Authorization) (
-	*Permit, error) {
-	if _, err := domainSeparator(asset); err != nil {
+func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo,
+	a message.Permit2Authorization) (
+	*message.Permit, error) {
+	if _, err := message.DomainSeparator(asset); err != nil {
 		return nil, invalid("Permit2 may not move what the seller asks for, and for the approval that the "+
 			"seller would bring the registry's entry of the asset is not usable: %v", err)
 	}
-	token, err := parseAddress(asset.Address)
+	token, err := message.ParseAddress(asset.Address)
 	if err != nil {
 		return nil, internal("an asset without an address", err)
 	}
@@ -326,7 +305,7 @@ func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo
 	if err != nil {
 		return nil, err
 	}
-	nonce, err := n.read(ctx, token, latest, selectNonces, wordOf(self))
+	nonce, err := n.read(ctx, token, latest, selectNonces, message.Word(self))
 	if err != nil && rpc.Refused(err) {
 		return nil, invalid("Permit2 may not move what the seller asks for, and the token takes no signed " +
 			"approval (EIP-2612)")
@@ -334,23 +313,24 @@ func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo
 	if err != nil {
 		return nil, err
 	}
-	return ApprovalOf(a, amountOf(nonce)), nil
+	return message.ApprovalOf(a, message.AmountOf(nonce)), nil
 }
 
 // signPermit asks the signer, reads the finished payload as a facilitator would, and fills the evidence from
 // that reading.
-func (p *Permitted) signPermit(ctx context.Context, object []byte, d PermitDraft) (made x402.Authorization,
+func (p *Permitted) signPermit(ctx context.Context, object []byte,
+	d message.PermitDraft) (made x402.Authorization,
 	err error) {
 	signature, approved, err := p.signer.SignPermit2(ctx, d)
 	if err != nil {
 		return made, fmt.Errorf("signing the permit: %w", err)
 	}
-	made.Payload, err = encodePermit2Payload(object, signature)
+	made.Payload, err = payload.EncodePermit2(object, signature)
 	if err != nil {
 		return made, internal("encoding the payload", err)
 	}
-	agent, signed, err := RecoverPermit2(d.Asset.Network, made.Payload)
-	if err != nil || !sameAddress(agent, p.Address()) || signed != d.Authorization {
+	agent, signed, err := payload.RecoverPermit2(d.Asset.Network, made.Payload)
+	if err != nil || !message.SameAddress(agent, p.Address()) || signed != d.Authorization {
 		return x402.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
@@ -360,7 +340,7 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte, d PermitDraft
 		made.Extensions, err = p.permitExtension(d, approved)
 	case d.Transaction != nil:
 		var extension json.RawMessage
-		extension, err = encodeApproval(d, approved)
+		extension, err = payload.EncodeApproval(d, approved)
 		made.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: extension}
 	}
 	if err != nil {
@@ -370,13 +350,14 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte, d PermitDraft
 }
 
 // permitExtension is the approval by EIP-2612, which is read as a facilitator would.
-func (p *Permitted) permitExtension(d PermitDraft, approved [65]byte) (map[string]json.RawMessage, error) {
-	extension, err := encodePermit(d.Asset, *d.Approval, approved)
+func (p *Permitted) permitExtension(d message.PermitDraft, approved [65]byte) (map[string]json.RawMessage,
+	error) {
+	extension, err := payload.EncodePermit(d.Asset, *d.Approval, approved)
 	if err != nil {
 		return nil, internal("encoding the approval", err)
 	}
-	read, err := RecoverPermit(d.Asset, extension)
-	if err != nil || read != *d.Approval || !sameAddress(read.Owner, p.Address()) {
+	read, err := payload.RecoverPermit(d.Asset, extension)
+	if err != nil || read != *d.Approval || !message.SameAddress(read.Owner, p.Address()) {
 		return nil, internal("our own approval does not recover to our address; it is dropped", err)
 	}
 	return map[string]json.RawMessage{x402.EIP2612Sponsoring: extension}, nil

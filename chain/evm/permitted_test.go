@@ -4,14 +4,52 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
+
+// permit2Vector is a payment that the reference client made and the reference facilitator judged.
+type permit2Vector struct {
+	PaymentRequired struct {
+		Accepts    []json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	Payload struct {
+		Payload    json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	TypedData []struct{ By, Digest, Signature string }
+	Bad       struct{ Change string }
+	Refused   string
+}
+
+func permit2Vectors(t *testing.T) map[string]permit2Vector {
+	t.Helper()
+	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	require.NoError(t, err)
+	var all struct{ Vectors map[string]permit2Vector }
+	require.NoError(t, json.Unmarshal(read, &all))
+	require.Len(t, all.Vectors, 16)
+	return all.Vectors
+}
+
+func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
+	t.Helper()
+	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
+	require.NoError(t, err)
+	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
+	require.True(t, known)
+	return r, asset
+}
 
 // permitOrder is the order for a vector, whose clock is noon.
 func (v permit2Vector) order(t *testing.T) x402.Order {
@@ -33,7 +71,8 @@ func TestPermittedVectors(t *testing.T) {
 			if isApproved {
 				f.allowance = money.NewAmount(1_000_000)
 			} else {
-				approval, err := RecoverPermit(v.order(t).Asset, v.Payload.Extensions[x402.EIP2612Sponsoring])
+				approval, err := payload.RecoverPermit(v.order(t).Asset,
+					v.Payload.Extensions[x402.EIP2612Sponsoring])
 				require.NoError(t, err)
 				nonce, _ := approval.Nonce.Uint64()
 				f.permitNonce = byte(nonce)
@@ -100,39 +139,45 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 
 // A traitor inside that changes the bytes is found before the signer is asked.
 func TestTamperedPermitsAreNeverSigned(t *testing.T) {
-	change := func(f func(*Permit2Authorization)) func(Permit2Authorization) ([]byte, error) {
-		return func(a Permit2Authorization) ([]byte, error) {
+	change := func(f func(*message.Permit2Authorization)) func(message.Permit2Authorization) ([]byte, error) {
+		return func(a message.Permit2Authorization) ([]byte, error) {
 			f(&a)
-			return EncodePermit2(a)
+			return message.EncodePermit2(a)
 		}
 	}
-	for way, cases := range map[string]map[string]func(Permit2Authorization) ([]byte, error){
+	for way, cases := range map[string]map[string]func(message.Permit2Authorization) ([]byte, error){
 		"exact_permit2_lowercase_addresses": {
-			"payee":             change(func(a *Permit2Authorization) { a.To = stranger }),
-			"payer":             change(func(a *Permit2Authorization) { a.From = stranger }),
-			"token":             change(func(a *Permit2Authorization) { a.Token = stranger }),
-			"amount":            change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(10_001) }),
-			"a unit less":       change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(9_999) }),
-			"validity 1 s more": change(func(a *Permit2Authorization) { a.Deadline++ }),
-			"over":              change(func(a *Permit2Authorization) { a.Deadline = noon.Unix() }),
-			"begins later":      change(func(a *Permit2Authorization) { a.ValidAfter = noon.Unix() }),
-			"no nonce":          change(func(a *Permit2Authorization) { a.Nonce = [32]byte{} }),
-			"another spender":   change(func(a *Permit2Authorization) { a.Spender = stranger }),
-			"upto's spender": change(func(a *Permit2Authorization) {
-				a.Spender, a.Facilitator = UptoProxy, stranger
+			"payee": change(func(a *message.Permit2Authorization) { a.To = stranger }),
+			"payer": change(func(a *message.Permit2Authorization) { a.From = stranger }),
+			"token": change(func(a *message.Permit2Authorization) { a.Token = stranger }),
+			"amount": change(func(a *message.Permit2Authorization) {
+				a.Amount = money.NewAmount(10_001)
 			}),
-			"another key": func(a Permit2Authorization) ([]byte, error) {
-				object, err := EncodePermit2(a)
+			"a unit less": change(func(a *message.Permit2Authorization) {
+				a.Amount = money.NewAmount(9_999)
+			}),
+			"validity 1 s more": change(func(a *message.Permit2Authorization) { a.Deadline++ }),
+			"over":              change(func(a *message.Permit2Authorization) { a.Deadline = noon.Unix() }),
+			"begins later":      change(func(a *message.Permit2Authorization) { a.ValidAfter = noon.Unix() }),
+			"no nonce":          change(func(a *message.Permit2Authorization) { a.Nonce = [32]byte{} }),
+			"another spender":   change(func(a *message.Permit2Authorization) { a.Spender = stranger }),
+			"upto's spender": change(func(a *message.Permit2Authorization) {
+				a.Spender, a.Facilitator = message.UptoProxy, stranger
+			}),
+			"another key": func(a message.Permit2Authorization) ([]byte, error) {
+				object, err := message.EncodePermit2(a)
 				return bytes.Replace(object, []byte(`{"from"`), []byte(`{"more":"","from"`), 1), err
 			},
-			"failing": func(Permit2Authorization) ([]byte, error) { return nil, errors.New("no") },
+			"failing": func(message.Permit2Authorization) ([]byte, error) { return nil, errors.New("no") },
 		},
 		"upto_partial": {
-			"facilitator": change(func(a *Permit2Authorization) { a.Facilitator = us }),
-			"exact's spender": change(func(a *Permit2Authorization) {
-				a.Spender, a.Facilitator = ExactProxy, ""
+			"facilitator": change(func(a *message.Permit2Authorization) { a.Facilitator = us }),
+			"exact's spender": change(func(a *message.Permit2Authorization) {
+				a.Spender, a.Facilitator = message.ExactProxy, ""
 			}),
-			"ceiling": change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(50_001) }),
+			"ceiling": change(func(a *message.Permit2Authorization) {
+				a.Amount = money.NewAmount(50_001)
+			}),
 		},
 	} {
 		for name, traitor := range cases {
@@ -188,12 +233,13 @@ func TestPermittedPayable(t *testing.T) {
 			"amount is 0"},
 		"5 seconds": {exact, func(r *x402.Requirement) { r.MaxTimeout = 5 * time.Second },
 			"below 6"},
-		"another network":  {exact, func(r *x402.Requirement) { r.Network = "eip155:1" }, "node"},
-		"Gateway":          {exact, extra("name", `"GatewayWalletBatched"`), "Gateway"},
-		"another asset":    {exact, func(r *x402.Requirement) { r.Asset = stranger }, "registry"},
-		"to ourselves":     {exact, func(r *x402.Requirement) { r.PayTo = us }, "own address"},
-		"to Permit2":       {exact, func(r *x402.Requirement) { r.PayTo = Permit2Address }, "contract"},
-		"to a proxy":       {upto, func(r *x402.Requirement) { r.PayTo = ExactProxy }, "contract"},
+		"another network": {exact, func(r *x402.Requirement) { r.Network = "eip155:1" }, "node"},
+		"Gateway":         {exact, extra("name", `"GatewayWalletBatched"`), "Gateway"},
+		"another asset":   {exact, func(r *x402.Requirement) { r.Asset = stranger }, "registry"},
+		"to ourselves":    {exact, func(r *x402.Requirement) { r.PayTo = us }, "own address"},
+		"to Permit2": {exact, func(r *x402.Requirement) { r.PayTo = message.Permit2Address },
+			"contract"},
+		"to a proxy":       {upto, func(r *x402.Requirement) { r.PayTo = message.ExactProxy }, "contract"},
 		"upto by EIP-3009": {upto, extra("assetTransferMethod", `"eip3009"`), "Permit2 only"},
 		"upto in escrow":   {upto, extra("paymentFlow", `"escrow"`), "flow"},
 		"settled by nobody": {upto, extra("facilitatorAddress",
@@ -220,4 +266,13 @@ func TestPermittedFunds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"500", "500", "300", us}, []string{got.Balance.String(), got.Free.String(),
 		got.Permitted.String(), got.Source})
+}
+
+func compacted(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	text := string(raw)
+	for _, space := range []string{"\n", " "} {
+		text = strings.ReplaceAll(text, space, "")
+	}
+	return text
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,9 +22,6 @@ import (
 // transaction of the agent's own account, which pays its gas: what is signed has an account nonce, so that of
 // all that were ever signed with it only one happens, and bringing the same bytes to the chain again changes
 // nothing.
-
-// selectTransferFrom is of transferFrom(address,address,uint256).
-var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
 
 // PullSigner also signs pulls.
 type PullSigner interface {
@@ -50,22 +48,25 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 	if err != nil {
 		return p, err
 	}
-	owner, errOwner := parseAddress(rule.Owner)
-	token, errToken := parseAddress(asset.Address)
+	owner, errOwner := message.ParseAddress(rule.Owner)
+	token, errToken := message.ParseAddress(asset.Address)
 	if err := errors.Join(errOwner, errToken); err != nil {
 		return p, internal("the owner's or the token's address", err)
 	}
 	p = x402.Pull{Network: n.Network, Token: token.Hex(), Owner: owner.Hex(), Agent: self.Hex(),
 		Amount: amount, ChainID: n.chainID, Made: e.now().UTC().Truncate(time.Second)}
+	tx, err := message.PullTransaction(p)
+	if err != nil {
+		return p, err
+	}
 	var waiting uint64
 	var coins money.Amount
-	data := pullData(p)
 	err = together(
 		func() (err error) { p.Nonce, err = n.transactionCount(ctx, p.Agent, latest); return err },
 		func() (err error) { waiting, err = n.transactionCount(ctx, p.Agent, pending); return err },
 		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
 		func() (err error) { p.MaxFee, p.Tip, err = n.fees(ctx); return err },
-		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, data); return err })
+		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, tx.Data); return err })
 	cost := p.MaxCost()
 	about := func(err *x402.Error) error {
 		return err.WithDetail("network", p.Network).WithDetail("owner", p.Owner).WithDetail("agent", p.Agent).
@@ -97,12 +98,6 @@ func coin(wei money.Amount) string {
 	return wei.Units(decimals) + " of the network's coin"
 }
 
-func pullData(p x402.Pull) []byte {
-	amount := p.Amount.Bytes32()
-	return slices.Concat(selectTransferFrom, wordOf(common.HexToAddress(p.Owner)),
-		wordOf(common.HexToAddress(p.Agent)), amount[:])
-}
-
 // pullPayload is a signed pull as it is kept.
 type pullPayload struct {
 	Transaction hexutil.Bytes `json:"transaction"`
@@ -115,7 +110,7 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a x4
 	if !can {
 		return a, internal("the signer signs no pulls", nil)
 	}
-	tx, err := pullTransaction(p)
+	tx, err := message.PullTransaction(p)
 	if err != nil {
 		return a, err
 	}
@@ -123,7 +118,7 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a x4
 	if err != nil {
 		return a, err
 	}
-	signed, hash, err := tx.signed(signature, e.Address())
+	signed, hash, err := tx.Signed(signature, e.Address())
 	if err != nil {
 		return a, err
 	}
@@ -131,35 +126,9 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a x4
 	if err != nil {
 		return a, internal("encoding the transaction", err)
 	}
-	a.Evidence = PullEvidence(p)
+	a.Evidence = message.PullEvidence(p)
 	a.Evidence.Transaction = hash
 	return a, nil
-}
-
-func pullTransaction(p x402.Pull) (tx transaction, err error) {
-	to, err := parseAddress(p.Token)
-	if err != nil {
-		return tx, internal("the token's address", err)
-	}
-	return transaction{chainID: p.ChainID, nonce: p.Nonce, gas: p.Gas, tip: p.Tip, maxFee: p.MaxFee,
-		to: to[:], data: pullData(p)}, nil
-}
-
-// PullEvidence is what the chain is asked by, what became of a pull, but for its transaction's hash. Nothing
-// ends a pull by itself, so that it may be over as soon as it is made.
-func PullEvidence(p x402.Pull) x402.Evidence {
-	return x402.Evidence{Network: p.Network, Asset: p.Token, Payer: p.Agent, PayTo: p.Agent, Source: p.Owner,
-		Amount: p.Amount, Nonce: strconv.FormatUint(p.Nonce, 10), ExpiresAt: p.Made}
-}
-
-// PullHash is the hash of a pull with a signature of its agent's.
-func PullHash(p x402.Pull, signature [65]byte) (hash string, err error) {
-	tx, err := pullTransaction(p)
-	if err != nil {
-		return "", err
-	}
-	_, hash, err = tx.signed(signature, p.Agent)
-	return hash, err
 }
 
 // SendPull brings a signed pull to the chain. It may be repeated: the chain takes a transaction once. A node
@@ -170,7 +139,8 @@ func (e *Exact) SendPull(ctx context.Context, network string, payload []byte) er
 		return err
 	}
 	var signed pullPayload
-	if err := x402.DecodeStrict(payload, maxPayload, &signed); err != nil || len(signed.Transaction) == 0 {
+	if err := x402.DecodeStrict(payload, message.MaxPayload, &signed); err != nil ||
+		len(signed.Transaction) == 0 {
 		return internal("the pull's stored transaction cannot be read", err)
 	}
 	var hash string
@@ -237,11 +207,11 @@ type pull struct {
 
 func readPull(evidence x402.Evidence) (p pull, err error) {
 	var errs [5]error
-	p.token, errs[0] = parseAddress(evidence.Asset)
-	p.payee, errs[1] = parseAddress(evidence.Payer)
-	p.payer, errs[2] = parseAddress(evidence.Source)
+	p.token, errs[0] = message.ParseAddress(evidence.Asset)
+	p.payee, errs[1] = message.ParseAddress(evidence.Payer)
+	p.payer, errs[2] = message.ParseAddress(evidence.Source)
 	p.accountNonce, errs[3] = strconv.ParseUint(evidence.Nonce, 10, 64)
-	errs[4] = fixedHex(p.hash[:], evidence.Transaction)
+	errs[4] = message.DecodeHex(p.hash[:], evidence.Transaction)
 	p.evidence = evidence
 	if err := errors.Join(errs[:]...); err != nil {
 		return p, internal("the pull's stored evidence cannot be read", err)
@@ -266,7 +236,7 @@ func (n *node) mined(ctx context.Context, p pull) (status x402.Status, found boo
 	}
 	status = x402.Status{Transaction: p.hash.Hex(), Block: uint64(*r.BlockNumber)}
 	if r.GasPrice != nil {
-		if price, fits := amountOfBig(r.GasPrice.ToInt()); fits {
+		if price, fits := message.AmountOfBig(r.GasPrice.ToInt()); fits {
 			status.Note = "gas: " + coin(price.Times(uint64(r.GasUsed)))
 		}
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // pulled is the evidence of a pull of 5,000 with account nonce 7.
 func pulled() x402.Evidence {
-	e := PullEvidence(x402.Pull{Network: sepolia, Token: usdc.Address, Owner: owner, Agent: us,
+	e := message.PullEvidence(x402.Pull{Network: sepolia, Token: usdc.Address, Owner: owner, Agent: us,
 		Amount: money.NewAmount(5_000), ChainID: 84532, Nonce: 7, Made: noon})
 	e.Transaction = "0x29cbf838e8163dc80c915e0531d98fa6190ce908dc416fef64f3dbe6f1c2ff4c"
 	return e

@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 
@@ -125,10 +126,10 @@ func (n *node) isUsed(ctx context.Context, a authorization, tag string) (bool, e
 // readEvidence parses what was stored before the payment was sent.
 func readEvidence(evidence x402.Evidence) (a authorization, err error) {
 	var errs [4]error
-	a.token, errs[0] = parseAddress(evidence.Asset)
-	a.payer, errs[1] = parseAddress(evidence.Payer)
-	a.payee, errs[2] = parseAddress(evidence.PayTo)
-	errs[3] = fixedHex(a.nonce[:], evidence.Nonce)
+	a.token, errs[0] = message.ParseAddress(evidence.Asset)
+	a.payer, errs[1] = message.ParseAddress(evidence.Payer)
+	a.payee, errs[2] = message.ParseAddress(evidence.PayTo)
+	errs[3] = message.DecodeHex(a.nonce[:], evidence.Nonce)
 	isKnown := evidence.Way == "" || evidence.Way == x402.Permit2 || evidence.Way == x402.Upto
 	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 || !isKnown {
 		return a, internal("the payment's stored evidence cannot be read", err)
@@ -140,11 +141,11 @@ func readEvidence(evidence x402.Evidence) (a authorization, err error) {
 
 // authorizationState asks the token whether the nonce was used or cancelled, at a block.
 func (n *node) authorizationState(ctx context.Context, a authorization, tag string) (bool, error) {
-	word, err := n.read(ctx, a.token, tag, selectAuthorizationState, wordOf(a.payer), a.nonce[:])
+	word, err := n.read(ctx, a.token, tag, selectAuthorizationState, message.Word(a.payer), a.nonce[:])
 	if err != nil {
 		return false, err
 	}
-	switch amountOf(word).String() {
+	switch message.AmountOf(word).String() {
 	case "0":
 		return false, nil
 	case "1":
@@ -322,7 +323,7 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 			if a.isExact(l) {
 				paid = true
 			} else {
-				moved = fmt.Sprintf("%s to %s", amountOf(l.Data),
+				moved = fmt.Sprintf("%s to %s", message.AmountOf(l.Data),
 					common.BytesToAddress(l.Topics[2][12:]).Hex())
 			}
 		}
@@ -345,7 +346,7 @@ func (a authorization) isTransferOf(l logEntry) bool {
 // isExact reports whether l is the transfer that was signed.
 func (a authorization) isExact(l logEntry) bool {
 	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
-		amountOf(l.Data) == a.evidence.Amount
+		message.AmountOf(l.Data) == a.evidence.Amount
 }
 
 func (a authorization) end() time.Time { return time.Unix(a.evidence.ValidBefore, 0).UTC() }

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 )
@@ -70,7 +68,7 @@ func (e *Exact) ReadVault(ctx context.Context, network, address string) (v x402.
 	if err != nil {
 		return v, err
 	}
-	at, err := parseAddress(address)
+	at, err := message.ParseAddress(address)
 	if err != nil {
 		return v, x402.Errorf(x402.InvalidArgument, "the vault's address is %w", err)
 	}
@@ -109,12 +107,13 @@ func (n *node) vault(ctx context.Context, at common.Address, own string) (v x402
 	}
 	v = x402.Vault{Network: n.Network, Address: at.Hex(),
 		Owner: address(0), Asset: address(1), Agent: address(2),
-		Balance: amountOf(word(3)), Available: amountOf(word(4)), PerPayment: amountOf(word(5)),
-		MaxWindow: duration(6), PerPeriod: amountOf(word(7)), Period: duration(8)}
+		Balance: message.AmountOf(word(3)), Available: message.AmountOf(word(4)),
+		PerPayment: message.AmountOf(word(5)),
+		MaxWindow:  duration(6), PerPeriod: message.AmountOf(word(7)), Period: duration(8)}
 	if next := seconds(9); next < 1<<40 {
 		v.NextPeriod = time.Unix(next, 0).UTC()
 	}
-	v.IsOurs = v.Agent != "" && sameAddress(v.Agent, own)
+	v.IsOurs = v.Agent != "" && message.SameAddress(v.Agent, own)
 	return v, nil
 }
 
@@ -136,7 +135,7 @@ func (e *Exact) vaultFunds(ctx context.Context, n *node, asset x402.AssetInfo) (
 		return x402.Errorf(code, format, args...).WithDetail("vault", v.Address).WithDetail("reason", reason)
 	}
 	switch {
-	case !sameAddress(v.Asset, asset.Address):
+	case !message.SameAddress(v.Asset, asset.Address):
 		return x402.Funds{}, refused(x402.DelegateMismatch, "asset",
 			"the vault on %s holds another token than %s", x402.Title(n.Network), asset.Symbol)
 	case v.Agent == "":
@@ -153,61 +152,4 @@ func (e *Exact) vaultFunds(ctx context.Context, n *node, asset x402.AssetInfo) (
 	return x402.Funds{Source: v.Address, Balance: v.Balance, Delegated: &v.Available, Free: v.Available,
 		ReadAt: readAt, MaxPayment: &v.PerPayment, MaxValidity: v.MaxWindow - windowSlack,
 		MoreAt: v.NextPeriod}, nil
-}
-
-// Layout of a wrapped signature, in words: abi.encode(to, value, validAfter, validBefore, nonce,
-// signature), the signature at the end: its length, and 65 bytes padded to three words.
-const (
-	wrappedHead    = 6
-	wrappedSize    = (wrappedHead + 1 + 3) * 32
-	signatureStart = (wrappedHead + 1) * 32
-)
-
-// wrap is the signature that a vault takes for a.
-func wrap(a Authorization3009, signature [65]byte) ([]byte, error) {
-	to, err := parseAddress(a.To)
-	if err != nil {
-		return nil, err
-	}
-	value := a.Value.Bytes32()
-	head := slices.Concat(wordOf(to), value[:],
-		wordOfUint(uint64(a.ValidAfter)), wordOfUint(uint64(a.ValidBefore)), a.Nonce[:],
-		wordOfUint(wrappedHead*32), wordOfUint(uint64(len(signature))), signature[:])
-	return append(head, make([]byte, wrappedSize-len(head))...), nil
-}
-
-// unwrap reads the agent's signature out of a wrapped one, which has to be exactly that of a.
-func unwrap(a Authorization3009, wrapped []byte) (signature [65]byte, err error) {
-	if len(wrapped) != wrappedSize {
-		return signature, errors.New("not a vault's signature")
-	}
-	copy(signature[:], wrapped[signatureStart:])
-	same, err := wrap(a, signature)
-	if err == nil && !bytes.Equal(same, wrapped) {
-		err = errors.New("a vault's signature of another authorization")
-	}
-	return signature, err
-}
-
-// RecoverAgent is Recover for a payment out of a vault: who signed for the account that pays. Whether the
-// contract takes that key's signature only the chain says.
-func RecoverAgent(network string, asset x402.AssetInfo, payload []byte) (agent string,
-	auth Authorization3009, err error) {
-	if network != asset.Network {
-		return "", auth, fmt.Errorf("%w: the asset is not of that network", errPayload)
-	}
-	auth, wrapped, err := decodePayload(payload)
-	if err != nil {
-		return "", auth, err
-	}
-	signature, err := unwrap(auth, wrapped)
-	if err != nil {
-		return "", auth, fmt.Errorf("%w: signature: %w", errPayload, err)
-	}
-	digest, err := Digest(asset, auth)
-	if err != nil {
-		return "", auth, fmt.Errorf("%w: %w", errPayload, err)
-	}
-	signer, err := signerOf(digest, signature)
-	return signer.Hex(), auth, err
 }

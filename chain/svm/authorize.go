@@ -21,17 +21,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// blockhashLife is for how many blocks after its own a blockhash is good (Solana: MAX_PROCESSING_AGE).
-const blockhashLife = 150
-
 const (
 	// slowBlockTime is how long a block takes on a bad day, skipped slots included: only for
 	// telling when to look again.
 	slowBlockTime = 600 * time.Millisecond
-	// hintMargin is how many blocks are added to the life of a blockhash that the seller chose. Our
-	// node's height is asked after its word that the hash is valid, but behind one URL there may be
-	// several nodes: one may be this far behind.
-	hintMargin = 150
 	// sharedFor is how long payments that are made together use one blockhash: a small part of its life.
 	sharedFor = 10 * time.Second
 )
@@ -201,12 +194,12 @@ func (p *plan) chooseBlockhash(ctx context.Context, n *node, o x402.Order) (err 
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
 			p.blockhash = solana.Hash(hint)
-			p.lastValid = height + blockhashLife + hintMargin
-			p.validBlocks = blockhashLife + hintMargin
+			p.lastValid = height + decode.BlockhashLife + decode.HintMargin
+			p.validBlocks = decode.BlockhashLife + decode.HintMargin
 			return err
 		}
 	}
-	p.validBlocks = blockhashLife
+	p.validBlocks = decode.BlockhashLife
 	if o.Shared == nil {
 		p.blockhash, p.lastValid, _, err = n.latestBlockhash(ctx, confirmed)
 		return err
@@ -243,7 +236,7 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 	}
 	evidence := e.evidence(o, p)
 	signature, err := e.options.Signer.SignTransfer(ctx,
-		Draft{Payment: o.Payment, Message: message, Evidence: evidence})
+		decode.Draft{Payment: o.Payment, Message: message, Evidence: evidence})
 	if err != nil {
 		return x402.Authorization{}, err
 	}

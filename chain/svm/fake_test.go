@@ -59,7 +59,7 @@ type signer struct {
 
 func (s *signer) Address() string { return keyOf(s.private).String() }
 
-func (s *signer) SignTransfer(_ context.Context, d Draft) ([64]byte, error) {
+func (s *signer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
 	s.mu.Lock()
 	s.asked++
 	s.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 	case "isBlockhashValid":
 		return in(c.alive[address] || c.alive[address+" "+o.Commitment])
 	case "getLatestBlockhash":
-		last := height + blockhashLife
+		last := height + decode.BlockhashLife
 		if c.lastValid > 0 && o.Commitment == confirmed {
 			last = c.lastValid
 		}

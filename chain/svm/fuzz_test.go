@@ -14,6 +14,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -53,7 +54,7 @@ func FuzzStatus(f *testing.F) {
 
 	tip := func(height int) string {
 		return fmt.Sprintf(`{"context":{"slot":%d},"value":{"blockhash":%q,"lastValidBlockHeight":%d}}`,
-			height+50, nodesHash, height+blockhashLife)
+			height+50, nodesHash, height+decode.BlockhashLife)
 	}
 	rows := fmt.Sprintf(`[{"signature":%q,"slot":900,"memo":null}]`, id)
 	transaction := func(err string) string {

@@ -11,6 +11,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/rpc"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -98,8 +99,8 @@ func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash sol
 		return hash, 0, 0, err
 	}
 	key, err := parseKey(answer.Value.Blockhash)
-	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife ||
-		answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
+	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < decode.BlockhashLife ||
+		answer.Context.Slot+decode.BlockhashLife < answer.Value.LastValidBlockHeight {
 		err := errors.New("no blockhash, or no slot and block height that belong to it")
 		return hash, 0, 0, n.Failed(method, err)
 	}

@@ -136,7 +136,7 @@ func (s *search) readFinalized(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.slot, s.height = slot, min(height, lastValid-blockhashLife)
+	s.slot, s.height = slot, min(height, lastValid-decode.BlockhashLife)
 	return nil
 }
 
@@ -161,7 +161,7 @@ func (s *search) readBounds(ctx context.Context) error {
 	if s.lastValid == 0 {
 		return nil
 	}
-	signed := below(s.lastValid, blockhashLife+hintMargin)
+	signed := below(s.lastValid, decode.BlockhashLife+decode.HintMargin)
 	s.floor = below(s.slot, slotsPerBlock*below(s.height, signed)+slotSlack)
 	if s.height <= s.lastValid {
 		return nil

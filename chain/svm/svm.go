@@ -27,6 +27,7 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -34,11 +35,8 @@ import (
 // concurrently. Address is base58, "" while there is no key.
 type Signer interface {
 	Address() string
-	SignTransfer(ctx context.Context, d Draft) ([64]byte, error)
+	SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error)
 }
-
-// MaxLife is for how many blocks from now on a payment can be good, whoever chose its blockhash.
-const MaxLife = blockhashLife + hintMargin
 
 // Height is the block height of a network, by the owner's node. Errors are Status's.
 func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
@@ -47,14 +45,6 @@ func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
 		return 0, err
 	}
 	return n.blockHeight(ctx, confirmed)
-}
-
-// Draft is a transaction that is ready to be signed.
-type Draft struct {
-	Payment string // its id in the ledger
-	Message []byte
-	// what the chain will be asked by; its Signature is still to come
-	Evidence x402.Evidence
 }
 
 // Options for New. Only Signer and RPC are needed.

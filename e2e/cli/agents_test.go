@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -46,8 +47,8 @@ func TestAgents(t *testing.T) {
 
 	now := rules()
 	require.NotContains(t, string(now.Raw), token)
-	require.Equal(t, config.TokenHash(token), now.Agents["research"].Token)
-	name, ok := now.AgentByToken(token)
+	require.Equal(t, callers.TokenHash(token), now.Agents["research"].Token)
+	name, ok := callers.ByToken(now, token)
 	require.True(t, ok)
 	require.Equal(t, "research", name)
 	require.Equal(t, "team=research", now.Agents["research"].Label)

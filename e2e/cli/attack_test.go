@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/paywallfile"
 )
 
 // Each command in the README and in its pages is one of the program's, with its flags.
@@ -149,7 +149,7 @@ func alternatives(words []string) (list [][]string) {
 func TestReadmeShop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.toml")
 	require.NoError(t, os.WriteFile(path, []byte(blocks(pages(t, "docs/selling.md"), "toml")[0]), 0o600))
-	shop, err := config.LoadPaywall(path)
+	shop, err := paywallfile.Load(path)
 	require.NoError(t, err)
 	require.Len(t, shop.Tools, 2)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -26,7 +26,7 @@ func TestMetricsOfAService(t *testing.T) {
 	token := "x402w_" + strings.Repeat("a", 43)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{ApproveAbove: "0.01"}) + "\n[agents.alice]\ntoken = \"" +
-			config.TokenHash(token) + "\"\nday = \"3\"\n"
+			callers.TokenHash(token) + "\"\nday = \"3\"\n"
 	})
 	dir, err := os.MkdirTemp("", "metrics-") // a test's own is too long for a socket
 	require.NoError(t, err)

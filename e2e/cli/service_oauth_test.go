@@ -20,7 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/oauth/oauthtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -58,7 +58,7 @@ func newOffice(t *testing.T, limits string) *office {
 	o.w, o.env = householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[service]\nurl = %q\nissuer = %q\n"+
 			"[agents.ann]\nsubject = \"client-of-ann\"\n%s\n[agents.bob]\nsubject = \"client-of-bob\"\n"+
-			"[agents.carl]\ntoken = %q\n", o.origin, o.login.Issuer, limits, config.TokenHash(o.carl))
+			"[agents.carl]\ntoken = %q\n", o.origin, o.login.Issuer, limits, callers.TokenHash(o.carl))
 	})
 	o.env = append(o.env, passphraseFile(t))
 	o.service = startService(t, o.env, "--http", "127.0.0.1:0")
@@ -201,7 +201,7 @@ func TestBehindAProxy(t *testing.T) {
 	token := "x402w_" + strings.Repeat("a", 43)
 	_, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[service]\nurl = \"https://wallet.example\"\n"+
-			"[agents.ann]\ntoken = %q\n", config.TokenHash(token))
+			"[agents.ann]\ntoken = %q\n", callers.TokenHash(token))
 	})
 	s := startService(t, env, "--http", "127.0.0.1:0")
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`

@@ -23,7 +23,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
 )
@@ -199,7 +199,7 @@ func named(t *testing.T, limits string) (w *world, s *service, alice, bob string
 	alice, bob = "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[agents.alice]\ntoken = %q\n%s\n"+
-			"[agents.bob]\ntoken = %q\n", config.TokenHash(alice), limits, config.TokenHash(bob))
+			"[agents.bob]\ntoken = %q\n", callers.TokenHash(alice), limits, callers.TokenHash(bob))
 	})
 	return w, startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0"), alice, bob
 }

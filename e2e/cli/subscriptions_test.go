@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -265,7 +265,7 @@ func TestTheServiceRunsSubscriptions(t *testing.T) {
 	alice, bob := "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
 	w, _, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
 		return k.order("news", "/news", "agent = \"alice\"\n") + fmt.Sprintf("[agents.alice]\ntoken = %q\n"+
-			"[agents.bob]\ntoken = %q\n", config.TokenHash(alice), config.TokenHash(bob))
+			"[agents.bob]\ntoken = %q\n", callers.TokenHash(alice), callers.TokenHash(bob))
 	})
 	s := startService(t, env, "--http", "127.0.0.1:0")
 	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, 10*time.Millisecond)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/otlp/otlptest"
 	"x402-wallet/internal/sandbox"
 )
@@ -215,7 +215,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 func TestATraceBeginsAtTheAgentsHost(t *testing.T) {
 	t.Parallel()
 	token := "x402w_" + strings.Repeat("a", 43)
-	h := newWatchedHome(t, "\n[agents.alice]\ntoken = \""+config.TokenHash(token)+"\"\n")
+	h := newWatchedHome(t, "\n[agents.alice]\ntoken = \""+callers.TokenHash(token)+"\"\n")
 	s := startService(t, h.env, "--http", "127.0.0.1:0")
 	agent := serve(t, s.env()...)
 	session := s.open(token)

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -91,7 +92,7 @@ func (w *world) serves() {
 	agents := ""
 	for _, name := range []string{"alice", "bob"} {
 		tokens[name] = "x402w_" + strings.Repeat(name[:1], 43)
-		agents += fmt.Sprintf("[agents.%s]\ntoken = %q\n", name, config.TokenHash(tokens[name]))
+		agents += fmt.Sprintf("[agents.%s]\ntoken = %q\n", name, callers.TokenHash(tokens[name]))
 		if name == "alice" {
 			agents += "day = \"" + aliceDay + "\"\n"
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -26,10 +27,10 @@ type channelKey struct {
 }
 
 func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
-	return k.SignTransfer(context.Background(), evm.Transfer{Digest: digest})
+	return k.SignTransfer(context.Background(), message.Transfer{Digest: digest})
 }
 
-func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out evm.ChannelSignatures,
+func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures,
 	err error) {
 	data := k.s.chain.batchData()
 	ceiling, _ := m.Ceiling.Uint64()

@@ -7,7 +7,8 @@ import (
 	"math"
 	"strings"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -35,7 +36,7 @@ func (s *World) sendRaw(params []json.RawMessage) (any, error) {
 	if err != nil || !strings.HasPrefix(text, "0x") {
 		return nil, sandbox.BadParams("not hex with 0x")
 	}
-	tx, err := evm.RecoverTransaction(raw)
+	tx, err := payload.RecoverTransaction(raw)
 	if err != nil {
 		return nil, sandbox.NodeRefuses("%s", err)
 	}
@@ -58,7 +59,7 @@ func (s *World) sendRaw(params []json.RawMessage) (any, error) {
 }
 
 // admit is why a node does not take a transaction; nil: it does.
-func (c *chain) admit(tx evm.SignedTransaction) error {
+func (c *chain) admit(tx payload.SignedTransaction) error {
 	next := c.counts.At(tx.From, math.MaxUint64)
 	id := c.ID()
 	cost, fits := tx.MaxFee.Times(tx.Gas).Uint64()
@@ -90,7 +91,7 @@ func (c *chain) admit(tx evm.SignedTransaction) error {
 
 // include puts an admitted transaction into a block: what it does, or that it failed. Its gas is paid in
 // either case.
-func (c *chain) include(tx evm.SignedTransaction) {
+func (c *chain) include(tx payload.SignedTransaction) {
 	gas, run, err := c.simulate(tx.From, tx.To, tx.Data)
 	done := &sandbox.Transaction{Hash: tx.Hash, Block: c.Next(), From: tx.From, To: tx.To,
 		Input: "0x" + hex.EncodeToString(tx.Data), Gas: min(gas, tx.Gas), GasPrice: priceOf(tx),
@@ -104,7 +105,7 @@ func (c *chain) include(tx evm.SignedTransaction) {
 }
 
 // priceOf is what a transaction pays for each gas: the block's fee with its tip, as far as it allows.
-func priceOf(tx evm.SignedTransaction) uint64 {
+func priceOf(tx payload.SignedTransaction) uint64 {
 	most, fits := tx.MaxFee.Uint64()
 	tip, _ := tx.Tip.Uint64() // not above the fee
 	if !fits || most-sandbox.BaseFee > tip {
@@ -128,17 +129,17 @@ func (c *chain) simulate(from, to string, data []byte) (gas uint64,
 }
 
 func (c *chain) estimateGas(params []json.RawMessage) (any, error) {
-	var message struct{ From, To, Data, Input string }
+	var call struct{ From, To, Data, Input string }
 	var tag string
-	if err := sandbox.Read(params, &message, &tag); err != nil {
+	if err := sandbox.Read(params, &call, &tag); err != nil {
 		return nil, err
 	}
-	data, err := hex.DecodeString(strings.TrimPrefix(message.Data+message.Input, "0x"))
-	from, errFrom := evm.Address(message.From)
+	data, err := hex.DecodeString(strings.TrimPrefix(call.Data+call.Input, "0x"))
+	from, errFrom := message.Address(call.From)
 	if err := errors.Join(err, errFrom); err != nil {
 		return nil, sandbox.BadParams(err.Error())
 	}
-	gas, _, err := c.simulate(from, message.To, data)
+	gas, _, err := c.simulate(from, call.To, data)
 	return quantity(gas), err
 }
 

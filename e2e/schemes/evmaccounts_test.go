@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -273,9 +274,9 @@ func TestAnAccountApproves(t *testing.T) {
 		amount  []byte
 		want    uint64
 	}{
-		{evm.Permit2Address, callOf("", uint64(9)), 9},
+		{message.Permit2Address, callOf("", uint64(9)), 9},
 		{s.Settler, slices.Repeat([]byte{0xff}, 32), math.MaxUint64},
-		{evm.Permit2Address, callOf("", uint64(0)), 0},
+		{message.Permit2Address, callOf("", uint64(0)), 0},
 	} {
 		data := append(callOf(callApprove, row.spender), row.amount...)
 		raw := a.raw(t, plainTransaction(s, uint64(nonce), data))
@@ -284,7 +285,7 @@ func TestAnAccountApproves(t *testing.T) {
 		require.Empty(t, asked(t, s, &said, "eth_call", map[string]any{"to": s.chain.Asset.Address,
 			"data": hexutil.Bytes(callOf(callAllowance, a.Address(), row.spender))}, "latest"))
 		require.Equal(t, row.want, new(big.Int).SetBytes(said).Uint64(), "%d", nonce)
-		if row.spender == evm.Permit2Address {
+		if row.spender == message.Permit2Address {
 			require.Equal(t, row.want, s.Approved(a.Address()))
 		}
 	}

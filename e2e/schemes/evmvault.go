@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -49,7 +50,7 @@ func (v *playVault) available(balance uint64, at int64) uint64 {
 }
 
 // takes is isValidSignature of a payment that signer signed.
-func (v *playVault) takes(a evm.Authorization3009, signer string, balance uint64, at int64) bool {
+func (v *playVault) takes(a message.Authorization3009, signer string, balance uint64, at int64) bool {
 	amount, fits := a.Value.Uint64()
 	return fits && v.agent != "" && strings.EqualFold(signer, v.agent) && amount <= v.limits.perPayment &&
 		a.ValidBefore-at <= v.limits.maxWindow && amount <= v.available(balance, at)
@@ -83,15 +84,15 @@ func (c *chain) isVault(address string) bool {
 }
 
 // recover reads a payment out of the vault. signer is its agent.
-func (c *chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, isVault bool,
+func (c *chain) recover(sent json.RawMessage) (signer string, a message.Authorization3009, isVault bool,
 	err error) {
-	signer, a, errRead := evm.RecoverAgent(c.Asset.Network, c.Asset, payload)
+	signer, a, errRead := payload.RecoverAgent(c.Asset.Network, c.Asset, sent)
 	isVault = errRead == nil && c.isVault(a.From)
 	if !isVault {
 		return "", a, false, nil
 	}
 	if !c.vault.takes(a, signer, c.Balance(c.vault.address), c.Now().Unix()) {
-		err = evm.ErrSignature
+		err = message.ErrSignature
 	}
 	return signer, a, true, err
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -20,7 +20,7 @@ const (
 
 // permit2Call is a call of one of the proxies, with what its payer signed.
 type permit2Call struct {
-	evm.Permit2Authorization
+	message.Permit2Authorization
 	signature []byte
 	moves     uint64 // atomic units
 	sender    string // of the transaction
@@ -29,7 +29,7 @@ type permit2Call struct {
 
 // permit is an approval of Permit2 that comes with a payment (EIP-2612).
 type permit struct {
-	evm.Permit
+	message.Permit
 	signature []byte
 }
 
@@ -64,7 +64,7 @@ func (c *chain) allowanceFor(p permit2Call) uint64 {
 	if value, good := c.approves(p.approval); good {
 		return value
 	}
-	return c.allowance(p.From, evm.Permit2Address, math.MaxUint64)
+	return c.allowance(p.From, message.Permit2Address, math.MaxUint64)
 }
 
 // approves is what the token's permit would approve.
@@ -89,12 +89,12 @@ func (c *chain) executePermit2(p permit2Call) (sandbox.Settlement, error) {
 		To: p.Spender, Input: p.input()}
 	if value, good := c.approves(p.approval); good {
 		c.permits.Put(tx.Block, p.From, c.permits.At(p.From, math.MaxUint64)+1)
-		c.allow(tx.Block, p.From, evm.Permit2Address, value)
+		c.allow(tx.Block, p.From, message.Permit2Address, value)
 		tx.Emit(c.Asset.Address, wordOf(p.approval.Value), topicApproval, topicOf(p.From),
-			topicOf(evm.Permit2Address))
+			topicOf(message.Permit2Address))
 	}
-	left := c.allowance(p.From, evm.Permit2Address, math.MaxUint64) - p.moves
-	c.allow(tx.Block, p.From, evm.Permit2Address, left)
+	left := c.allowance(p.From, message.Permit2Address, math.MaxUint64) - p.moves
+	c.allow(tx.Block, p.From, message.Permit2Address, left)
 	c.spent[nonce] = tx.Block
 	c.Move(tx, p.From, p.To, p.moves)
 	c.Add(tx)

@@ -13,7 +13,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -106,35 +107,35 @@ func TestPermit2Refuses(t *testing.T) {
 	key := testworld.NewEVMKey(t)
 	payer := newEVMPayerOf(s, key, sandbox.USDC)
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
-	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge,
+	signed := func(path string, change func(*message.Permit2Authorization)) (*x402.Challenge,
 		x402.Authorization) {
 		c := testworld.Challenge(t, s.SellerURL+path)
 		honest := payer.permit(t, s, c)
-		_, a, err := evm.RecoverPermit2(sandbox.EVM, honest.Payload)
+		_, a, err := payload.RecoverPermit2(sandbox.EVM, honest.Payload)
 		require.NoError(t, err)
 		change(&a)
-		digest, err := evm.Permit2Digest(sandbox.EVM, a)
+		digest, err := message.Permit2Digest(sandbox.EVM, a)
 		require.NoError(t, err)
-		signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
+		signature, err := key.SignTransfer(t.Context(), message.Transfer{Digest: digest})
 		require.NoError(t, err)
-		object, err := evm.EncodePermit2(a)
+		object, err := message.EncodePermit2(a)
 		require.NoError(t, err)
 		honest.Payload, err = json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 			"signature": "0x" + hex.EncodeToString(signature[:])})
 		require.NoError(t, err)
 		return c, honest
 	}
-	type authorization = evm.Permit2Authorization
+	type authorization = message.Permit2Authorization
 	const stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 	for _, row := range []struct {
 		path, reason string
 		change       func(*authorization)
 	}{
 		{"/permit2", "invalid_permit2_spender", func(a *authorization) {
-			a.Spender, a.Facilitator = evm.UptoProxy, s.Settler
+			a.Spender, a.Facilitator = message.UptoProxy, s.Settler
 		}},
 		{"/upto", "invalid_permit2_spender", func(a *authorization) {
-			a.Spender, a.Facilitator = evm.ExactProxy, ""
+			a.Spender, a.Facilitator = message.ExactProxy, ""
 		}},
 		{"/permit2", "invalid_permit2_recipient_mismatch", func(a *authorization) { a.To = stranger }},
 		{"/upto", "upto_facilitator_mismatch", func(a *authorization) { a.Facilitator = stranger }},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -18,7 +19,7 @@ import (
 func signsText(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
 	text, _ := m.Text() // of what is no message: "", which nobody takes
 	digest := crypto.Keccak256Hash([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
-	signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
+	signature, err := key.SignTransfer(t.Context(), message.Transfer{Digest: digest})
 	require.NoError(t, err)
 	m.Signature = "0x" + hex.EncodeToString(signature[:])
 	return m

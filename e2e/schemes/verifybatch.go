@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -83,7 +83,7 @@ func readBatch(payload json.RawMessage) (p *batchPayload, err error) {
 	p.Voucher.ID = strings.ToLower(p.Voucher.ID)
 	c := p.Config
 	for _, address := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
-		if _, err := evm.Address(address); err != nil {
+		if _, err := message.Address(address); err != nil {
 			return nil, refusesBatch("payload_type")
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"strings"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -19,8 +20,8 @@ func (s *World) verifyPermit2(q *sandbox.Submission) (p permit2Call, err error) 
 	if q.Version != 2 || (!upto && q.Terms.ExtraString("assetTransferMethod") != x402.Permit2) {
 		return p, sandbox.Reason("invalid_payload")
 	}
-	_, a, errSigned := evm.RecoverPermit2(asset.Network, q.Payload)
-	if errSigned != nil && !errors.Is(errSigned, evm.ErrSignature) {
+	_, a, errSigned := payload.RecoverPermit2(asset.Network, q.Payload)
+	if errSigned != nil && !errors.Is(errSigned, message.ErrSignature) {
 		return p, sandbox.Reason("invalid_payload")
 	}
 	p = permit2Call{Permit2Authorization: a, sender: s.Settler, signature: sandbox.SignatureIn(q.Payload)}
@@ -56,7 +57,7 @@ func (s *World) verifyPermit2(q *sandbox.Submission) (p permit2Call, err error) 
 }
 
 // readApproval reads the approval that comes with a payment, if there is one.
-func (s *World) readApproval(q *sandbox.Submission, a evm.Permit2Authorization) (*permit, error) {
+func (s *World) readApproval(q *sandbox.Submission, a message.Permit2Authorization) (*permit, error) {
 	raw := q.Extensions[x402.EIP2612Sponsoring]
 	var said struct{ Info json.RawMessage }
 	_ = json.Unmarshal(raw, &said) // without it there is none
@@ -64,7 +65,7 @@ func (s *World) readApproval(q *sandbox.Submission, a evm.Permit2Authorization) 
 	if len(signature) == 0 {
 		return nil, nil // none, or what the seller declared, sent back
 	}
-	p, err := evm.RecoverPermit(s.chain.Asset, raw)
+	p, err := payload.RecoverPermit(s.chain.Asset, raw)
 	switch {
 	case err != nil:
 		return nil, sandbox.Reason("invalid_eip2612_extension")

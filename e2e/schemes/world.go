@@ -15,7 +15,8 @@ import (
 	"strings"
 	"sync"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -87,8 +88,8 @@ func (s *World) extend() (sandbox.Extra, error) {
 		spent: map[string]uint64{}, coins: sandbox.Timeline{}, counts: sandbox.Timeline{},
 		shown: map[string]bool{}, channels: newChannelsOnChain()}
 	s.chain = c
-	s.OwnerEVM, _ = evm.Address(sandbox.HashOf("owner", s.Owner)[:42]) // of 20 bytes: cannot fail
-	s.VaultEVM, _ = evm.Address(sandbox.HashOf("vault", s.Owner)[:42])
+	s.OwnerEVM, _ = message.Address(sandbox.HashOf("owner", s.Owner)[:42]) // of 20 bytes: cannot fail
+	s.VaultEVM, _ = message.Address(sandbox.HashOf("vault", s.Owner)[:42])
 	c.vault.address = s.VaultEVM
 	s.Fund(s.OwnerEVM, purse)
 	for path, w := range ways {
@@ -173,7 +174,7 @@ func (s *World) schemeOf(q *sandbox.Submission) *sandbox.Scheme {
 		return nil
 	case q.Terms.Scheme == x402.BatchSettlement && q.Version == 2:
 		return &sandbox.Scheme{Verify: s.batchVerdict, Settle: s.settleBatch}
-	case q.Terms.Scheme == x402.Upto, q.Terms.Scheme == x402.Exact && evm.IsPermit2(q.Payload):
+	case q.Terms.Scheme == x402.Upto, q.Terms.Scheme == x402.Exact && payload.IsPermit2(q.Payload):
 		return &sandbox.Scheme{Verify: s.permit2Verdict, Settle: s.settlePermit2}
 	}
 	return nil
@@ -197,7 +198,7 @@ func (c *chain) view(contract, selector, words string, block uint64, forgets boo
 		return word(c.permits.At("0x"+words[24:], block)), true
 	case c.IsToken(contract) && selector == callAllowance && len(words) == 128:
 		return word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
-	case strings.EqualFold(contract, evm.Permit2Address):
+	case strings.EqualFold(contract, message.Permit2Address):
 		return c.viewPermit2(selector, words, block, forgets)
 	case strings.EqualFold(contract, batchContract):
 		return c.viewBatch(selector, words, block, forgets)
@@ -209,7 +210,8 @@ func (c *chain) view(contract, selector, words string, block uint64, forgets boo
 
 // isContract reports whether an address is that of a contract here.
 func (c *chain) isContract(address string) bool {
-	for _, contract := range []string{evm.Permit2Address, evm.ExactProxy, evm.UptoProxy, batchContract,
+	for _, contract := range []string{message.Permit2Address, message.ExactProxy, message.UptoProxy,
+		batchContract,
 		batchCollector} {
 		if strings.EqualFold(address, contract) {
 			return true
@@ -231,12 +233,12 @@ func (s *World) Allow(agent string, amount uint64) (owner string) {
 func (s *World) Approve(owner string, amount uint64) {
 	s.chain.Lock()
 	defer s.chain.Unlock()
-	s.chain.allow(s.chain.Next(), owner, evm.Permit2Address, amount)
+	s.chain.allow(s.chain.Next(), owner, message.Permit2Address, amount)
 }
 
 // Approved is what Permit2 may still move of an EVM address's tokens.
 func (s *World) Approved(owner string) uint64 {
 	s.chain.Lock()
 	defer s.chain.Unlock()
-	return s.chain.allowance(owner, evm.Permit2Address, math.MaxUint64)
+	return s.chain.allowance(owner, message.Permit2Address, math.MaxUint64)
 }

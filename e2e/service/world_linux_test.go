@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -192,5 +192,5 @@ var (
 )
 
 func knows(name, token string) string {
-	return fmt.Sprintf("[agents.%s]\ntoken = %q\n", name, config.TokenHash(token))
+	return fmt.Sprintf("[agents.%s]\ntoken = %q\n", name, callers.TokenHash(token))
 }

@@ -81,13 +81,13 @@ type Wallet struct {
 	stdin   io.WriteCloser
 
 	mu      sync.Mutex
-	waiting map[int64]chan message // nil once the output has ended
-	noise   []string               // lines on stdout that are no JSON-RPC
-	settled bool                   // closed or killed on purpose
+	waiting map[int64]chan rpcMessage // nil once the output has ended
+	noise   []string                  // lines on stdout that are no JSON-RPC
+	settled bool                      // closed or killed on purpose
 }
 
-// message is any JSON-RPC 2.0 message.
-type message struct {
+// rpcMessage is any JSON-RPC 2.0 message.
+type rpcMessage struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
 	Method  string          `json:"method,omitempty"`
@@ -112,7 +112,7 @@ func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions)
 	cmd.WaitDelay = stopWait
 	w := &Wallet{
 		Home: home, t: t, options: options, cmd: cmd, stderr: &Tail{},
-		ended: make(chan struct{}), waiting: make(map[int64]chan message),
+		ended: make(chan struct{}), waiting: make(map[int64]chan rpcMessage),
 	}
 	cmd.Stderr = w.stderr
 	stdin, err := cmd.StdinPipe()
@@ -183,7 +183,7 @@ func (w *Wallet) Call(ctx context.Context, tool string, args any) (Result, error
 // Request sends any request and waits for its result; an error answer is an *RPCError.
 func (w *Wallet) Request(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	id := w.nextID.Add(1)
-	answer := make(chan message, 1)
+	answer := make(chan rpcMessage, 1)
 	w.mu.Lock()
 	if w.waiting == nil {
 		w.mu.Unlock()
@@ -192,7 +192,7 @@ func (w *Wallet) Request(ctx context.Context, method string, params any) (json.R
 	w.waiting[id] = answer
 	w.mu.Unlock()
 
-	if err := w.send(message{ID: rawID(id), Method: method}, params); err != nil {
+	if err := w.send(rpcMessage{ID: rawID(id), Method: method}, params); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrWalletEnded, err)
 	}
 	select {
@@ -271,11 +271,11 @@ func (w *Wallet) finish() {
 }
 
 func (w *Wallet) notify(method string, params any) error {
-	return w.send(message{Method: method}, params)
+	return w.send(rpcMessage{Method: method}, params)
 }
 
 // send writes one line.
-func (w *Wallet) send(m message, params any) error {
+func (w *Wallet) send(m rpcMessage, params any) error {
 	m.JSONRPC = "2.0"
 	if params != nil {
 		raw, err := json.Marshal(params)
@@ -317,7 +317,7 @@ func (w *Wallet) read(stdout io.Reader) {
 }
 
 func (w *Wallet) hear(line []byte) {
-	var m message
+	var m rpcMessage
 	if err := json.Unmarshal(line, &m); err != nil || m.JSONRPC != "2.0" {
 		w.mu.Lock()
 		w.noise = append(w.noise, string(line))
@@ -344,8 +344,8 @@ func (w *Wallet) hear(line []byte) {
 }
 
 // answer answers a request of the wallet.
-func (w *Wallet) answer(asked message) {
-	reply := message{ID: asked.ID}
+func (w *Wallet) answer(asked rpcMessage) {
+	reply := rpcMessage{ID: asked.ID}
 	var result any = struct{}{}
 	err := errors.New("this client does not know it")
 	switch {

@@ -1,9 +1,6 @@
 package config
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,37 +50,31 @@ var (
 	sidForm   = pattern.Lazy(`^S-1-[0-9]{1,15}(-[0-9]{1,10}){1,15}$`)
 )
 
-// TokenHash is what is kept of a bearer token: it is random, so that a plain hash does not give it away.
-func TokenHash(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func (c *checker) agents(written map[string]fileAgent, issuer string) map[string]Agent {
+func (c *Checker) agents(written map[string]fileAgent, issuer string) map[string]Agent {
 	agents := map[string]Agent{}
 	taken := map[string]string{} // what an agent is known by → whose it is
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"agents", name}), written[name]
-		c.refuse(!agentName().MatchString(name), key,
+		key, f := Dotted("agents", name), written[name]
+		c.Refuse(!agentName().MatchString(name), key,
 			"an agent's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
-		c.refuse(f.Token != "" && !tokenHash().MatchString(f.Token), key+".token",
+		c.Refuse(f.Token != "" && !tokenHash().MatchString(f.Token), key+".token",
 			`must be "sha256:" and 64 hex digits in small letters: the hash of the token, not the token`)
-		c.refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
+		c.Refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
 			f.User)
-		c.refuse(sidStart().MatchString(f.User) && !sidForm().MatchString(f.User), key+".user",
+		c.Refuse(sidStart().MatchString(f.User) && !sidForm().MatchString(f.User), key+".user",
 			"%q is not a SID like S-1-5-21-1004336348-1177238915-682003330-1001", f.User)
 		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate,
 			"subject": f.Subject} {
 			c.plainText(key+"."+part, text, maxSubject)
-			c.refuse(text != strings.TrimSpace(text), key+"."+part, "begins or ends with a space")
+			c.Refuse(text != strings.TrimSpace(text), key+"."+part, "begins or ends with a space")
 		}
-		c.refuse(f.Subject != "" && issuer == "", key+".subject",
+		c.Refuse(f.Subject != "" && issuer == "", key+".subject",
 			"is that of an authorization server's tokens, and [service] names none: it needs issuer")
 		c.plainText(key+".label", f.Label, MaxLabel)
 		for part, text := range map[string]string{"token": f.Token, "user": f.User,
 			"certificate": f.Certificate, "subject": f.Subject} {
 			other, twice := taken[part+" "+text]
-			c.refuse(twice && text != "", key+"."+part, "is that of the agent %s, too", other)
+			c.Refuse(twice && text != "", key+"."+part, "is that of the agent %s, too", other)
 			taken[part+" "+text] = name
 		}
 		agents[name] = Agent{Token: f.Token, User: f.User, Certificate: f.Certificate, Subject: f.Subject,
@@ -94,67 +85,16 @@ func (c *checker) agents(written map[string]fileAgent, issuer string) map[string
 }
 
 // plainText refuses what is too long, or would not show as it is.
-func (c *checker) plainText(key, text string, most int) {
-	c.refuse(len(text) > most, key, "is %d bytes long; at most %d are taken", len(text), most)
+func (c *Checker) plainText(key, text string, most int) {
+	c.Refuse(len(text) > most, key, "is %d bytes long; at most %d are taken", len(text), most)
 	unseen := func(r rune) bool { return !unicode.IsPrint(r) }
-	c.refuse(strings.ContainsFunc(text, unseen), key, "has characters that do not show")
+	c.Refuse(strings.ContainsFunc(text, unseen), key, "has characters that do not show")
 }
 
 // isUID reports whether digits are a user's number in its one spelling.
 func isUID(text string) bool {
 	uid, err := strconv.ParseUint(text, 10, 32)
 	return err == nil && strconv.FormatUint(uid, 10) == text
-}
-
-// AgentByToken is the agent that a bearer token is of. It takes as long whichever agent's the token is, and
-// whether it is any's.
-func (c *Config) AgentByToken(token string) (name string, ok bool) {
-	given := []byte(TokenHash(token))
-	for _, each := range sorted(c.Agents) {
-		if subtle.ConstantTimeCompare(given, []byte(c.Agents[each].Token)) == 1 {
-			name, ok = each, true
-		}
-	}
-	return name, ok
-}
-
-// AgentByUser is the agent whose socket sessions a user's are: by its uid or SID, or by the login name that
-// belongs to that, "" where nobody knows one. None where it is of two agents, of one by its name and of the
-// other by its number.
-func (c *Config) AgentByUser(user, login string) (name string, ok bool) {
-	return c.onlyAgent(func(a Agent) bool {
-		return a.User != "" && (a.User == user || isLogin(a.User, login))
-	})
-}
-
-// isLogin compares a login name with one that the owner wrote. DOMAIN\name is Windows', where letters may be
-// small or capital.
-func isLogin(written, login string) bool {
-	return written == login || (strings.Contains(login, `\`) && strings.EqualFold(written, login))
-}
-
-// AgentByCertificate is the agent whose client certificate has a subject.
-func (c *Config) AgentByCertificate(subject string) (name string, ok bool) {
-	return c.onlyAgent(func(a Agent) bool { return a.Certificate != "" && a.Certificate == subject })
-}
-
-// AgentBySubject is the agent whose access tokens have a sub, to the letter.
-func (c *Config) AgentBySubject(subject string) (name string, ok bool) {
-	return c.onlyAgent(func(a Agent) bool { return a.Subject != "" && a.Subject == subject })
-}
-
-// onlyAgent is the one agent that is so; none where there are two.
-func (c *Config) onlyAgent(is func(Agent) bool) (name string, ok bool) {
-	for each, a := range c.Agents {
-		if !is(a) {
-			continue
-		}
-		if ok {
-			return "", false
-		}
-		name, ok = each, true
-	}
-	return name, ok
 }
 
 // fewerAgents reports whether a change lets no agent do more than it could: each that is there was there

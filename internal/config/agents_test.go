@@ -33,46 +33,6 @@ func TestAgents(t *testing.T) {
 	}, c.Agents)
 }
 
-func TestWhoseAnAgentIs(t *testing.T) {
-	c := rules(t, twoAgents)
-	type answer struct {
-		name string
-		ok   bool
-	}
-	of := func(name string, ok bool) answer { return answer{name, ok} }
-	research, ops, nobody := answer{"research", true}, answer{"ops-2", true}, answer{}
-
-	require.Equal(t, research, of(c.AgentByToken("secret")))
-	for _, token := range []string{"", "Secret", "secret ", "sha256:" + aDigest} {
-		require.Equal(t, nobody, of(c.AgentByToken(token)), "%q", token)
-	}
-	require.Equal(t, research, of(c.AgentByUser("7", "research")))
-	require.Equal(t, ops, of(c.AgentByUser("1000", "somebody")))
-	require.Equal(t, ops, of(c.AgentByUser("1000", "")))
-	require.Equal(t, nobody, of(c.AgentByUser("1001", "")))
-	require.Equal(t, nobody, of(c.AgentByUser("1001", "1001")))
-	require.Equal(t, nobody, of(c.AgentByUser("1000", "research")), "of two agents it is none's")
-	require.Equal(t, ops, of(c.AgentByCertificate("CN=ops")))
-	require.Equal(t, nobody, of(c.AgentByCertificate("")))
-
-	login := "[service]\nurl='https://wallet.example'\nissuer='https://login.example'\n" +
-		"[agents.ann]\nsubject='0oa1'\n[agents.bob]\nsubject='0oA1'\n"
-	require.Equal(t, answer{"ann", true}, of(rules(t, login).AgentBySubject("0oa1")))
-	require.Equal(t, nobody, of(rules(t, login).AgentBySubject("ann")))
-	windows := rules(t, "[agents.a]\nuser = 'S-1-5-21-7-1001'\n[agents.b]\nuser = 'HOST\\Bo'\n")
-	require.Equal(t, answer{"a", true}, of(windows.AgentByUser("S-1-5-21-7-1001", `HOST\al`)))
-	require.Equal(t, answer{"b", true}, of(windows.AgentByUser("S-1-5-21-7-1002", `host\bo`)))
-	require.Equal(t, nobody, of(windows.AgentByUser("S-1-5-21-7-10011", `OTHER\bo`)))
-	unix := rules(t, "[agents.x]\nuser = 'bo'")
-	require.Equal(t, nobody, of(unix.AgentByUser("7", "Bo")), "on Unix they differ")
-
-	none := rules(t, "[agents.x]")
-	require.Equal(t, nobody, of(none.AgentBySubject("")))
-	require.Equal(t, nobody, of(none.AgentByToken("")))
-	require.Equal(t, nobody, of(none.AgentByUser("0", "")))
-	require.Equal(t, nobody, of(none.AgentByCertificate("")))
-}
-
 func TestAgentFaults(t *testing.T) {
 	const x = "[agents.x]\n"
 	for _, row := range []struct{ toml, key, says string }{

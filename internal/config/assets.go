@@ -16,20 +16,20 @@ var (
 	plainSymbol = pattern.Lazy(`^[A-Za-z0-9$._-]{1,16}$`)
 )
 
-func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
+func (c *Checker) assets(written *file) (assets []x402.AssetInfo) {
 	builtin := x402.NewRegistry(nil)
 	for i, f := range written.Assets {
 		key := fmt.Sprintf("assets.%d", i)
-		f.Network = c.chain(key+".network", f.Network)
+		f.Network = c.Chain(key+".network", f.Network)
 		known, isKnown := f.known(builtin)
 		if isKnown {
 			f = f.over(known)
 		}
 		a := x402.AssetInfo{Network: f.Network, Address: f.Address, Symbol: f.Symbol,
-			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
+			Decimals: uint8(c.Whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
 			USD:      c.rate(key, f, isKnown && !known.Rated()), Name: f.Name, Version: f.Version,
 			Token2022: f.Token2022, Permit2Only: isKnown && known.Permit2Only && f.Name == known.Name}
-		c.refuse(!plainSymbol().MatchString(a.Symbol), key+".symbol",
+		c.Refuse(!plainSymbol().MatchString(a.Symbol), key+".symbol",
 			"%q must be 1 to 16 letters and digits", a.Symbol)
 		if f.USD == nil && !isKnown {
 			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 "+
@@ -37,7 +37,7 @@ func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
 		}
 		c.assetForm(key, a)
 		twice := slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() })
-		c.refuse(twice, key+".address", "is the same asset as another one here")
+		c.Refuse(twice, key+".address", "is the same asset as another one here")
 		assets = append(assets, a)
 	}
 	return assets
@@ -67,32 +67,32 @@ func (f fileAsset) over(known x402.AssetInfo) fileAsset {
 
 // rate is what one token is counted as: what it is worth and the owner's margin, rounded up. Of a token
 // that is known to be no dollar the owner has to write both.
-func (c *checker) rate(key string, f fileAsset, noDollar bool) money.Dollars {
+func (c *Checker) rate(key string, f fileAsset, noDollar bool) money.Dollars {
 	if noDollar {
-		c.refuse(f.USD == nil, key+".usd", "is missing: %s is no dollar; write what one is worth today, "+
+		c.Refuse(f.USD == nil, key+".usd", "is missing: %s is no dollar; write what one is worth today, "+
 			`like "1.17"`, f.Symbol)
-		c.refuse(f.Margin == nil, key+".margin", `is missing: how much more than usd is counted, in case the `+
+		c.Refuse(f.Margin == nil, key+".margin", `is missing: how much more than usd is counted, in case the `+
 			`rate rises; "0.02" is 2 %%`)
 	}
 	const whole = 1_000_000 // of a margin: 100 %
 	usd, margin := c.dollars(key+".usd", f.USD, "1.00"), c.dollars(key+".margin", f.Margin, "0")
-	c.refuse(usd == 0, key+".usd", "is 0, so budgets would not count it; it must be above 0")
-	c.refuse(margin > whole, key+".margin", `is a part of usd, from "0" to "1": "0.02" is 2 %%`)
+	c.Refuse(usd == 0, key+".usd", "is 0, so budgets would not count it; it must be above 0")
+	c.Refuse(margin > whole, key+".margin", `is a part of usd, from "0" to "1": "0.02" is 2 %%`)
 	return money.DollarsOf(money.NewAmount(uint64(whole+min(margin, whole))), 6, usd)
 }
 
 // assetForm checks what differs by chain: the address, and who knows the signing domain.
-func (c *checker) assetForm(key string, a x402.AssetInfo) {
+func (c *Checker) assetForm(key string, a x402.AssetInfo) {
 	if x402.IsSolana(a.Network) {
-		c.refuse(!isSolanaAddress(a.Address), key+".address",
+		c.Refuse(!isSolanaAddress(a.Address), key+".address",
 			"%q is not a Solana mint (base58 of 32 bytes)", a.Address)
-		c.refuse(a.Name != "" || a.Version != "", key,
+		c.Refuse(a.Name != "" || a.Version != "", key,
 			"name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
 		return
 	}
-	c.refuse(!evmAddress().MatchString(a.Address), key+".address",
+	c.Refuse(!evmAddress().MatchString(a.Address), key+".address",
 		"%q is not an EVM address (0x and 40 hex digits)", a.Address)
-	c.refuse(a.Name == "" || a.Version == "", key,
+	c.Refuse(a.Name == "" || a.Version == "", key,
 		"needs name and version, the token's EIP-712 domain: they are never taken from the seller")
-	c.refuse(a.Token2022, key+".token2022", "is for Solana mints only")
+	c.Refuse(a.Token2022, key+".token2022", "is for Solana mints only")
 }

@@ -17,9 +17,9 @@ func TestRateOfAToken(t *testing.T) {
 	c, err := Parse([]byte(eurcOnBase + "usd = \"1.17\"\nmargin = \"0.02\""))
 	require.NoError(t, err)
 	assert.Empty(t, c.Warnings)
-	eurc, known := x402.NewRegistry(c.Assets).Named(base, "EURC")
+	eurc, known := x402.NewRegistry(c.Assets).Named(Base, "EURC")
 	require.True(t, known)
-	assert.Equal(t, x402.AssetInfo{Network: base, Address: "0x60a3E35Cc302bFA44Cb288Bc5a4F316Fdb1adb42",
+	assert.Equal(t, x402.AssetInfo{Network: Base, Address: "0x60a3E35Cc302bFA44Cb288Bc5a4F316Fdb1adb42",
 		Symbol: "EURC", Decimals: 6, USD: 1_193_400, Name: "EURC", Version: "2"}, eurc)
 	assert.Equal(t, money.Dollars(1_193_400), eurc.Dollars(money.NewAmount(1_000_000)))
 	assert.Equal(t, money.Dollars(2), eurc.Dollars(money.NewAmount(1)), "rounded up")
@@ -45,7 +45,7 @@ func TestRateOfAToken(t *testing.T) {
 // The lines that a refusal gives a person to paste are ones that this package reads, once the rate is
 // filled in.
 func TestLinesToPaste(t *testing.T) {
-	eurc, _ := x402.NewRegistry(nil).Named(solanaMainnet, "EURC")
+	eurc, _ := x402.NewRegistry(nil).Named(SolanaMainnet, "EURC")
 	_, err := Parse([]byte(x402.RateLines(eurc)))
 	assert.ErrorContains(t, err, "assets.0.usd")
 	c, err := Parse([]byte(strings.Replace(x402.RateLines(eurc), "RATE", "1.20", 1)))

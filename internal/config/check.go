@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -15,16 +16,16 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// checker turns the written file into a Config and collects every fault on the way.
-type checker struct {
+// Checker turns the written file into a Config and collects every fault on the way.
+type Checker struct {
 	file     string // "" is config.toml
 	lines    map[string]int
 	errs     []error
 	warnings []string
 }
 
-// fail notes a fault at a dotted key, at the line of that key or of the table around it.
-func (c *checker) fail(key, format string, args ...any) {
+// Fail notes a fault at a dotted key, at the line of that key or of the table around it.
+func (c *Checker) Fail(key, format string, args ...any) {
 	line := 0
 	for at := key; at != "" && line == 0; at = at[:max(strings.LastIndexByte(at, '.'), 0)] {
 		line = c.lines[at]
@@ -32,27 +33,30 @@ func (c *checker) fail(key, format string, args ...any) {
 	c.errs = append(c.errs, &Error{File: c.file, Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
 }
 
-// refuse notes a fault where there is one.
-func (c *checker) refuse(isFault bool, key, format string, args ...any) {
+// Refuse notes a fault where there is one.
+func (c *Checker) Refuse(isFault bool, key, format string, args ...any) {
 	if isFault {
-		c.fail(key, format, args...)
+		c.Fail(key, format, args...)
 	}
 }
 
-func (c *checker) config(f *file) *Config {
+// Err is all that was found wrong, joined; each is an *Error.
+func (c *Checker) Err() error { return errors.Join(c.errs...) }
+
+func (c *Checker) config(f *file) *Config {
 	made := &Config{
 		Budget:       c.budget(f),
 		Policy:       c.policy(f),
 		Networks:     c.networks(f),
 		Assets:       c.assets(f),
-		Facilitators: c.facilitators(f.Facilitators),
+		Facilitators: c.Facilitators(f.Facilitators),
 		Hosts:        c.hosts(f),
 		Servers:      c.servers(f.Servers),
 		Agents:       c.agents(f.Agents, f.Service.Issuer),
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
 		Hooks:        c.hooks(f.Hooks),
-		Log:          logging{Format: c.oneOf("log.format", f.Log.Format, LogText, LogJSON)},
+		Log:          logging{Format: c.OneOf("log.format", f.Log.Format, LogText, LogJSON)},
 		Traces:       c.traces(f.Traces),
 		Passkeys:     c.passkeys(f.Passkeys),
 		Signers:      c.signers(f.Signers),
@@ -67,25 +71,25 @@ func (c *checker) config(f *file) *Config {
 	return made
 }
 
-func (c *checker) budget(f *file) limits {
+func (c *Checker) budget(f *file) limits {
 	b := limits{
 		PerCall:      c.dollars("budget.per_call", f.Budget.PerCall, "1.00"),
 		Session:      c.cap("budget.session", f.Budget.Session),
 		Day:          c.dollars("budget.day", f.Budget.Day, "10.00"),
 		Month:        c.dollars("budget.month", f.Budget.Month, "100.00"),
 		ApproveAbove: c.dollars("budget.approve_above", f.Budget.ApproveAbove, "0.10"),
-		Rate:         c.whole("budget.rate", f.Budget.Rate, 60, 1, maxRate),
+		Rate:         c.Whole("budget.rate", f.Budget.Rate, 60, 1, maxRate),
 		HostDay:      map[string]money.Dollars{},
 		Teams:        c.teams(f.Budget.Teams),
 		Agents:       c.eachAgent(f.Budget.Agents),
 	}
 	for _, name := range sorted(f.Budget.Hosts) {
-		key, day := dotted([]string{"budget", "hosts", name}), f.Budget.Hosts[name].Day
+		key, day := Dotted("budget", "hosts", name), f.Budget.Hosts[name].Day
 		host, _ := c.host(key, name)
 		_, twice := b.HostDay[host]
-		c.refuse(twice, key, "is the same host as another one here")
+		c.Refuse(twice, key, "is the same host as another one here")
 		if day == nil {
-			c.fail(key, `needs day = "…"`)
+			c.Fail(key, `needs day = "…"`)
 			continue
 		}
 		b.HostDay[host] = c.dollars(key+".day", day, "")
@@ -93,28 +97,28 @@ func (c *checker) budget(f *file) limits {
 	return b
 }
 
-func (c *checker) policy(written *file) policy {
+func (c *Checker) policy(written *file) policy {
 	f := &written.Policy
 	p := policy{
 		AllowHosts:  c.patterns("policy.allow_hosts", f.AllowHosts),
 		DenyHosts:   c.patterns("policy.deny_hosts", f.DenyHosts),
-		NewPayee:    budget.Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
-		PayeeChange: budget.Rule(c.oneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
+		NewPayee:    budget.Rule(c.OneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
+		PayeeChange: budget.Rule(c.OneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
 		PriceJump:   3,
-		SignIn:      budget.Rule(c.oneOf("policy.sign_in", f.SignIn, "ask", "allow", "refuse")),
-		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
+		SignIn:      budget.Rule(c.OneOf("policy.sign_in", f.SignIn, "ask", "allow", "refuse")),
+		MaxFailures: c.Whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
 		Loopback:    c.loopback(f.Loopback),
 		MaxTimeout: time.Second * time.Duration(
-			c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
-		Deadline: c.duration("policy.deadline", f.Deadline,
+			c.Whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
+		Deadline: c.Duration("policy.deadline", f.Deadline,
 			90*time.Second, 5*time.Second, 10*time.Minute),
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
-		Prefer:       []string{solanaMainnet, base},
+		Prefer:       []string{SolanaMainnet, Base},
 		// a file that names its networks means those, unless it says otherwise
 		PublicNodes:    len(written.Networks) == 0,
 		Schemes:        slices.Clone(schemes),
 		ChannelDeposit: c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
-		ChannelDelay: c.duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour, x402.MinWithdrawDelay,
+		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour, x402.MinWithdrawDelay,
 			x402.MaxWithdrawDelay),
 	}
 	if f.PublicNodes != nil {
@@ -122,21 +126,21 @@ func (c *checker) policy(written *file) policy {
 	}
 	if f.PriceJump != nil {
 		p.PriceJump = *f.PriceJump
-		c.refuse(math.IsNaN(p.PriceJump) || p.PriceJump < 1 || p.PriceJump > 1e6, "policy.price_jump",
+		c.Refuse(math.IsNaN(p.PriceJump) || p.PriceJump < 1 || p.PriceJump > 1e6, "policy.price_jump",
 			"is %v; it must be from 1.0 to 1000000.0", p.PriceJump)
 	}
 	if f.Prefer != nil {
 		p.Prefer = []string{}
 		for _, name := range *f.Prefer {
-			p.Prefer = append(p.Prefer, c.chain("policy.prefer", name))
+			p.Prefer = append(p.Prefer, c.Chain("policy.prefer", name))
 		}
 	}
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
 		for _, scheme := range p.Schemes {
-			c.oneOf("policy.schemes", &scheme, schemes...)
+			c.OneOf("policy.schemes", &scheme, schemes...)
 		}
-		c.refuse(len(p.Schemes) == 0, "policy.schemes",
+		c.Refuse(len(p.Schemes) == 0, "policy.schemes",
 			`is empty, so nothing could be paid; it must hold "exact"`)
 	}
 	return p
@@ -148,16 +152,16 @@ var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.BatchSettlement
 // channelNetworks are Rooch's, on which the Nuwa payment channels live.
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}
 
-func (c *checker) networks(f *file) map[string]network {
+func (c *Checker) networks(f *file) map[string]network {
 	networks := map[string]network{}
 	for _, name := range sorted(f.Networks) {
-		key, n := dotted([]string{"networks", name}), f.Networks[name]
+		key, n := Dotted("networks", name), f.Networks[name]
 		id := name
 		if !slices.Contains(channelNetworks, name) {
-			id = c.chain(key, name)
+			id = c.Chain(key, name)
 		}
 		if _, twice := networks[id]; twice {
-			c.fail(key, "is the same network as another one here: %s", id)
+			c.Fail(key, "is the same network as another one here: %s", id)
 			continue
 		}
 		rpc := x402.PublicNode(id)
@@ -166,16 +170,16 @@ func (c *checker) networks(f *file) map[string]network {
 			rpc = ""
 		case n.RPC != nil:
 			rpc = *n.RPC
-			c.ownerURL(key+".rpc", rpc, "https://…")
+			c.OwnerURL(key+".rpc", rpc, "https://…")
 		case rpc == "":
-			c.fail(key, `needs rpc = "https://…"`)
+			c.Fail(key, `needs rpc = "https://…"`)
 		}
 		switch account := n.TokenAccount; {
 		case account == "":
 		case !x402.IsSolana(id):
-			c.fail(key+".token_account", "only Solana has token accounts; %s has not", id)
+			c.Fail(key+".token_account", "only Solana has token accounts; %s has not", id)
 		case !isSolanaAddress(account):
-			c.fail(key+".token_account", "%q is not a Solana address (base58 of 32 bytes)", account)
+			c.Fail(key+".token_account", "%q is not a Solana address (base58 of 32 bytes)", account)
 		}
 		c.onEVM(key+".vault", id, n.Vault, "only EVM networks have vaults")
 		c.onEVM(key+".allowance_from", id, n.AllowanceFrom, "only EVM networks have allowances")
@@ -183,13 +187,13 @@ func (c *checker) networks(f *file) map[string]network {
 			AllowanceFrom: n.AllowanceFrom}
 		if n.ApprovalGas != nil {
 			made.ApprovalGas = c.coins(key+".approval_gas", *n.ApprovalGas)
-			c.refuse(x402.Namespace(id) != "eip155", key+".approval_gas", "only EVM networks have approvals")
+			c.Refuse(x402.Namespace(id) != "eip155", key+".approval_gas", "only EVM networks have approvals")
 		}
 		if n.AllowanceFrom != "" {
 			made.Float = c.dollars(key+".float", n.Float, defaultFloat)
 			made.MaxGas = c.coins(key+".max_gas", *cmp.Or(n.MaxGas, new(defaultMaxGas)))
 		} else {
-			c.refuse(n.Float != nil || n.MaxGas != nil, key,
+			c.Refuse(n.Float != nil || n.MaxGas != nil, key,
 				"has float or max_gas, which mean nothing without allowance_from")
 		}
 		networks[id] = made
@@ -198,13 +202,13 @@ func (c *checker) networks(f *file) map[string]network {
 }
 
 // onEVM refuses an address that is none, or is on another chain than those of EVM.
-func (c *checker) onEVM(key, network, address, only string) {
+func (c *Checker) onEVM(key, network, address, only string) {
 	switch {
 	case address == "":
 	case x402.Namespace(network) != "eip155":
-		c.fail(key, "%s; %s is none", only, network)
+		c.Fail(key, "%s; %s is none", only, network)
 	case !evmAddress().MatchString(address):
-		c.fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
+		c.Fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
 	}
 }
 
@@ -216,23 +220,23 @@ const (
 )
 
 // coins reads an amount of a network's own coin, which has 18 decimals, into atomic units (wei).
-func (c *checker) coins(key, written string) money.Amount {
+func (c *Checker) coins(key, written string) money.Amount {
 	const decimals = 18
 	amount, err := money.ParseUnits(written, decimals)
 	if err != nil || amount.IsZero() {
-		c.fail(key, "%q is not an amount of the network's coin above 0, like %q", written, defaultMaxGas)
+		c.Fail(key, "%q is not an amount of the network's coin above 0, like %q", written, defaultMaxGas)
 	}
 	return amount
 }
 
-func (c *checker) hosts(f *file) map[string]host {
+func (c *Checker) hosts(f *file) map[string]host {
 	hosts := map[string]host{}
 	for _, name := range sorted(f.Hosts) {
-		key := dotted([]string{"hosts", name})
+		key := Dotted("hosts", name)
 		folded, _ := c.host(key, name)
 		_, twice := hosts[folded]
-		c.refuse(twice, key, "is the same host as another one here")
-		hosts[folded] = host{Settle: c.oneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet")}
+		c.Refuse(twice, key, "is the same host as another one here")
+		hosts[folded] = host{Settle: c.OneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet")}
 	}
 	return hosts
 }
@@ -240,26 +244,26 @@ func (c *checker) hosts(f *file) map[string]host {
 // serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of its own.
 var serverName = pattern.Lazy(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
 
-func (c *checker) servers(written map[string]server) map[string]server {
+func (c *Checker) servers(written map[string]server) map[string]server {
 	servers := map[string]server{}
 	for _, name := range sorted(written) {
-		key, s := dotted([]string{"servers", name}), written[name]
-		c.refuse(!serverName().MatchString(name) || len(name) > 32, key,
+		key, s := Dotted("servers", name), written[name]
+		c.Refuse(!serverName().MatchString(name) || len(name) > 32, key,
 			"a server's name is at most 32 letters and digits, with single - or _ between")
 		lower := strings.ToLower(name)
 		isOurs := lower == "x402" || strings.HasPrefix(lower, "x402_")
-		c.refuse(s.Mount && isOurs, key+".mount",
+		c.Refuse(s.Mount && isOurs, key+".mount",
 			"a server called x402 is not mounted: tools whose names begin with x402_ are the wallet's own")
-		c.refuse((len(s.Command) > 0) == (s.URL != ""), key,
+		c.Refuse((len(s.Command) > 0) == (s.URL != ""), key,
 			`needs either command = ["…"] or url = "https://…/mcp"`)
-		c.refuse(len(s.Command) > 0 && s.Command[0] == "", key+".command", "has no program")
+		c.Refuse(len(s.Command) > 0 && s.Command[0] == "", key+".command", "has no program")
 		isForCommand := s.Env != nil || s.Sandbox != nil
-		c.refuse(len(s.Command) == 0 && isForCommand, key, "env and sandbox are for a server with a command")
-		c.childEnv(key+".env", s.Env)
+		c.Refuse(len(s.Command) == 0 && isForCommand, key, "env and sandbox are for a server with a command")
+		c.Variables(key+".env", s.Env)
 		if s.URL != "" {
-			c.ownerURL(key+".url", s.URL, "https://…/mcp")
+			c.OwnerURL(key+".url", s.URL, "https://…/mcp")
 		}
-		c.refuse(s.Service != "" && (s.Channel == nil || !*s.Channel), key+".service",
+		c.Refuse(s.Service != "" && (s.Channel == nil || !*s.Channel), key+".service",
 			"is for payment channels: it needs channel = true beside it")
 		c.did(key+".service", s.Service)
 		servers[name] = s
@@ -269,29 +273,29 @@ func (c *checker) servers(written map[string]server) map[string]server {
 
 var variableName = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// childEnv checks the names of variables that another program gets.
-func (c *checker) childEnv(key string, names []string) {
+// Variables checks the names of variables that another program gets.
+func (c *Checker) Variables(key string, names []string) {
 	for _, name := range names {
-		c.refuse(!variableName().MatchString(name), key,
+		c.Refuse(!variableName().MatchString(name), key,
 			"%q is not the name of a variable; write names alone, without values", name)
-		c.refuse(isOurs(name), key, "names %s, which is the wallet's own and goes to no other program", name)
+		c.Refuse(isOurs(name), key, "names %s, which is the wallet's own and goes to no other program", name)
 	}
 }
 
-func (c *checker) keystore(f *file) keystore {
+func (c *Checker) keystore(f *file) keystore {
 	k := f.Keystore
 	if len(k.PassphraseCommand) > 0 {
 		c.fullPath("keystore.passphrase_command", k.PassphraseCommand[0])
 	}
 	// At most 8 hours: the wallet locks then in any case.
-	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
+	idle := c.Duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
 	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,
 		Keyring: k.Keyring, Idle: idle}
 }
 
 var didForm = pattern.Lazy(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
 
-func (c *checker) did(key, did string) string {
-	c.refuse(did != "" && !didForm().MatchString(did), key, `%q is not a DID like "did:rooch:…"`, did)
+func (c *Checker) did(key, did string) string {
+	c.Refuse(did != "" && !didForm().MatchString(did), key, `%q is not a DID like "did:rooch:…"`, did)
 	return did
 }

@@ -1,14 +1,13 @@
-// Package config reads the owner's rules: config.toml in the wallet's home, and the environment.
+// Package config reads the owner's rules: config.toml in the wallet's home.
 //
-// What must stay true: the only os.Getenv of the project is here, and a file that says anything this
-// package does not understand is refused. A limit that was misspelt must never be a limit that is not
-// there.
+// What must stay true: a file that says anything this package does not understand is refused. A limit that
+// was misspelt must never be a limit that is not there. And a change loosens, unless it provably does not.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
 // signers.go, facilitators.go, hooks.go, observe.go, subscriptions.go and ledger.go (from text to Config;
-// values.go checks single values), compare.go and teamscompare.go (what loosens), write.go (the template,
-// and changing a file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's
-// own file).
+// values.go checks single values), compare.go and teamscompare.go (what loosens), home.go (files of the
+// home), secret.go. Around it: package environ (the environment), edit (changing a file), callers (whose a
+// call is), paywallfile (the paywall's own file).
 package config
 
 import (
@@ -133,14 +132,11 @@ type channel struct {
 
 // Names of the networks the defaults speak of, and of the two classes a facilitator's networks may name.
 const (
-	solanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	solanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
-	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
-	base          = "eip155:8453"
-	baseSepolia   = "eip155:84532"
+	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	Base          = "eip155:8453"
 
-	mainnets = "mainnets"
-	testnets = "testnets"
+	Mainnets = "mainnets"
+	Testnets = "testnets"
 )
 
 // Nodes are the nodes by network: the owner's, and the public ones that are built in for networks the file

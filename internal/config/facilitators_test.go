@@ -15,7 +15,7 @@ func TestFacilitatorsOfAnyKind(t *testing.T) {
 	require.Equal(t, []Facilitator{
 		{Name: "program", Command: []string{fullPath, "--now"}, Env: []string{"SETTLER_KEY"},
 			Sandbox: new(false),
-			Auth:    "none", Networks: []string{base}, Assets: []string{"USDC"}, MinPrice: 10_000,
+			Auth:    "none", Networks: []string{Base}, Assets: []string{"USDC"}, MinPrice: 10_000,
 			MaxPrice: 1_000_000},
 		{Name: "f.example", URL: "https://f.example", Auth: "header", HeaderCommand: []string{fullPath}},
 	}, c.Facilitators)
@@ -57,25 +57,5 @@ func TestHooks(t *testing.T) {
 	} {
 		_, err := Parse([]byte("[hooks]\n" + written))
 		require.ErrorContains(t, err, problem, written)
-	}
-}
-
-func TestAPaywallsDiscovery(t *testing.T) {
-	const file = "command = ['x']\nnetwork = 'base'\norigin = 'https://shop.example'\n" +
-		"pay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\n" +
-		"listen = '127.0.0.1:0'\ndiscovery_list = true\n[tools.search]\nprice = '0.01'\n"
-	p, err := shop(t, file+"discoverable = true\nexample_input = '{\"q\":1}'\nexample_output = '{}'")
-	require.NoError(t, err)
-	require.True(t, p.DiscoveryList && p.Tools[0].Discoverable)
-	require.Equal(t, []string{`{"q":1}`, "{}"}, []string{p.Tools[0].ExampleInput, p.Tools[0].ExampleOutput})
-	for more, problem := range map[string]string{
-		"":                     "needs listen, and a tool",
-		"example_input = '{}'": "need discoverable",
-		"discoverable = true\nexample_output = '[]'":   "is no JSON object",
-		"discoverable = true\nexample_input = 'x'":     "is no JSON object",
-		"discoverable = true\n[[facilitators]]\nx = 1": "no such key",
-	} {
-		_, err := shop(t, file+more)
-		require.ErrorContains(t, err, problem, more)
 	}
 }

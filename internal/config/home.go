@@ -16,23 +16,6 @@ import (
 // FileName is the rules' file in the wallet's home.
 const FileName = "config.toml"
 
-// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet.
-// SETUP_FAILED where the environment names neither.
-func Home(env Env) (home string, err error) {
-	if env.Home != "" {
-		home, err = filepath.Abs(env.Home)
-	} else if home, err = os.UserConfigDir(); err == nil {
-		home = filepath.Join(home, "x402-wallet")
-	}
-	if err != nil {
-		return "", x402.Errorf(x402.SetupFailed,
-			"there is no place for the wallet: the environment has neither X402_WALLET_HOME nor a home "+
-				"directory").
-			WithHint("set X402_WALLET_HOME to a directory, with its full path")
-	}
-	return home, nil
-}
-
 // MakeHome creates the directory, 0700. One that exists must be ours and not writable by others.
 func MakeHome(home string) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -52,7 +35,7 @@ func MakeHome(home string) error {
 // Where it does not exist the error is fs.ErrNotExist.
 func Load(home string) (*Config, error) {
 	path := filepath.Join(home, FileName)
-	data, mode, err := readOwned(path, maxFile)
+	data, mode, err := readOwned(path, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the rules: %w", err)
 	}
@@ -79,7 +62,7 @@ func Missing(home string) error {
 
 // Same reports whether <home>/config.toml still is what c was read from.
 func (c *Config) Same(home string) bool {
-	data, _, err := readOwned(filepath.Join(home, FileName), maxFile)
+	data, _, err := readOwned(filepath.Join(home, FileName), MaxFile)
 	return err == nil && bytes.Equal(data, c.Raw)
 }
 

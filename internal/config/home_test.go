@@ -14,19 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHome(t *testing.T) {
-	home, err := Home(Env{Home: "/srv/wallet"})
-	require.NoError(t, err)
-	assert.Equal(t, filepath.FromSlash("/srv/wallet"), home)
-	home, err = Home(Env{Home: "relative"})
-	require.NoError(t, err)
-	assert.True(t, filepath.IsAbs(home))
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	home, err = Home(Env{})
-	require.NoError(t, err)
-	assert.Equal(t, "x402-wallet", filepath.Base(home))
-}
-
 func TestLoadAndWrite(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "a", "home")
 	require.NoError(t, MakeHome(home))
@@ -55,7 +42,7 @@ func TestLoadAndWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, entries, 1, "no temp file stays behind")
 
-	require.NoError(t, os.WriteFile(path, make([]byte, maxFile+1), 0o600))
+	require.NoError(t, os.WriteFile(path, make([]byte, MaxFile+1), 0o600))
 	_, err = Load(home)
 	assert.ErrorContains(t, err, "longer than")
 }

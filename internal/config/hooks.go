@@ -17,15 +17,15 @@ type fileHooks struct {
 	Timeout *string  `toml:"timeout"`
 }
 
-func (c *checker) hooks(f fileHooks) hooks {
+func (c *Checker) hooks(f fileHooks) hooks {
 	for key, command := range map[string][]string{"hooks.before": f.Before, "hooks.after": f.After} {
 		if len(command) > 0 {
 			c.fullPath(key, command[0])
 		}
 	}
 	isNone := len(f.Before) == 0 && len(f.After) == 0
-	c.refuse(isNone && (f.Sandbox != nil || f.Timeout != nil), "hooks",
+	c.Refuse(isNone && (f.Sandbox != nil || f.Timeout != nil), "hooks",
 		`has no program: before = ["/usr/local/bin/…"] or after = ["/usr/local/bin/…"]`)
 	return hooks{Before: f.Before, After: f.After, Sandbox: f.Sandbox,
-		Timeout: c.duration("hooks.timeout", f.Timeout, 10*time.Second, time.Second, time.Minute)}
+		Timeout: c.Duration("hooks.timeout", f.Timeout, 10*time.Second, time.Second, time.Minute)}
 }

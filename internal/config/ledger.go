@@ -28,22 +28,22 @@ type fileLedger struct {
 	PasswordCommand []string `toml:"password_command"`
 }
 
-func (c *checker) ledger(f fileLedger) ledger {
+func (c *Checker) ledger(f fileLedger) ledger {
 	l := ledger(f)
 	if len(l.PasswordCommand) > 0 {
 		c.fullPath("ledger.password_command", l.PasswordCommand[0])
 	}
-	c.refuse(l.PasswordFile != "" && !filepath.IsAbs(l.PasswordFile), "ledger.password_file",
+	c.Refuse(l.PasswordFile != "" && !filepath.IsAbs(l.PasswordFile), "ledger.password_file",
 		"must be a full path")
-	c.refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",
+	c.Refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",
 		"has password_file and password_command; it takes one of them")
 	if l.URL == "" {
-		c.refuse(l.PasswordFile != "" || len(l.PasswordCommand) > 0, "ledger",
+		c.Refuse(l.PasswordFile != "" || len(l.PasswordCommand) > 0, "ledger",
 			"has keys that mean nothing without url")
 		return l
 	}
 	if _, err := ParseLedgerURL(l.URL); err != nil {
-		c.fail("ledger.url", "%v", err)
+		c.Fail("ledger.url", "%v", err)
 	}
 	return l
 }
@@ -202,7 +202,7 @@ func isHere(host string) bool {
 		return true
 	}
 	name, _ := splitHost(host)
-	return isLoopback(strings.Trim(strings.ToLower(name), "[]"))
+	return IsLoopback(strings.Trim(strings.ToLower(name), "[]"))
 }
 
 // IsHere reports whether every host of the ledger is this machine, so that nothing goes over a network.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -151,16 +150,6 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 			require.NotContains(t, fault.Hint(), secret)
 		}
 	}
-}
-
-func TestLedgerPasswordOfTheEnvironment(t *testing.T) {
-	t.Setenv("X402_WALLET_LEDGER_PASSWORD", "hunter2hunter2")
-	env := ReadEnv()
-	require.Equal(t, "hunter2hunter2", env.LedgerPassword.Reveal())
-	_, stays := os.LookupEnv("X402_WALLET_LEDGER_PASSWORD")
-	require.False(t, stays)
-	require.NotContains(t, fmt.Sprintf("%v %+v %#v", env, env, env), "hunter2")
-	require.True(t, isOurs("X402_WALLET_LEDGER_PASSWORD"), "no program of ours gets it")
 }
 
 // Another ledger, or another way to its password, loosens.

@@ -1,10 +1,7 @@
 package config
 
 import (
-	"cmp"
-	"os"
 	"path/filepath"
-	"strconv"
 
 	"x402-wallet/x402/money"
 )
@@ -20,40 +17,30 @@ type notify struct {
 	LowFunds          money.Dollars `toml:"low_funds"` // less than this left is told; 0: nothing is
 }
 
-func (c *checker) notify(n notify, system string) notify {
+func (c *Checker) notify(n notify, system string) notify {
 	if len(n.Command) > 0 {
 		c.fullPath("notify.command", n.Command[0])
 	}
-	c.refuse(n.Sandbox != nil && len(n.Command) == 0, "notify.sandbox", "is for a command, and there is none")
+	c.Refuse(n.Sandbox != nil && len(n.Command) == 0, "notify.sandbox", "is for a command, and there is none")
 	if n.Webhook != "" {
-		at := c.ownerURL("notify.webhook", n.Webhook, "https://ops.example/x402")
-		c.refuse(at != nil && at.User != nil, "notify.webhook", "has a name or password in it; what is "+
+		at := c.OwnerURL("notify.webhook", n.Webhook, "https://ops.example/x402")
+		c.Refuse(at != nil && at.User != nil, "notify.webhook", "has a name or password in it; what is "+
 			"posted is signed, and needs none")
 	}
-	c.refuse((n.Webhook != "") != (n.WebhookSecretFile != ""), "notify", `webhook = "https://…" and `+
+	c.Refuse((n.Webhook != "") != (n.WebhookSecretFile != ""), "notify", `webhook = "https://…" and `+
 		`webhook_secret_file = "a file with one line whsec_…" go together`)
-	c.refuse(n.WebhookSecretFile != "" && !filepath.IsAbs(n.WebhookSecretFile), "notify.webhook_secret_file",
+	c.Refuse(n.WebhookSecretFile != "" && !filepath.IsAbs(n.WebhookSecretFile), "notify.webhook_secret_file",
 		"must be a full path")
-	c.refuse(n.LowFunds != 0 && len(n.Command) == 0 && n.Webhook == "" && !n.Desktop, "notify.low_funds",
+	c.Refuse(n.LowFunds != 0 && len(n.Command) == 0 && n.Webhook == "" && !n.Desktop, "notify.low_funds",
 		"is to be told, and there is nothing to tell it by")
-	c.refuse(n.Desktop && system == "windows", "notify.desktop", "is not there on Windows in this version; "+
+	c.Refuse(n.Desktop && system == "windows", "notify.desktop", "is not there on Windows in this version; "+
 		"command and webhook are")
 	return n
 }
 
 // fullPath refuses a program that would be looked for.
-func (c *checker) fullPath(key, program string) {
-	c.refuse(!filepath.IsAbs(program), key,
+func (c *Checker) fullPath(key, program string) {
+	c.Refuse(!filepath.IsAbs(program), key,
 		"begins with %q, which would be looked for in PATH, and whoever starts the wallet chooses that; "+
 			"write the program's full path, which `command -v NAME` prints: [\"/usr/bin/…\", …]", program)
-}
-
-// SessionBus is where the D-Bus of the person's session is. Agents' hosts often pass no variable that says
-// so.
-func SessionBus() string {
-	if address := os.Getenv("DBUS_SESSION_BUS_ADDRESS"); address != "" {
-		return address
-	}
-	dir := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), "/run/user/"+strconv.Itoa(os.Geteuid()))
-	return "unix:path=" + dir + "/bus"
 }

@@ -38,7 +38,7 @@ func TestNotify(t *testing.T) {
 		require.ErrorContains(t, err, "notify", written)
 	}
 	for system, isRefused := range map[string]bool{"windows": true, "linux": false, "darwin": false} {
-		c := &checker{}
+		c := &Checker{}
 		c.notify(notify{Desktop: true}, system)
 		require.Equal(t, isRefused, len(c.errs) > 0, system)
 	}
@@ -52,14 +52,4 @@ func TestNotifyIsChangedByTheOwner(t *testing.T) {
 	low := func(at string) *Config { return rules(t, "[notify]\ndesktop = true\nlow_funds = '"+at+"'") }
 	require.Equal(t, []Change{{Key: "notify.low_funds", From: "$1.00", To: "$2.00", Loosens: true}},
 		Compare(low("1"), low("2")))
-}
-
-func TestSessionBus(t *testing.T) {
-	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x")
-	require.Equal(t, "unix:path=/x", SessionBus())
-	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
-	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
-	require.Equal(t, "unix:path=/run/user/7/bus", SessionBus())
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	require.Regexp(t, `^unix:path=/run/user/\d+/bus$`, SessionBus())
 }

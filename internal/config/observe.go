@@ -30,21 +30,21 @@ type fileTraces struct {
 	PassOn      bool     `toml:"pass_on"`
 }
 
-func (c *checker) traces(f fileTraces) traces {
+func (c *Checker) traces(f fileTraces) traces {
 	t := traces{Endpoint: f.Endpoint, HeadersFile: f.HeadersFile, Sample: 1, PassOn: f.PassOn}
 	if f.Sample != nil {
 		t.Sample = *f.Sample
-		c.refuse(math.IsNaN(t.Sample) || t.Sample < 0 || t.Sample > 1, "traces.sample",
+		c.Refuse(math.IsNaN(t.Sample) || t.Sample < 0 || t.Sample > 1, "traces.sample",
 			"is %v; it must be from 0.0 to 1.0", t.Sample)
 	}
 	if t.Endpoint == "" {
-		c.refuse(f != fileTraces{}, "traces", `needs endpoint = "http://127.0.0.1:4318/v1/traces"`)
+		c.Refuse(f != fileTraces{}, "traces", `needs endpoint = "http://127.0.0.1:4318/v1/traces"`)
 		return t
 	}
-	at := c.ownerURL("traces.endpoint", t.Endpoint, "http://127.0.0.1:4318/v1/traces")
-	c.refuse(at != nil && at.User != nil, "traces.endpoint",
+	at := c.OwnerURL("traces.endpoint", t.Endpoint, "http://127.0.0.1:4318/v1/traces")
+	c.Refuse(at != nil && at.User != nil, "traces.endpoint",
 		"has a name or password in it; what the collector knows you by goes into headers_file")
-	c.refuse(t.HeadersFile != "" && !filepath.IsAbs(t.HeadersFile), "traces.headers_file",
+	c.Refuse(t.HeadersFile != "" && !filepath.IsAbs(t.HeadersFile), "traces.headers_file",
 		"must be a full path")
 	return t
 }

@@ -15,9 +15,9 @@ import (
 	"x402-wallet/internal/pattern"
 )
 
-// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not
+// MaxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not
 // get into memory.
-const maxFile = 256 << 10
+const MaxFile = 256 << 10
 
 // Error is a fault in config.toml: where it is and what would be right.
 type Error struct {
@@ -93,8 +93,8 @@ type file struct {
 		MaxGas        *string `toml:"max_gas"`
 		ApprovalGas   *string `toml:"approval_gas"`
 	} `toml:"networks"`
-	Assets       []fileAsset       `toml:"assets"`
-	Facilitators []fileFacilitator `toml:"facilitators"`
+	Assets       []fileAsset          `toml:"assets"`
+	Facilitators []WrittenFacilitator `toml:"facilitators"`
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
@@ -138,29 +138,29 @@ type fileAsset struct {
 
 // Parse reads config.toml. The errors of several keys come joined; each is an *Error.
 func Parse(data []byte) (*Config, error) {
-	if len(data) > maxFile {
-		return nil, &Error{Msg: fmt.Sprintf("is %d bytes long; at most %d are read", len(data), maxFile)}
+	if len(data) > MaxFile {
+		return nil, &Error{Msg: fmt.Sprintf("is %d bytes long; at most %d are read", len(data), MaxFile)}
 	}
 	if bytes.HasPrefix(data, []byte("\ufeff")) || bytes.HasPrefix(data, []byte("\xff\xfe")) {
 		// as some editors of Windows write it
 		return nil, &Error{Line: 1, Msg: "begins with a byte-order mark; save it as UTF-8 without one"}
 	}
 	var f file
-	c, err := read("", data, &f)
+	c, err := Read("", data, &f)
 	if err != nil {
 		return nil, err
 	}
 	config := c.config(&f)
-	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...)
+	if err := c.Err(); err != nil {
+		return nil, err
 	}
 	config.Raw, config.Warnings = bytes.Clone(data), c.warnings
 	return config, nil
 }
 
-// read decodes a file; the checker that it returns knows the lines of its keys.
-func read(name string, data []byte, into any) (*checker, error) {
-	c := &checker{file: name, lines: map[string]int{}}
+// Read decodes a file strictly; the Checker that it returns knows the lines of its keys.
+func Read(name string, data []byte, into any) (*Checker, error) {
+	c := &Checker{file: name, lines: map[string]int{}}
 	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(into); err != nil {
 		return nil, c.decodeError(data, err)
 	}
@@ -172,14 +172,14 @@ func read(name string, data []byte, into any) (*checker, error) {
 // people need a remedy.
 var typeFault = pattern.Lazy(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
 
-func (c *checker) decodeError(data []byte, err error) error {
+func (c *Checker) decodeError(data []byte, err error) error {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
 		var all []error
 		for i := range unknown.Errors {
 			e := &unknown.Errors[i]
 			line, _ := e.Position()
-			all = append(all, &Error{File: c.file, Line: line, Key: dotted(e.Key()),
+			all = append(all, &Error{File: c.file, Line: line, Key: Dotted(e.Key()...),
 				Msg: "there is no such key"})
 		}
 		return errors.Join(all...)
@@ -189,7 +189,7 @@ func (c *checker) decodeError(data []byte, err error) error {
 		return &Error{File: c.file, Msg: err.Error()}
 	}
 	line, column := fault.Position()
-	e := &Error{File: c.file, Line: line, Key: dotted(fault.Key()),
+	e := &Error{File: c.file, Line: line, Key: Dotted(fault.Key()...),
 		Msg: strings.TrimPrefix(fault.Error(), "toml: ")}
 	switch key := e.Key; {
 	case strings.Contains(e.Msg, "cannot store an array table"):
@@ -240,8 +240,8 @@ func valueAt(data []byte, line, column int) string {
 
 var plainKey = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
 
-// dotted writes a key as it would be written in the file.
-func dotted(parts []string) string {
+// Dotted writes a key as it would be written in the file.
+func Dotted(parts ...string) string {
 	written := slices.Clone(parts)
 	for i, part := range parts {
 		if !plainKey().MatchString(part) {
@@ -253,22 +253,22 @@ func dotted(parts []string) string {
 
 // index notes the line of every key, for messages, and refuses keys whose letter case is not ours: the
 // TOML library would take `Per_Call` for `per_call`, and of two such spellings the last would win unseen.
-func (c *checker) index(data []byte) {
+func (c *Checker) index(data []byte) {
 	p := unstable.Parser{}
 	p.Reset(data)
 	var table []string
 	elements := map[string]int{}
 	for p.NextExpression() {
 		node := p.Expression()
-		line := bytes.Count(data[:firstKey(node).Offset], []byte("\n")) + 1
+		line := bytes.Count(data[:FirstKey(node).Offset], []byte("\n")) + 1
 		switch node.Kind {
 		case unstable.Table:
-			table = keyParts(node)
+			table = KeyParts(node)
 			c.note(table, line)
 		case unstable.ArrayTable:
-			name := keyParts(node)
-			table = slices.Concat(name, []string{strconv.Itoa(elements[dotted(name)])})
-			elements[dotted(name)]++
+			name := KeyParts(node)
+			table = slices.Concat(name, []string{strconv.Itoa(elements[Dotted(name...)])})
+			elements[Dotted(name...)]++
 			c.note(table, line)
 		case unstable.KeyValue:
 			c.noteValue(table, node, line)
@@ -277,14 +277,14 @@ func (c *checker) index(data []byte) {
 }
 
 // noteValue notes a key and the keys in its value.
-func (c *checker) noteValue(table []string, node *unstable.Node, line int) {
-	path := slices.Concat(table, keyParts(node))
+func (c *Checker) noteValue(table []string, node *unstable.Node, line int) {
+	path := slices.Concat(table, KeyParts(node))
 	c.note(path, line)
 	c.noteInside(path, node.Value(), line)
 }
 
 // noteInside notes the keys of an inline table, and of those in a list.
-func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
+func (c *Checker) noteInside(path []string, value *unstable.Node, line int) {
 	inside := value.Children()
 	switch value.Kind {
 	case unstable.InlineTable:
@@ -305,27 +305,27 @@ var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts":
 // isFree reports whether a table's own keys are names: of a subscription's headers, too.
 func isFree(table []string) bool {
 	isHeaders := len(table) == 3 && table[0] == "subscriptions" && table[2] == "headers"
-	return freeNames[dotted(table)] || isHeaders
+	return freeNames[Dotted(table...)] || isHeaders
 }
 
-func (c *checker) note(path []string, line int) {
-	c.lines[dotted(path)] = line
+func (c *Checker) note(path []string, line int) {
+	c.lines[Dotted(path...)] = line
 	for i, part := range path {
 		if part != strings.ToLower(part) && !isFree(path[:i]) {
 			lower := slices.Concat(path[:i], []string{strings.ToLower(part)})
-			c.fail(dotted(path), "is spelt %s", dotted(lower))
+			c.Fail(Dotted(path...), "is spelt %s", Dotted(lower...))
 			return
 		}
 	}
 }
 
-func firstKey(node *unstable.Node) unstable.Range {
+func FirstKey(node *unstable.Node) unstable.Range {
 	key := node.Key()
 	key.Next()
 	return key.Node().Raw
 }
 
-func keyParts(node *unstable.Node) (parts []string) {
+func KeyParts(node *unstable.Node) (parts []string) {
 	for key := node.Key(); key.Next(); {
 		parts = append(parts, string(key.Node().Data))
 	}

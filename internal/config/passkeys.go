@@ -28,21 +28,21 @@ const (
 	maxPublicKey    = 1100
 )
 
-func (c *checker) passkeys(written map[string]filePasskey) map[string]Passkey {
+func (c *Checker) passkeys(written map[string]filePasskey) map[string]Passkey {
 	passkeys := map[string]Passkey{}
 	taken := map[string]string{} // id → whose it is
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"passkeys", name}), written[name]
-		c.refuse(!IsName(name), key,
+		key, f := Dotted("passkeys", name), written[name]
+		c.Refuse(!IsName(name), key,
 			"a passkey's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
 		const form = "must be base64url, as x402-wallet passkeys add writes it"
-		c.refuse(!isBase64URL(f.ID, maxCredentialID), key+".id", form)
-		c.refuse(!isBase64URL(f.PublicKey, maxPublicKey), key+".public_key", form)
-		c.refuse(c.origin(key+".origin", f.Origin) != f.Origin || f.Origin == "", key+".origin",
+		c.Refuse(!isBase64URL(f.ID, maxCredentialID), key+".id", form)
+		c.Refuse(!isBase64URL(f.PublicKey, maxPublicKey), key+".public_key", form)
+		c.Refuse(c.origin(key+".origin", f.Origin) != f.Origin || f.Origin == "", key+".origin",
 			"must be an origin like https://wallet.example, without a path")
-		c.refuse(f.Count < 0 || f.Count > math.MaxUint32, key+".count", "is no counter of 32 bits")
+		c.Refuse(f.Count < 0 || f.Count > math.MaxUint32, key+".count", "is no counter of 32 bits")
 		other, twice := taken[f.ID]
-		c.refuse(twice, key+".id", "is that of the passkey %s, too", other)
+		c.Refuse(twice, key+".id", "is that of the passkey %s, too", other)
 		taken[f.ID] = name
 		passkeys[name] = Passkey(f)
 	}

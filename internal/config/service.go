@@ -33,55 +33,55 @@ const mcpPath = "/mcp"
 // maxAudience bounds an audience, in bytes.
 const maxAudience = 512
 
-func (c *checker) service(f fileService) service {
+func (c *Checker) service(f fileService) service {
 	s := service{URL: c.origin("service.url", f.URL), Issuer: f.Issuer, Audience: f.Audience,
 		KeysURL: f.JWKSURI}
 	if s.Issuer == "" {
-		c.refuse(s.Audience != "", "service.audience", "means nothing without issuer")
-		c.refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")
+		c.Refuse(s.Audience != "", "service.audience", "means nothing without issuer")
+		c.Refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")
 		return s
 	}
 	c.issuer(s.Issuer)
 	if s.KeysURL != "" {
-		c.ownerURL("service.jwks_uri", s.KeysURL, "https://login.example/jwks.json")
+		c.OwnerURL("service.jwks_uri", s.KeysURL, "https://login.example/jwks.json")
 	}
 	switch {
 	case s.Audience == "" && s.URL == "":
-		c.refuse(f.URL == "", "service.issuer",
+		c.Refuse(f.URL == "", "service.issuer",
 			`needs audience = "https://wallet.example/mcp" beside it, or url`)
 	case s.Audience == "":
 		s.Audience = s.URL + mcpPath
 	case s.URL == "": // then it is what clients are told that this is
-		c.ownerURL("service.audience", s.Audience, "https://wallet.example/mcp")
+		c.OwnerURL("service.audience", s.Audience, "https://wallet.example/mcp")
 	}
 	c.plainText("service.audience", s.Audience, maxAudience)
-	c.refuse(strings.ContainsAny(s.Audience, " \t"), "service.audience", "has a space")
+	c.Refuse(strings.ContainsAny(s.Audience, " \t"), "service.audience", "has a space")
 	return s
 }
 
 // origin checks an origin that the owner wrote, with or without a slash; "" is none.
-func (c *checker) origin(key, text string) string {
+func (c *Checker) origin(key, text string) string {
 	if text == "" {
 		return ""
 	}
-	u := c.ownerURL(key, text, "https://wallet.example")
+	u := c.OwnerURL(key, text, "https://wallet.example")
 	if u == nil {
 		return ""
 	}
 	origin := u.Scheme + "://" + u.Host
-	c.refuse(text != origin && text != origin+"/", key,
+	c.Refuse(text != origin && text != origin+"/", key,
 		"must be an origin like https://wallet.example, without a path")
-	c.refuse(origin != strings.ToLower(origin), key, "must be in small letters")
+	c.Refuse(origin != strings.ToLower(origin), key, "must be in small letters")
 	return origin
 }
 
 // issuer checks an authorization server's name, which is an address (RFC 8414 §2).
-func (c *checker) issuer(written string) {
-	u := c.ownerURL("service.issuer", written, "https://login.example")
+func (c *Checker) issuer(written string) {
+	u := c.OwnerURL("service.issuer", written, "https://login.example")
 	if u == nil {
 		return
 	}
 	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	c.refuse(written != plain.String(), "service.issuer",
+	c.Refuse(written != plain.String(), "service.issuer",
 		"must be an address like https://login.example/tenant, as tokens have it, without user, query and #")
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,23 +67,23 @@ const signerEVM, signerSolana = "evm", "solana"
 // How long a signer may take. A person may have to press a button on a device.
 const defaultSigning, leastSigning, mostSigning = 30 * time.Second, time.Second, 5 * time.Minute
 
-func (c *checker) signers(written map[string]fileSigner) map[string]Signer {
+func (c *Checker) signers(written map[string]fileSigner) map[string]Signer {
 	signers := map[string]Signer{}
 	of := map[string]string{} // chain → who signs on it
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"signers", name}), written[name]
-		c.refuse(!IsName(name) || name == "keystore", key,
+		key, f := Dotted("signers", name), written[name]
+		c.Refuse(!IsName(name) || name == "keystore", key,
 			"a signer's name is 1 to 40 of a-z, 0-9, - and _, begins with a letter, and is not keystore")
-		kind := c.oneOf(key+".kind", &f.Kind, SignerKinds()...)
-		chain := c.oneOf(key+".chain", &f.Chain, signerEVM, signerSolana)
+		kind := c.OneOf(key+".kind", &f.Kind, SignerKinds()...)
+		chain := c.OneOf(key+".chain", &f.Chain, signerEVM, signerSolana)
 		other, twice := of[chain]
-		c.refuse(twice, key+".chain", "is that of the signer %s, too: one signs on a chain", other)
+		c.Refuse(twice, key+".chain", "is that of the signer %s, too: one signs on a chain", other)
 		of[chain] = name
 		c.signerAddress(key+".address", chain, f.Address)
 		s := Signer{Kind: kind, Chain: chain, Address: f.Address, Command: f.Command, Env: f.Env,
 			Sandbox: f.Sandbox, Key: f.Key, Region: f.Region, Organization: f.Organization, URL: f.URL,
 			SecretFile: f.SecretFile, SecretCommand: f.SecretCommand, SecretEnv: f.SecretEnv}
-		s.Timeout = c.duration(key+".timeout", f.Timeout, defaultSigning, leastSigning, mostSigning)
+		s.Timeout = c.Duration(key+".timeout", f.Timeout, defaultSigning, leastSigning, mostSigning)
 		if kind == SignerCommand {
 			c.signerCommand(key, s)
 		}
@@ -97,29 +96,29 @@ func (c *checker) signers(written map[string]fileSigner) map[string]Signer {
 
 // signerAddress wants the address in the one spelling by which signatures are compared with it. An EVM
 // checksum is looked at where addresses are (package app).
-func (c *checker) signerAddress(key, chain, address string) {
+func (c *Checker) signerAddress(key, chain, address string) {
 	isEVM := evmAddress().MatchString(address)
 	switch {
 	case chain == signerEVM && !isEVM:
-		c.fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
+		c.Fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
 	case chain == signerSolana && !isSolanaAddress(address):
-		c.fail(key, "%q is not a Solana address (base58 of 32 bytes)", address)
+		c.Fail(key, "%q is not a Solana address (base58 of 32 bytes)", address)
 	}
 }
 
-func (c *checker) signerCommand(key string, s Signer) {
+func (c *Checker) signerCommand(key string, s Signer) {
 	if len(s.Command) == 0 {
-		c.fail(key, `needs command = ["/full/path/to/the/program", …]`)
+		c.Fail(key, `needs command = ["/full/path/to/the/program", …]`)
 		return
 	}
 	c.fullPath(key+".command", s.Command[0])
-	c.childEnv(key+".env", s.Env)
+	c.Variables(key+".env", s.Env)
 }
 
 // signerService wants of a service what it is asked by, and nothing that would mean nothing.
-func (c *checker) signerService(key string, s Signer) {
+func (c *Checker) signerService(key string, s Signer) {
 	isCommand := s.Kind == SignerCommand
-	c.refuse(!isCommand && (s.Command != nil || s.Env != nil || s.Sandbox != nil), key,
+	c.Refuse(!isCommand && (s.Command != nil || s.Env != nil || s.Sandbox != nil), key,
 		"has command, env or sandbox, which are for kind = \"command\"")
 	for _, field := range []struct {
 		name, value string
@@ -130,17 +129,17 @@ func (c *checker) signerService(key string, s Signer) {
 		{"organization", s.Organization, []string{SignerTurnkey}},
 	} {
 		isFor := slices.Contains(field.kinds, s.Kind)
-		c.refuse(isFor && field.value == "", key, "needs %s = \"…\"", field.name)
-		c.refuse(!isFor && field.value != "", key+"."+field.name, "means nothing for kind = %q", s.Kind)
+		c.Refuse(isFor && field.value == "", key, "needs %s = \"…\"", field.name)
+		c.Refuse(!isFor && field.value != "", key+"."+field.name, "means nothing for kind = %q", s.Kind)
 		plain := !strings.ContainsFunc(field.value, func(r rune) bool { return r <= ' ' || r > '~' })
-		c.refuse(!plain || len(field.value) > maxSignerField, key+"."+field.name,
+		c.Refuse(!plain || len(field.value) > maxSignerField, key+"."+field.name,
 			"must be at most %d printable letters without spaces", maxSignerField)
 	}
 	hasAPI := !isCommand && s.Kind != SignerKeychain
-	c.refuse(!hasAPI && s.URL != "", key+".url", "means nothing for kind = %q", s.Kind)
+	c.Refuse(!hasAPI && s.URL != "", key+".url", "means nothing for kind = %q", s.Kind)
 	if s.URL != "" && hasAPI {
-		at := c.ownerURL(key+".url", s.URL, "https://…")
-		c.refuse(at != nil && (at.User != nil || at.RawQuery != "" || at.Fragment != ""), key+".url",
+		at := c.OwnerURL(key+".url", s.URL, "https://…")
+		c.Refuse(at != nil && (at.User != nil || at.RawQuery != "" || at.Fragment != ""), key+".url",
 			"is an address without a name, password, ? or #; credentials are in secret_file")
 	}
 }
@@ -148,7 +147,7 @@ func (c *checker) signerService(key string, s Signer) {
 // maxSignerField bounds what a service calls a key: Google's resource names have 300 letters at most.
 const maxSignerField = 512
 
-func (c *checker) signerSecret(key string, s Signer) {
+func (c *Checker) signerSecret(key string, s Signer) {
 	given := 0
 	for _, has := range []bool{s.SecretFile != "", len(s.SecretCommand) > 0, s.SecretEnv != ""} {
 		if has {
@@ -157,20 +156,17 @@ func (c *checker) signerSecret(key string, s Signer) {
 	}
 	switch {
 	case s.Kind == SignerCommand || s.Kind == SignerKeychain:
-		c.refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for "+
+		c.Refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for "+
 			"kind = %q", s.Kind)
 		return
 	case given != 1:
-		c.fail(key, "needs its credentials from one of secret_file, secret_command and secret_env")
+		c.Fail(key, "needs its credentials from one of secret_file, secret_command and secret_env")
 		return
 	}
-	c.refuse(s.SecretFile != "" && !filepath.IsAbs(s.SecretFile), key+".secret_file", "must be a full path")
+	c.Refuse(s.SecretFile != "" && !filepath.IsAbs(s.SecretFile), key+".secret_file", "must be a full path")
 	if len(s.SecretCommand) > 0 {
 		c.fullPath(key+".secret_command", s.SecretCommand[0])
 	}
-	c.refuse(s.SecretEnv != "" && !variableName().MatchString(s.SecretEnv), key+".secret_env",
+	c.Refuse(s.SecretEnv != "" && !variableName().MatchString(s.SecretEnv), key+".secret_env",
 		"%q is not the name of a variable; write the name alone, without its value", s.SecretEnv)
 }
-
-// SignerSecretEnv is the variable that a signer's credentials are in; "" where it is not set.
-func SignerSecretEnv(name string) Secret { return Secret(os.Getenv(name)) }

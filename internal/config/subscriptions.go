@@ -54,18 +54,18 @@ const (
 	maxSubscriptionText = 2048
 )
 
-func (c *checker) subscriptions(written map[string]fileSubscription, agents map[string]Agent,
+func (c *Checker) subscriptions(written map[string]fileSubscription, agents map[string]Agent,
 	teams map[string]Team) map[string]Subscription {
 	list := map[string]Subscription{}
-	c.refuse(len(written) > maxSubscriptions, "subscriptions", "are %d; at most %d are kept", len(written),
+	c.Refuse(len(written) > maxSubscriptions, "subscriptions", "are %d; at most %d are kept", len(written),
 		maxSubscriptions)
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"subscriptions", name}), written[name]
-		c.refuse(!IsName(name), key,
+		key, f := Dotted("subscriptions", name), written[name]
+		c.Refuse(!IsName(name), key,
 			"a subscription's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
 		if f.Agent != "" && len(agents) > 0 {
 			_, known := agents[f.Agent]
-			c.refuse(!known && !teams[f.Agent].Account, key+".agent", "is no agent under [agents]: %q",
+			c.Refuse(!known && !teams[f.Agent].Account, key+".agent", "is no agent under [agents]: %q",
 				f.Agent)
 		}
 		list[name] = c.subscription(key, f)
@@ -73,15 +73,15 @@ func (c *checker) subscriptions(written map[string]fileSubscription, agents map[
 	return list
 }
 
-func (c *checker) subscription(key string, f fileSubscription) Subscription {
+func (c *Checker) subscription(key string, f fileSubscription) Subscription {
 	s := Subscription{URL: f.URL, Method: f.Method, Body: f.Body,
 		Network: f.Network, Asset: f.Asset, Agent: f.Agent, Paused: f.Paused}
-	c.ownerURL(key+".url", f.URL, "https://api.example.com/news")
+	c.OwnerURL(key+".url", f.URL, "https://api.example.com/news")
 	for part, text := range map[string]string{"url": f.URL, "method": f.Method, "network": f.Network,
 		"asset": f.Asset, "agent": f.Agent} {
 		c.plainText(key+"."+part, text, maxSubscriptionText)
 	}
-	c.refuse(len(f.Body) > maxSubscriptionBody || !utf8.ValidString(f.Body), key+".body",
+	c.Refuse(len(f.Body) > maxSubscriptionBody || !utf8.ValidString(f.Body), key+".body",
 		"must be text of at most %d bytes", maxSubscriptionBody)
 	if len(f.Headers) > 0 {
 		s.Headers = map[string]string{}
@@ -91,31 +91,31 @@ func (c *checker) subscription(key string, f fileSubscription) Subscription {
 		c.plainText(key+".headers", value, maxSubscriptionText)
 		s.Headers[http.CanonicalHeaderKey(name)] = value
 	}
-	c.refuse(len(s.Headers) != len(f.Headers), key+".headers", "has the same header twice")
+	c.Refuse(len(s.Headers) != len(f.Headers), key+".headers", "has the same header twice")
 	var err error
 	s.Every, err = budget.ParseEvery(f.Every)
-	c.refuse(err != nil, key+".every", "%v", err)
+	c.Refuse(err != nil, key+".every", "%v", err)
 	s.Since = c.moment(key+".since", f.Since)
 	s.Until = c.moment(key+".until", f.Until)
-	c.refuse(!s.Until.IsZero() && !s.Until.After(s.Since), key+".until", "is not after since")
+	c.Refuse(!s.Until.IsZero() && !s.Until.After(s.Since), key+".until", "is not after since")
 	for part, of := range map[string]struct {
 		written *string
 		into    *money.Dollars
 	}{"max": {f.Max, &s.Max}, "total": {f.Total, &s.Total}} {
 		if of.written == nil {
-			c.fail(key+"."+part, "is missing: dollars like \"0.05\"")
+			c.Fail(key+"."+part, "is missing: dollars like \"0.05\"")
 			continue
 		}
 		*of.into = c.dollars(key+"."+part, of.written, "")
-		c.refuse(*of.into == 0, key+"."+part, "is nothing; it must be more than that")
+		c.Refuse(*of.into == 0, key+"."+part, "is nothing; it must be more than that")
 	}
 	return s
 }
 
 // moment is a date, whose beginning in UTC is meant, or a time.
-func (c *checker) moment(key, written string) time.Time {
+func (c *Checker) moment(key, written string) time.Time {
 	at, err := budget.ParseMoment(written)
-	c.refuse(err != nil, key, "%v", err)
+	c.Refuse(err != nil, key, "%v", err)
 	return at
 }
 

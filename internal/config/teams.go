@@ -67,23 +67,23 @@ var namePattern = pattern.Lazy(`^[a-z*][a-z0-9_*-]{0,39}$`)
 const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands " +
 	"for any letters, and first a letter or *"
 
-func (c *checker) teams(written map[string]fileTeam) map[string]Team {
+func (c *Checker) teams(written map[string]fileTeam) map[string]Team {
 	teams := map[string]Team{}
-	c.refuse(len(written) > maxTeams, "budget.teams", "are %d; at most %d are taken", len(written), maxTeams)
+	c.Refuse(len(written) > maxTeams, "budget.teams", "are %d; at most %d are taken", len(written), maxTeams)
 	patterns := 0
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"budget", "teams", name}), written[name]
-		c.refuse(!agentName().MatchString(name), key,
+		key, f := Dotted("budget", "teams", name), written[name]
+		c.Refuse(!agentName().MatchString(name), key,
 			"a team's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
 		if f.Account && !slices.Contains(f.Agents, name) {
 			f.Agents = append(slices.Clone(f.Agents), name)
 		}
 		patterns += len(f.Agents)
 		for _, each := range f.Agents {
-			c.refuse(!namePattern().MatchString(each), key+".agents", notAPattern, each)
+			c.Refuse(!namePattern().MatchString(each), key+".agents", notAPattern, each)
 		}
-		c.refuse(hasTwice(f.Agents), key+".agents", "has a name or pattern twice")
-		c.refuse(len(f.Labels) > maxLabels, key+".labels", "are %d; at most %d are taken", len(f.Labels),
+		c.Refuse(hasTwice(f.Agents), key+".agents", "has a name or pattern twice")
+		c.Refuse(len(f.Labels) > maxLabels, key+".labels", "are %d; at most %d are taken", len(f.Labels),
 			maxLabels)
 		for _, label := range f.Labels {
 			c.plainText(key+".labels", label, MaxLabel)
@@ -95,7 +95,7 @@ func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 			Account: f.Account}
 	}
 	if patterns > maxPatterns {
-		c.fail("budget.teams", "have %d names and patterns of agents; at most %d are taken", patterns,
+		c.Fail("budget.teams", "have %d names and patterns of agents; at most %d are taken", patterns,
 			maxPatterns)
 		return teams
 	}
@@ -105,19 +105,19 @@ func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 }
 
 // parents refuses a parent that is no team, a team above itself, and too many above each other.
-func (c *checker) parents(teams map[string]Team) {
+func (c *Checker) parents(teams map[string]Team) {
 	tree := Tree(teams)
 	for _, name := range sorted(teams) {
-		parent, key := teams[name].Parent, dotted([]string{"budget", "teams", name, "parent"})
+		parent, key := teams[name].Parent, Dotted("budget", "teams", name, "parent")
 		_, known := teams[parent]
-		c.refuse(parent != "" && !known, key, "there is no team %q", parent)
+		c.Refuse(parent != "" && !known, key, "there is no team %q", parent)
 		up := tree.Up(name)
 		isEndless := teams[up[len(up)-1]].Parent != "" && len(up) == budget.MaxDepth
 		switch {
 		case slices.Contains(up[1:], name):
-			c.fail(key, "puts the team above itself")
+			c.Fail(key, "puts the team above itself")
 		case isEndless && !hasTwice(up):
-			c.fail(key, "is one too many: at most %d teams stand above each other", budget.MaxDepth)
+			c.Fail(key, "is one too many: at most %d teams stand above each other", budget.MaxDepth)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func hasTwice(list []string) bool {
 
 // ambiguous refuses two teams with patterns that a name can match of which neither is more specific: an agent
 // is in one team.
-func (c *checker) ambiguous(teams map[string]Team) {
+func (c *Checker) ambiguous(teams map[string]Team) {
 	type entry struct{ team, pattern string }
 	var seen []entry
 	for _, name := range sorted(teams) {
@@ -142,7 +142,7 @@ func (c *checker) ambiguous(teams map[string]Team) {
 			for _, other := range before {
 				if budget.Specific(other.pattern) == budget.Specific(each) &&
 					budget.Overlap(other.pattern, each) {
-					c.fail(dotted([]string{"budget", "teams", name, "agents"}), "%q and %q of the team %s "+
+					c.Fail(Dotted("budget", "teams", name, "agents"), "%q and %q of the team %s "+
 						"can mean the same agent, and neither is more specific: an agent is in one team",
 						each, other.pattern, other.team)
 				}
@@ -162,13 +162,13 @@ func Tree(teams map[string]Team) budget.Teams {
 	return tree
 }
 
-func (c *checker) eachAgent(written map[string]fileEachAgent) map[string]eachAgent {
+func (c *Checker) eachAgent(written map[string]fileEachAgent) map[string]eachAgent {
 	list := map[string]eachAgent{}
-	c.refuse(len(written) > maxEachAgent, "budget.agents", "are %d; at most %d are taken", len(written),
+	c.Refuse(len(written) > maxEachAgent, "budget.agents", "are %d; at most %d are taken", len(written),
 		maxEachAgent)
 	for _, name := range sorted(written) {
-		key, f := dotted([]string{"budget", "agents", name}), written[name]
-		c.refuse(!namePattern().MatchString(name), key, notAPattern, name)
+		key, f := Dotted("budget", "agents", name), written[name]
+		c.Refuse(!namePattern().MatchString(name), key, notAPattern, name)
 		list[name] = eachAgent{PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
 			Month: c.cap(key+".month", f.Month), Rate: c.ownRate(key+".rate", f.Rate)}
 	}
@@ -176,16 +176,16 @@ func (c *checker) eachAgent(written map[string]fileEachAgent) map[string]eachAge
 }
 
 // ownRate checks payments per minute; 0 where nothing is written.
-func (c *checker) ownRate(key string, written *int) int {
+func (c *Checker) ownRate(key string, written *int) int {
 	if written == nil {
 		return 0
 	}
-	return c.whole(key, written, 1, 1, maxRate)
+	return c.Whole(key, written, 1, 1, maxRate)
 }
 
 // unknownMembers warns of names in teams that no agent has: a name that is misspelt is a limit that is not
 // there.
-func (c *checker) unknownMembers(teams map[string]Team, agents map[string]Agent) {
+func (c *Checker) unknownMembers(teams map[string]Team, agents map[string]Agent) {
 	for _, team := range sorted(teams) {
 		for _, name := range teams[team].Agents {
 			_, known := agents[name]

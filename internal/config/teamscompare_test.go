@@ -116,7 +116,7 @@ func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 			return made
 		}
 		valid := func(teams map[string]Team) bool {
-			c := &checker{}
+			c := &Checker{}
 			c.parents(teams)
 			c.ambiguous(teams)
 			return len(c.errs) == 0

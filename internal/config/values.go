@@ -15,41 +15,41 @@ import (
 	"x402-wallet/x402/money"
 )
 
-func (c *checker) dollars(key string, written *string, preset string) money.Dollars {
+func (c *Checker) dollars(key string, written *string, preset string) money.Dollars {
 	if written == nil {
 		written = &preset
 	}
 	d, err := money.ParseDollars(*written)
-	c.refuse(err != nil, key, "%v", err)
+	c.Refuse(err != nil, key, "%v", err)
 	return d
 }
 
-func (c *checker) cap(key string, written *string) *money.Dollars {
+func (c *Checker) cap(key string, written *string) *money.Dollars {
 	if written == nil {
 		return nil
 	}
 	return new(c.dollars(key, written, ""))
 }
 
-// whole checks a whole number; a preset outside the range means that the key is required.
-func (c *checker) whole(key string, written *int, preset, least, most int) int {
+// Whole checks a whole number; a preset outside the range means that the key is required.
+func (c *Checker) Whole(key string, written *int, preset, least, most int) int {
 	n := preset
 	switch {
 	case written == nil && preset < least:
-		c.fail(key, "is missing: a number from %d to %d", least, most)
+		c.Fail(key, "is missing: a number from %d to %d", least, most)
 	case written != nil:
 		n = *written
-		c.refuse(n < least || n > most, key, "is %d; it must be from %d to %d", n, least, most)
+		c.Refuse(n < least || n > most, key, "is %d; it must be from %d to %d", n, least, most)
 	}
 	return min(max(n, least), most)
 }
 
-func (c *checker) duration(key string, written *string, preset, least, most time.Duration) time.Duration {
+func (c *Checker) Duration(key string, written *string, preset, least, most time.Duration) time.Duration {
 	if written == nil {
 		return preset
 	}
 	d, err := time.ParseDuration(*written)
-	c.refuse(err != nil || d < least || d > most, key,
+	c.Refuse(err != nil || d < least || d > most, key,
 		`is %q; it must be a time from "%s" to "%s"`, *written, short(least), short(most))
 	return d
 }
@@ -78,7 +78,7 @@ const leastQuota, mostQuota Size = 64 << 20, 1 << 40
 
 var sizeForm = pattern.Lazy(`^([1-9][0-9]{0,6})(KiB|MiB|GiB|TiB)$`)
 
-func (c *checker) size(key string, written *string, preset, least, most Size) Size {
+func (c *Checker) size(key string, written *string, preset, least, most Size) Size {
 	if written == nil {
 		return preset
 	}
@@ -91,7 +91,7 @@ func (c *checker) size(key string, written *string, preset, least, most Size) Si
 			}
 		}
 	}
-	c.refuse(s < least || s > most, key, `is %q; it must be a size from "%s" to "%s", like "1GiB"`, *written,
+	c.Refuse(s < least || s > most, key, `is %q; it must be a size from "%s" to "%s", like "1GiB"`, *written,
 		least, most)
 	return s
 }
@@ -108,12 +108,12 @@ func short(d time.Duration) string {
 	return s
 }
 
-// oneOf checks a word; the first is the preset.
-func (c *checker) oneOf(key string, written *string, words ...string) string {
+// OneOf checks a word; the first is the preset.
+func (c *Checker) OneOf(key string, written *string, words ...string) string {
 	if written == nil {
 		return words[0]
 	}
-	c.refuse(!slices.Contains(words, *written), key,
+	c.Refuse(!slices.Contains(words, *written), key,
 		"is %q; it must be %s", *written, strings.Join(quoted(words), " or "))
 	return *written
 }
@@ -125,37 +125,37 @@ func quoted(words []string) (q []string) {
 	return q
 }
 
-func (c *checker) chain(key, name string) string {
+func (c *Checker) Chain(key, name string) string {
 	id, ok := x402.Network(name)
 	isKnown := ok && slices.Contains([]string{"eip155", "solana"}, x402.Namespace(id))
 	if !isKnown {
-		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name,
-			solanaMainnet)
+		c.Fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name,
+			SolanaMainnet)
 		return name
 	}
 	return id
 }
 
-// ownerURL checks an address the owner chose for a node or service: https anywhere, http on
+// OwnerURL checks an address the owner chose for a node or service: https anywhere, http on
 // this machine only.
-func (c *checker) ownerURL(key, raw, example string) *url.URL {
+func (c *Checker) OwnerURL(key, raw, example string) *url.URL {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Hostname() == "" {
-		c.fail(key, "is not a URL like %s", example)
+		c.Fail(key, "is not a URL like %s", example)
 		return nil
 	}
 	switch {
 	case u.Scheme == "https":
-	case u.Scheme == "http" && isLoopback(u.Hostname()):
+	case u.Scheme == "http" && IsLoopback(u.Hostname()):
 	case u.Scheme == "http":
-		c.fail(key, "must be https://; plain http:// is for this machine only (127.0.0.1, [::1], localhost)")
+		c.Fail(key, "must be https://; plain http:// is for this machine only (127.0.0.1, [::1], localhost)")
 	default:
-		c.fail(key, "must begin with https://")
+		c.Fail(key, "must begin with https://")
 	}
 	return u
 }
 
-func isLoopback(host string) bool {
+func IsLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	isIP := err == nil && ip.Unmap().IsLoopback()
 	return isIP || host == "localhost"
@@ -171,16 +171,16 @@ var dottedNumber = pattern.Lazy(`\.(0x[0-9a-f]*|[0-9]+)$`)
 
 // host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port:
 // any port), and folds it to the form in which hosts are compared.
-func (c *checker) host(key, written string) (string, bool) {
+func (c *Checker) host(key, written string) (string, bool) {
 	host, problem := foldHost(written)
 	if problem != "" {
-		c.fail(key, "%q %s", written, problem)
+		c.Fail(key, "%q %s", written, problem)
 		return strings.ToLower(written), false
 	}
 	return host, true
 }
 
-func (c *checker) patterns(key string, written []string) []string {
+func (c *Checker) patterns(key string, written []string) []string {
 	folded := []string{}
 	for _, pattern := range written {
 		below, isWild := strings.CutPrefix(pattern, "*.")
@@ -246,24 +246,24 @@ func splitHost(hostport string) (host, port string) {
 
 // loopback checks the exact "127.0.0.1:4021" entries. Only addresses are taken, and localhost: any
 // other name means what some resolver says today.
-func (c *checker) loopback(written []string) []string {
+func (c *Checker) loopback(written []string) []string {
 	entries := []string{}
 	for _, entry := range written {
 		host, port, err := net.SplitHostPort(strings.ToLower(entry))
 		n, portErr := strconv.ParseUint(port, 10, 16)
 		if err != nil || portErr != nil || n == 0 {
-			c.fail("policy.loopback", `%q must be an address with its port, like "127.0.0.1:4021"`, entry)
+			c.Fail("policy.loopback", `%q must be an address with its port, like "127.0.0.1:4021"`, entry)
 			continue
 		}
 		ip, err := netip.ParseAddr(host)
 		switch {
 		case host == "localhost":
 		case err != nil || ip.Zone() != "" || ip.Is4In6():
-			c.fail("policy.loopback",
+			c.Fail("policy.loopback",
 				`%q must be an address like "127.0.0.1:%d" or "[::1]:%d", or "localhost:%d"`, entry, n, n, n)
 			continue
 		case !ip.IsLoopback() && !ip.IsPrivate():
-			c.fail("policy.loopback", "%q is neither on this machine nor in a private network; only those "+
+			c.Fail("policy.loopback", "%q is neither on this machine nor in a private network; only those "+
 				"have an entry here", entry)
 			continue
 		default:

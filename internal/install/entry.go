@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/pattern"
 )
 
@@ -73,7 +73,7 @@ func (c Client) writeTable(text []byte, name string, old map[string]any, value a
 func (c Client) put(text []byte, value any, member ...string) ([]byte, error) {
 	path := append([]string{c.at, entryName}, member...)
 	if c.toml {
-		return config.Set(text, tomlValue(value), path...)
+		return edit.Set(text, tomlValue(value), path...)
 	}
 	return set(text, value, path...)
 }
@@ -86,7 +86,7 @@ func (c Client) without(text []byte, member ...string) (_ []byte, err error) {
 	}
 	path := append([]string{c.at, entryName}, member...)
 	if c.toml {
-		return config.Remove(text, path...)
+		return edit.Remove(text, path...)
 	}
 	return remove(text, path...)
 }

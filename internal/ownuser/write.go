@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 )
 
 // Apply carries the plan out. Below root, where it is not "", only files are written, and no command is run:
@@ -35,7 +36,7 @@ func (a Action) do(ctx context.Context, root string) error {
 	switch {
 	case a.Run != nil:
 		cmd := exec.CommandContext(ctx, a.Run[0], a.Run[1:]...) //nolint:gosec // the plan's own
-		cmd.Env = config.ChildEnv()
+		cmd.Env = environ.Child()
 		out, err := cmd.CombinedOutput()
 		if err != nil && !a.MayFail {
 			return fmt.Errorf("%s: %w: %s", strings.Join(a.Run, " "), err, bytes.TrimSpace(out))

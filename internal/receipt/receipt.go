@@ -18,7 +18,8 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/x402"
@@ -269,7 +270,7 @@ func (r *examined) signature() error {
 	if x402.IsSolana(r.Payment.Network) {
 		return r.solana()
 	}
-	if evm.IsPermit2(r.payload) {
+	if payload.IsPermit2(r.payload) {
 		return r.permit()
 	}
 	a, _, err := r.authorization()
@@ -296,7 +297,7 @@ func (p Payment) signedFor() money.Amount {
 
 // permit is what was signed by Permit2.
 func (r *examined) permit() error {
-	from, a, err := evm.RecoverPermit2(r.Payment.Network, r.payload)
+	from, a, err := payload.RecoverPermit2(r.Payment.Network, r.payload)
 	switch {
 	case err != nil:
 		return err
@@ -315,10 +316,10 @@ func (r *examined) permit() error {
 }
 
 // authorization is what was signed on EVM, by the payer's own key; or by agent for the owner's vault.
-func (r *examined) authorization() (a evm.Authorization3009, agent string, err error) {
-	_, a, err = evm.Recover(r.Payment.Network, r.token, r.payload)
+func (r *examined) authorization() (a message.Authorization3009, agent string, err error) {
+	_, a, err = payload.Recover(r.Payment.Network, r.token, r.payload)
 	if err != nil {
-		if signer, ofVault, e := evm.RecoverAgent(r.Payment.Network, r.token, r.payload); e == nil {
+		if signer, ofVault, e := payload.RecoverAgent(r.Payment.Network, r.token, r.payload); e == nil {
 			return ofVault, signer, nil
 		}
 	}
@@ -385,7 +386,7 @@ func (r *examined) challenge(t x402.Requirement) error {
 		return nil
 	}
 	a, _, err := r.authorization()
-	if err != nil || a.Nonce != evm.ChargeNonce(t.Charge) {
+	if err != nil || a.Nonce != message.ChargeNonce(t.Charge) {
 		return errors.New("another challenge was answered")
 	}
 	return nil
@@ -418,10 +419,10 @@ func (r *examined) times() error {
 	// made where it says no time, as on Solana, or cannot be read, which is another check's to say.
 	until := made.Add(slack)
 	if !x402.IsSolana(r.Payment.Network) {
-		if _, a, err := evm.Recover(r.Payment.Network, r.token, r.payload); err == nil {
+		if _, a, err := payload.Recover(r.Payment.Network, r.token, r.payload); err == nil {
 			until = time.Unix(a.ValidBefore, 0)
 		}
-		if _, a, err := evm.RecoverPermit2(r.Payment.Network, r.payload); err == nil {
+		if _, a, err := payload.RecoverPermit2(r.Payment.Network, r.payload); err == nil {
 			until = time.Unix(a.Deadline, 0)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -298,12 +298,12 @@ func TestOfAVault(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &r))
-	a, err := evm.DecodeAuthorization(r.Signed.Payload.Authorization)
+	a, err := message.DecodeAuthorization(r.Signed.Payload.Authorization)
 	require.NoError(t, err)
 	a.From = vault
 	asset, known := x402.NewRegistry(nil).Asset(r.Payment.Network, r.Payment.Asset)
 	require.True(t, known)
-	digest, err := evm.Digest(asset, a)
+	digest, err := message.Digest(asset, a)
 	require.NoError(t, err)
 	signature, err := crypto.Sign(digest[:], key)
 	require.NoError(t, err)

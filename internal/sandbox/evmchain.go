@@ -13,7 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 )
 
@@ -164,16 +165,16 @@ func (c *Chain) Use(tx *Transaction, payer string, nonce [32]byte) {
 
 // recover reads a payment by EIP-3009. signer is the payer, or who signed for the contract that pays. Errors
 // are a Reason.
-func (c *Chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, err error) {
+func (c *Chain) recover(sent json.RawMessage) (signer string, a message.Authorization3009, err error) {
 	isContract := false
 	if c.extra.Recover != nil {
-		signer, a, isContract, err = c.extra.Recover(payload)
+		signer, a, isContract, err = c.extra.Recover(sent)
 	}
 	if !isContract {
-		signer, a, err = evm.Recover(c.Asset.Network, c.Asset, payload)
+		signer, a, err = payload.Recover(c.Asset.Network, c.Asset, sent)
 	}
 	switch {
-	case errors.Is(err, evm.ErrSignature):
+	case errors.Is(err, message.ErrSignature):
 		err = Reason("invalid_exact_evm_signature")
 	case err != nil:
 		err = Reason("invalid_payload")
@@ -183,7 +184,7 @@ func (c *Chain) recover(payload json.RawMessage) (signer string, a evm.Authoriza
 
 // check is what the token's transferWithAuthorization checks, in the diagnosis order of the
 // reference facilitator.
-func (c *Chain) check(payload json.RawMessage) (signer string, auth evm.Authorization3009, err error) {
+func (c *Chain) check(payload json.RawMessage) (signer string, auth message.Authorization3009, err error) {
 	signer, auth, err = c.recover(payload)
 	now := c.Now().Unix()
 	amount, fits := auth.Value.Uint64()

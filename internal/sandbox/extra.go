@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402/money"
 )
 
@@ -33,7 +33,8 @@ type Extra struct {
 	// HasCode reports whether an address is a contract's.
 	HasCode func(address string) bool
 	// Recover reads a payment out of a contract (ERC-1271). isContract is false for other payments.
-	Recover func(payload json.RawMessage) (signer string, a evm.Authorization3009, isContract bool, err error)
+	Recover func(payload json.RawMessage) (signer string, a message.Authorization3009, isContract bool,
+		err error)
 	// Faults are the names of further faults.
 	Faults []string
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -164,7 +164,7 @@ func (s *Sandbox) networkOf(name string) (network string, known bool) {
 func checkAddress(text, network string) error {
 	_, err := parseKey(text)
 	if strings.HasPrefix(network, "eip155:") {
-		_, err = evm.Address(text)
+		_, err = message.Address(text)
 	}
 	return err
 }

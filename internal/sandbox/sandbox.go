@@ -24,7 +24,7 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 
@@ -104,8 +104,8 @@ func Start(o Options) (*Sandbox, error) {
 		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}}
 	owner := s.ownerKey.PublicKey()
 	s.Owner, s.FeePayer = owner.String(), s.feeKey.PublicKey().String()
-	s.OwnerKeypair, _ = json.Marshal([64]byte(s.ownerKey))         // of numbers: cannot fail
-	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42]) // of 20 bytes: cannot fail
+	s.OwnerKeypair, _ = json.Marshal([64]byte(s.ownerKey))             // of numbers: cannot fail
+	s.Settler, _ = message.Address(HashOf("settler", s.FeePayer)[:42]) // of 20 bytes: cannot fail
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", newKey().PublicKey().String()
 
 	registry := x402.NewRegistry(nil)

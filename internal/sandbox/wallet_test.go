@@ -21,7 +21,7 @@ type solanaPayer struct{ private solana.PrivateKey }
 
 func (p solanaPayer) Address() string { return p.private.PublicKey().String() }
 
-func (p solanaPayer) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
+func (p solanaPayer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
 	return sign(p.private, d.Message), nil
 }
 

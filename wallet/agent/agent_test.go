@@ -26,7 +26,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
@@ -214,8 +215,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 }
 
 // transfer is the honest message for a payment.
-func (w *world) transfer(p history.Payment) evm.Transfer {
-	return evm.Transfer{Payment: p.ID, Asset: usdc, Authorization: evm.Authorization3009{
+func (w *world) transfer(p history.Payment) message.Transfer {
+	return message.Transfer{Payment: p.ID, Asset: usdc, Authorization: message.Authorization3009{
 		From: w.evm, To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60,
 		Nonce: sha256.Sum256([]byte(p.ID)),
 	}}
@@ -269,14 +270,14 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 }
 
 // requireSignedBy has the chain's code recover who signed a transfer.
-func requireSignedBy(t *testing.T, address string, transfer evm.Transfer, signature [65]byte) {
+func requireSignedBy(t *testing.T, address string, transfer message.Transfer, signature [65]byte) {
 	t.Helper()
-	object, err := evm.EncodeAuthorization(transfer.Authorization)
+	object, err := message.EncodeAuthorization(transfer.Authorization)
 	require.NoError(t, err)
-	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
+	sent, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])})
 	require.NoError(t, err)
-	from, _, err := evm.Recover(base, usdc, payload)
+	from, _, err := payload.Recover(base, usdc, sent)
 	require.NoError(t, err)
 	require.Equal(t, address, from)
 }
@@ -315,23 +316,23 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	for _, c := range []struct {
 		name, why string
 		row       func(*history.Payment)
-		message   func(*evm.Transfer)
+		message   func(*message.Transfer)
 	}{
-		{"another payee", "its payee", nil, func(m *evm.Transfer) { m.Authorization.To = usdc.Address }},
-		{"one unit more", "its amount", nil, func(m *evm.Transfer) {
+		{"another payee", "its payee", nil, func(m *message.Transfer) { m.Authorization.To = usdc.Address }},
+		{"one unit more", "its amount", nil, func(m *message.Transfer) {
 			m.Authorization.Value = money.NewAmount(10_001)
 		}},
-		{"one unit less", "its amount", nil, func(m *evm.Transfer) {
+		{"one unit less", "its amount", nil, func(m *message.Transfer) {
 			m.Authorization.Value = money.NewAmount(9_999)
 		}},
-		{"another payer", "its payer", nil, func(m *evm.Transfer) { m.Authorization.From = payee }},
-		{"for too long", "its validity", nil, func(m *evm.Transfer) {
+		{"another payer", "its payer", nil, func(m *message.Transfer) { m.Authorization.From = payee }},
+		{"for too long", "its validity", nil, func(m *message.Transfer) {
 			m.Authorization.ValidBefore = now + 3600
 		}},
-		{"over", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidBefore = now - 1 }},
-		{"not yet", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidAfter = now + 30 }},
-		{"no such payment", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "pay_00" }},
-		{"no payment named", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "" }},
+		{"over", "its validity", nil, func(m *message.Transfer) { m.Authorization.ValidBefore = now - 1 }},
+		{"not yet", "its validity", nil, func(m *message.Transfer) { m.Authorization.ValidAfter = now + 30 }},
+		{"no such payment", "no such payment", nil, func(m *message.Transfer) { m.Payment = "pay_00" }},
+		{"no payment named", "no such payment", nil, func(m *message.Transfer) { m.Payment = "" }},
 		{"a price that is not the amount's", "not what its amount is worth", func(p *history.Payment) {
 			p.Price = 1
 		}, nil},
@@ -354,8 +355,8 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	// out of the owner's vault, and no other: neither of another contract, nor of one that the owner did not
 	// name
 	fromVault := func(p *history.Payment) { p.Source = ownersVault }
-	outOf := func(from string) func(*evm.Transfer) {
-		return func(m *evm.Transfer) { m.Authorization.From, m.OfVault = from, true }
+	outOf := func(from string) func(*message.Transfer) {
+		return func(m *message.Transfer) { m.Authorization.From, m.OfVault = from, true }
 	}
 	m := w.transfer(w.reserve(10_000, fromVault))
 	outOf(ownersVault)(&m)
@@ -567,17 +568,17 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 // recorder lets a signature be asked for, and keeps the question.
 type recorder struct {
 	address string
-	svm.Draft
+	decode.Draft
 }
 
 func (r *recorder) Address() string { return r.address }
-func (r *recorder) SignTransfer(_ context.Context, d svm.Draft) (s [64]byte, err error) {
+func (r *recorder) SignTransfer(_ context.Context, d decode.Draft) (s [64]byte, err error) {
 	r.Draft = d
 	return s, context.Canceled
 }
 
 // draft is a transaction for 10,000 units that waits for its signature, and what its payment's row says.
-func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (svm.Draft, func(*history.Payment)) {
+func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, func(*history.Payment)) {
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	w.onSolana.Store(chain)
@@ -608,7 +609,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	w := newWorld(t)
 	s.Fund(w.solana, 1_000_000)
 	draft, row := w.draft(s, asset)
-	of := func(p history.Payment) svm.Draft {
+	of := func(p history.Payment) decode.Draft {
 		d := draft
 		d.Payment = p.ID
 		return d
@@ -730,7 +731,7 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 			"late": {Agents: []string{"late"}, Account: true}}
 		r.Vaults = map[string]string{base: ownersVault}
 	})
-	reserved := func(agent, source string) evm.Transfer {
+	reserved := func(agent, source string) message.Transfer {
 		p := w.reserve(10_000, func(p *history.Payment) { p.Agent, p.Source = agent, source })
 		transfer := w.transfer(p)
 		transfer.Authorization.From, transfer.OfVault = source, source == ownersVault

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -20,7 +20,7 @@ import (
 // and with it a deposit that is the whole of what is reserved. In a channel that an owner funds it signs
 // vouchers alone, and only where the ledger has the owner's seal that they do (history.Keyholder.OwnChannel).
 
-// channelRequest is a ChannelMessage without what the agent looks up itself.
+// channelRequest is a message.Channel without what the agent looks up itself.
 type channelRequest struct {
 	Config  x402.ChannelConfig   `json:"config"`
 	Ceiling money.Amount         `json:"ceiling"`
@@ -33,7 +33,7 @@ type depositRequest struct {
 	Salt        []byte `json:"salt"`
 }
 
-func (c *Client) signChannel(ctx context.Context, m evm.ChannelMessage) (s evm.ChannelSignatures, err error) {
+func (c *Client) signChannel(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
 	q := request{Op: "channel", Payment: m.Payment, Channel: &channelRequest{Config: m.Config,
 		Ceiling: m.Ceiling, Shown: m.Shown}}
 	signatures := s.Voucher[:]
@@ -53,12 +53,11 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, isOne := by.EVM.(evm.ChannelSigner)
-	if q.Channel == nil || !isOne {
+	if q.Channel == nil {
 		return nil, refuse("it cannot be read")
 	}
 	of := q.Channel
-	id, err := evm.ChannelID(p.Network, of.Config)
+	id, err := message.ChannelID(p.Network, of.Config)
 	if err != nil {
 		return nil, refuse("it cannot be read")
 	}
@@ -69,15 +68,15 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := evm.ChannelMessage{Payment: p.ID, Asset: asset, Config: of.Config, Number: row.Nonce + 1,
+	m := message.Channel{Payment: p.ID, Asset: asset, Config: of.Config, Number: row.Nonce + 1,
 		Ceiling: of.Ceiling, Amount: p.Amount}
-	if d := of.Deposit; d != nil && len(d.Salt) == len(evm.ChannelDeposit{}.Salt) {
-		m.Deposit = &evm.ChannelDeposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
+	if d := of.Deposit; d != nil && len(d.Salt) == len(message.Deposit{}.Salt) {
+		m.Deposit = &message.Deposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
 	}
 	if err := s.ofChannel(rules, by.EVM.Address(), p, row, m, of.Shown); err != nil {
 		return nil, err
 	}
-	signatures, err := signer.SignChannel(ctx, m)
+	signatures, err := by.EVM.SignChannel(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +88,7 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	message, err := json.Marshal(of)
+	object, err := json.Marshal(of)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +96,12 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if m.Deposit != nil {
 		both = append(both, signatures.Deposit[:]...)
 	}
-	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence, Channel: &next}, message, both)
+	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence, Channel: &next}, object, both)
 }
 
 // ofChannel compares what the account self is to sign with the payment and the channel's row.
 func (s *Server) ofChannel(rules Rules, self string, p history.Payment, row history.Channel,
-	m evm.ChannelMessage, shown *x402.ChannelVoucher) error {
+	m message.Channel, shown *x402.ChannelVoucher) error {
 	known, book, err := row.Batch()
 	if err != nil {
 		return err
@@ -112,11 +111,11 @@ func (s *Server) ofChannel(rules Rules, self string, p history.Payment, row hist
 		return refuse("what the seller asked cannot be read")
 	}
 	promised, now := row.Amount, s.Now().Unix()
-	id, err := evm.ChannelID(p.Network, m.Config)
+	id, err := message.ChannelID(p.Network, m.Config)
 	if err != nil {
 		return err
 	}
-	if shown != nil && shown.Ceiling.Cmp(promised) > 0 && evm.IsOwnVoucher(p.Network, id, *shown, self) {
+	if shown != nil && shown.Ceiling.Cmp(promised) > 0 && message.IsOwnVoucher(p.Network, id, *shown, self) {
 		promised = shown.Ceiling
 	}
 	most, fits := promised.Add(asked.Amount)
@@ -141,7 +140,7 @@ func (s *Server) ofChannel(rules Rules, self string, p history.Payment, row hist
 }
 
 // nextChannel is a channel's row with what was signed.
-func nextChannel(row history.Channel, m evm.ChannelMessage, s evm.ChannelSignatures) (history.Channel,
+func nextChannel(row history.Channel, m message.Channel, s message.Signatures) (history.Channel,
 	error) {
 	var deposit money.Amount
 	if m.Deposit != nil {
@@ -167,7 +166,7 @@ func PaymentChannel(chain uint64, c x402.ChannelConfig) (of wallet.PaymentChanne
 }
 
 // signChannel signs with the keys of this process.
-func signChannel(ctx context.Context, keys *wallet.Account, m evm.ChannelMessage) (s evm.ChannelSignatures,
+func signChannel(ctx context.Context, keys *wallet.Account, m message.Channel) (s message.Signatures,
 	err error) {
 	chain, ok := x402.ChainID(m.Asset.Network)
 	_, self := keys.Addresses()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -30,7 +30,7 @@ func newBatchWorld(t *testing.T) *batchWorld {
 	w.config = x402.ChannelConfig{Payer: w.evm, PayerAuthorizer: w.evm, Receiver: payee,
 		ReceiverAuthorizer: sellersAuthorizer, Token: usdc.Address, WithdrawDelay: 900,
 		Salt: "0x0000000000000000000000000000000000000000000000000000000000000000"}
-	id, err := evm.ChannelID(base, w.config)
+	id, err := message.ChannelID(base, w.config)
 	require.NoError(t, err)
 	w.id = id.Hex()
 	row := history.Channel{Service: w.id, Key: w.evm, Server: "api.example", Network: base, Source: w.evm,
@@ -52,10 +52,10 @@ func (w *batchWorld) call(deposit uint64) history.Payment {
 	})
 }
 
-func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) evm.ChannelMessage {
-	m := evm.ChannelMessage{Payment: p.ID, Asset: usdc, Config: w.config, Ceiling: money.NewAmount(ceiling)}
+func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) message.Channel {
+	m := message.Channel{Payment: p.ID, Asset: usdc, Config: w.config, Ceiling: money.NewAmount(ceiling)}
 	if deposit > 0 {
-		m.Deposit = &evm.ChannelDeposit{Value: money.NewAmount(deposit),
+		m.Deposit = &message.Deposit{Value: money.NewAmount(deposit),
 			ValidBefore: time.Now().Unix() + 60, Salt: sha256.Sum256([]byte(p.ID))}
 	}
 	return m
@@ -74,9 +74,9 @@ func TestTheAgentSignsForAChannel(t *testing.T) {
 	require.Equal(t, uint64(1), row.Nonce)
 	signed, book, err := row.Batch()
 	require.NoError(t, err)
-	id, err := evm.ChannelID(base, w.config)
+	id, err := message.ChannelID(base, w.config)
 	require.NoError(t, err)
-	require.True(t, evm.IsOwnVoucher(base, id, *signed.Voucher, w.evm))
+	require.True(t, message.IsOwnVoucher(base, id, *signed.Voucher, w.evm))
 	require.Equal(t, &history.BatchOpen{Payment: p.ID, Amount: money.NewAmount(10_000)}, book.Deposit)
 
 	s, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
@@ -96,45 +96,45 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 	for name, c := range map[string]struct {
 		why     string
 		deposit uint64
-		change  func(w *batchWorld, m *evm.ChannelMessage)
+		change  func(w *batchWorld, m *message.Channel)
 	}{
-		"more than the price": {"its sum is not", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+		"more than the price": {"its sum is not", 10_000, func(_ *batchWorld, m *message.Channel) {
 			m.Ceiling = money.NewAmount(1001)
 		}},
 		"a voucher of a stranger's as ours": {"its sum is not", 10_000,
-			func(_ *batchWorld, m *evm.ChannelMessage) {
+			func(_ *batchWorld, m *message.Channel) {
 				m.Ceiling = money.NewAmount(6000)
 				m.Shown = &x402.ChannelVoucher{Ceiling: money.NewAmount(5000),
 					Signature: "0x" + hex.EncodeToString(make([]byte, 65))}
 			}},
 		"a channel that the ledger does not know": {"no such channel", 10_000,
-			func(_ *batchWorld, m *evm.ChannelMessage) { m.Config.WithdrawDelay = 901 }},
-		"somebody else's channel": {"no such channel", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+			func(_ *batchWorld, m *message.Channel) { m.Config.WithdrawDelay = 901 }},
+		"somebody else's channel": {"no such channel", 10_000, func(_ *batchWorld, m *message.Channel) {
 			m.Config.Payer = payee
 		}},
-		"a deposit for too long": {"its validity is not", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+		"a deposit for too long": {"its validity is not", 10_000, func(_ *batchWorld, m *message.Channel) {
 			m.Deposit.ValidBefore = time.Now().Unix() + 3600
 		}},
 		"no deposit for a payment that holds one": {"its source is not", 10_000,
-			func(_ *batchWorld, m *evm.ChannelMessage) { m.Deposit = nil }},
+			func(_ *batchWorld, m *message.Channel) { m.Deposit = nil }},
 		"a deposit for a payment that holds none": {"its source is not", 0,
-			func(_ *batchWorld, m *evm.ChannelMessage) {
-				m.Deposit = &evm.ChannelDeposit{Value: money.NewAmount(1000),
+			func(_ *batchWorld, m *message.Channel) {
+				m.Deposit = &message.Deposit{Value: money.NewAmount(1000),
 					ValidBefore: time.Now().Unix() + 60}
 			}},
 		"a delay that the owner does not allow": {"its delay is not", 10_000,
-			func(w *batchWorld, _ *evm.ChannelMessage) {
+			func(w *batchWorld, _ *message.Channel) {
 				w.allow(func(r *Rules) { r.ChannelDelay = time.Minute })
 			}},
 		"a channel of another host": {"its channel is not", 10_000,
-			func(w *batchWorld, _ *evm.ChannelMessage) {
+			func(w *batchWorld, _ *message.Channel) {
 				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
 				require.NoError(w.t, err)
 				row.Server = "other.example"
 				require.NoError(w.t, w.store.SaveChannel(w.t.Context(), row))
 			}},
 		"a channel that is stopped": {"its channel is not", 10_000,
-			func(w *batchWorld, _ *evm.ChannelMessage) {
+			func(w *batchWorld, _ *message.Channel) {
 				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
 				require.NoError(w.t, err)
 				require.NoError(w.t, w.store.SaveChannel(w.t.Context(),

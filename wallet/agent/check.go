@@ -10,8 +10,7 @@ import (
 	"github.com/mr-tron/base58"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/x402"
@@ -70,7 +69,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := evm.DecodeAuthorization(q.Authorization)
+	got, err := message.DecodeAuthorization(q.Authorization)
 	if err != nil {
 		return nil, refuse("it cannot be read")
 	}
@@ -94,11 +93,11 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if p.Scheme == x402.Allowance {
 		return nil, refuse("the reserved payment moves a float, and pays nobody")
 	}
-	digest, err := evm.Digest(asset, got)
+	digest, err := message.Digest(asset, got)
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	t := evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest, OfVault: ofVault}
+	t := message.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest, OfVault: ofVault}
 	signature, err := by.EVM.SignTransfer(ctx, t)
 	if err != nil {
 		return nil, err
@@ -152,7 +151,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err := endsSoon(ctx, rules, e, s.Now()); err != nil {
 		return nil, err
 	}
-	signature, err := by.Solana.SignTransfer(ctx, svm.Draft{Payment: p.ID, Message: q.Message})
+	signature, err := by.Solana.SignTransfer(ctx, decode.Draft{Payment: p.ID, Message: q.Message})
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +172,9 @@ func endsSoon(ctx context.Context, rules Rules, e x402.Evidence, now time.Time) 
 	if err != nil {
 		return err
 	}
-	if e.LastValidBlockHeight > height+svm.MaxLife {
+	if e.LastValidBlockHeight > height+decode.MaxLife {
 		return refuse("it says that it is good until block %d, and the chain has %d: %d more at most",
-			e.LastValidBlockHeight, height, svm.MaxLife)
+			e.LastValidBlockHeight, height, decode.MaxLife)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
@@ -71,8 +71,8 @@ func (c *Client) callOrLocal(ctx context.Context, q request, local func(ctx cont
 	return local(ctx)
 }
 
-func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	authorization, err := evm.EncodeAuthorization(t.Authorization)
+func (c *Client) signEVM(ctx context.Context, t message.Transfer) (signature [65]byte, err error) {
+	authorization, err := message.EncodeAuthorization(t.Authorization)
 	if err != nil {
 		return signature, err
 	}
@@ -86,8 +86,9 @@ func (c *Client) signPull(ctx context.Context, payment string, p x402.Pull) (sig
 	return signature, err
 }
 
-func (c *Client) signPermit2(ctx context.Context, d evm.PermitDraft) (permit, approval [65]byte, err error) {
-	authorization, err := evm.EncodePermit2(d.Authorization)
+func (c *Client) signPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
+	err error) {
+	authorization, err := message.EncodePermit2(d.Authorization)
 	if err != nil {
 		return permit, approval, err
 	}
@@ -105,7 +106,7 @@ func (c *Client) signPermit2(ctx context.Context, d evm.PermitDraft) (permit, ap
 	return permit, approval, err
 }
 
-func (c *Client) signSolana(ctx context.Context, d svm.Draft) (signature [64]byte, err error) {
+func (c *Client) signSolana(ctx context.Context, d decode.Draft) (signature [64]byte, err error) {
 	q := request{Op: "solana", Payment: d.Payment, Message: d.Message, Evidence: d.Evidence}
 	err = c.sign(ctx, q, signature[:])
 	return signature, err
@@ -179,7 +180,7 @@ func garbled() error {
 
 // Signers are the keys of a wallet's account as the chains' signers. Their errors are those of its
 // SignEVM and SignSolana, or the agent's refusal. A nil remote is none.
-func Signers(keys *wallet.Account, remote *Client) (evm.Signer, svm.Signer) {
+func Signers(keys *wallet.Account, remote *Client) (EVMSigner, SolanaSigner) {
 	return evmSigner{keys: keys, remote: remote}, solanaSigner{keys: keys, remote: remote}
 }
 
@@ -197,7 +198,7 @@ func (s evmSigner) Address() string {
 	return address
 }
 
-func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error) {
+func (s evmSigner) SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error) {
 	if s.remote.first() {
 		if signature, err := s.remote.signEVM(ctx, t); !errors.Is(err, errNone) {
 			return signature, err
@@ -215,7 +216,6 @@ func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, 
 	})
 }
 
-// SignPull implements evm.PullSigner.
 func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {
 	if s.remote.first() {
 		if signature, err := s.remote.signPull(ctx, payment, p); !errors.Is(err, errNone) {
@@ -228,7 +228,7 @@ func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([
 	})
 }
 
-func (s evmSigner) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, approval [65]byte,
+func (s evmSigner) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
 	err error) {
 	if s.remote.first() {
 		permit, approval, err := s.remote.signPermit2(ctx, d)
@@ -255,8 +255,7 @@ func (s evmSigner) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, 
 	return s.keys.SignPermit2(ctx, t)
 }
 
-// SignChannel implements evm.ChannelSigner.
-func (s evmSigner) SignChannel(ctx context.Context, m evm.ChannelMessage) (evm.ChannelSignatures, error) {
+func (s evmSigner) SignChannel(ctx context.Context, m message.Channel) (message.Signatures, error) {
 	if s.remote.first() {
 		if signatures, err := s.remote.signChannel(ctx, m); !errors.Is(err, errNone) {
 			return signatures, err
@@ -270,7 +269,7 @@ func (s solanaSigner) Address() string {
 	return address
 }
 
-func (s solanaSigner) SignTransfer(ctx context.Context, d svm.Draft) ([64]byte, error) {
+func (s solanaSigner) SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error) {
 	if s.remote.first() {
 		if signature, err := s.remote.signSolana(ctx, d); !errors.Is(err, errNone) {
 			return signature, err

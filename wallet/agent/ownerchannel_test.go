@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -19,7 +19,7 @@ func newOwnersWorld(t *testing.T,
 	t.Helper()
 	w := newBatchWorld(t)
 	w.config.Payer = channelOwner
-	id, err := evm.ChannelID(base, w.config)
+	id, err := message.ChannelID(base, w.config)
 	require.NoError(t, err)
 	w.id = id.Hex()
 	row := history.Channel{Service: w.id, Key: w.evm, Server: "api.example", Network: base, Source: w.id,
@@ -75,7 +75,7 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 		why     string
 		isFree  bool
 		row     func(w *batchWorld, row history.Channel, signed *history.BatchSigned)
-		message func(w *batchWorld, m *evm.ChannelMessage)
+		message func(w *batchWorld, m *message.Channel)
 	}{
 		"that its owner did not seal": {why: "was not said by the owner",
 			row: func(_ *batchWorld, _ history.Channel, signed *history.BatchSigned) { signed.Seal = nil }},
@@ -89,16 +89,16 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 		"with a seal of somebody else's": {why: "was not said by the owner",
 			row: func(_ *batchWorld, _ history.Channel, signed *history.BatchSigned) { signed.Seal[0]++ }},
 		"for more than was promised, and free": {why: "counts nothing", isFree: true},
-		"a deposit": {why: "its source is not", message: func(_ *batchWorld, m *evm.ChannelMessage) {
-			m.Deposit = &evm.ChannelDeposit{Value: money.NewAmount(1000), ValidBefore: m.Config.WithdrawDelay}
+		"a deposit": {why: "its source is not", message: func(_ *batchWorld, m *message.Channel) {
+			m.Deposit = &message.Deposit{Value: money.NewAmount(1000), ValidBefore: m.Config.WithdrawDelay}
 		}},
-		"with another payer": {why: "no such channel", message: func(_ *batchWorld, m *evm.ChannelMessage) {
+		"with another payer": {why: "no such channel", message: func(_ *batchWorld, m *message.Channel) {
 			m.Config.Payer = payee
 		}},
-		"as its payer": {why: "no such channel", message: func(_ *batchWorld, m *evm.ChannelMessage) {
+		"as its payer": {why: "no such channel", message: func(_ *batchWorld, m *message.Channel) {
 			m.Config.PayerAuthorizer = channelOwner
 		}},
-		"more than the price": {why: "its sum is not", message: func(_ *batchWorld, m *evm.ChannelMessage) {
+		"more than the price": {why: "its sum is not", message: func(_ *batchWorld, m *message.Channel) {
 			m.Ceiling = money.NewAmount(1001)
 		}},
 	} {

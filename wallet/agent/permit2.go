@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -39,7 +39,7 @@ func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := evm.DecodePermit2(q.Authorization)
+	got, err := message.DecodePermit2(q.Authorization)
 	if err != nil {
 		return nil, refuse("it cannot be read")
 	}
@@ -57,17 +57,17 @@ func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := evm.Permit2Digest(p.Network, got)
+	digest, err := message.Permit2Digest(p.Network, got)
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	d := evm.PermitDraft{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest}
+	d := message.PermitDraft{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest}
 	if q.Approval != "" {
 		nonce, err := money.ParseAmount(q.Approval)
 		if err != nil {
 			return nil, refuse("the approval's nonce cannot be read")
 		}
-		d.Approval = evm.ApprovalOf(got, nonce)
+		d.Approval = message.ApprovalOf(got, nonce)
 	}
 	if g := q.ApprovalGas; g != nil {
 		if most := rules.ApprovalGas[p.Network]; g.MaxCost().Cmp(most) > 0 || most.IsZero() {

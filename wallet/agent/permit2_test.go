@@ -10,7 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
@@ -19,15 +20,15 @@ import (
 )
 
 // permit is the honest message for a payment.
-func (w *world) permit(p history.Payment) evm.PermitDraft {
-	d := evm.PermitDraft{Payment: p.ID, Asset: usdc, Authorization: evm.Permit2Authorization{
-		From: w.evm, To: p.PayTo, Token: usdc.Address, Amount: p.Amount, Spender: evm.ExactProxy,
+func (w *world) permit(p history.Payment) message.PermitDraft {
+	d := message.PermitDraft{Payment: p.ID, Asset: usdc, Authorization: message.Permit2Authorization{
+		From: w.evm, To: p.PayTo, Token: usdc.Address, Amount: p.Amount, Spender: message.ExactProxy,
 		Deadline: time.Now().Unix() + 60, Nonce: sha256.Sum256([]byte(p.ID)),
 	}}
 	if p.Scheme == x402.Upto {
-		d.Authorization.Spender, d.Authorization.Facilitator = evm.UptoProxy, ownersVault
+		d.Authorization.Spender, d.Authorization.Facilitator = message.UptoProxy, ownersVault
 	}
-	d.Approval = evm.ApprovalOf(d.Authorization, money.NewAmount(3))
+	d.Approval = message.ApprovalOf(d.Authorization, money.NewAmount(3))
 	return d
 }
 
@@ -43,20 +44,20 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)
-	object, err := evm.EncodePermit2(d.Authorization)
+	object, err := message.EncodePermit2(d.Authorization)
 	require.NoError(t, err)
-	payload, err := json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
+	sent, err := json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])})
 	require.NoError(t, err)
-	from, got, err := evm.RecoverPermit2(base, payload)
+	from, got, err := payload.RecoverPermit2(base, sent)
 	require.NoError(t, err)
 	require.Equal(t, []any{w.evm, d.Authorization}, []any{from, got})
 	extension, err := json.Marshal(map[string]any{"info": map[string]string{"from": w.evm,
-		"asset": usdc.Address, "spender": evm.Permit2Address, "amount": "10000", "nonce": "3",
+		"asset": usdc.Address, "spender": message.Permit2Address, "amount": "10000", "nonce": "3",
 		"deadline":  money.NewAmount(uint64(d.Authorization.Deadline)).String(),
 		"signature": "0x" + hex.EncodeToString(approval[:])}})
 	require.NoError(t, err)
-	read, err := evm.RecoverPermit(usdc, extension)
+	read, err := payload.RecoverPermit(usdc, extension)
 	require.NoError(t, err)
 	require.Equal(t, *d.Approval, read)
 
@@ -80,28 +81,31 @@ func TestTheAgentSignsNoOtherPermit(t *testing.T) {
 	now := time.Now().Unix()
 	for _, c := range []struct {
 		name, why, way string
-		message        func(*evm.Permit2Authorization)
+		message        func(*message.Permit2Authorization)
 	}{
 		{"another payee", "its payee", x402.Permit2,
-			func(a *evm.Permit2Authorization) { a.To = usdc.Address }},
-		{"another token", "its asset", x402.Permit2, func(a *evm.Permit2Authorization) { a.Token = payee }},
-		{"one unit more", "its amount", x402.Permit2, func(a *evm.Permit2Authorization) {
+			func(a *message.Permit2Authorization) { a.To = usdc.Address }},
+		{"another token", "its asset", x402.Permit2,
+			func(a *message.Permit2Authorization) { a.Token = payee }},
+		{"one unit more", "its amount", x402.Permit2, func(a *message.Permit2Authorization) {
 			a.Amount = money.NewAmount(10_001)
 		}},
-		{"another payer", "its payer", x402.Permit2, func(a *evm.Permit2Authorization) { a.From = payee }},
+		{"another payer", "its payer", x402.Permit2,
+			func(a *message.Permit2Authorization) { a.From = payee }},
 		{"for too long", "its validity", x402.Permit2,
-			func(a *evm.Permit2Authorization) { a.Deadline = now + 3600 }},
-		{"over", "its validity", x402.Permit2, func(a *evm.Permit2Authorization) { a.Deadline = now - 1 }},
+			func(a *message.Permit2Authorization) { a.Deadline = now + 3600 }},
+		{"over", "its validity", x402.Permit2,
+			func(a *message.Permit2Authorization) { a.Deadline = now - 1 }},
 		{"not yet", "its validity", x402.Permit2,
-			func(a *evm.Permit2Authorization) { a.ValidAfter = now + 30 }},
-		{"upto for exact", "its scheme", x402.Permit2, func(a *evm.Permit2Authorization) {
-			a.Spender, a.Facilitator = evm.UptoProxy, payee
+			func(a *message.Permit2Authorization) { a.ValidAfter = now + 30 }},
+		{"upto for exact", "its scheme", x402.Permit2, func(a *message.Permit2Authorization) {
+			a.Spender, a.Facilitator = message.UptoProxy, payee
 		}},
-		{"exact for upto", "its scheme", x402.Upto, func(a *evm.Permit2Authorization) {
-			a.Spender, a.Facilitator = evm.ExactProxy, ""
+		{"exact for upto", "its scheme", x402.Upto, func(a *message.Permit2Authorization) {
+			a.Spender, a.Facilitator = message.ExactProxy, ""
 		}},
 		{"another spender", "cannot be read", x402.Permit2,
-			func(a *evm.Permit2Authorization) { a.Spender = payee }},
+			func(a *message.Permit2Authorization) { a.Spender = payee }},
 		{"a permit for EIP-3009", "by its scheme", x402.Exact, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,7 +130,7 @@ func TestTheAgentSignsAnApprovalByTransaction(t *testing.T) {
 	w := newWorld(t)
 	sign := func(gas uint64) ([65]byte, error) {
 		d := w.permit(w.reserve(10_000, byWay(x402.Permit2)))
-		d.Approval, d.Transaction = nil, &evm.ApprovalGas{Gas: gas, MaxFee: money.NewAmount(2)}
+		d.Approval, d.Transaction = nil, &message.ApprovalGas{Gas: gas, MaxFee: money.NewAmount(2)}
 		_, approval, err := w.client.signPermit2(t.Context(), d)
 		return approval, err
 	}

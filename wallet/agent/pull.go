@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -19,8 +19,7 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, can := by.EVM.(evm.PullSigner)
-	if q.Pull == nil || !can {
+	if q.Pull == nil {
 		return nil, refuse("it cannot be read")
 	}
 	got := *q.Pull
@@ -40,12 +39,12 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 	if err := rules.gasAllows(got); err != nil {
 		return nil, err
 	}
-	signature, err := signer.SignPull(ctx, p.ID, got)
+	signature, err := by.EVM.SignPull(ctx, p.ID, got)
 	if err != nil {
 		return nil, err
 	}
-	evidence := evm.PullEvidence(got)
-	evidence.Transaction, err = evm.PullHash(got, signature)
+	evidence := message.PullEvidence(got)
+	evidence.Transaction, err = message.PullHash(got, signature)
 	if err != nil {
 		return nil, err
 	}

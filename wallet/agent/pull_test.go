@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -30,11 +30,11 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 }
 
 // asker is a process without the key.
-func (w *world) asker() evm.PullSigner {
+func (w *world) asker() EVMSigner {
 	locked, err := wallet.Open(w.home)
 	require.NoError(w.t, err)
 	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
-	return signer.(evm.PullSigner)
+	return signer
 }
 
 func (w *world) allowFloats() {
@@ -51,7 +51,7 @@ func TestTheAgentSignsAFloat(t *testing.T) {
 	p, pull := w.pull(1_000_000)
 	signature, err := w.asker().SignPull(t.Context(), p.ID, pull)
 	require.NoError(t, err)
-	hash, err := evm.PullHash(pull, signature)
+	hash, err := message.PullHash(pull, signature)
 	require.NoError(t, err)
 	signed, err := w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)

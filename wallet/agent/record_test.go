@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
@@ -319,9 +319,9 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	other.Nonce = "0x" + hex.EncodeToString(make([]byte, 32))
 	changed, err := json.Marshal(other)
 	require.NoError(t, err)
-	w.sql(`UPDATE payments SET record = ?`, historytest.Record(`{}`, ``, string(changed)))
+	w.sql(`UPDATE payments SET evidence = ?`, string(changed))
 	w.corrupt(w.ask("expire", p.ID), "asked after by something else")
-	w.sql(`UPDATE payments SET record = ?`, historytest.Record(`{}`, ``, string(evidence)))
+	w.sql(`UPDATE payments SET evidence = ?`, string(evidence))
 	full()
 
 	p, err = guard.Expire(t.Context(), p, x402.Status{})
@@ -459,13 +459,13 @@ func TestPaymentsOfOtherTimes(t *testing.T) {
 
 // swapping changes the ledger while a message is being signed.
 type swapping struct {
-	evm.Signer
+	EVMSigner
 	swap func(payment string)
 }
 
-func (s swapping) SignTransfer(ctx context.Context, m evm.Transfer) ([65]byte, error) {
+func (s swapping) SignTransfer(ctx context.Context, m message.Transfer) ([65]byte, error) {
 	s.swap(m.Payment)
-	return s.Signer.SignTransfer(ctx, m)
+	return s.EVMSigner.SignTransfer(ctx, m)
 }
 
 // The row that a message was compared with is the row that is recorded.
@@ -491,7 +491,7 @@ func TestARowCannotBeSwapped(t *testing.T) {
 				Account:  func(string) (Keys, error) { return Keys{EVM: swaps}, nil },
 				Rules:    func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
 				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
-			message, err := evm.EncodeAuthorization(w.transfer(p).Authorization)
+			message, err := message.EncodeAuthorization(w.transfer(p).Authorization)
 			require.NoError(t, err)
 			signature, err := s.signEVM(t.Context(), request{Payment: p.ID, Authorization: message})
 			w.corrupt(err, "not the one that was signed")
@@ -534,7 +534,7 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	// It would be looked for where it is not, and its money be free again though it settled.
 	d := draft
 	d.Payment = w.reserve(10_000, row).ID
-	d.Evidence.LastValidBlockHeight += svm.MaxLife + 1
+	d.Evidence.LastValidBlockHeight += decode.MaxLife + 1
 	_, err = w.client.signSolana(t.Context(), d)
 	w.refused(err, "it says that it is good until block")
 	for _, end := range []time.Time{{}, time.Now().Add(-time.Second)} {

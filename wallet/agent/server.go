@@ -24,8 +24,8 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
@@ -73,10 +73,25 @@ type Server struct {
 	witnessed int64 // the newest freeze that is marked
 }
 
+// EVMSigner signs on EVM chains with the keys of an account. Every signature is r ‖ s ‖ v with v 27 or 28.
+type EVMSigner interface {
+	Address() string // EIP-55
+	SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error)
+	SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte, err error)
+	SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error)
+	SignChannel(ctx context.Context, m message.Channel) (message.Signatures, error)
+}
+
+// SolanaSigner signs on Solana with the key of an account.
+type SolanaSigner interface {
+	Address() string // base58
+	SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error)
+}
+
 // Keys are those of an account, as what they sign asks for them.
 type Keys struct {
-	EVM    evm.Signer
-	Solana svm.Signer
+	EVM    EVMSigner
+	Solana SolanaSigner
 	SignIn func(ctx context.Context, text string) ([]byte, error) // as wallet.Account has it
 }
 
@@ -96,7 +111,7 @@ type request struct {
 	// permit2: the token's nonce of the approval that is wanted with it; "": none
 	Approval string `json:"approval,omitempty"`
 	// permit2: the approval is to be a transaction, with these; nil: it is not
-	ApprovalGas *evm.ApprovalGas `json:"approvalGas,omitempty"`
+	ApprovalGas *message.ApprovalGas `json:"approvalGas,omitempty"`
 
 	Pull     *x402.Pull      `json:"pull,omitempty"`
 	Message  []byte          `json:"message,omitempty"` // solana

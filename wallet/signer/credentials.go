@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/x402"
 )
 
@@ -58,7 +59,7 @@ func (c *credentials) get(ctx context.Context) ([]byte, error) {
 		}
 		return []byte(text.Reveal()), nil
 	case r.SecretEnv != "":
-		text := config.SignerSecretEnv(r.SecretEnv).Reveal()
+		text := environ.SignerSecret(r.SecretEnv).Reveal()
 		if text == "" {
 			return nil, refused("has no credentials: the variable %s is not set here", r.SecretEnv)
 		}

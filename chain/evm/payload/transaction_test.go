@@ -1,4 +1,4 @@
-package evm
+package payload
 
 import (
 	"encoding/json"
@@ -14,13 +14,14 @@ import (
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402/money"
 )
 
 // vectorTransaction is one that the reference client signed (x402 2.27, viem).
 func vectorTransaction(t testing.TB) []byte {
 	t.Helper()
-	text, err := os.ReadFile("testdata/permit2-vectors.json")
+	text, err := os.ReadFile("../testdata/permit2-vectors.json")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(text), `"signedTransaction": `)
 	require.True(t, found)
@@ -33,7 +34,7 @@ func TestRecoverTransaction(t *testing.T) {
 	raw := vectorTransaction(t)
 	tx, err := RecoverTransaction(raw)
 	require.NoError(t, err)
-	data := append([]byte{9, 94, 167, 179}, wordOf(common.HexToAddress(Permit2Address))...)
+	data := append([]byte{9, 94, 167, 179}, message.Word(common.HexToAddress(message.Permit2Address))...)
 	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Gas: 70_000,
 		Tip: money.NewAmount(100_000_000), MaxFee: money.NewAmount(2_000_000_000), From: us, To: usdc.Address,
 		Data: slices.Concat(data, slices.Repeat([]byte{0xff}, 32)),
@@ -100,8 +101,8 @@ func FuzzRecoverTransaction(f *testing.F) {
 		if tx.To != "" {
 			to = common.HexToAddress(tx.To).Bytes()
 		}
-		unsigned, err := transaction{chainID: tx.ChainID, nonce: tx.Nonce, gas: tx.Gas, tip: tx.Tip,
-			maxFee: tx.MaxFee, to: to, data: tx.Data}.encode()
+		unsigned, err := message.Transaction{ChainID: tx.ChainID, Nonce: tx.Nonce, Gas: tx.Gas, Tip: tx.Tip,
+			MaxFee: tx.MaxFee, To: to, Data: tx.Data}.Encode()
 		require.NoError(t, err)
 		signature := slices.Concat(common.LeftPadBytes(fields[10].([]byte), 32),
 			common.LeftPadBytes(fields[11].([]byte), 32), common.LeftPadBytes(fields[9].([]byte), 1))

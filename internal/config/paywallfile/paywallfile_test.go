@@ -1,4 +1,4 @@
-package config
+package paywallfile
 
 import (
 	"os"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/config"
 )
 
 // An example of a paywall's file.
@@ -35,28 +37,28 @@ url = "https://facilitator.example"
 `
 
 // shop is what a file of that name says.
-func shop(t *testing.T, text string) (*Paywall, error) {
+func shop(t *testing.T, text string) (*File, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shop.toml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	return LoadPaywall(path)
+	return Load(path)
 }
 
 func TestPaywall(t *testing.T) {
 	p, err := shop(t, paywallFile)
 	require.NoError(t, err)
 	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
-	require.Equal(t, &Paywall{
+	require.Equal(t, &File{
 		Command: []string{"npx", "plain-mcp-server"}, Version: 2, Dialect: "result",
 		MaxSessions: 1000, MaxRequest: 64 << 10,
-		Facilitators: []Facilitator{{Name: "facilitator.example", URL: "https://facilitator.example",
+		Facilitators: []config.Facilitator{{Name: "facilitator.example", URL: "https://facilitator.example",
 			Auth: "none"}},
-		Tools: []paywallTool{
+		Tools: []Tool{
 			{Name: "Old.Tool", Upfront: true, MaxTimeout: time.Minute,
-				Accepts: []paywallOption{{Network: baseSepolia, Amount: "10000", Asset: "USDC"}}},
-			{Name: "report", Accepts: []paywallOption{{Network: base, PayTo: "0x1", Price: "0.05"},
-				{Network: solanaMainnet, Price: "0.05"}}},
-			{Name: "search", Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
+				Accepts: []Option{{Network: "eip155:84532", Amount: "10000", Asset: "USDC"}}},
+			{Name: "report", Accepts: []Option{{Network: config.Base, PayTo: "0x1", Price: "0.05"},
+				{Network: config.SolanaMainnet, Price: "0.05"}}},
+			{Name: "search", Accepts: []Option{{Network: config.Base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
 	more := strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `sign_offers = true
@@ -73,8 +75,8 @@ access = "24h"`, 1)
 	require.NoError(t, err)
 	require.True(t, p.SignOffers && p.ReceiptTransaction)
 	require.Equal(t, "https://shop.example", p.Origin)
-	require.Equal(t, paywallTool{Name: "search", PerKilobyte: "0.001", RequireIdentifier: true,
-		Access: 24 * time.Hour, Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01",
+	require.Equal(t, Tool{Name: "search", PerKilobyte: "0.001", RequireIdentifier: true,
+		Access: 24 * time.Hour, Accepts: []Option{{Network: config.Base, PayTo: ours, Price: "0.01",
 			Scheme: "upto", Permit2: true}}}, p.Tools[2])
 	p, err = shop(t, strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `claim_after = "30m"
 claim_above = "5"
@@ -85,7 +87,7 @@ min_deposit = "0.50"
 withdraw_delay = "2h"`, 1))
 	require.NoError(t, err)
 	require.Equal(t, []any{30 * time.Minute, "5"}, []any{p.ClaimAfter, p.ClaimAbove})
-	require.Equal(t, []paywallOption{{Network: base, PayTo: ours, Price: "0.01", Scheme: "batch-settlement",
+	require.Equal(t, []Option{{Network: config.Base, PayTo: ours, Price: "0.01", Scheme: "batch-settlement",
 		MinDeposit: "0.50", WithdrawDelay: 2 * time.Hour}}, p.Tools[2].Accepts)
 	older := strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "")
 	p, err = shop(t, older.Replace(paywallFile))
@@ -159,5 +161,25 @@ func TestPaywallFaults(t *testing.T) {
 			require.ErrorContains(t, err, c[1], name)
 			require.ErrorContains(t, err, "shop.toml", name)
 		})
+	}
+}
+
+func TestAPaywallsDiscovery(t *testing.T) {
+	const file = "command = ['x']\nnetwork = 'base'\norigin = 'https://shop.example'\n" +
+		"pay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\n" +
+		"listen = '127.0.0.1:0'\ndiscovery_list = true\n[tools.search]\nprice = '0.01'\n"
+	p, err := shop(t, file+"discoverable = true\nexample_input = '{\"q\":1}'\nexample_output = '{}'")
+	require.NoError(t, err)
+	require.True(t, p.DiscoveryList && p.Tools[0].Discoverable)
+	require.Equal(t, []string{`{"q":1}`, "{}"}, []string{p.Tools[0].ExampleInput, p.Tools[0].ExampleOutput})
+	for more, problem := range map[string]string{
+		"":                     "needs listen, and a tool",
+		"example_input = '{}'": "need discoverable",
+		"discoverable = true\nexample_output = '[]'":   "is no JSON object",
+		"discoverable = true\nexample_input = 'x'":     "is no JSON object",
+		"discoverable = true\n[[facilitators]]\nx = 1": "no such key",
+	} {
+		_, err := shop(t, file+more)
+		require.ErrorContains(t, err, problem, more)
 	}
 }

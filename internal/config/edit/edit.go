@@ -1,8 +1,8 @@
-package config
+// Package edit changes TOML files of the owner's, and nothing else in them: comments, order and spacing stay.
+package edit
 
 import (
 	"bytes"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/pattern"
 )
 
@@ -27,7 +28,7 @@ func Set(text []byte, value string, path ...string) ([]byte, error) {
 	if bytes.Contains(text, []byte("\r\n")) { // the file's own line ends stay the only ones in it
 		end = "\r\n"
 	}
-	line := dotted([]string{key}) + " = " + value + end
+	line := config.Dotted(key) + " = " + value + end
 	switch {
 	case place.value >= 0:
 		return slices.Concat(text[:place.value], []byte(value), text[place.valueEnd:]), nil
@@ -42,7 +43,7 @@ func Set(text []byte, value string, path ...string) ([]byte, error) {
 	if len(text) > 0 {
 		text = slices.Concat(text, []byte(end+end))
 	}
-	return slices.Concat(text, []byte("["+dotted(table)+"]"+end+line)), nil
+	return slices.Concat(text, []byte("["+config.Dotted(table...)+"]"+end+line)), nil
 }
 
 // Remove takes a table of a TOML file out, with the tables below it, or a key with its line. The
@@ -75,7 +76,7 @@ func removeTable(text []byte, path []string) ([]byte, error) {
 		if node.Kind != unstable.Table && node.Kind != unstable.ArrayTable {
 			continue
 		}
-		name := firstKey(node)
+		name := config.FirstKey(node)
 		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
 		if inside { // what stands above a table belongs to it
 			begin = aboveComments(text, from, begin)
@@ -85,7 +86,7 @@ func removeTable(text []byte, path []string) ([]byte, error) {
 		} else {
 			kept = append(kept, text[from:begin]...)
 		}
-		parts := keyParts(node)
+		parts := config.KeyParts(node)
 		inside = len(parts) >= len(path) && slices.Equal(parts[:len(path)], path)
 		from = begin
 	}
@@ -134,11 +135,11 @@ func find(text []byte, table []string, key string) (place, error) {
 	var current []string
 	for p.NextExpression() {
 		node := p.Expression()
-		name := firstKey(node)
+		name := config.FirstKey(node)
 		begin := int(name.Offset)
 		switch node.Kind {
 		case unstable.Table:
-			current = keyParts(node)
+			current = config.KeyParts(node)
 			if slices.Equal(current, table) {
 				at.tableEnd = lineEnd(text, begin)
 			}
@@ -154,7 +155,7 @@ func find(text []byte, table []string, key string) (place, error) {
 			if err != nil {
 				return at, err
 			}
-			if slices.Equal(keyParts(node), []string{key}) {
+			if slices.Equal(config.KeyParts(node), []string{key}) {
 				at.value, at.valueEnd = value, end
 			}
 			at.tableEnd = lineEnd(text, end)
@@ -182,36 +183,8 @@ func valueEnd(text []byte, begin int) (int, error) {
 			return end, nil
 		}
 	}
-	return 0, fmt.Errorf("the value at byte %d of %s does not end", begin, FileName)
+	return 0, fmt.Errorf("the value at byte %d of %s does not end", begin, config.FileName)
 }
-
-// Template is the config.toml that init writes: every key, explained, at its default, with the
-// ozskr wallet's environment taken in. It fails where that environment holds a value that the
-// file could not.
-func Template(env Env) ([]byte, error) {
-	s, err := env.ozskr()
-	if err != nil {
-		return nil, err
-	}
-	prefer := []string{solanaMainnet, base}
-	if s.prefer != nil {
-		prefer = s.prefer
-	}
-	var networks, facilitators strings.Builder
-	if s.rpc != "" {
-		fmt.Fprintf(&networks, "[networks.%q]\nrpc = %s   # from SOLANA_RPC_URL\n", s.network, Quote(s.rpc))
-	}
-	for _, f := range s.facilitators {
-		fmt.Fprintf(&facilitators, "[[facilitators]]   # from the environment\nname = %s\nurl = %s\n"+
-			"auth = %q\n", Quote(f.Name), Quote(f.URL), f.Auth)
-	}
-	return fmt.Appendf(nil, template, strings.Join(quoted(prefer), ", "), &networks, &facilitators), nil
-}
-
-// template has three holes: the preferred networks, the nodes, and facilitators.
-//
-//go:embed template.toml
-var template string
 
 // Quote writes a basic string. strconv's \x escapes are not TOML's, so everything but printable
 // ASCII becomes \u.

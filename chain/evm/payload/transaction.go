@@ -1,4 +1,4 @@
-package evm
+package payload
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/rlp"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402/money"
 )
 
@@ -37,35 +38,36 @@ func RecoverTransaction(raw []byte) (s SignedTransaction, err error) {
 		R, S           *big.Int
 	}
 	if len(raw) == 0 || len(raw) > maxTransaction || raw[0] != 2 {
-		return s, fmt.Errorf("%w: not a transaction of EIP-1559", errPayload)
+		return s, fmt.Errorf("%w: not a transaction of EIP-1559", message.ErrPayload)
 	}
 	if err := rlp.DecodeBytes(raw[1:], &f); err != nil {
-		return s, fmt.Errorf("%w: %w", errPayload, err)
+		return s, fmt.Errorf("%w: %w", message.ErrPayload, err)
 	}
-	tip, tipFits := amountOfBig(f.Tip)
-	most, mostFits := amountOfBig(f.MaxFee)
+	tip, tipFits := message.AmountOfBig(f.Tip)
+	most, mostFits := message.AmountOfBig(f.MaxFee)
 	switch {
 	case len(f.To) != 0 && len(f.To) != common.AddressLength:
-		return s, fmt.Errorf("%w: to: not an address", errPayload)
+		return s, fmt.Errorf("%w: to: not an address", message.ErrPayload)
 	case f.Value.Sign() != 0 || len(f.Access) != 0:
-		return s, fmt.Errorf("%w: it moves coins, or has an access list", errPayload)
+		return s, fmt.Errorf("%w: it moves coins, or has an access list", message.ErrPayload)
 	case !tipFits || !mostFits:
-		return s, fmt.Errorf("%w: fees that no transaction has", errPayload)
+		return s, fmt.Errorf("%w: fees that no transaction has", message.ErrPayload)
 	case f.V > 1 || f.R.BitLen() > 256 || f.S.BitLen() > 256:
-		return s, fmt.Errorf("%w: r, s or v out of range", ErrSignature)
+		return s, fmt.Errorf("%w: r, s or v out of range", message.ErrSignature)
 	}
 	var signature [65]byte
 	f.R.FillBytes(signature[:32])
 	f.S.FillBytes(signature[32:64])
 	signature[64] = byte(f.V) + 27
-	tx := transaction{chainID: f.ChainID, nonce: f.Nonce, gas: f.Gas, tip: tip, maxFee: most, to: f.To,
-		data: f.Data}
-	from, err := tx.signer(signature)
+	tx := message.Transaction{ChainID: f.ChainID, Nonce: f.Nonce, Gas: f.Gas, Tip: tip, MaxFee: most,
+		To:   f.To,
+		Data: f.Data}
+	from, err := tx.Signer(signature)
 	if err != nil {
 		return s, err
 	}
 	s = SignedTransaction{ChainID: f.ChainID, Nonce: f.Nonce, Gas: f.Gas, Tip: tip, MaxFee: most,
-		From: from.Hex(), Data: f.Data, Hash: hashOf(raw)}
+		From: from.Hex(), Data: f.Data, Hash: message.HashOf(raw)}
 	if len(f.To) != 0 {
 		s.To = common.BytesToAddress(f.To).Hex()
 	}

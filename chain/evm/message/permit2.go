@@ -1,10 +1,12 @@
-package evm
+package message
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/crypto"
@@ -47,21 +49,18 @@ type Permit2Authorization struct {
 	ValidAfter, Deadline int64    // Unix seconds; a block counts whose time is neither before nor after them
 }
 
-// IsUpto reports whether less than Amount may be settled.
-func (a Permit2Authorization) IsUpto() bool { return sameAddress(a.Spender, UptoProxy) }
-
 // Permit2Digest is what is signed for a on a network: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct)
 // (EIP-712). A spender that is neither of the proxies, or a facilitator where there must be none, is an
 // error.
 func Permit2Digest(network string, a Permit2Authorization) (digest [32]byte, err error) {
-	chain, err := chainID(network)
+	chain, err := ChainID(network)
 	if err != nil {
 		return digest, err
 	}
-	_, errFrom := parseAddress(a.From)
-	to, errTo := parseAddress(a.To)
-	token, errToken := parseAddress(a.Token)
-	spender, errSpender := parseAddress(a.Spender)
+	_, errFrom := ParseAddress(a.From)
+	to, errTo := ParseAddress(a.To)
+	token, errToken := ParseAddress(a.Token)
+	spender, errSpender := ParseAddress(a.Spender)
 	if err := errors.Join(errFrom, errTo, errToken, errSpender); err != nil {
 		return digest, err
 	}
@@ -73,30 +72,13 @@ func Permit2Digest(network string, a Permit2Authorization) (digest [32]byte, err
 		return digest, err
 	}
 	amount := a.Amount.Bytes32()
-	permitted := crypto.Keccak256(crypto.Keccak256([]byte(tokenPermissions)), wordOf(token), amount[:])
+	permitted := crypto.Keccak256(crypto.Keccak256([]byte(tokenPermissions)), Word(token), amount[:])
 	message := crypto.Keccak256(crypto.Keccak256([]byte(witnessTransfer+tokenPermissions+kind)), permitted,
-		wordOf(spender), a.Nonce[:], wordOfUint(uint64(a.Deadline)), witness)
+		Word(spender), a.Nonce[:], WordOfUint(uint64(a.Deadline)), witness)
 	domain := crypto.Keccak256(crypto.Keccak256([]byte(permit2DomainType)),
-		crypto.Keccak256([]byte(permit2Name)), wordOfUint(chain),
-		wordOf(common.HexToAddress(Permit2Address)))
+		crypto.Keccak256([]byte(permit2Name)), WordOfUint(chain),
+		Word(common.HexToAddress(Permit2Address)))
 	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain, message), nil
-}
-
-// witness is hashStruct of the witness, and its type.
-func (a Permit2Authorization) witness(to common.Address) (hash []byte, kind string, err error) {
-	after := wordOfUint(uint64(a.ValidAfter))
-	switch {
-	case sameAddress(a.Spender, ExactProxy) && a.Facilitator == "":
-		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), wordOf(to), after), exactWitness, nil
-	case a.IsUpto():
-		facilitator, err := parseAddress(a.Facilitator)
-		if err != nil {
-			return nil, "", fmt.Errorf("the facilitator: %w", err)
-		}
-		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), wordOf(to), wordOf(facilitator),
-			after), uptoWitness, nil
-	}
-	return nil, "", errors.New("the spender is neither of the proxies of x402, or its witness another's")
 }
 
 // permit2JSON is the message in JSON, its keys in the reference client's order.
@@ -124,24 +106,16 @@ type witnessJSON struct {
 func EncodePermit2(a Permit2Authorization) ([]byte, error) {
 	return json.Marshal(permit2JSON{
 		From: a.From, Permitted: permittedJSON{Token: a.Token, Amount: a.Amount.String()}, Spender: a.Spender,
-		Nonce: amountOf(a.Nonce[:]).String(), Deadline: strconv.FormatInt(a.Deadline, 10),
+		Nonce: AmountOf(a.Nonce[:]).String(), Deadline: strconv.FormatInt(a.Deadline, 10),
 		Witness: witnessJSON{To: a.To, Facilitator: a.Facilitator,
 			ValidAfter: strconv.FormatInt(a.ValidAfter, 10)},
 	})
 }
 
-// encodePermit2Payload joins the very bytes that were checked with the signature over them.
-func encodePermit2Payload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Signature     string          `json:"signature"`
-		Authorization json.RawMessage `json:"permit2Authorization"`
-	}{hexText(signature[:]), authorization})
-}
-
 // DecodePermit2 reads the `permit2Authorization` object: exactly its keys, every value a string in canonical
 // form, a spender that is one of the proxies, and a facilitator if and only if it is upto's.
 func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
-	parts, err := members(object, "from", "permitted", "spender", "nonce", "deadline",
+	parts, err := Members(object, "from", "permitted", "spender", "nonce", "deadline",
 		"witness")
 	if err != nil {
 		return a, err
@@ -153,7 +127,7 @@ func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
 	var texts [4]string
 	for i, part := range []json.RawMessage{parts[0], parts[2], parts[3], parts[4]} {
 		if err := json.Unmarshal(part, &texts[i]); err != nil {
-			return a, fmt.Errorf("%w: a value that is no string", errPayload)
+			return a, fmt.Errorf("%w: a value that is no string", ErrPayload)
 		}
 	}
 	read := addressReader{}
@@ -173,8 +147,8 @@ func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
 	if a.IsUpto() {
 		a.Facilitator = read.address("facilitator", witness[2])
 	}
-	if read.err == nil && !a.IsUpto() && !sameAddress(a.Spender, ExactProxy) {
-		return a, fmt.Errorf("%w: the spender is neither of the proxies of x402", errPayload)
+	if read.err == nil && !a.IsUpto() && !SameAddress(a.Spender, ExactProxy) {
+		return a, fmt.Errorf("%w: the spender is neither of the proxies of x402", ErrPayload)
 	}
 	return a, read.err
 }
@@ -182,14 +156,62 @@ func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
 // addressReader reads values, and keeps the first error.
 type addressReader struct{ err error }
 
+// PermitDraft is what is signed for a payment by Permit2, with what a signer needs to judge it by itself.
+type PermitDraft struct {
+	Payment       string // its id in the ledger
+	Asset         x402.AssetInfo
+	Authorization Permit2Authorization // read back from the bytes that are sent
+	Digest        [32]byte             // of it, on the asset's network
+	// the approval that goes with it, of its amount: by EIP-2612 and as long, or by a transaction; nil: none
+	Approval    *Permit
+	Transaction *ApprovalGas
+}
+
+// ApprovalTransaction is the transaction that d's signer signs.
+func (d PermitDraft) ApprovalTransaction() (tx Transaction, err error) {
+	chain, err := ChainID(d.Asset.Network)
+	if err != nil {
+		return tx, err
+	}
+	a, g := d.Authorization, d.Transaction
+	return Transaction{ChainID: chain, Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip, MaxFee: g.MaxFee,
+		To: common.HexToAddress(a.Token).Bytes(), Data: ApproveData(common.HexToAddress(Permit2Address),
+			a.Amount)}, nil
+}
+
+// ApprovalOf is the approval of a payment.
+func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
+	return &Permit{Owner: a.From, Value: a.Amount, Nonce: nonce, Deadline: a.Deadline}
+}
+
+// IsUpto reports whether less than Amount may be settled.
+func (a Permit2Authorization) IsUpto() bool { return SameAddress(a.Spender, UptoProxy) }
+
+// witness is hashStruct of the witness, and its type.
+func (a Permit2Authorization) witness(to common.Address) (hash []byte, kind string, err error) {
+	after := WordOfUint(uint64(a.ValidAfter))
+	switch {
+	case SameAddress(a.Spender, ExactProxy) && a.Facilitator == "":
+		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), Word(to), after), exactWitness, nil
+	case a.IsUpto():
+		facilitator, err := ParseAddress(a.Facilitator)
+		if err != nil {
+			return nil, "", fmt.Errorf("the facilitator: %w", err)
+		}
+		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), Word(to), Word(facilitator),
+			after), uptoWitness, nil
+	}
+	return nil, "", errors.New("the spender is neither of the proxies of x402, or its witness another's")
+}
+
 func (r *addressReader) note(name string, err error) {
 	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("%w: %s: %w", errPayload, name, err)
+		r.err = fmt.Errorf("%w: %s: %w", ErrPayload, name, err)
 	}
 }
 
 func (r *addressReader) address(name, text string) string {
-	address, err := parseAddress(text)
+	address, err := ParseAddress(text)
 	r.note(name, err)
 	return address.Hex()
 }
@@ -201,65 +223,20 @@ func (r *addressReader) amount(name, text string) money.Amount {
 }
 
 func (r *addressReader) seconds(name, text string) int64 {
-	seconds, err := parseSeconds(text)
+	seconds, err := ParseSeconds(text)
 	r.note(name, err)
 	return seconds
 }
 
-// RecoverPermit2 reads a payload of Permit2 strictly, as Recover does one of EIP-3009: both keys and no
-// other, the signature made by permit2Authorization.from for that network. A well formed payload that
-// somebody else signed is an ErrSignature. It asks no chain: allowance, balance, nonce, times, payee,
-// amount, token and facilitator are the caller's to compare. Signatures of contracts (ERC-1271) are not
-// read: they need a node.
-func RecoverPermit2(network string, payload []byte) (from string, a Permit2Authorization, err error) {
-	if len(payload) > maxPayload {
-		return "", a, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)
+// Evidence is what the chain is asked by, what became of a payment.
+func (d PermitDraft) Evidence() x402.Evidence {
+	a, way := d.Authorization, x402.Permit2
+	if a.IsUpto() {
+		way = x402.Upto
 	}
-	parts, err := members(payload, "permit2Authorization", "signature")
-	if err != nil {
-		return "", a, err
+	return x402.Evidence{
+		Network: d.Asset.Network, Asset: d.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Amount,
+		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]), ValidBefore: a.Deadline, Way: way,
+		Facilitator: a.Facilitator, ExpiresAt: time.Unix(a.Deadline, 0).UTC(),
 	}
-	if a, err = DecodePermit2(parts[0]); err != nil {
-		return "", a, err
-	}
-	signature, err := decodeSignature(parts[1])
-	if err != nil {
-		return "", a, err
-	}
-	digest, err := Permit2Digest(network, a)
-	if err != nil {
-		return "", a, fmt.Errorf("%w: %w", errPayload, err)
-	}
-	return a.From, a, signedBy(a.From, digest, signature)
-}
-
-func decodeSignature(raw json.RawMessage) (signature [65]byte, err error) {
-	var text string
-	err = json.Unmarshal(raw, &text)
-	if err == nil {
-		err = fixedHex(signature[:], text)
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: signature: %w", errPayload, err)
-	}
-	return signature, err
-}
-
-// signedBy reports whether a signature is an address's.
-func signedBy(address string, digest [32]byte, signature [65]byte) error {
-	signer, err := signerOf(digest, signature)
-	if err == nil && !sameAddress(signer.Hex(), address) {
-		err = fmt.Errorf("%w: it is by %s", ErrSignature, signer.Hex())
-	}
-	return err
-}
-
-// IsPermit2 reports whether a payload says that it is one of Permit2; whether it is, RecoverPermit2 says.
-func IsPermit2(payload []byte) bool {
-	var all map[string]json.RawMessage
-	if x402.DecodeStrict(payload, maxPayload, &all) != nil {
-		return false
-	}
-	_, is := all["permit2Authorization"]
-	return is
 }

@@ -1,4 +1,4 @@
-package evm
+package payload
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 )
 
@@ -32,7 +33,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	read, err := os.ReadFile("../testdata/permit2-vectors.json")
 	require.NoError(t, err)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(t, json.Unmarshal(read, &all))
@@ -60,17 +61,17 @@ func TestPermit2Vectors(t *testing.T) {
 			r, asset := v.requirement(t)
 			from, a, err := RecoverPermit2(r.Network, v.Payload.Payload)
 			require.NoError(t, err)
-			require.True(t, sameAddress(v.TypedData[0].By, from))
+			require.True(t, message.SameAddress(v.TypedData[0].By, from))
 			require.Equal(t, r.Amount, a.Amount)
-			require.True(t, sameAddress(r.PayTo, a.To) && sameAddress(r.Asset, a.Token))
+			require.True(t, message.SameAddress(r.PayTo, a.To) && message.SameAddress(r.Asset, a.Token))
 			require.Equal(t, r.Scheme == x402.Upto, a.IsUpto())
-			digest, err := Permit2Digest(r.Network, a)
+			digest, err := message.Permit2Digest(r.Network, a)
 			require.NoError(t, err)
-			require.Equal(t, v.TypedData[0].Digest, hexText(digest[:]))
+			require.Equal(t, v.TypedData[0].Digest, message.Hex(digest[:]))
 
-			object, err := EncodePermit2(a)
+			object, err := message.EncodePermit2(a)
 			require.NoError(t, err)
-			again, err := encodePermit2Payload(object, [65]byte(common.FromHex(v.TypedData[0].Signature)))
+			again, err := EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature)))
 			require.NoError(t, err)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(again))
 
@@ -78,9 +79,9 @@ func TestPermit2Vectors(t *testing.T) {
 				p, err := RecoverPermit(asset, extension)
 				require.NoError(t, err)
 				require.Equal(t, a.Amount, p.Value)
-				digest, err := PermitDigest(asset, p)
+				digest, err := message.PermitDigest(asset, p)
 				require.NoError(t, err)
-				require.Equal(t, v.TypedData[1].Digest, hexText(digest[:]))
+				require.Equal(t, v.TypedData[1].Digest, message.Hex(digest[:]))
 			}
 		})
 	}
@@ -110,9 +111,9 @@ func TestRecoverPermit2Refuses(t *testing.T) {
 		"another nonce":       {exact, `"45586`, `"45587`},
 		"validAfter":          {exact, `"validAfter": "0"`, `"validAfter": "1"`},
 		"somebody else's":     {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
-		"another spender":     {exact, ExactProxy, payee},
-		"upto's spender":      {exact, ExactProxy, UptoProxy},
-		"exact's spender":     {upto, UptoProxy, ExactProxy},
+		"another spender":     {exact, message.ExactProxy, payee},
+		"upto's spender":      {exact, message.ExactProxy, message.UptoProxy},
+		"exact's spender":     {upto, message.UptoProxy, message.ExactProxy},
 		"another facilitator": {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
 		"a facilitator in exact": {exact, `"witness": {`,
 			`"witness": {"facilitator": "` + payee + `", `},
@@ -130,7 +131,7 @@ func TestRecoverPermit2Refuses(t *testing.T) {
 		})
 	}
 	_, _, err := RecoverPermit2("eip155:1", exact.Payload.Payload)
-	require.ErrorIs(t, err, ErrSignature, "for another chain")
+	require.ErrorIs(t, err, message.ErrSignature, "for another chain")
 	require.True(t, IsPermit2(exact.Payload.Payload))
 	require.False(t, IsPermit2([]byte(`{"authorization":{}}`)))
 }
@@ -141,7 +142,8 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	_, asset := v.requirement(t)
 	good := string(v.Payload.Extensions[x402.EIP2612Sponsoring])
 	for _, change := range [][2]string{
-		{`"amount": "10000"`, `"amount": "10001"`}, {`"nonce": "3"`, `"nonce": "4"`}, {Permit2Address, payee},
+		{`"amount": "10000"`, `"amount": "10001"`}, {`"nonce": "3"`, `"nonce": "4"`},
+		{message.Permit2Address, payee},
 		{`"deadline": "1740672149"`, `"deadline": "1740672150"`}, {asset.Address, payee},
 		{"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
 		{`"info"`, `"inf"`}, {`"0xfa9b`, `"0xfa9c`},
@@ -153,12 +155,12 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	other := asset
 	other.Name = "USD Coin"
 	_, err := RecoverPermit(other, []byte(good))
-	require.ErrorIs(t, err, ErrSignature)
+	require.ErrorIs(t, err, message.ErrSignature)
 }
 
 // Whatever is read as an approval was signed by its owner, for Permit2.
 func FuzzRecoverPermit(f *testing.F) {
-	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	read, err := os.ReadFile("../testdata/permit2-vectors.json")
 	require.NoError(f, err)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(f, json.Unmarshal(read, &all))
@@ -170,16 +172,16 @@ func FuzzRecoverPermit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := encodePermit(usdc, p, [65]byte{})
+		again, err := EncodePermit(usdc, p, [65]byte{})
 		require.NoError(t, err)
 		_, err = RecoverPermit(usdc, again)
-		require.ErrorIs(t, err, ErrSignature, "all of it but the signature can be written again")
+		require.ErrorIs(t, err, message.ErrSignature, "all of it but the signature can be written again")
 	})
 }
 
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
 func FuzzRecoverPermit2(f *testing.F) {
-	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	read, err := os.ReadFile("../testdata/permit2-vectors.json")
 	require.NoError(f, err)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(f, json.Unmarshal(read, &all))
@@ -193,9 +195,9 @@ func FuzzRecoverPermit2(f *testing.F) {
 		}
 		require.Equal(t, from, a.From)
 		require.Equal(t, a.IsUpto(), a.Facilitator != "")
-		object, err := EncodePermit2(a)
+		object, err := message.EncodePermit2(a)
 		require.NoError(t, err)
-		again, err := DecodePermit2(object)
+		again, err := message.DecodePermit2(object)
 		require.NoError(t, err)
 		require.Equal(t, a, again)
 	})

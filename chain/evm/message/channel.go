@@ -1,0 +1,192 @@
+package message
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// The contracts, which are at the same addresses on every network.
+const (
+	BatchContract = "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003" // x402BatchSettlement
+	// batchCollector takes deposits by EIP-3009 and hands them on to the channel that their nonce names.
+	batchCollector = "0x4020806089470a89826cB9fB1f4059150b550004"
+)
+
+// The EIP-712 domain and types, spelled as they are hashed.
+const (
+	batchName, batchVersion = "x402 Batch Settlement", "1"
+	channelType             = "ChannelConfig(address payer,address payerAuthorizer,address receiver," +
+		"address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
+	voucherType = "Voucher(bytes32 channelId,uint128 maxClaimableAmount)"
+	ReceiveType = "ReceiveWithAuthorization(address from,address to,uint256 value,uint256 " +
+		"validAfter,uint256 validBefore,bytes32 nonce)"
+)
+
+// maxCeiling is how many bytes an amount in a channel has: it is a uint128.
+const maxCeiling = 16
+
+// Channel is what is signed for one call that is paid through a channel, with all that a signer
+// needs to judge it by itself.
+type Channel struct {
+	Payment string         // its id in the ledger
+	Asset   x402.AssetInfo // the token, and the deposit's EIP-712 domain
+	Config  x402.ChannelConfig
+	Number  uint64       // of the vouchers signed in the channel
+	Ceiling money.Amount // what the voucher promises in all
+	Amount  money.Amount // what the payment's row holds: the deposit, or what the voucher adds
+	Deposit *Deposit
+	Shown   *x402.ChannelVoucher // an older voucher of ours, which allows for a ceiling that we do not know
+	Brought *SignedDeposit       // the owner's, which goes beside the voucher; nil: none
+}
+
+// CheckSignatures refuses a voucher that is not signed by who signs for the channel, and a deposit that is
+// not signed by its payer.
+func (m Channel) CheckSignatures(s Signatures) error {
+	id, err := ChannelID(m.Asset.Network, m.Config)
+	if err != nil {
+		return err
+	}
+	digest, err := VoucherDigest(m.Asset.Network, id, m.Ceiling)
+	if err != nil {
+		return err
+	}
+	by, err := SignerOf(digest, s.Voucher)
+	if err != nil || !SameAddress(by.Hex(), m.Config.PayerAuthorizer) {
+		return fmt.Errorf("the voucher: %w: %w", ErrSignature, err)
+	}
+	if m.Deposit == nil {
+		return nil
+	}
+	return m.Deposit.CheckSignature(m.Asset, m.Config, s.Deposit)
+}
+
+// Deposit brings money into the channel of its message.
+type Deposit struct {
+	Value       money.Amount
+	ValidBefore int64 // Unix seconds
+	Salt        [32]byte
+}
+
+// Authorization is the deposit's message: its nonce names the channel, so that the money can go into no
+// other.
+func (d Deposit) Authorization(network string, c x402.ChannelConfig) (a Authorization3009, err error) {
+	id, err := ChannelID(network, c)
+	if err != nil {
+		return a, err
+	}
+	return Authorization3009{From: c.Payer, To: batchCollector, Value: d.Value, ValidBefore: d.ValidBefore,
+		Nonce: crypto.Keccak256Hash(id[:], d.Salt[:])}, nil
+}
+
+// Digest is what its payer signs for a deposit into a channel.
+func (d Deposit) Digest(asset x402.AssetInfo, c x402.ChannelConfig) (digest [32]byte, err error) {
+	a, err := d.Authorization(asset.Network, c)
+	if err != nil {
+		return digest, err
+	}
+	return digestOf(ReceiveType, asset, a)
+}
+
+// CheckSignature refuses a deposit into a channel that is not signed by its payer.
+func (d Deposit) CheckSignature(asset x402.AssetInfo, c x402.ChannelConfig, signature [65]byte) error {
+	digest, err := d.Digest(asset, c)
+	if err != nil {
+		return err
+	}
+	by, err := SignerOf(digest, signature)
+	if err != nil || !SameAddress(by.Hex(), c.Payer) {
+		return fmt.Errorf("the deposit: %w: %w", ErrSignature, err)
+	}
+	return nil
+}
+
+// SignedDeposit is a deposit with its payer's signature.
+type SignedDeposit struct {
+	Deposit
+	Signature [65]byte
+}
+
+// Signatures are r ‖ s ‖ v with v 27 or 28; Deposit is zero where there is none.
+type Signatures struct{ Voucher, Deposit [65]byte }
+
+// ID is the channel's: the EIP-712 hash of its config.
+func ChannelID(network string, c x402.ChannelConfig) (id common.Hash, err error) {
+	domain, err := batchDomain(network)
+	if err != nil {
+		return id, err
+	}
+	words := [][]byte{crypto.Keccak256([]byte(channelType))}
+	for _, text := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
+		address, err := ParseAddress(text)
+		if err != nil {
+			return id, err
+		}
+		words = append(words, Word(address))
+	}
+	var salt [32]byte
+	if err := DecodeHex(salt[:], c.Salt); err != nil || c.WithdrawDelay < 0 || c.WithdrawDelay >= 1<<40 {
+		return id, errors.New("not a channel's salt or delay")
+	}
+	words = append(words, WordOfUint(uint64(c.WithdrawDelay)), salt[:])
+	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], crypto.Keccak256(words...)), nil
+}
+
+func batchDomain(network string) (common.Hash, error) {
+	return DomainSeparator(x402.AssetInfo{Network: network, Address: BatchContract, Name: batchName,
+		Version: batchVersion})
+}
+
+// VoucherDigest is what is signed for a voucher.
+func VoucherDigest(network string, id common.Hash, ceiling money.Amount) (digest [32]byte, err error) {
+	domain, err := batchDomain(network)
+	value := ceiling.Bytes32()
+	if err == nil && !FitsChannel(ceiling) {
+		err = errors.New("a ceiling of more than 128 bits")
+	}
+	message := crypto.Keccak256(crypto.Keccak256([]byte(voucherType)), id[:], value[:])
+	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], message), err
+}
+
+func FitsChannel(a money.Amount) bool {
+	value := a.Bytes32()
+	return [32 - maxCeiling]byte(value[:32-maxCeiling]) == [32 - maxCeiling]byte{}
+}
+
+// IsOwnVoucher reports whether a voucher of a channel has the signature of a key.
+func IsOwnVoucher(network string, id common.Hash, v x402.ChannelVoucher, signer string) bool {
+	var signature [65]byte
+	digest, err := VoucherDigest(network, id, v.Ceiling)
+	if err != nil || DecodeHex(signature[:], strings.ToLower(v.Signature)) != nil {
+		return false
+	}
+	by, err := SignerOf(digest, signature)
+	return err == nil && SameAddress(by.Hex(), signer)
+}
+
+// Evidence is what the chain is asked by, what became of the deposit or of the voucher.
+func (m Channel) Evidence() (e x402.Evidence, err error) {
+	id, err := ChannelID(m.Asset.Network, m.Config)
+	if err != nil {
+		return e, err
+	}
+	e = x402.Evidence{Network: m.Asset.Network, Asset: m.Asset.Address, Payer: m.Config.Payer,
+		PayTo: m.Config.Receiver, Amount: m.Amount, Channel: id.Hex(), Ceiling: m.Ceiling, Number: m.Number}
+	if m.Deposit != nil {
+		a, err := m.Deposit.Authorization(m.Asset.Network, m.Config)
+		if err != nil {
+			return e, err
+		}
+		e.PayTo, e.Nonce = a.To, "0x"+hex.EncodeToString(a.Nonce[:])
+		e.ValidBefore, e.ExpiresAt = a.ValidBefore, time.Unix(a.ValidBefore, 0).UTC()
+	}
+	return e, nil
+}

@@ -1,0 +1,38 @@
+package payload
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm/message"
+)
+
+func TestRecoverAgentIsStrict(t *testing.T) {
+	made := vaultPayload(t)
+	agent, _, err := RecoverAgent(sepolia, usdc, made)
+	require.NoError(t, err)
+	require.Equal(t, us, agent)
+	a, wrapped, err := decodePayload(made)
+	require.NoError(t, err)
+	object, err := message.EncodeAuthorization(a)
+	require.NoError(t, err)
+	for i := range wrapped {
+		if i >= signatureStart && i < signatureStart+65 {
+			continue // the agent's signature itself: another one is another agent's, or none
+		}
+		bad := bytes.Clone(wrapped)
+		bad[i] ^= 1
+		payload, err := Encode(object, bad)
+		require.NoError(t, err)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err, "byte %d", i)
+	}
+	for _, bad := range [][]byte{nil, wrapped[:319], append(bytes.Clone(wrapped), 0), wrapped[:65]} {
+		payload, err := Encode(object, bad)
+		require.NoError(t, err)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err)
+	}
+}
