@@ -15,8 +15,8 @@ import (
 func TestALedgerElsewhereIsRefused(t *testing.T) {
 	a := at(t, t.TempDir(), t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(a.home, config.FileName),
-		[]byte("[ledger]\nurl = 'postgres://wallet@127.0.0.1/x402'\n"), 0o600))
+		[]byte("[ledger]\nurl = 'postgres://wallet@127.0.0.1:1/x402'\n"), 0o600))
 	_, err := a.OpenLedger(t.Context())
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-	require.ErrorContains(t, err, "ledger.url is not supported yet")
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, "the ledger's server does not answer")
 }

@@ -126,7 +126,8 @@ func (f *Forger) SumUp() error {
 	_, err := f.db.Exec(`DELETE FROM totals; WITH counted AS (
 			SELECT session, host, agent, created_at / 86400000000 AS day,
 				CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END AS spent,
-				CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held FROM payments),
+				CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held
+			FROM payments),
 		windows AS (
 			SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
 			SELECT 'session', session, day, spent, held FROM counted UNION ALL
@@ -147,4 +148,18 @@ func linked(previous []byte, at int64, columns ...string) []byte {
 		h.Write([]byte(column))
 	}
 	return h.Sum(nil)
+}
+
+// Recount makes the sums of the budgets those of the payments as they stand in their table.
+func (f *Forger) Recount() error {
+	_, err := f.db.Exec(`DELETE FROM totals;
+		WITH each AS (SELECT session, host, agent, created_at / 86400000000 AS day,
+			CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END AS spent,
+			CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held FROM payments)
+		INSERT INTO totals SELECT scope, key, day, sum(spent), sum(held) FROM (
+			SELECT 'all' AS scope, '' AS key, day, spent, held FROM each UNION ALL
+			SELECT 'session', session, day, spent, held FROM each UNION ALL
+			SELECT 'host', host, day, spent, held FROM each UNION ALL
+			SELECT 'agent', agent, day, spent, held FROM each WHERE agent <> '') GROUP BY 1, 2, 3`)
+	return err
 }

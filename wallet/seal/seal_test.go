@@ -412,7 +412,7 @@ func TestSealedBytes(t *testing.T) {
 	require.NoError(t, err)
 	number := func(n int64) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 	text := func(s string) string { return number(int64(len(s))) + s }
-	where := text(home) + text(ledger)
+	where := text(ledger)
 
 	s, err := g.NewSession(t.Context(), nil)
 	require.NoError(t, err)
@@ -454,5 +454,5 @@ func TestSealedBytes(t *testing.T) {
 	require.NoError(t, g.Seal(t.Context(), false))
 	rules, err := g.Store.Rules(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, where+number(rules.Version)+string(rules.Config), string(k.sealed[purposeRules]))
+	require.Equal(t, text(home)+where+number(rules.Version)+string(rules.Config), string(k.sealed[purposeRules]))
 }
