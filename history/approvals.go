@@ -281,7 +281,8 @@ func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 		}
 		byClient := map[string]bool{}
 		err = t.eachYes(func(q question, _ time.Time) { byClient[q.ID] = byClient[q.ID] || q.By == "client" })
-		return slices.DeleteFunc(list, func(a Approval) bool { return len(a.Seal) == 0 && byClient[a.ID] }), err
+		isClients := func(a Approval) bool { return len(a.Seal) == 0 && byClient[a.ID] }
+		return slices.DeleteFunc(list, isClients), err
 	})
 }
 

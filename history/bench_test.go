@@ -142,8 +142,8 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkPayments is what the ledger takes of a payment: decided on, held, signed, settled with its content and
-// delivered, by 100 callers at once. Goal: 500 payments/s.
+// BenchmarkPayments is what the ledger takes of a payment: decided on, held, signed, settled with its content
+// and delivered, by 100 callers at once. Goal: 500 payments/s.
 func BenchmarkPayments(b *testing.B) {
 	home := b.TempDir()
 	if err := Create(b.Context(), home, Options{}); err != nil {
@@ -154,7 +154,8 @@ func BenchmarkPayments(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	rules := budget.Rules{PerCall: 1 << 40, Day: 1 << 50, Month: 1 << 50, ApproveAbove: 1 << 40, Rate: 1 << 40}
+	rules := budget.Rules{PerCall: 1 << 40, Day: 1 << 50, Month: 1 << 50, ApproveAbove: 1 << 40,
+		Rate: 1 << 40}
 	ctx, k := context.Background(), testKeyholder()
 	pay := func() error {
 		h := testHold(1)

@@ -454,11 +454,10 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 			g.forge(p.ID, string(Failed), `{"note":"x"}`)
 		},
 		"a payment that nobody reserved": func(g *guarded) {
-			g.sql(`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint, method, url, target,
-				host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, agent)
-				SELECT 3, 'pay_forged', session, 'reserved', created_at, updated_at, fingerprint, method, url, target,
-				host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, agent
-				FROM payments WHERE seq = 1`)
+			const terms = `session, created_at, updated_at, fingerprint, method, url, target, host, network, scheme,
+				dialect, asset, symbol, amount, usd, pay_to, source, requirement, agent`
+			g.sql(`INSERT INTO payments (seq, id, state, ` + terms + `)
+				SELECT 3, 'pay_forged', 'reserved', ` + terms + ` FROM payments WHERE seq = 1`)
 			g.sumUp()
 		},
 		"a signature of nobody": func(g *guarded) {

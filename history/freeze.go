@@ -98,7 +98,8 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": t.known.last,
+		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo,
+			"n":    t.known.last,
 			"seal": digestOf(l.Seal)})
 	})
 	return lifted, err
@@ -146,12 +147,6 @@ func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx
 func (t *tx) freezes() (list []Freeze, err error) {
 	return sqldb.Collect(t.Tx, scanFreeze, selectFreeze+` ORDER BY network, account`)
 }
-
-// selectFreezeOf asks for the freeze that stops payments from an account on a network: all's, or its own.
-const selectFreezeOf = selectFreezesOf + ` ORDER BY account LIMIT 1`
-
-// selectFreezesOf asks for all of them.
-const selectFreezesOf = selectFreeze + ` AND (account = '' OR network = ? AND account = ?)`
 
 const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing
 

@@ -16,8 +16,8 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go and
-// soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
+// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go
+// and soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
 // database).
 package history
 
@@ -59,8 +59,8 @@ const FileName = "ledger.db"
 // a ledger once, and gives others a Store of it by Share.
 //
 // Errors: what a method documents (sentinels and types of this package); else those of sqldb.DB. With any
-// error nothing was written, unless the commit itself failed: then the change may be on disk, and repeating it
-// finds that out.
+// error nothing was written, unless the commit itself failed: then the change may be on disk, and repeating
+// it finds that out.
 type Store struct {
 	*database
 
@@ -123,7 +123,7 @@ func createIn(ctx context.Context, home string, o Options, fill func(*sqldb.Tx) 
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	err = db.Write(ctx, func(d *sqldb.Tx) error {
 		if err := d.ExecAll(schema()); err != nil {
 			return err

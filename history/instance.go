@@ -105,7 +105,8 @@ func (s *Store) Alive(id string) bool {
 		return false
 	}
 	defer file.Close()
-	held, err := sqldb.ShareFile(file) // exclusive, two that look at once would find each other, and pay again
+	// exclusive, two that look at once would find each other, and pay again
+	held, err := sqldb.ShareFile(file)
 	if err != nil {
 		return false
 	}

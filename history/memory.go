@@ -55,8 +55,8 @@ func (t *tx) recall(key []byte) (value []byte, err error) {
 	return value, sqldb.Otherwise(err, nil)
 }
 
-// memory is the memory for a holder of the key: everything that is read from it is checked up to the root. Changes
-// are kept until flush writes them.
+// memory is the memory for a holder of the key: everything that is read from it is checked up to the root.
+// Changes are kept until flush writes them.
 type memory struct {
 	t    *tx
 	mac  func(data []byte) ([]byte, error)
@@ -100,8 +100,8 @@ func nodeAbove(level int, bucket int64) int64 {
 	return nodePlace(level, bucket>>(6*(memoryDepth-level)))
 }
 
-// load reads the buckets of keys with the nodes above them, and checks each against the node above it. What is
-// known already is not read again.
+// load reads the buckets of keys with the nodes above them, and checks each against the node above it. What
+// is known already is not read again.
 func (m *memory) load(keys ...[]byte) error {
 	if m.nodes == nil {
 		m.nodes, m.buckets, m.changed = map[int64][]byte{}, map[int64][]entry{}, map[int64]bool{}
@@ -293,8 +293,18 @@ func (m *memory) flush() error {
 		}
 		entries.add(bucketOf([]byte(key)), []byte(key), newest[key])
 	}
+	var empty []int64
 	for _, place := range slices.Sorted(maps.Keys(m.changed)) {
-		nodes.add(place, m.nodes[place])
+		if isEmpty(m.nodes[place]) {
+			empty = append(empty, place)
+		} else {
+			nodes.add(place, m.nodes[place])
+		}
+	}
+	if len(empty) > 0 {
+		if _, err := m.t.Exec(`DELETE FROM memory_nodes WHERE place IN ` + listOf(empty)); err != nil {
+			return err
+		}
 	}
 	err := entries.write(m.t, `INSERT INTO memory (bucket, key, value) VALUES `,
 		` ON CONFLICT (bucket, key) DO UPDATE SET value = excluded.value`)
@@ -369,16 +379,14 @@ func (t *tx) nodesAre(want map[int64][]byte) error {
 		if err := row.Scan(&place, &digests); err != nil {
 			return err
 		}
-		if is, known := want[place]; bytes.Equal(is, digests) && (known || isEmpty(digests)) {
-			delete(want, place)
-			return nil
+		if is, known := want[place]; !known || !bytes.Equal(is, digests) {
+			return corrupt("the digests over the memory at %d are others", place)
 		}
-		return corrupt("the digests over the memory at %d are others", place)
+		delete(want, place)
+		return nil
 	}, `SELECT place, digests FROM memory_nodes`)
-	for place, node := range want {
-		if err == nil && !isEmpty(node) {
-			err = corrupt("the digests over the memory at %d are gone", place)
-		}
+	if err == nil && len(want) > 0 {
+		err = corrupt("%d digests over the memory are gone", len(want))
 	}
 	return err
 }

@@ -53,7 +53,8 @@ func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options)
 		is, err := ask(`SELECT coalesce(CAST(to_regclass('x402.meta') AS TEXT), '')`)
 		if err == nil && is == "" {
 			err = x402.Errorf(x402.LedgerCorrupt, "the database that ledger.url names has no ledger").
-				WithHint("look at ledger.url; x402-wallet init makes a ledger, and x402-wallet ledger copy moves one")
+				WithHint("look at ledger.url; x402-wallet init makes a ledger, and x402-wallet ledger copy " +
+					"moves one")
 		}
 		if err != nil {
 			return err
@@ -74,7 +75,8 @@ func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options)
 		case number != format:
 			return anotherFormat(number)
 		case ledger != "" && ledger != id:
-			return x402.Errorf(x402.LedgerCorrupt, "the server has another ledger now: %s, and not %s", id, ledger).
+			return x402.Errorf(x402.LedgerCorrupt, "the server has another ledger now: %s, and not %s", id,
+				ledger).
 				WithHint("nothing is paid until the owner has looked: see ledger.url")
 		}
 		ledger = id
@@ -162,8 +164,8 @@ func (r *replica) self() string {
 	return r.id
 }
 
-// alive reports whether a process said so lately. If the server does not answer it is taken for alive: nothing
-// can be taken up then anyway.
+// alive reports whether a process said so lately. If the server does not answer it is taken for alive:
+// nothing can be taken up then anyway.
 func (r *replica) alive(id string) bool {
 	if id == "" {
 		return false

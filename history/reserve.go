@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"x402-wallet/budget"
@@ -32,13 +31,6 @@ type Hold struct {
 	Low         *LowFunds // what the owner is told of its funds; nil: nothing
 	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
 	Resume bool
-}
-
-// mayAlert reports whether a hold may have written an alert.
-func (h Hold) mayAlert() bool {
-	return h.Low != nil || slices.ContainsFunc(h.Decision.Caps, func(c budget.Cap) bool {
-		return c.Used.Add(h.Payment.Price) >= c.Limit-c.Limit/5
-	})
 }
 
 // check refuses a hold that its own decision does not cover.
@@ -85,7 +77,8 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // Reserve holds the money of a payment, in one transaction that checks everything its decision
 // rests on against the ledger as it is then: however many reserve at once, in however many
 // processes, no cap is ever passed by one unit. It returns the payment as it now stands in the
-// ledger, where the hold is durable. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds, in this order.
+// ledger, where the hold is durable. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved,
+// *ShortOfFunds, in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
 	if err := h.check(); err != nil {

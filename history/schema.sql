@@ -68,12 +68,12 @@ CREATE INDEX payments_reserved         ON payments (seq) WHERE state = 'reserved
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key, agent) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
--- What is spent and held, by UTC day: of all payments, of a session, of a host, of an agent (totals.go). Budgets are decided by these
--- sums; `history verify` adds them up again.
+-- What is spent and held, by UTC day: of all payments, of a host, of an agent; and of a session in all (totals.go). Budgets are decided
+-- by these sums; `history verify` adds them up again.
 CREATE TABLE totals (
     scope TEXT    NOT NULL,                 -- all | session | host | agent
     key   TEXT    NOT NULL,
-    day   INTEGER NOT NULL,                 -- days since 1970
+    day   INTEGER NOT NULL,                 -- days since 1970; of a session 0
     spent INTEGER NOT NULL,                 -- settled, micro-dollars
     held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
     PRIMARY KEY (scope, day, key)

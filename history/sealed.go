@@ -54,7 +54,8 @@ const (
 )
 
 func isSealedEvent(event string) bool {
-	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent}, event)
+	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent},
+		event)
 }
 
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.

@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The history that people and agents search. Every payment is looked at, in an index that has all columns that
-// are needed (schema_sqlite.sql), and sums are added up.
+// The history that people and agents search. Every payment is looked at, in an index that has all columns
+// that are needed (schema_sqlite.sql), and sums are added up.
 
 // Filter selects payments for people and agents. Zero fields do not restrict.
 type Filter struct {
@@ -82,7 +82,8 @@ func (f Filter) where() (c condition) {
 		c.andOneOf(`agent`, f.Agents)
 	}
 	if f.URL != "" {
-		isURL := len(f.URL) <= maxPart && utf8.ValidString(f.URL) && !strings.ContainsFunc(f.URL, unicode.IsControl)
+		isURL := len(f.URL) <= maxPart && utf8.ValidString(f.URL) &&
+			!strings.ContainsFunc(f.URL, unicode.IsControl)
 		if isURL {
 			c.andContains(`url`, f.URL)
 		} else {
@@ -179,8 +180,8 @@ type Parts struct {
 	Others            money.Dollars
 }
 
-// Parts adds up the payments that match a filter (but for its page), by seller and by network, at most so many
-// of each.
+// Parts adds up the payments that match a filter (but for its page), by seller and by network, at most so
+// many of each.
 func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
 	return read(ctx, s, func(t *tx) (p Parts, err error) {
 		c := f.where()

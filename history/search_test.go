@@ -58,8 +58,8 @@ func insertRows(t *testing.T, s *Store, rows []row) {
 	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
 		for i, p := range rows {
 			_, err := tx.Exec(`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint,
-				method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source,
-				requirement, agent)
+				method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
+				source, requirement, agent)
 				VALUES (?, ?, 's', ?, ?, 0, ?, 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
 				i+1, p.id, p.state, micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol, int64(p.usd),
 				p.agent)

@@ -33,10 +33,10 @@ func scanStoredPayment(row sqldb.Row) (*storedPayment, error) {
 	p := &storedPayment{}
 	var fingerprint, target, scheme, dialect, amount, source string
 	var requirement, payload, evidence, unique, receipt, chain string
-	err := row.Scan(&p.seq, &p.id, &p.session, &p.state, &p.proof, &p.created, &p.updated, &fingerprint, &p.key,
-		&p.method, &p.url, &target, &p.host, &p.network, &scheme, &dialect, &p.asset, &p.symbol, &amount,
-		&p.usd, &p.payTo, &source, &requirement, &payload, &evidence, &unique, &p.transaction, &p.facilitator,
-		&receipt, &chain, &p.note, &p.untrue, &p.delivered, &p.charged, &p.returned, &p.agent)
+	err := row.Scan(&p.seq, &p.id, &p.session, &p.state, &p.proof, &p.created, &p.updated, &fingerprint,
+		&p.key, &p.method, &p.url, &target, &p.host, &p.network, &scheme, &dialect, &p.asset, &p.symbol,
+		&amount, &p.usd, &p.payTo, &source, &requirement, &payload, &evidence, &unique, &p.transaction,
+		&p.facilitator, &receipt, &chain, &p.note, &p.untrue, &p.delivered, &p.charged, &p.returned, &p.agent)
 	p.stored, p.unique = storedDigest(requirement, payload, evidence), encodeDigest([]byte(unique))
 	p.receipt, p.chain = digestOrNone(receipt), digestOrNone(chain)
 	p.terms = encodeDigest(link(nil, p.usd, p.id, p.session, fingerprint, p.method, p.url, target, p.host,

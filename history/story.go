@@ -111,7 +111,8 @@ func (r *replay) lookContents(list []*story, first, last int64) error {
 		var payment int64
 		var digest []byte
 		c := &contentOf{}
-		err := row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed, &c.length)
+		err := row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed,
+			&c.length)
 		c.sha256 = encodeDigest(digest)
 		list[payment-first].is.content = c
 		return err
@@ -186,16 +187,19 @@ func (r *replay) contentSums() error {
 	return err
 }
 
-// tell takes an event of a payment into account.
-func (r *replay) tell(s *story, a auditRow) error {
-	var d step
-	var g signature
-	var err error
+// readTold is what an event of a payment holds: a signature, or any other step.
+func (a auditRow) readTold() (d step, g signature, err error) {
 	if a.event == signedEvent {
 		g, err = readSignature(a.detail)
 	} else {
 		d, err = readStep(a.detail)
 	}
+	return d, g, err
+}
+
+// tell takes an event of a payment into account.
+func (r *replay) tell(s *story, a auditRow) error {
+	d, g, err := a.readTold()
 	if err != nil {
 		return corrupt("event %d (%s of %s) cannot be read", a.seq, a.event, s.is.id)
 	}

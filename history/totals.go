@@ -8,19 +8,20 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The sums that budgets are decided by: what is spent and held, by UTC day, of all payments, of a session, of
-// a host and of an agent. They change in the transaction that changes a payment; Verify adds them up again.
+// The sums that budgets are decided by: what is spent and held, by UTC day, of all payments, of a host and of
+// an agent, and of a session in all. They change in the transaction that changes a payment; Verify adds them
+// up again.
 
 // window is what a sum is of.
 type window struct {
 	scope, key string
-	day        int64 // since 1970
+	day        int64 // since 1970; of a session 0
 }
 
 // windows are those that a payment counts in.
 func (p Payment) windows() []window {
 	day := dayNumber(p.Created)
-	list := []window{{"all", "", day}, {"session", p.Session, day}, {"host", p.Host, day}}
+	list := []window{{"all", "", day}, {"session", p.Session, 0}, {"host", p.Host, day}}
 	if p.Agent != "" {
 		list = append(list, window{"agent", p.Agent, day})
 	}
@@ -68,7 +69,7 @@ func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	var row sqldb.Row
 	switch {
 	case w.Session != "":
-		row = t.Row(sumOfTotals+`WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
+		row = t.Row(sumOfTotals+`WHERE scope = 'session' AND day = 0 AND key = ?`, w.Session)
 	case w.Agent != "":
 		row = t.Row(sumOfTotals+`WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
 	case w.Team != "":
@@ -105,9 +106,7 @@ func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage
 	const one = `SELECT scope, key, day, spent, held FROM totals WHERE scope = `
 	query, args := one+`'all' AND day >= ?`, []any{month}
 	if session != "" {
-		query += ` UNION ALL ` + one + `'session' AND key = ? AND day >= coalesce(
-			(SELECT started_at / 86400000000 FROM sessions WHERE id = ?), 0)`
-		args = append(args, session, session)
+		query, args = query+` UNION ALL `+one+`'session' AND day = 0 AND key = ?`, append(args, session)
 	}
 	if len(q.HostEntries) > 0 {
 		query, args = query+` UNION ALL `+one+`'host' AND day >= ?`, append(args, day)
@@ -156,7 +155,7 @@ func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microsec
 // totalsOfPayments are the sums again, from the payments.
 const totalsOfPayments = `SELECT scope, key, day, CAST(sum(spent) AS BIGINT), CAST(sum(held) AS BIGINT) FROM (
 	SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
-	SELECT 'session', session, day, spent, held FROM counted UNION ALL
+	SELECT 'session', session, 0, spent, held FROM counted UNION ALL
 	SELECT 'host', host, day, spent, held FROM counted UNION ALL
 	SELECT 'agent', agent, day, spent, held FROM counted WHERE agent <> '') AS sums
 	GROUP BY scope, key, day HAVING sum(spent) <> 0 OR sum(held) <> 0`

@@ -289,7 +289,8 @@ func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([
 	if err := t.readEnds(); err != nil {
 		return nil, err
 	}
-	row := auditRow{seq: t.known.head + 1, at: micros(t.Now), payment: payment, event: event, detail: toJSON(detail)}
+	row := auditRow{seq: t.known.head + 1, at: micros(t.Now), payment: payment, event: event,
+		detail: toJSON(detail)}
 	hash := row.linked(t.known.hash)
 	if mac != nil {
 		if seal, err = mac(rowData(hash)); err != nil {

@@ -256,7 +256,7 @@ func (v *victim) forgedPayment(id, units, payTo string) {
 	v.sql(`INSERT INTO payments SELECT * FROM one`)
 	_, err = v.forger.Exec(`DROP TABLE one`)
 	require.NoError(v.t, err)
-	require.NoError(v.t, v.forger.SumUp())
+	require.NoError(v.t, v.forger.Recount())
 }
 
 // The unlock agent holds the key for hours, next to an attacker: it signs what stands on the sealed

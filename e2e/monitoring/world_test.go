@@ -163,7 +163,7 @@ func (w *world) leftAlone() testworld.Home {
 		'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', '{}', ?)`,
 		yesterday.UnixMicro(), sandbox.EVM, string(evidence))
 	require.NoError(w.t, err)
-	require.NoError(w.t, hand.SumUp())
+	require.NoError(w.t, hand.Recount())
 	return home
 }
 

@@ -121,23 +121,6 @@ func (f *Forger) Reserve(id string) error {
 	return f.Relink(seq)
 }
 
-// SumUp makes the sums of spending those of the payments as they are.
-func (f *Forger) SumUp() error {
-	_, err := f.db.Exec(`DELETE FROM totals; WITH counted AS (
-			SELECT session, host, agent, created_at / 86400000000 AS day,
-				CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END AS spent,
-				CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held
-			FROM payments),
-		windows AS (
-			SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
-			SELECT 'session', session, day, spent, held FROM counted UNION ALL
-			SELECT 'host', host, day, spent, held FROM counted UNION ALL
-			SELECT 'agent', agent, day, spent, held FROM counted WHERE agent <> '')
-		INSERT INTO totals (scope, key, day, spent, held)
-			SELECT scope, key, day, sum(spent), sum(held) FROM windows GROUP BY scope, key, day`)
-	return err
-}
-
 // linked is a row's hash.
 func linked(previous []byte, at int64, columns ...string) []byte {
 	h := sha256.New()
@@ -158,7 +141,7 @@ func (f *Forger) Recount() error {
 			CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END AS held FROM payments)
 		INSERT INTO totals SELECT scope, key, day, sum(spent), sum(held) FROM (
 			SELECT 'all' AS scope, '' AS key, day, spent, held FROM each UNION ALL
-			SELECT 'session', session, day, spent, held FROM each UNION ALL
+			SELECT 'session', session, 0, spent, held FROM each UNION ALL
 			SELECT 'host', host, day, spent, held FROM each UNION ALL
 			SELECT 'agent', agent, day, spent, held FROM each WHERE agent <> '') GROUP BY 1, 2, 3`)
 	return err

@@ -1,8 +1,8 @@
 package sqldb
 
 import (
+	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// FormIs refuses a database whose tables, indexes and triggers are not those that a text of SQL makes, and one
-// with values that are not of their column's type.
+// FormIs refuses a database whose tables, indexes and triggers are not those that a text of SQL makes, and
+// one with values that are not of their column's type.
 func (t *Tx) FormIs(schema string) error { return t.engine.formIs(t, schema) }
 
 const listSchema = `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema
 	WHERE name NOT LIKE 'sqlite_stat%' ORDER BY 1`
 
 func (e *sqliteEngine) formIs(t *Tx, schema string) error {
-	want, err := e.madeBy(schema)
+	want, err := e.madeBy(t.ctx, schema)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (e *sqliteEngine) formIs(t *Tx, schema string) error {
 
 var made sync.Map // what SQLite makes of a text: its objects by their kind and name
 
-func (e *sqliteEngine) madeBy(schema string) (map[string]string, error) {
+func (e *sqliteEngine) madeBy(ctx context.Context, schema string) (map[string]string, error) {
 	if known, is := made.Load(schema); is {
 		return known.(map[string]string), nil
 	}
@@ -55,10 +55,10 @@ func (e *sqliteEngine) madeBy(schema string) (map[string]string, error) {
 	}
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
-	if _, err := fresh.Exec(schema); err != nil {
+	if _, err := fresh.ExecContext(ctx, schema); err != nil {
 		return nil, e.classify("make a ledger's tables", err)
 	}
-	rows, err := fresh.Query(listSchema)
+	rows, err := fresh.QueryContext(ctx, listSchema)
 	if err != nil {
 		return nil, e.classify("make a ledger's tables", err)
 	}
@@ -114,5 +114,3 @@ func typesAgree(t *Tx) error {
 	}
 	return nil
 }
-
-var _ = errors.Is

@@ -1,11 +1,11 @@
-// Package sqldb is a ledger's database: SQLite in the wallet's home, or PostgreSQL. Both take the same queries
-// and transactions; sqlite.go and postgres.go hold what differs.
+// Package sqldb is a ledger's database: SQLite in the wallet's home, or PostgreSQL. Both take the same
+// queries and transactions; sqlite.go and postgres.go hold what differs.
 //
-// What must stay true: a change is whole or nothing, a change whose caller got nil is durable, and changes are
-// made one after the other, by whatever process, so that each sees all those before it.
+// What must stay true: a change is whole or nothing, a change whose caller got nil is durable, and changes
+// are made one after the other, by whatever process, so that each sees all those before it.
 //
-// The files: sqldb.go (a database, and how it is read), tx.go (a transaction), writer.go (changes that share a
-// transaction), wait.go (how long a caller waits for others), filelock.go (processes that take turns),
+// The files: sqldb.go (a database, and how it is read), tx.go (a transaction), writer.go (changes that share
+// a transaction), wait.go (how long a caller waits for others), filelock.go (processes that take turns),
 // sqlite.go, postgres.go and errors.go (the engines).
 package sqldb
 
@@ -41,9 +41,9 @@ type engine interface {
 	patience() (context.Context, context.CancelFunc)
 	// lock waits until no other process of this computer writes.
 	lock(w wait) (unlock func(), err error)
-	// begin makes a transaction the only one that writes. It returns the time by the database's clock, or zero
-	// if this computer's clock counts, and whether an earlier transaction committed the batch of this name,
-	// although its commit failed.
+	// begin makes a transaction the only one that writes. It returns the time by the database's clock, or
+	// zero if this computer's clock counts, and whether an earlier transaction committed the batch of this
+	// name, although its commit failed.
 	begin(t *Tx, batch string) (now time.Time, isCommitted bool, err error)
 	// classify says what an error of the database means to a caller. It returns an *x402.Error unchanged.
 	classify(doing string, err error) error
@@ -87,7 +87,8 @@ func (db *DB) View(ctx context.Context, f func(*Tx) error) error {
 	return f(&Tx{Now: db.now().UTC(), ctx: ctx, conn: tx, engine: db.engine})
 }
 
-// Once is View for an f of one query, or of several about what never changes. It has no transaction around it.
+// Once is View for an f of one query, or of several about what never changes. It has no transaction around
+// it.
 func (db *DB) Once(ctx context.Context, f func(*Tx) error) error {
 	return f(&Tx{Now: db.now().UTC(), ctx: ctx, conn: db.read, engine: db.engine})
 }

@@ -72,9 +72,9 @@ type sqliteEngine struct {
 }
 
 // dsn is the file with the settings of each connection. With synchronous=FULL a commit is on the disk when it
-// returns; macOS needs fullfsync for that. A log that content made longer than 64 MiB is cut again. 4000 pages
-// are 16 MiB of log: with SQLite's default of a thousand it would be copied into the file every fifty payments.
-// auto_vacuum has to be set while the file is empty.
+// returns; macOS needs fullfsync for that. A log that content made longer than 64 MiB is cut again. 4000
+// pages are 16 MiB of log: with SQLite's default of a thousand it would be copied into the file every fifty
+// payments. auto_vacuum has to be set while the file is empty.
 func (e *sqliteEngine) dsn(create bool) string {
 	mode, first := "rw", []string(nil)
 	if create {
@@ -195,8 +195,8 @@ func (e *sqliteEngine) classify(doing string, err error) error {
 		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 			WithHint("make room on the disk of the wallet's home, then make the same call again")
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-		return unavailable.WithHint("the disk of the wallet's home failed, or files of the ledger were taken " +
-			"away: see to it, restart the wallet's processes, and run x402-wallet history verify")
+		return unavailable.WithHint("the disk of the wallet's home failed, or files of the ledger were " +
+			"taken away: see to it, restart the wallet's processes, and run x402-wallet history verify")
 	case sqlite3.SQLITE_READONLY:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
 			WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")

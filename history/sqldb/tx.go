@@ -45,7 +45,7 @@ func (t *Tx) Exec(query string, args ...any) (rows int64, err error) {
 
 // Row asks for the first row of an answer. Its Scan returns sql.ErrNoRows if the answer is empty.
 func (t *Tx) Row(query string, args ...any) Row {
-	rows, err := t.query(query, args)
+	rows, err := t.query(query, args) //nolint:rowserrcheck // Scan asks for it
 	return firstRow{t, rows, err}
 }
 
@@ -97,7 +97,8 @@ func arguments(args []any) ([]any, error) {
 	return values, nil
 }
 
-// classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is an answer.
+// classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is an
+// answer.
 func (t *Tx) classify(doing string, err error) error {
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		return err

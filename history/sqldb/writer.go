@@ -144,8 +144,8 @@ func (db *DB) commitNext(ctx context.Context, first *change) {
 	db.writer.passOn()
 }
 
-// commit writes a batch, again where the database failed in a way that passes. With an error nothing of it was
-// written, unless the last commit got no answer.
+// commit writes a batch, again where the database failed in a way that passes. With an error nothing of it
+// was written, unless the last commit got no answer.
 func (db *DB) commit(w wait) (batch []*change, err error) {
 	unlock, err := db.engine.lock(w)
 	if err != nil {
@@ -154,7 +154,7 @@ func (db *DB) commit(w wait) (batch []*change, err error) {
 	defer unlock()
 	name := rand.Text()
 	for {
-		batch, err = db.attempt(w, name, batch)
+		batch, err = db.attempt(name, batch)
 		if err == nil || !db.engine.retry(err) {
 			return batch, db.engine.classify("commit", err)
 		}
@@ -167,7 +167,7 @@ func (db *DB) commit(w wait) (batch []*change, err error) {
 
 // attempt writes a batch in one transaction. If batch is nil it is taken from the queue, once nobody else can
 // write: until then each of those who wait can leave.
-func (db *DB) attempt(w wait, name string, batch []*change) (_ []*change, err error) {
+func (db *DB) attempt(name string, batch []*change) (_ []*change, err error) {
 	ctx, cancel := db.engine.patience()
 	defer cancel()
 	sqlTx, err := db.write.BeginTx(ctx, nil)
@@ -198,7 +198,8 @@ func (db *DB) attempt(w wait, name string, batch []*change) (_ []*change, err er
 // errRollback rolls back a transaction whose only change has its answer already.
 var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled back")
 
-// apply makes one change, and undoes it if it failed. Its error is the database's, which ends the whole batch.
+// apply makes one change, and undoes it if it failed. Its error is the database's, which ends the whole
+// batch.
 func (t *Tx) apply(c *change, several bool) error {
 	c.err, c.panicked = nil, nil
 	if !several {

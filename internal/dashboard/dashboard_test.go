@@ -177,14 +177,14 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 	b.Helper()
 	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url,
 		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement,
-		payload, agent) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact',
-			'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '{}', ?)`,
+		payload, agent) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453',
+			'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '{}', ?)`,
 		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
 		agent)
 	forger, err := historytest.Forge(b.home)
 	require.NoError(b, err)
 	defer forger.Close()
-	require.NoError(b, forger.SumUp())
+	require.NoError(b, forger.Recount())
 }
 
 // stores gives a payment its content.
