@@ -29,8 +29,8 @@ var arrows = map[string][]string{
 	"internal/config/paywallfile": {"internal/config", "x402"},
 	"budget":                      {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	"history":          {"budget", "history/postgres", "x402/money", "x402"},
-	"history/postgres": {}, // knows nothing of payments
+	"history":       {"budget", "history/sqldb", "x402/money", "x402"},
+	"history/sqldb": {"x402"}, // knows nothing of payments
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
@@ -151,7 +151,8 @@ var only = map[string][]string{
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller",
 		"tools"},
-	"modernc.org/sqlite":                 {"history"},
+	"modernc.org/sqlite":                 {"history/sqldb"},
+	"github.com/jackc/pgx":               {"history/sqldb"},
 	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
 	"google.golang.org/protobuf":         {"internal/otlp/otlptest"},
 	"github.com/godbus/dbus":             {"internal/notify"},

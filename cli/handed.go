@@ -123,7 +123,7 @@ var notAtService = []string{"call", "channel commit", "channel deposit", "channe
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
-	"ledger backup", "ledger prune", "pay", "run", "signer add", "subscriptions due",
+	"ledger backup", "ledger copy", "ledger prune", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

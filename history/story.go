@@ -51,7 +51,8 @@ type chapter struct {
 // readChapter reads the payments of these numbers.
 func (r *replay) readChapter(first, last int64) (c chapter, err error) {
 	c.first = first
-	if c.stories, err = r.look(first, last); err != nil {
+	c.stories, err = r.look(first, last)
+	if err != nil {
 		return c, err
 	}
 	c.events, err = sqldb.Collect(r.t.Tx, func(row sqldb.Row) (a auditRow, err error) {
