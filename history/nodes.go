@@ -18,19 +18,6 @@ func (s *Store) Agents(ctx context.Context) ([]string, error) {
 	})
 }
 
-// addNodes adds the teams that a query names, and every agent if it asks for those.
-func addNodes(u *budget.Usage, q budget.Query, inDay, inMonth map[string]budget.Use) {
-	if len(q.Teams) > 0 {
-		u.Teams = teamsOf(q, inDay, inMonth)
-	}
-	if q.EachAgent {
-		u.Teams, u.Agents = teamsOf(q, inDay, inMonth), map[string]budget.NodeUsage{}
-		for agent, use := range inMonth {
-			u.Agents[agent] = budget.NodeUsage{Day: inDay[agent], Month: use}
-		}
-	}
-}
-
 // teamsOf adds up what agents used for the teams that a query names.
 func teamsOf(q budget.Query, inDay, inMonth map[string]budget.Use) map[string]budget.NodeUsage {
 	used := map[string]budget.NodeUsage{}

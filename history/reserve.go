@@ -164,18 +164,22 @@ func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
 // session and the approval is no longer so. Time that passed is no reason: windows that have ended
 // meanwhile are checked as they were, and rates only fall. What is used now it notes in the caps.
 func (t *tx) holdsStill(d budget.Decision, p Payment) error {
-	for i, c := range d.Caps {
+	var windows []budget.Window
+	for _, c := range d.Caps {
 		if c.Window.Since.After(t.Now) {
 			return moved("the clock was set back")
 		}
-		use, err := t.used(c.Window)
-		if err != nil {
-			return err
-		}
-		if use.Total().Add(p.Price) > c.Limit {
+		windows = append(windows, c.Window)
+	}
+	used, err := t.usedIn(windows...)
+	if err != nil {
+		return err
+	}
+	for i, c := range d.Caps {
+		if used[i].Total().Add(p.Price) > c.Limit {
 			return moved("a budget was used up")
 		}
-		d.Caps[i].Used = use.Total()
+		d.Caps[i].Used = used[i].Total()
 	}
 	for _, limit := range d.Rates {
 		n, err := t.countOf(limit)

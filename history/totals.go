@@ -1,6 +1,9 @@
 package history
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"x402-wallet/budget"
@@ -59,94 +62,146 @@ func (t *tx) recount(p Payment, from, to budget.Use) error {
 	return err
 }
 
-// sumOfTotals is the head of a query over sums.
-const sumOfTotals = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals `
-
 // used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
 // day.
-func (t *tx) used(w budget.Window) (use budget.Use, err error) {
-	day := dayNumber(w.Since)
-	var row sqldb.Row
-	switch {
-	case w.Session != "":
-		row = t.Row(sumOfTotals+`WHERE scope = 'session' AND day = 0 AND key = ?`, w.Session)
-	case w.Agent != "":
-		row = t.Row(sumOfTotals+`WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
-	case w.Team != "":
-		agents, err := t.usedBy("agent", w.Since)
-		return w.Teams.Sum(w.Team, agents), err
-	case w.Host != "":
-		hosts, err := t.usedBy("host", w.Since)
-		return sumOfHosts(w.Host, hosts), err
-	default:
-		row = t.Row(sumOfTotals+`WHERE scope = 'all' AND day >= ?`, day)
+func (t *tx) used(w budget.Window) (budget.Use, error) {
+	list, err := t.usedIn(w)
+	if err != nil {
+		return budget.Use{}, err
 	}
-	err = row.Scan(&use.Spent, &use.Held)
-	return use, err
+	return list[0], nil
 }
 
-// usedBy is what each host, or each agent, used since a day.
-func (t *tx) usedBy(scope string, since time.Time) (map[string]budget.Use, error) {
-	used := map[string]budget.Use{}
+// usedIn sums several windows, by one query.
+func (t *tx) usedIn(windows ...budget.Window) ([]budget.Use, error) {
+	var queries []string
+	var args []any
+	since := map[string]int64{} // of a scope, the earliest day that is asked for
+	for _, w := range windows {
+		scope := scopeOf(w)
+		day := dayNumber(w.Since)
+		if scope == "session" {
+			queries, args = append(queries, selectTotals+`'session' AND day = 0 AND key = ?`), append(args, w.Session)
+			continue
+		}
+		if earliest, known := since[scope]; !known || day < earliest {
+			since[scope] = day
+		}
+	}
+	for _, scope := range slices.Sorted(maps.Keys(since)) {
+		queries, args = append(queries, selectTotals+`? AND day >= ?`), append(args, scope, since[scope])
+	}
+	used := make([]budget.Use, len(windows))
 	err := t.Each(func(row sqldb.Row) error {
-		var key string
+		var of window
 		var use budget.Use
-		err := row.Scan(&key, &use.Spent, &use.Held)
-		used[key] = use
-		return err
-	}, `SELECT key, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY key`, scope,
-		dayNumber(since))
-	return used, err
-}
-
-// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
-// agent and of teams. It takes one query.
-func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
-	day, month := dayNumber(budget.DayOf(at)), dayNumber(budget.MonthOf(at))
-	const one = `SELECT scope, key, day, spent, held FROM totals WHERE scope = `
-	query, args := one+`'all' AND day >= ?`, []any{month}
-	if session != "" {
-		query, args = query+` UNION ALL `+one+`'session' AND day = 0 AND key = ?`, append(args, session)
-	}
-	if len(q.HostEntries) > 0 {
-		query, args = query+` UNION ALL `+one+`'host' AND day >= ?`, append(args, day)
-	}
-	if q.Agent != "" || len(q.Teams) > 0 || q.EachAgent {
-		query, args = query+` UNION ALL `+one+`'agent' AND day >= ?`, append(args, month)
-	}
-	hosts, inDay, inMonth := map[string]budget.Use{}, map[string]budget.Use{}, map[string]budget.Use{}
-	err = t.Each(func(row sqldb.Row) error {
-		var w window
-		var use budget.Use
-		err := row.Scan(&w.scope, &w.key, &w.day, &use.Spent, &use.Held)
-		isToday := w.day >= day
-		switch w.scope {
-		case "all":
-			u.Month = u.Month.Plus(use)
-			if isToday {
-				u.Day = u.Day.Plus(use)
-			}
-		case "session":
-			u.Session = u.Session.Plus(use)
-		case "host":
-			hosts[w.key] = hosts[w.key].Plus(use)
-		case "agent":
-			inMonth[w.key] = inMonth[w.key].Plus(use)
-			if isToday {
-				inDay[w.key] = inDay[w.key].Plus(use)
+		err := row.Scan(&of.scope, &of.key, &of.day, &use.Spent, &use.Held)
+		for i, w := range windows {
+			if of.isIn(w) {
+				used[i] = used[i].Plus(use)
 			}
 		}
 		return err
-	}, query, args...)
-	u.HostDay = map[string]budget.Use{}
-	for _, entry := range q.HostEntries {
-		u.HostDay[entry] = sumOfHosts(entry, hosts)
+	}, strings.Join(queries, ` UNION `), args...)
+	return used, err
+}
+
+const selectTotals = `SELECT scope, key, day, spent, held FROM totals WHERE scope = `
+
+// scopeOf is which sums a window is made of.
+func scopeOf(w budget.Window) string {
+	switch {
+	case w.Session != "":
+		return "session"
+	case !w.IsAll():
+		return "agent"
+	case w.Host != "":
+		return "host"
+	}
+	return "all"
+}
+
+// isIn reports whether a sum is a part of a window's.
+func (of window) isIn(w budget.Window) bool {
+	if of.scope != scopeOf(w) {
+		return false
+	}
+	switch of.scope {
+	case "session":
+		return of.key == w.Session
+	case "agent":
+		return of.day >= dayNumber(w.Since) && w.Has(of.key)
+	case "host":
+		return of.day >= dayNumber(w.Since) && budget.HostMatches(w.Host, of.key)
+	}
+	return of.day >= dayNumber(w.Since)
+}
+
+// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
+// agent and of teams.
+func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
+	day, month := budget.DayOf(at), budget.MonthOf(at)
+	windows := []budget.Window{{Since: day}, {Since: month}}
+	if session != "" {
+		windows = append(windows, budget.Window{Session: session})
 	}
 	if q.Agent != "" {
-		u.Agent = budget.NodeUsage{Day: inDay[q.Agent], Month: inMonth[q.Agent]}
+		windows = append(windows, budget.Window{Agent: q.Agent, Since: day}, budget.Window{Agent: q.Agent, Since: month})
 	}
-	addNodes(&u, q, inDay, inMonth)
+	for _, host := range q.HostEntries {
+		windows = append(windows, budget.Window{Host: host, Since: day})
+	}
+	for _, team := range q.Teams {
+		windows = append(windows, budget.Window{Team: team, Teams: q.Tree, Since: day},
+			budget.Window{Team: team, Teams: q.Tree, Since: month})
+	}
+	used, err := t.usedIn(windows...)
+	if err != nil {
+		return u, err
+	}
+	next := func() (first budget.Use) {
+		first, used = used[0], used[1:]
+		return first
+	}
+	u.Day, u.Month = next(), next()
+	if session != "" {
+		u.Session = next()
+	}
+	if q.Agent != "" {
+		u.Agent = budget.NodeUsage{Day: next(), Month: next()}
+	}
+	u.HostDay = map[string]budget.Use{}
+	for _, host := range q.HostEntries {
+		u.HostDay[host] = next()
+	}
+	if len(q.Teams) > 0 {
+		u.Teams = map[string]budget.NodeUsage{}
+	}
+	for _, team := range q.Teams {
+		u.Teams[team] = budget.NodeUsage{Day: next(), Month: next()}
+	}
+	if q.EachAgent {
+		u.Agents, err = t.usedByAgents(day, month)
+	}
 	return u, err
+}
+
+// usedByAgents is what each agent used on a day and in its month.
+func (t *tx) usedByAgents(day, month time.Time) (map[string]budget.NodeUsage, error) {
+	used := map[string]budget.NodeUsage{}
+	err := t.Each(func(row sqldb.Row) error {
+		var of window
+		var use budget.Use
+		err := row.Scan(&of.scope, &of.key, &of.day, &use.Spent, &use.Held)
+		agent := used[of.key]
+		agent.Month = agent.Month.Plus(use)
+		if of.day >= dayNumber(day) {
+			agent.Day = agent.Day.Plus(use)
+		}
+		used[of.key] = agent
+		return err
+	}, selectTotals+`'agent' AND day >= ?`, dayNumber(month))
+	return used, err
 }
 
 // dayNumber is a time's day as totals counts them: since 1970, in UTC.
@@ -173,14 +228,4 @@ func (t *tx) rebuildTotals() error {
 			totalsOfPayments)
 	}
 	return err
-}
-
-// sumOfHosts is what the hosts that an owner's entry covers used together.
-func sumOfHosts(entry string, used map[string]budget.Use) (sum budget.Use) {
-	for host, use := range used {
-		if budget.HostMatches(entry, host) {
-			sum = sum.Plus(use)
-		}
-	}
-	return sum
 }
