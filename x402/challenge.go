@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -19,10 +18,37 @@ const (
 	// maxTimeout is more than any seller means: one who asks for more is refused. What
 	// is really signed is capped by the owner (max_timeout_seconds).
 	maxTimeout = 10 * 365 * 24 * time.Hour
-	// maxIdentifier bounds scheme, network, asset, payTo and a settlement's transaction, which are
-	// shown as they are: the longest real one, a signature on Solana, has 88 characters.
-	maxIdentifier = maxQuoted
 )
+
+// Challenge is a seller's "402 Payment Required", read.
+type Challenge struct {
+	Version    int
+	Dialect    Dialect
+	Accepts    []Requirement // the options that could be read, in the seller's order
+	Unreadable []Unreadable  // the options that could not, each with its reason
+	Ignored    []Ignored     // other places of the answer that should hold a challenge and do not
+	Resource   Resource
+	Extensions map[string]json.RawMessage // V2: raw, for the echo
+	Error      string                     // the seller's own words: untrusted
+}
+
+// Resource is what the seller says it sells. All of it is a stranger's text.
+type Resource struct {
+	URL, Description, MimeType string
+	Raw                        json.RawMessage // nil when the seller sent none
+}
+
+// Unreadable is an option that breaks the rules of the format.
+type Unreadable struct {
+	Index int // in the seller's list
+	Why   error
+}
+
+// Ignored is a place that should hold a challenge, and holds none that can be read.
+type Ignored struct {
+	In  string // the header's name, or "body"
+	Why *Error
+}
 
 // dialects maps the protocol version of a challenge to its dialect, in the place it was found.
 type dialects map[int]Dialect
@@ -201,57 +227,6 @@ func readRequirement(entry object, version int) (Requirement, error) {
 		r.ResourceURL, err = entry.text("resource")
 	}
 	return r, err
-}
-
-// object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member
-// that is null counts as absent.
-type object map[string]json.RawMessage
-
-func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
-
-// Text reads a JSON string; absent, and null, are "". ok is false for anything else.
-func Text(raw json.RawMessage) (s string, ok bool) {
-	if isNull(raw) {
-		return "", true
-	}
-	ok = json.Unmarshal(raw, &s) == nil
-	return s, ok
-}
-
-func (o object) has(key string) bool { return !isNull(o[key]) }
-
-// text is an optional string.
-func (o object) text(key string) (s string, err error) {
-	s, ok := Text(o[key])
-	if !ok {
-		return "", fmt.Errorf("%s is not a JSON string", key)
-	}
-	return s, nil
-}
-
-// identifier is a required name or address: visible ASCII, so that it can be compared, stored and
-// shown as it is.
-func (o object) identifier(key string) (string, error) {
-	if !o.has(key) {
-		return "", fmt.Errorf("%s is missing", key)
-	}
-	s, err := o.text(key)
-	if err != nil {
-		return "", err
-	}
-	isVisible := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-	if s == "" || len(s) > maxIdentifier || !isVisible {
-		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, maxIdentifier, quote(s))
-	}
-	return s, nil
-}
-
-// object is an optional object, its members as they came.
-func (o object) object(key string) (members map[string]json.RawMessage, err error) {
-	if o.has(key) && json.Unmarshal(o[key], &members) != nil {
-		return nil, fmt.Errorf("%s is not a JSON object", key)
-	}
-	return members, nil
 }
 
 // sameText reports whether two strings are the same, where both are there.

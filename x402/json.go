@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"x402-wallet/x402/money"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -180,3 +183,74 @@ func (o *openObjects) add(token jsontext.Token, isName bool) (twin string) {
 
 // foldCase makes names equal that encoding/json matches with the same field.
 func foldCase(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// maxIdentifier bounds scheme, network, asset, payTo and a settlement's transaction, which are
+// shown as they are: the longest real one, a signature on Solana, has 88 characters.
+const maxIdentifier = maxQuoted
+
+// object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member
+// that is null counts as absent.
+type object map[string]json.RawMessage
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// Text reads a JSON string; absent, and null, are "". ok is false for anything else.
+func Text(raw json.RawMessage) (s string, ok bool) {
+	if isNull(raw) {
+		return "", true
+	}
+	ok = json.Unmarshal(raw, &s) == nil
+	return s, ok
+}
+
+func (o object) has(key string) bool { return !isNull(o[key]) }
+
+// text is an optional string.
+func (o object) text(key string) (s string, err error) {
+	s, ok := Text(o[key])
+	if !ok {
+		return "", fmt.Errorf("%s is not a JSON string", key)
+	}
+	return s, nil
+}
+
+// identifier is a required name or address: visible ASCII, so that it can be compared, stored and
+// shown as it is.
+func (o object) identifier(key string) (string, error) {
+	if !o.has(key) {
+		return "", fmt.Errorf("%s is missing", key)
+	}
+	s, err := o.text(key)
+	if err != nil {
+		return "", err
+	}
+	isVisible := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	if s == "" || len(s) > maxIdentifier || !isVisible {
+		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, maxIdentifier, quote(s))
+	}
+	return s, nil
+}
+
+// object is an optional object, its members as they came.
+func (o object) object(key string) (members map[string]json.RawMessage, err error) {
+	if o.has(key) && json.Unmarshal(o[key], &members) != nil {
+		return nil, fmt.Errorf("%s is not a JSON object", key)
+	}
+	return members, nil
+}
+
+// optionalAmount is a number of atomic units in a JSON string, 0 too; nil: it is absent.
+func (o object) optionalAmount(key string) (*money.Amount, error) {
+	if !o.has(key) {
+		return nil, nil
+	}
+	text, err := o.text(key)
+	if err != nil {
+		return nil, err
+	}
+	a, err := money.ParseAmount(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an amount", key)
+	}
+	return &a, nil
+}

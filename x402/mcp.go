@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 )
 
 // The MCP dialects (x402 MCP transport v1 and v2, and what grew beside them). What a dialect
@@ -22,9 +21,6 @@ const (
 
 // MCPExtension is the name under which a client says that it reads resultType "payment_required".
 const MCPExtension = "org.x402/payment"
-
-// MCP reports whether a payment in this dialect travels in an MCP request's _meta.
-func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
 
 // MaxMCPMessage bounds one message of an MCP server. Content may be 32 MiB over HTTP; a
 // tool's result is read by a model, and the SDKs themselves stop at 16 MiB a message.

@@ -18,9 +18,6 @@ import (
 // intents evm/charge and solana/charge are paid by what x402's "exact" signs: an option of a challenge is
 // a Requirement with a Charge. Everything that is not said here is as in x402.
 
-// MPP is the scheme of options that were asked for in MPP.
-const MPP = "mpp"
-
 // The dialects of MPP.
 const (
 	dialectMPP    Dialect = "mpp"     // WWW-Authenticate: Payment → Authorization: Payment
@@ -44,15 +41,6 @@ const (
 	// chargeTimeout is how long an authorization lives where the challenge does not end before (mppx 0.11).
 	chargeTimeout = 5 * time.Minute
 )
-
-// Charge is what a requirement that came as MPP says beside what x402 says too. What is echoed is
-// Requirement.Raw.
-type Charge struct {
-	ID, Realm, Method, Intent string
-	Expires                   time.Time // zero: the challenge does not say
-	Digest                    string    // of the body of the request that is paid; "": of any
-	Header                    string    // in which the credential is wanted; "": over MCP
-}
 
 // chargeRequest is the request of a charge, as far as both methods have it.
 type chargeRequest struct {

@@ -16,6 +16,7 @@ package x402
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -52,6 +53,9 @@ func (d Dialect) Version() int {
 	return 2
 }
 
+// MCP reports whether a payment in this dialect travels in an MCP request's _meta.
+func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
+
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"
 
@@ -62,41 +66,14 @@ const (
 	Upto    = "upto"
 )
 
+// MPP is the scheme of options that were asked for in MPP.
+const MPP = "mpp"
+
 // The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a payment.
 const (
 	EIP2612Sponsoring = "eip2612GasSponsoring"
 	ERC20Sponsoring   = "erc20ApprovalGasSponsoring"
 )
-
-// Challenge is a seller's "402 Payment Required", read.
-type Challenge struct {
-	Version    int
-	Dialect    Dialect
-	Accepts    []Requirement // the options that could be read, in the seller's order
-	Unreadable []Unreadable  // the options that could not, each with its reason
-	Ignored    []Ignored     // other places of the answer that should hold a challenge and do not
-	Resource   Resource
-	Extensions map[string]json.RawMessage // V2: raw, for the echo
-	Error      string                     // the seller's own words: untrusted
-}
-
-// Resource is what the seller says it sells. All of it is a stranger's text.
-type Resource struct {
-	URL, Description, MimeType string
-	Raw                        json.RawMessage // nil when the seller sent none
-}
-
-// Unreadable is an option that breaks the rules of the format.
-type Unreadable struct {
-	Index int // in the seller's list
-	Why   error
-}
-
-// Ignored is a place that should hold a challenge, and holds none that can be read.
-type Ignored struct {
-	In  string // the header's name, or "body"
-	Why *Error
-}
 
 // Requirement is one way to pay: an entry of accepts[].
 type Requirement struct {
@@ -115,6 +92,15 @@ type Requirement struct {
 	Raw         json.RawMessage
 	ResourceURL string  // V1 carries it per option
 	Charge      *Charge // of MPP; nil: it came as x402
+}
+
+// Charge is what a requirement that came as MPP says beside what x402 says too. What is echoed is
+// Requirement.Raw.
+type Charge struct {
+	ID, Realm, Method, Intent string
+	Expires                   time.Time // zero: the challenge does not say
+	Digest                    string    // of the body of the request that is paid; "": of any
+	Header                    string    // in which the credential is wanted; "": over MCP
 }
 
 // Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its
