@@ -19,6 +19,9 @@ var arrows = map[string][]string{
 	// knows nothing of ours: whoever reads it has seen all that touches a key
 	"wallet": {},
 	"x402":   {"x402/money"},
+	// how sellers and buyers write its words; who signs does not import it
+	"x402/wire":   {"x402", "x402/money"},
+	"x402/weburl": {"x402"},
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "x402/money", "x402"},
@@ -40,21 +43,22 @@ var arrows = map[string][]string{
 	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
-	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
+	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey",
 		"internal/socket", "x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
-	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
 	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child",
-		"internal/mcpconn", "internal/steps", "x402/money", "x402"},
+		"internal/mcpconn", "internal/steps", "x402/money", "x402", "x402/wire"},
 	// steps: what a payment is made of
-	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
+	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
+		"x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
-	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
+	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},
 	"internal/loopback": {},
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
@@ -72,12 +76,13 @@ var arrows = map[string][]string{
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
-		"x402/money", "internal/receipt", "tools", "x402"},
+		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
+		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
+		"x402/wire", "x402/weburl"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
@@ -90,7 +95,7 @@ var arrows = map[string][]string{
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
 		"internal/receipt", "wallet/seal",
-		"tools", "wallet", "x402"},
+		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
@@ -98,7 +103,7 @@ var arrows = map[string][]string{
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
-	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402"},
+	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
@@ -117,15 +122,15 @@ var arrows = map[string][]string{
 	// commands
 	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
-	"internal/mcpconn": {"internal/child", "x402"},
+	"internal/mcpconn": {"internal/child", "x402", "x402/wire"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
 	// for the tests of what starts programs
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
-	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
+	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/wire", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
+	"internal/sandbox": {"chain/evm", "x402/money", "x402", "x402/wire"},
 }
 
 // leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.

@@ -27,6 +27,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // fakeService is a strict one, of ours: it verifies every signature, where the npm server takes
@@ -79,7 +80,7 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 }
 
 // Present implements Transport: HTTP calls.
-func (s *fakeService) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *fakeService) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
 	text, err := unMultibase(with.Value)

@@ -83,8 +83,8 @@ type ChannelTerms struct {
 // ChannelTerms reads extra of an option of this scheme. Its error says what is wrong, without a word of the
 // seller's.
 func (r Requirement) ChannelTerms() (t ChannelTerms, err error) {
-	extra := object(r.Extra)
-	t.ReceiverAuthorizer, err = extra.identifier("receiverAuthorizer")
+	extra := Object(r.Extra)
+	t.ReceiverAuthorizer, err = extra.Identifier("receiverAuthorizer")
 	if err != nil {
 		return t, errors.New("extra.receiverAuthorizer is not an address")
 	}
@@ -95,8 +95,8 @@ func (r Requirement) ChannelTerms() (t ChannelTerms, err error) {
 			MinWithdrawDelay/time.Second, MaxWithdrawDelay/time.Second)
 	}
 	t.WithdrawDelay = time.Duration(seconds) * time.Second
-	if extra.has("minDeposit") {
-		least, err := extra.optionalAmount("minDeposit")
+	if extra.Has("minDeposit") {
+		least, err := extra.OptionalAmount("minDeposit")
 		if err != nil {
 			return t, err
 		}

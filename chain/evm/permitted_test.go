@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // permitOrder is the order for a vector, whose clock is noon.
@@ -45,7 +46,7 @@ func TestPermittedVectors(t *testing.T) {
 			if isApproved {
 				return
 			}
-			whole, err := x402.EncodePayload(&x402.Challenge{Version: 2,
+			whole, err := wire.EncodePayload(&wire.Challenge{Version: 2,
 				Extensions: v.PaymentRequired.Extensions},
 				v.order(t).Requirement, made.Payload, made.Extensions)
 			require.NoError(t, err)

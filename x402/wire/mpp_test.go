@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/base64"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 // mppVector is what mppx 0.11 and @solana/mpp 0.6 sent and took.
@@ -30,7 +32,7 @@ type mppVector struct {
 
 func mppVectors(t *testing.T) map[string]mppVector {
 	t.Helper()
-	data, err := os.ReadFile("testdata/mpp-vectors.json")
+	data, err := os.ReadFile("../testdata/mpp-vectors.json")
 	require.NoError(t, err)
 	var all struct{ Vectors map[string]mppVector }
 	require.NoError(t, json.Unmarshal(data, &all))
@@ -61,7 +63,7 @@ func TestMPPChallengesAsMppxWritesThem(t *testing.T) {
 		require.Len(t, c.Accepts, 1)
 		r, said := c.Accepts[0], v.Challenges[0]
 		request := said["request"].(map[string]any)
-		require.Equal(t, MPP, r.Scheme)
+		require.Equal(t, x402.MPP, r.Scheme)
 		require.Equal(t, said["id"], r.Charge.ID)
 		require.Equal(t, said["realm"], r.Charge.Realm)
 		require.Equal(t, said["expires"], r.Charge.Expires.Format("2006-01-02T15:04:05.000Z"))
@@ -71,7 +73,7 @@ func TestMPPChallengesAsMppxWritesThem(t *testing.T) {
 		require.Equal(t, chargeTimeout, r.MaxTimeout)
 		require.JSONEq(t, string(v.Credential.Challenge), string(r.Raw), "what is echoed")
 		if name == "mpp_solana_charge" {
-			require.Equal(t, solanaDevnet, r.Network)
+			require.Equal(t, x402.SolanaDevnet, r.Network)
 			require.Equal(t, request["externalId"], r.ExtraString("memo"))
 			details := request["methodDetails"].(map[string]any)
 			require.Equal(t, details["feePayerKey"], r.ExtraString("feePayer"))
@@ -89,12 +91,12 @@ func TestMPPCredentialsEqualMppx(t *testing.T) {
 		require.NoError(t, err)
 		r := c.Accepts[0]
 
-		var payload object // as the chain's package signs it
+		var payload x402.Object // as the chain's package signs it
 		require.NoError(t, json.Unmarshal(v.Credential.Payload, &payload))
 		delete(payload, "type")
 		if signature := payload["signature"]; signature != nil {
 			delete(payload, "signature")
-			payload = object{"authorization": sorted(payload).object(), "signature": signature}
+			payload = x402.Object{"authorization": sorted(payload).object(), "signature": signature}
 		}
 		encoded, err := EncodePayload(c, r, sorted(payload).object(), nil)
 		require.NoError(t, err)
@@ -141,9 +143,9 @@ func TestMPPBesideX402(t *testing.T) {
 	c, err := ReadChallenge(402, header, nil)
 	require.NoError(t, err)
 	require.Len(t, c.Accepts, 2)
-	require.Equal(t, Exact, c.Accepts[0].Scheme)
+	require.Equal(t, x402.Exact, c.Accepts[0].Scheme)
 	require.Nil(t, c.Accepts[0].Charge)
-	require.Equal(t, MPP, c.Accepts[1].Scheme)
+	require.Equal(t, x402.MPP, c.Accepts[1].Scheme)
 	require.Equal(t, 1, c.Accepts[1].Index)
 	require.Equal(t, dialectMPP, c.Accepts[1].Dialect)
 }

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"x402-wallet/x402"
 )
 
 // maxAuthChallenges is how many challenges of one answer's WWW-Authenticate are read.
@@ -25,7 +27,7 @@ func authChallenges(values []string) (all []authChallenge) {
 		if !utf8.ValidString(value) { // Node writes a header's characters as Latin-1
 			value = fromLatin1(value)
 		}
-		r := authReader{rest: value[:min(len(value), MaxHeader)]}
+		r := authReader{rest: value[:min(len(value), x402.MaxHeader)]}
 		for {
 			c, ok := r.challenge()
 			if !ok || len(all) == maxAuthChallenges {
@@ -70,7 +72,7 @@ func (r *authReader) challenge() (c authChallenge, ok bool) {
 		}
 		name = strings.ToLower(name)
 		if _, twice := c.parameters[name]; twice && err == nil {
-			err = fmt.Errorf("the parameter %s comes twice", quote(name))
+			err = fmt.Errorf("the parameter %s comes twice", x402.QuoteName(name))
 		}
 		if c.parameters == nil {
 			c.parameters = map[string]string{}

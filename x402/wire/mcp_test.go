@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 // tool is a tool's result: an error with these members.
@@ -32,7 +34,7 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 	noContent := `"content":[]`
 	for name, c := range map[string]struct {
 		message MCPMessage
-		dialect Dialect // "": nothing is asked
+		dialect x402.Dialect // "": nothing is asked
 		version int
 	}{
 		"structured content": {tool(`"structuredContent":` + two + "," + noContent),
@@ -120,48 +122,48 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 func TestMCPChallengesThatAreRefused(t *testing.T) {
 	two := v2(entryV2("", ""))
 	dear := v2(entryV2("amount", `"20000"`))
-	entries := strings.TrimSuffix(strings.Repeat(entryV2("", "")+",", MaxAccepts+1), ",")
+	entries := strings.TrimSuffix(strings.Repeat(entryV2("", "")+",", x402.MaxAccepts+1), ",")
 	for name, c := range map[string]struct {
 		message MCPMessage
-		code    Code
+		code    x402.Code
 	}{
 		"two prices: structured content, text": {tool(`"structuredContent":` + two + "," + texts(dear)),
-			InvalidRequirement},
-		"two prices: two texts": {tool(texts(two, dear)), InvalidRequirement},
+			x402.InvalidRequirement},
+		"two prices: two texts": {tool(texts(two, dear)), x402.InvalidRequirement},
 		"two prices: Cloudflare, text": {tool(`"_meta":{"x402/error":` + two + `},` + texts(dear)),
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"two prices: the extension, _meta": {MCPMessage{Result: json.RawMessage(
 			`{"resultType":"payment_required","paymentRequired":` + two +
-				`,"_meta":{"x402/payment-required":` + dear + `}}`)}, InvalidRequirement},
+				`,"_meta":{"x402/payment-required":` + dear + `}}`)}, x402.InvalidRequirement},
 		"two structured contents": {tool(`"structuredContent":` + dear +
-			`,"structuredContent":` + two), InvalidRequirement},
+			`,"structuredContent":` + two), x402.InvalidRequirement},
 		"two keys that differ in case": {tool(`"structuredContent":` + two + `,"StructuredContent":` +
-			dear), InvalidRequirement},
+			dear), x402.InvalidRequirement},
 		"a key twice in a text": {tool(texts(strings.Replace(two, `"amount"`,
-			`"amount":"1","amount"`, 1))), InvalidRequirement},
+			`"amount":"1","amount"`, 1))), x402.InvalidRequirement},
 		"a version not spoken": {tool(texts(strings.Replace(two, `Version":2`, `Version":3`,
-			1))), InvalidRequirement},
+			1))), x402.InvalidRequirement},
 		"no options": {tool(texts(`{"x402Version":2,"accepts":[]}`)),
-			InvalidRequirement},
-		"too many options": {tool(texts(v2(entries))), ResponseMalformed},
-		"too long": {tool(texts(two + strings.Repeat(" ", MaxBody))),
-			ResponseTooLarge},
+			x402.InvalidRequirement},
+		"too many options": {tool(texts(v2(entries))), x402.ResponseMalformed},
+		"too long": {tool(texts(two + strings.Repeat(" ", x402.MaxBody))),
+			x402.ResponseTooLarge},
 		"too deep": {tool(texts(strings.Replace(two, `{"x402Version"`, `{"x":`+
-			strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), ResponseMalformed},
+			strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), x402.ResponseMalformed},
 		"the extension without its member": {MCPMessage{Result: json.RawMessage(
-			`{"resultType":"payment_required"}`)}, ResponseMalformed},
+			`{"resultType":"payment_required"}`)}, x402.ResponseMalformed},
 		"the extension, nothing readable": {MCPMessage{Result: json.RawMessage(
-			`{"resultType":"payment_required","paymentRequired":7}`)}, ResponseMalformed},
-		"error 402 without data": {rpcError(402, ""), noRequirements},
+			`{"resultType":"payment_required","paymentRequired":7}`)}, x402.ResponseMalformed},
+		"error 402 without data": {rpcError(402, ""), x402.NoRequirements},
 		"error 402 about something else": {rpcError(402, `{"message":"top up your account"}`),
-			noRequirements},
+			x402.NoRequirements},
 		"error 402, a key twice": {rpcError(402, strings.Replace(two, `"amount"`,
-			`"amount":"1","amount"`, 1)), InvalidRequirement},
+			`"amount":"1","amount"`, 1)), x402.InvalidRequirement},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadMCPChallenge(c.message)
 			require.Nil(t, got)
-			require.Equal(t, c.code, AsError(err).Code, "%v", err)
+			require.Equal(t, c.code, x402.AsError(err).Code, "%v", err)
 		})
 	}
 }
@@ -171,14 +173,14 @@ func TestAttach(t *testing.T) {
 	payload := json.RawMessage(`{"x402Version":2,"accepted":{ "amount" : "1" }}`)
 	encoded := b64(string(payload))
 	object, text := string(payload), string(jsonString(encoded))
-	for dialect, want := range map[Dialect]Attachment{
-		DialectV2Header:     {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		dialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		dialectXProof:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectV1Body:       {Header: "X-PAYMENT", Value: encoded},
-		dialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		dialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		dialectMCPExtension: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+	for dialect, want := range map[x402.Dialect]Attachment{
+		x402.DialectV2Header: {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		x402.DialectV2Body:   {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		x402.DialectXProof:   {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		x402.DialectV1Body:   {Header: "X-PAYMENT", Value: encoded},
+		dialectMCP:           {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		dialectMCPError:      {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		dialectMCPExtension:  {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
 		dialectMCPV1: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object),
 			"x402.payment": json.RawMessage(text)}},
 		dialectMCPCloudflare: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(text)}},

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"crypto/ecdsa"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+
+	"x402-wallet/x402"
 )
 
 // JSON Web Signatures (RFC 7515) by keys that a DID carries in itself: did:key and did:jwk. A did:web is a
@@ -47,13 +49,13 @@ func verifyJWS(jws string) (payload []byte, did string, err error) {
 			return nil, "", errJWS
 		}
 	}
-	var header object
-	if DecodeStrict(decoded[0], maxJWS, &header) != nil {
+	var header x402.Object
+	if x402.DecodeStrict(decoded[0], maxJWS, &header) != nil {
 		return nil, "", errJWS
 	}
-	alg, errAlg := header.text("alg")
-	kid, errKid := header.text("kid")
-	if errAlg != nil || errKid != nil || header.has("crit") || header.has("b64") {
+	alg, errAlg := header.Text("alg")
+	kid, errKid := header.Text("kid")
+	if errAlg != nil || errKid != nil || header.Has("crit") || header.Has("b64") {
 		return nil, "", errJWS
 	}
 	did, fragment, _ := strings.Cut(kid, "#")
@@ -73,7 +75,7 @@ func verifyJWS(jws string) (payload []byte, did string, err error) {
 // signed reports whether the key signed a message by an algorithm of its kind.
 func (k jwsKey) signed(alg string, message, signature []byte) bool {
 	if alg == "EdDSA" && k.ed25519 != nil {
-		return verifyEd25519(k.ed25519, message, signature)
+		return x402.VerifyEd25519(k.ed25519, message, signature)
 	}
 	if len(signature) != 64 {
 		return false
@@ -109,10 +111,10 @@ func keyOfDID(did string) (jwsKey, error) {
 
 // keyOfMultikey reads base58 of a key behind its multicodec: Ed25519, secp256k1 or P-256, compressed.
 func keyOfMultikey(text string) (k jwsKey, err error) {
-	if data := DecodeBase58(text, 34); data != nil && data[0] == 0xed && data[1] == 0x01 {
+	if data := x402.DecodeBase58(text, 34); data != nil && data[0] == 0xed && data[1] == 0x01 {
 		return jwsKey{ed25519: data[2:]}, nil
 	}
-	data := DecodeBase58(text, 35)
+	data := x402.DecodeBase58(text, 35)
 	switch {
 	case data == nil:
 		return k, errDID
@@ -134,13 +136,13 @@ func keyOfMultikey(text string) (k jwsKey, err error) {
 }
 
 func keyOfJWK(data []byte) (k jwsKey, err error) {
-	var jwk object
-	if DecodeStrict(data, maxJWS, &jwk) != nil {
+	var jwk x402.Object
+	if x402.DecodeStrict(data, maxJWS, &jwk) != nil {
 		return k, errDID
 	}
 	var text [4]string
 	for i, name := range []string{"kty", "crv", "x", "y"} {
-		text[i], err = jwk.text(name)
+		text[i], err = jwk.Text(name)
 		if err != nil {
 			return k, errDID
 		}

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -18,14 +19,14 @@ const batchReceipt = `{"success":true,"payer":"0xf39fd6e51aad88f6f4ce6ab8827279c
 func TestTheCountOfAReceipt(t *testing.T) {
 	s, err := DecodeSettlement([]byte(batchReceipt))
 	require.NoError(t, err)
-	n, err := s.ChannelCount()
+	n, err := CountOf(*s)
 	require.NoError(t, err)
 	require.Equal(t, "0x01", n.ID)
 	require.Equal(t, []string{"2000", "1000", "5000"}, []string{n.Charged.String(), n.ChargedNow.String(),
 		n.Balance.String()})
 	require.Nil(t, n.Voucher)
 
-	none, err := Settlement{Raw: []byte(`{"success":true}`)}.ChannelCount()
+	none, err := CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)})
 	require.NoError(t, err)
 	require.Nil(t, none)
 	for name, text := range map[string]string{
@@ -37,7 +38,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 		"a voucher's list": `{"extra":{"channelState":{},"voucherState":[]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Settlement{Raw: []byte(text)}.ChannelCount()
+			_, err := CountOf(x402.Settlement{Raw: []byte(text)})
 			require.Error(t, err)
 		})
 	}
@@ -45,7 +46,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 
 // A voucher is one payment's, whatever it promises; a deposit is known by its authorization.
 func TestVouchersAreToldApart(t *testing.T) {
-	first := Evidence{Network: "eip155:1", Channel: "0x01", Number: 1, Ceiling: money.NewAmount(5)}
+	first := x402.Evidence{Network: "eip155:1", Channel: "0x01", Number: 1, Ceiling: money.NewAmount(5)}
 	second := first
 	second.Number = 2
 	require.True(t, first.IsVoucher())
@@ -56,11 +57,11 @@ func TestVouchersAreToldApart(t *testing.T) {
 }
 
 func TestBatchSettlementIsForeignOnOtherNetworks(t *testing.T) {
-	r := Requirement{Scheme: BatchSettlement, NetworkName: "eip155:8453"}
+	r := x402.Requirement{Scheme: x402.BatchSettlement, NetworkName: "eip155:8453"}
 	require.Empty(t, r.Foreign())
 	r.NetworkName = "cloudflare:402"
 	require.Contains(t, r.Foreign(), "EVM networks alone")
-	r = Requirement{Scheme: BatchSettlement, NetworkName: "eip155:8453",
+	r = x402.Requirement{Scheme: x402.BatchSettlement, NetworkName: "eip155:8453",
 		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"GatewayWalletBatched"`)}}
 	require.Contains(t, r.Foreign(), "Circle Gateway")
 }
@@ -71,15 +72,15 @@ func FuzzChannelCount(f *testing.F) {
 	f.Add([]byte(`{"extra":{"channelState":{"chargedCumulativeAmount":"1"},` +
 		`"voucherState":{"signedMaxClaimable":"2","signature":"0x"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		n, err := Settlement{Raw: raw}.ChannelCount()
+		n, err := CountOf(x402.Settlement{Raw: raw})
 		if err == nil && n != nil && n.Voucher != nil {
 			require.False(t, n.Voucher.Ceiling.IsZero())
 		}
 		var extra map[string]json.RawMessage
 		if json.Unmarshal(raw, &extra) == nil {
-			r := Requirement{Scheme: BatchSettlement, Network: "eip155:1", Extra: extra}
+			r := x402.Requirement{Scheme: x402.BatchSettlement, Network: "eip155:1", Extra: extra}
 			_, _ = r.ChannelTerms()
-			_, _ = Challenge{Accepts: []Requirement{r}}.CorrectiveCount("eip155:1")
+			_, _ = Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount("eip155:1")
 		}
 	})
 }

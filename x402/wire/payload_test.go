@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/base64"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 // What we send for the reference client's signed payloads is what it sent, and the seller's option
@@ -23,7 +25,7 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 			require.NoError(t, json.Unmarshal(v.Payload, &sent))
 			ours := map[string]json.RawMessage{} // as we would say it: only what the seller has not said
 			for key, extension := range sent.Extensions {
-				var e object
+				var e x402.Object
 				require.NoError(t, json.Unmarshal(extension, &e))
 				ours[key] = members{{"info", e["info"]}}.object()
 			}
@@ -54,7 +56,7 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	got, err := EncodePayload(c, c.Accepts[1], json.RawMessage(`{"signature":"0x"}`), nil)
 	require.NoError(t, err)
 	require.Contains(t, string(got), `"accepted":`+odd+`}`)
-	require.NoError(t, DecodeStrict(got, MaxBody, nil))
+	require.NoError(t, x402.DecodeStrict(got, x402.MaxBody, nil))
 	require.Equal(t, odd, string(RequirementJSON(c.Accepts[1])))
 }
 
@@ -72,7 +74,8 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 // The X-Payment-Required dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and
 // reads the same in `accepted`.
 func TestRequirementForAFacilitator(t *testing.T) {
-	full := `{"scheme":"exact","network":"` + solanaDevnet + `","amount":"500000","asset":"` + devnetUSDC +
+	full := `{"scheme":"exact","network":"` + x402.SolanaDevnet + `","amount":"500000","asset":"` +
+		devnetUSDC +
 		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
 		c, err := ReadChallenge(402, h, nil)
@@ -93,7 +96,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 			`,"extra":{"feePayer":"F","memo":"m"}}`},
 		"V2 without a timeout": {xProof(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "",
 			full + `}`},
-		"V2 with a nickname": {xProof(strings.Replace(full, solanaDevnet, "solana:devnet", 1) + `}`),
+		"V2 with a nickname": {xProof(strings.Replace(full, x402.SolanaDevnet, "solana:devnet", 1) + `}`),
 			"", full + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +170,7 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 	require.Empty(t, encode(`null`, nil))
 
 	// what pays for an approval is compared whole, whatever has to be left out
-	approval := map[string]json.RawMessage{EIP2612Sponsoring: json.RawMessage(`{"info":{"nonce":"3"}}`)}
+	approval := map[string]json.RawMessage{x402.EIP2612Sponsoring: json.RawMessage(`{"info":{"nonce":"3"}}`)}
 	for _, other := range []string{`{"info":1,"schema":` + long + `}`, `{"info":` + long + `}`} {
 		require.Contains(t, encode(
 			`{"eip2612GasSponsoring":{"info":{"version":"1"},"schema":{"x":1}},"a":`+other+`}`,

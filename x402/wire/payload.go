@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // The headers a buyer answers in.
@@ -46,7 +48,7 @@ type Attachment struct {
 //	mpp                                         header Authorization: Payment, base64url, or the header
 //	                                            that the challenge names
 //	mcp-mpp                                     _meta["org.paymentauth/credential"], an object
-func Attach(d Dialect, payload json.RawMessage) Attachment {
+func Attach(d x402.Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)
 	switch d {
 	case dialectMPP, dialectMCPMPP:
@@ -58,7 +60,7 @@ func Attach(d Dialect, payload json.RawMessage) Attachment {
 			metaPaymentMCPV1: jsonString(encoded)}}
 	case dialectMCPCloudflare:
 		return Attachment{Meta: map[string]json.RawMessage{metaPayment: jsonString(encoded)}}
-	case DialectV1Body, dialectXV1:
+	case x402.DialectV1Body, x402.DialectXV1:
 		return Attachment{Header: headerPaymentV1, Value: encoded}
 	default:
 		return Attachment{Header: headerPayment, Value: encoded}
@@ -78,9 +80,10 @@ func AttachProof(transaction string) Attachment {
 // The seller's own bytes are kept to the letter, its option above all: V2 servers compare
 // `accepted` with what they asked, letter case included. So put the result on the wire as it is:
 // json.Marshal would rewrite it, though to the same meaning.
-func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map[string]json.RawMessage) (
+func EncodePayload(c *Challenge, r x402.Requirement, payload json.RawMessage,
+	ext map[string]json.RawMessage) (
 	json.RawMessage, error) {
-	if !json.Valid(payload) || isNull(payload) {
+	if !json.Valid(payload) || x402.IsNull(payload) {
 		return nil, errors.New("encode payment: the scheme's payload is not JSON")
 	}
 	if r.Charge != nil {
@@ -108,7 +111,7 @@ func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map
 	return encoded, nil
 }
 
-func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) json.RawMessage {
+func encodeV2(c *Challenge, r x402.Requirement, payload, extensions json.RawMessage) json.RawMessage {
 	all := members{{key: "x402Version", value: json.RawMessage("2")}, {key: "payload", value: payload}}
 	if extensions != nil {
 		all = append(all, member{key: "extensions", value: extensions})
@@ -123,7 +126,7 @@ func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) 
 // the seller's own bytes. Where the wallet settles, sellers leave out what a facilitator
 // needs; then it is a complete V2 entry made from r, with r.Extra as it is now (its feePayer comes
 // from the facilitator's /supported).
-func RequirementJSON(r Requirement) json.RawMessage {
+func RequirementJSON(r x402.Requirement) json.RawMessage {
 	if r.Raw != nil && (!r.Dialect.WalletSettles() || isComplete(r)) {
 		return r.Raw
 	}
@@ -143,13 +146,13 @@ func RequirementJSON(r Requirement) json.RawMessage {
 
 // isComplete reports whether the seller's own entry is all a facilitator needs, and has nothing
 // added to it since.
-func isComplete(r Requirement) bool {
-	var entry object
+func isComplete(r x402.Requirement) bool {
+	var entry x402.Object
 	if json.Unmarshal(r.Raw, &entry) != nil {
 		return false
 	}
-	extra, err := entry.object("extra")
-	return err == nil && entry.has("maxTimeoutSeconds") && r.NetworkName == r.Network &&
+	extra, err := entry.Object("extra")
+	return err == nil && entry.Has("maxTimeoutSeconds") && r.NetworkName == r.Network &&
 		maps.EqualFunc(extra, r.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
@@ -165,7 +168,7 @@ const (
 )
 
 // withOffer are the extensions of echoOffer, in which the offer counts as ours.
-func (c *Challenge) withOffer(r Requirement, ours map[string]json.RawMessage) (declared,
+func (c *Challenge) withOffer(r x402.Requirement, ours map[string]json.RawMessage) (declared,
 	all map[string]json.RawMessage) {
 	declared, all = maps.Clone(c.Extensions), maps.Clone(ours)
 	delete(declared, ExtensionOffers)
@@ -183,10 +186,10 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 	echoed := map[string]json.RawMessage{}
 	for key, theirs := range declared {
 		add, adds := ours[key]
-		if isNull(theirs) || (how == echoOurs && !adds) {
+		if x402.IsNull(theirs) || (how == echoOurs && !adds) {
 			continue
 		}
-		var extension object
+		var extension x402.Object
 		isWhole := how == echoAll || (adds && isSponsoring(key))
 		unchanged := isWhole && !adds
 		if unchanged || json.Unmarshal(theirs, &extension) != nil {
@@ -194,15 +197,15 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 			continue
 		}
 		if !isWhole {
-			extension = object{"info": extension["info"]}
+			extension = x402.Object{"info": extension["info"]}
 		}
 		extension = mergeExtension(extension, add)
-		if extension.has("info") {
+		if extension.Has("info") {
 			echoed[key] = sorted(extension).object()
 		}
 	}
 	for key, add := range ours {
-		if isNull(declared[key]) {
+		if x402.IsNull(declared[key]) {
 			echoed[key] = add
 		}
 	}
@@ -214,19 +217,21 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 
 // isSponsoring reports whether an extension of ours has to carry all that the seller declared of it: the
 // reference server 2.27 compares that (extension_echo_mismatch).
-func isSponsoring(key string) bool { return key == EIP2612Sponsoring || key == ERC20Sponsoring }
+func isSponsoring(key string) bool {
+	return key == x402.EIP2612Sponsoring || key == x402.ERC20Sponsoring
+}
 
 // mergeExtension adds our members to an extension of the seller's, and our members of info to its
 // info. Theirs win.
-func mergeExtension(theirs object, add json.RawMessage) object {
-	var ours, info, ourInfo object
+func mergeExtension(theirs x402.Object, add json.RawMessage) x402.Object {
+	var ours, info, ourInfo x402.Object
 	if json.Unmarshal(add, &ours) != nil || ours == nil {
 		return theirs
 	}
 	merged := maps.Clone(ours)
 	maps.Copy(merged, theirs)
-	infoIsOpen := !theirs.has("info") || json.Unmarshal(theirs["info"], &info) == nil
-	if infoIsOpen && ours.has("info") && json.Unmarshal(ours["info"], &ourInfo) == nil {
+	infoIsOpen := !theirs.Has("info") || json.Unmarshal(theirs["info"], &info) == nil
+	if infoIsOpen && ours.Has("info") && json.Unmarshal(ours["info"], &ourInfo) == nil {
 		maps.Copy(ourInfo, info)
 		merged["info"] = sorted(ourInfo).object()
 	}

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/json"
@@ -8,25 +8,26 @@ import (
 	"strings"
 
 	"x402-wallet/internal/pattern"
+	"x402-wallet/x402"
 )
 
 // foreignEntry is Foreign of an option that cannot be read: most foreign ones lack what x402 has.
 func foreignEntry(raw json.RawMessage) string {
-	var entry object
+	var entry x402.Object
 	if json.Unmarshal(raw, &entry) != nil {
 		return ""
 	}
-	var r Requirement
-	r.Scheme, _ = entry.text("scheme")
-	r.NetworkName, _ = entry.text("network")
-	r.Extra, _ = entry.object("extra")
+	var r x402.Requirement
+	r.Scheme, _ = entry.Text("scheme")
+	r.NetworkName, _ = entry.Text("network")
+	r.Extra, _ = entry.Object("extra")
 	return r.Foreign()
 }
 
 // foreignCharge says what a challenge of MPP asks for that this wallet does not pay; "": nothing of that
 // kind.
 func foreignCharge(method, intent string) string {
-	name := "MPP " + Brief(method) + "/" + Brief(intent)
+	name := "MPP " + x402.Brief(method) + "/" + x402.Brief(intent)
 	ways := map[string]string{
 		"card": "it is paid by a card's network token", "stripe": "it is paid by a token of Stripe's",
 		"lightning": "it is paid over Lightning", "tempo": "it is paid from an account on Tempo",
@@ -52,15 +53,15 @@ func otherProtocols(header http.Header, body []byte) (protocols []string) {
 			protocols = append(protocols, "L402 (Lightning"+lightningPrice(c.parameters["invoice"])+")")
 		case strings.EqualFold(c.scheme, authScheme): // an option by itself
 		default:
-			protocols = append(protocols, quote(c.scheme))
+			protocols = append(protocols, x402.QuoteName(c.scheme))
 		}
 	}
 	if header.Get("Crawler-Price") != "" {
 		protocols = append(protocols, "Cloudflare pay per crawl")
 	}
-	var top object
-	isObject := len(body) <= MaxBody && json.Unmarshal(body, &top) == nil
-	if protocols == nil && isObject && top.has("offers") && top.has("payment_context_token") {
+	var top x402.Object
+	isObject := len(body) <= x402.MaxBody && json.Unmarshal(body, &top) == nil
+	if protocols == nil && isObject && top.Has("offers") && top.Has("payment_context_token") {
 		protocols = append(protocols, "L402 (offers)")
 	}
 	return protocols

@@ -1,4 +1,4 @@
-package x402
+package weburl
 
 import (
 	"strings"
@@ -33,13 +33,13 @@ func TestMeantURL(t *testing.T) {
 		"me:secret@a.example/x": "", "https//me:secret@a.example": "", "a b": "", "bücher.example/": "",
 		"-a.example": "", "\x1b[31m": "", "a.example/" + strings.Repeat("x", 200): "",
 	} {
-		require.Equal(t, meant, MeantURL(raw), "%q", raw)
-		require.False(t, IsWebURL(raw), "%q", raw)
+		require.Equal(t, meant, Meant(raw), "%q", raw)
+		require.False(t, Is(raw), "%q", raw)
 	}
 	for _, raw := range []string{"https://a.example/x", "HTTPS://a.example", "https://localhost/",
 		"http://127.0.0.1:4021/", "http://localhost", "http://[::1]:80/", "http://10.0.0.7/",
 		"http://169.254.169.254/", "https://"} {
-		require.True(t, IsWebURL(raw), raw)
-		require.Equal(t, raw, MeantURL(raw))
+		require.True(t, Is(raw), raw)
+		require.Equal(t, raw, Meant(raw))
 	}
 }

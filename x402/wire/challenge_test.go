@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/base64"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -86,7 +87,7 @@ func pad(text string) string {
 
 func plainProof(amount string) http.Header {
 	return headers("X-Payment-Amount", amount, "X-Payment-Recipient", payeeSVM, "X-Payment-Token", devnetUSDC,
-		"X-Payment-Network", solanaDevnet)
+		"X-Payment-Network", x402.SolanaDevnet)
 }
 
 // One row per dialect of dialect.go, and what the order decides where there are two.
@@ -97,83 +98,85 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		status  int
 		header  http.Header
 		body    string
-		dialect Dialect
+		dialect x402.Dialect
 		version int
 		amount  uint64
 	}{
 		"V2 header": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `{}`,
-			DialectV2Header, 2, 10000},
+			x402.DialectV2Header, 2, 10000},
 		"V2 header, 412": {412, headers("PAYMENT-REQUIRED", b64(v2(plain))), ``,
-			DialectV2Header, 2, 10000},
+			x402.DialectV2Header, 2, 10000},
 		"V2 header with a sample body": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
-			`{"id":1,"ID":2}`, DialectV2Header, 2, 10000},
+			`{"id":1,"ID":2}`, x402.DialectV2Header, 2, 10000},
 		"V2 header with an HTML paywall": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
-			`<!doctype html>`, DialectV2Header, 2, 10000},
+			`<!doctype html>`, x402.DialectV2Header, 2, 10000},
 		"V2 header with an endless body": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), "[" +
-			strings.Repeat(" ", MaxBody), DialectV2Header, 2, 10000},
-		"V2 header, raw JSON": {402, headers("PAYMENT-REQUIRED", v2(plain)), ``, DialectV2Header,
+			strings.Repeat(" ", x402.MaxBody), x402.DialectV2Header, 2, 10000},
+		"V2 header, raw JSON": {402, headers("PAYMENT-REQUIRED", v2(plain)), ``, x402.DialectV2Header,
 			2, 10000},
 		"V2 header, twice the same": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
-			"PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
+			"PAYMENT-REQUIRED", b64(v2(plain))), ``, x402.DialectV2Header, 2, 10000},
 		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
-			DialectV1Body, 1, 10000},
+			x402.DialectV1Body, 1, 10000},
 		"X-Payment-Required V2": {402, headers("X-Payment-Required", b64(xProof(entryV2("extra", "")))), ``,
-			dialectXProof, 2, 10000},
+			x402.DialectXProof, 2, 10000},
 		"complete V2 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
-			dialectXV2, 2, 10000},
+			x402.DialectXV2, 2, 10000},
 		"with a resource alone": {402, headers("X-Payment-Required", b64(v2(entryV2("extra", "")))), ``,
-			dialectXV2, 2, 10000},
+			x402.DialectXV2, 2, 10000},
 		"with extra alone": {402, headers("X-Payment-Required", b64(xProof(plain))), ``,
-			dialectXV2, 2, 10000},
+			x402.DialectXV2, 2, 10000},
 		"V1 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v1(entryV1("", "")))), ``,
-			dialectXV1, 1, 10000},
+			x402.DialectXV1, 1, 10000},
 		"one option in X-Payment-Required": {402, headers("X-Payment-Required", entryV2("extra", "")), ``,
-			dialectXV2, 2, 10000},
+			x402.DialectXV2, 2, 10000},
 		"one option of V1 in X-Payment-Required": {402, headers("X-Payment-Required", entryV1("", "")), ``,
-			dialectXV1, 1, 10000},
+			x402.DialectXV1, 1, 10000},
 		"one option in the V2 header": {402, headers("PAYMENT-REQUIRED", entryV1("", "")), ``,
-			DialectV1Body, 1, 10000},
+			x402.DialectV1Body, 1, 10000},
 		"V2 that kept V1's name for the amount": {402, nil, v2(strings.Replace(entryV2("", ""), `"amount"`,
-			`"maxAmountRequired"`, 1)), dialectV2Body, 2, 10000},
-		"both names, the same amount": {402, nil, v2(entryV2("maxAmountRequired", `"10000"`)), dialectV2Body, 2,
+			`"maxAmountRequired"`, 1)), x402.DialectV2Body, 2, 10000},
+		"both names, the same amount": {402, nil, v2(entryV2("maxAmountRequired", `"10000"`)),
+			x402.DialectV2Body, 2,
 			10000},
 		"body beside X-PAYMENT-REQUIRED: true": {402, headers("X-PAYMENT-REQUIRED", "true"),
-			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+			v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
 		"body beside a broken V2 header": {402, headers("PAYMENT-REQUIRED", "%%%"), v1(entryV1("", "")),
-			DialectV1Body, 1, 10000},
+			x402.DialectV1Body, 1, 10000},
 		"body beside an ambiguous V2 header": {402, headers("PAYMENT-REQUIRED", `{"a":1,"a":2}`),
-			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+			v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
 		"body beside a header with a foreign option": {402, headers("PAYMENT-REQUIRED",
 			`{"x402Version":2,"accepts":[{"scheme":"nvm:erc4337","network":"eip155:8453"}]}`),
-			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+			v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
 		"body beside plain headers in dollars": {402, headers("X-Payment-Required", "true",
-			"X-Payment-Amount", "0.01"), v1(entryV1("", "")), DialectV1Body, 1, 10000},
-		"V1 body": {402, nil, v1(entryV1("", "")), DialectV1Body, 1, 10000},
-		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
+			"X-Payment-Amount", "0.01"), v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
+		"V1 body": {402, nil, v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
+		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", x402.DialectV1Body, 1,
 			10000},
-		"V2 body": {402, nil, v2(plain), dialectV2Body, 2, 10000},
-		"X-Payment-Amount": {402, plainProof("500000"), `{"error":"pay"}`, dialectPlainProof, 2,
+		"V2 body": {402, nil, v2(plain), x402.DialectV2Body, 2, 10000},
+		"X-Payment-Amount": {402, plainProof("500000"), `{"error":"pay"}`, x402.DialectPlainProof, 2,
 			500000},
-		"X-Payment-Amount, no body": {402, plainProof("500000"), ``, dialectPlainProof, 2, 500000},
-		"X-Payment-Amount, body is text": {402, plainProof("500000"), `Payment Required`, dialectPlainProof,
+		"X-Payment-Amount, no body": {402, plainProof("500000"), ``, x402.DialectPlainProof, 2, 500000},
+		"X-Payment-Amount, body is text": {402, plainProof("500000"), `Payment Required`,
+			x402.DialectPlainProof,
 			2, 500000},
 		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
-			v1(entryV1("", "")), DialectV2Header, 2, 10000},
+			v1(entryV1("", "")), x402.DialectV2Header, 2, 10000},
 		"header before X-Payment-Required": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
-			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
-		"body before plain headers": {402, plainProof("1"), v1(entryV1("", "")), DialectV1Body, 1,
+			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, x402.DialectV2Header, 2, 10000},
+		"body before plain headers": {402, plainProof("1"), v1(entryV1("", "")), x402.DialectV1Body, 1,
 			10000},
 		"X-Payment-Required before plain headers": {402, both(plainProof("1"), "X-PAYMENT-REQUIRED",
-			b64(xProof(entryV2("extra", "")))), ``, dialectXProof, 2, 10000},
+			b64(xProof(entryV2("extra", "")))), ``, x402.DialectXProof, 2, 10000},
 		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
-			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
+			`{"x402Version":1,"accepts":[]}`, x402.DialectV2Header, 2, 10000},
 		"the second one is for elsewhere": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
-			v1(entryV1("network", `"base-sepolia"`)), DialectV2Header, 2, 10000},
+			v1(entryV1("network", `"base-sepolia"`)), x402.DialectV2Header, 2, 10000},
 		"an empty header is none": {402, headers("PAYMENT-REQUIRED", " "), v1(entryV1("", "")),
-			DialectV1Body, 1, 10000},
+			x402.DialectV1Body, 1, 10000},
 		"X-Payment-Amount, other names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
 			"X-Payment-Asset", devnetUSDC,
-			"X-Payment-Network", "solana-devnet"), ``, dialectPlainProof, 2, 7},
+			"X-Payment-Network", "solana-devnet"), ``, x402.DialectPlainProof, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadChallenge(c.status, c.header, []byte(c.body))
@@ -184,7 +187,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			r := got.Accepts[0]
 			require.Equal(t, []any{c.dialect, c.version, 0, "exact", money.NewAmount(c.amount)},
 				[]any{r.Dialect, r.Version, r.Index, r.Scheme, r.Amount})
-			require.Equal(t, c.dialect == dialectPlainProof, r.Raw == nil,
+			require.Equal(t, c.dialect == x402.DialectPlainProof, r.Raw == nil,
 				"only plain headers have no bytes to echo")
 		})
 	}
@@ -202,7 +205,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		[]string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
 	require.JSONEq(t, `{"info":{"a":1}}`, string(c.Extensions["bazaar"]))
 	r := c.Accepts[0]
-	require.Equal(t, solanaDevnet, r.Network)
+	require.Equal(t, x402.SolanaDevnet, r.Network)
 	require.Equal(t, "solana-devnet", r.NetworkName)
 	require.Equal(t, 300*time.Second, r.MaxTimeout)
 	require.Equal(t, "9007199254740993", string(r.Extra["lastValidBlockHeight"]),
@@ -284,7 +287,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 		t.Run(c.name+" "+c.key+" "+c.text[:min(len(c.text), 20)], func(t *testing.T) {
 			bad := entryV2(c.key, c.text)
 			if c.name == "A8" {
-				bad = strings.Replace(bad, "eip155:8453", solanaMainnet, 1)
+				bad = strings.Replace(bad, "eip155:8453", x402.SolanaMainnet, 1)
 			}
 			alone, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil)
 			require.NoError(t, err)
@@ -332,7 +335,7 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 
 func TestAmountsAtTheEdge(t *testing.T) {
 	largest := "115792089237316195423570985008687907853269984665640564039457584007913129639935"
-	for amount, network := range map[string]string{"18446744073709551615": solanaDevnet,
+	for amount, network := range map[string]string{"18446744073709551615": x402.SolanaDevnet,
 		"18446744073709551616": "eip155:8453", largest: "eip155:8453"} {
 		t.Run(amount, func(t *testing.T) {
 			text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
@@ -351,113 +354,113 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		header http.Header
 		body   string
-		code   Code
+		code   x402.Code
 	}{
 		"duplicate amount": {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "",
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "",
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"duplicate accepts": {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` +
-			other + `]}`, InvalidRequirement},
+			other + `]}`, x402.InvalidRequirement},
 		"in another option": {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))),
-			"", InvalidRequirement},
+			"", x402.InvalidRequirement},
 		"case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "",
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"three of them": {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)),
-			InvalidRequirement},
-		"10,001 levels": {nil, strings.Repeat("[", 10_001), ResponseMalformed},
-		"5M levels":     {nil, strings.Repeat(`[`, 5_000_000), ResponseMalformed},
+			x402.InvalidRequirement},
+		"10,001 levels": {nil, strings.Repeat("[", 10_001), x402.ResponseMalformed},
+		"5M levels":     {nil, strings.Repeat(`[`, 5_000_000), x402.ResponseMalformed},
 		"levels in extra": {wrapped(
 			v2(entryV2("extra", `{"a":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+`}`))), "",
-			ResponseMalformed},
+			x402.ResponseMalformed},
 		"1M options": {nil, `{"x402Version":2,"accepts":[` +
-			strings.Repeat("0,", 1_000_000) + `0]}`, ResponseTooLarge},
+			strings.Repeat("0,", 1_000_000) + `0]}`, x402.ResponseTooLarge},
 		"33 options": {nil,
-			v2(strings.Split(strings.Repeat(good+"\n", 33), "\n")[:33]...), ResponseMalformed},
-		"invalid UTF-8":               {nil, v2(entryV2("payTo", "\"\xff\"")), ResponseMalformed},
-		"lone surrogate":              {nil, v2(entryV2("payTo", `"\ud800"`)), ResponseMalformed},
-		"byte order mark":             {nil, "\ufeff" + v2(good), ResponseMalformed},
-		"byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", ResponseMalformed},
-		"second document":             {nil, v2(good) + v2(good), ResponseMalformed},
-		"cut off":                     {nil, v2(good)[:100], ResponseMalformed},
+			v2(strings.Split(strings.Repeat(good+"\n", 33), "\n")[:33]...), x402.ResponseMalformed},
+		"invalid UTF-8":               {nil, v2(entryV2("payTo", "\"\xff\"")), x402.ResponseMalformed},
+		"lone surrogate":              {nil, v2(entryV2("payTo", `"\ud800"`)), x402.ResponseMalformed},
+		"byte order mark":             {nil, "\ufeff" + v2(good), x402.ResponseMalformed},
+		"byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", x402.ResponseMalformed},
+		"second document":             {nil, v2(good) + v2(good), x402.ResponseMalformed},
+		"cut off":                     {nil, v2(good)[:100], x402.ResponseMalformed},
 		"not base64": {headers("PAYMENT-REQUIRED", "not base64!"), "",
-			ResponseMalformed},
+			x402.ResponseMalformed},
 		"with newlines": {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+
-			b64("{}")[2:]), "", ResponseMalformed},
+			b64("{}")[2:]), "", x402.ResponseMalformed},
 		"with a newline, unpadded": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)),
-			"=")[:8]+"\n"+strings.TrimRight(b64(v2(good)), "=")[8:]), "", ResponseMalformed},
+			"=")[:8]+"\n"+strings.TrimRight(b64(v2(good)), "=")[8:]), "", x402.ResponseMalformed},
 		"half the padding": {headers("PAYMENT-REQUIRED",
-			b64(pad(v2(good)))[:len(b64(pad(v2(good))))-1]), "", ResponseMalformed},
+			b64(pad(v2(good)))[:len(b64(pad(v2(good))))-1]), "", x402.ResponseMalformed},
 		"three equal signs": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")+
-			"==="), "", ResponseMalformed},
+			"==="), "", x402.ResponseMalformed},
 		"four equal signs": {headers("PAYMENT-REQUIRED",
 			strings.TrimRight(b64(v2(good)+strings.Repeat(" ", 3-len(v2(good))%3)), "=")+"===="), "",
-			ResponseMalformed},
+			x402.ResponseMalformed},
 		// {} is e30=
-		"bits left over":         {headers("PAYMENT-REQUIRED", "e31="), "", ResponseMalformed},
-		"base64 of no JSON":      {wrapped("hello"), "", ResponseMalformed},
-		"base64 of a list":       {wrapped("[]"), "", ResponseMalformed},
-		"X-Payment-Required too": {headers("X-Payment-Required", "%%%"), "", ResponseMalformed},
+		"bits left over":         {headers("PAYMENT-REQUIRED", "e31="), "", x402.ResponseMalformed},
+		"base64 of no JSON":      {wrapped("hello"), "", x402.ResponseMalformed},
+		"base64 of a list":       {wrapped("[]"), "", x402.ResponseMalformed},
+		"X-Payment-Required too": {headers("X-Payment-Required", "%%%"), "", x402.ResponseMalformed},
 		"header and V1 body differ": {wrapped(v2(good)), v1(entryV1("maxAmountRequired", `"99"`)),
-			InvalidRequirement},
-		"header and V2 body differ": {wrapped(v2(good)), v2(other), InvalidRequirement},
+			x402.InvalidRequirement},
+		"header and V2 body differ": {wrapped(v2(good)), v2(other), x402.InvalidRequirement},
 		"the two headers differ": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
-			b64(v2(other))), "", InvalidRequirement},
+			b64(v2(other))), "", x402.InvalidRequirement},
 		"letter case is no difference": {wrapped(v2(good)),
 			v1(strings.Replace(entryV1("maxAmountRequired", `"99"`), baseUSDC,
-				strings.ToLower(baseUSDC), 1)), InvalidRequirement},
-		"one more price": {wrapped(v2(good)), v2(good, other), InvalidRequirement},
+				strings.ToLower(baseUSDC), 1)), x402.InvalidRequirement},
+		"one more price": {wrapped(v2(good)), v2(good, other), x402.InvalidRequirement},
 		"twice, different": {headers("PAYMENT-REQUIRED", b64(v2(good)), "PAYMENT-REQUIRED",
-			b64(v2(other))), "", InvalidRequirement},
+			b64(v2(other))), "", x402.InvalidRequirement},
 		"amount twice": {headers("X-Payment-Amount", "1", "X-Payment-Amount", "2"), "",
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"two names, two payees": {headers("X-Payment-Amount", "1", "X-Payment-Recipient", "a",
-			"X-Payment-PayTo", "b"), "", InvalidRequirement},
+			"X-Payment-PayTo", "b"), "", x402.InvalidRequirement},
 		"beside a good one": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
-			"a", "X-PAYMENT-REQUIRED", "b"), "", InvalidRequirement},
-		"version 3": {nil, strings.Replace(v2(good), "2", "3", 1), InvalidRequirement},
+			"a", "X-PAYMENT-REQUIRED", "b"), "", x402.InvalidRequirement},
+		"version 3": {nil, strings.Replace(v2(good), "2", "3", 1), x402.InvalidRequirement},
 		"version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1),
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"version 2.0": {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1),
-			InvalidRequirement},
+			x402.InvalidRequirement},
 		"version -1": {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "",
-			InvalidRequirement},
-		"no version": {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
+			x402.InvalidRequirement},
+		"no version": {nil, `{"accepts":[` + good + `]}`, x402.InvalidRequirement},
 		"version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
-			InvalidRequirement},
-		"no options":      {wrapped(v2()), "", InvalidRequirement},
-		"options missing": {wrapped(`{"x402Version":2}`), "", InvalidRequirement},
+			x402.InvalidRequirement},
+		"no options":      {wrapped(v2()), "", x402.InvalidRequirement},
+		"options missing": {wrapped(`{"x402Version":2}`), "", x402.InvalidRequirement},
 		"options null": {wrapped(`{"x402Version":2,"accepts":null}`), "",
-			InvalidRequirement},
-		"options an object": {wrapped(`{"x402Version":2,"accepts":{}}`), "", InvalidRequirement},
+			x402.InvalidRequirement},
+		"options an object": {wrapped(`{"x402Version":2,"accepts":{}}`), "", x402.InvalidRequirement},
 		"resource a number": {wrapped(`{"x402Version":2,"resource":1,"accepts":[` + good + `]}`),
-			"", InvalidRequirement},
+			"", x402.InvalidRequirement},
 		"resource url a number": {wrapped(`{"x402Version":2,"resource":{"url":1},"accepts":[` +
-			good + `]}`), "", InvalidRequirement},
+			good + `]}`), "", x402.InvalidRequirement},
 		"extensions a list": {wrapped(`{"x402Version":2,"extensions":[],"accepts":[` + good +
-			`]}`), "", InvalidRequirement},
-		"a header of 64 KiB and one": {headers("PAYMENT-REQUIRED", strings.Repeat("A", MaxHeader+1)), "",
-			ResponseTooLarge},
+			`]}`), "", x402.InvalidRequirement},
+		"a header of 64 KiB and one": {headers("PAYMENT-REQUIRED", strings.Repeat("A", x402.MaxHeader+1)), "",
+			x402.ResponseTooLarge},
 		"a body of 256 KiB and one": {nil, `{"x402Version":2,"accepts":[],"x":"` +
-			strings.Repeat("a", MaxBody) + `"}`, ResponseTooLarge},
-		"nothing":                      {nil, "", noRequirements},
-		"HTML":                         {nil, "<html>", noRequirements},
-		"JSON of something else":       {nil, `{"error":"payment required"}`, noRequirements},
-		"a JSON list":                  {nil, `[1,2]`, noRequirements},
-		"plain headers without amount": {headers("X-Payment-Recipient", "a"), "", noRequirements},
+			strings.Repeat("a", x402.MaxBody) + `"}`, x402.ResponseTooLarge},
+		"nothing":                      {nil, "", x402.NoRequirements},
+		"HTML":                         {nil, "<html>", x402.NoRequirements},
+		"JSON of something else":       {nil, `{"error":"payment required"}`, x402.NoRequirements},
+		"a JSON list":                  {nil, `[1,2]`, x402.NoRequirements},
+		"plain headers without amount": {headers("X-Payment-Recipient", "a"), "", x402.NoRequirements},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			got, err := ReadChallenge(402, c.header, []byte(c.body))
 			require.Nil(t, got)
 			require.Error(t, err)
-			require.Equal(t, c.code, AsError(err).Code, "%v", err)
+			require.Equal(t, c.code, x402.AsError(err).Code, "%v", err)
 			require.Less(t, time.Since(start), 10*time.Second)
 			require.NotContains(t, err.Error(), "\n")
 		})
 	}
 	_, err := ReadChallenge(200, wrapped(v2(good)), nil)
-	require.True(t, HasCode(err, noRequirements), "only 402 and 412 ask")
+	require.True(t, x402.HasCode(err, x402.NoRequirements), "only 402 and 412 ask")
 }
 
 // What is accepted beside standard base64. "?>" and "~~" make the two alphabets differ.
@@ -492,8 +495,8 @@ func TestNoRequirementsNamesWhatTheSellerWants(t *testing.T) {
 	} {
 		t.Run(challenge, func(t *testing.T) {
 			_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
-			require.True(t, HasCode(err, noRequirements))
-			asks, _ := AsError(err).Details["asks"].([]string)
+			require.True(t, x402.HasCode(err, x402.NoRequirements))
+			asks, _ := x402.AsError(err).Details["asks"].([]string)
 			require.Equal(t, want, asks, challenge)
 		})
 	}
@@ -506,7 +509,7 @@ type vector struct {
 }
 
 func readVectors(t *testing.T) map[string]vector {
-	data, err := os.ReadFile("testdata/vectors.json")
+	data, err := os.ReadFile("../testdata/vectors.json")
 	require.NoError(t, err)
 	var file struct{ Vectors map[string]vector }
 	require.NoError(t, json.Unmarshal(data, &file))
@@ -538,7 +541,7 @@ func TestVectorsAreReadToTheRightRequirement(t *testing.T) {
 				Extra                                                    map[string]any
 			}
 			require.NoError(t, json.Unmarshal(r.Raw, &want))
-			network, ok := Network(want.Network)
+			network, ok := x402.Network(want.Network)
 			require.True(t, ok)
 			require.Equal(t, []string{want.Scheme, want.Network, network,
 				want.Amount + want.MaxAmountRequired, want.Asset, want.PayTo},

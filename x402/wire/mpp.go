@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"cmp"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // The Machine Payments Protocol (MPP, draft-ryan-httpauth-payment): a challenge in WWW-Authenticate with the
@@ -20,8 +22,8 @@ import (
 
 // The dialects of MPP.
 const (
-	dialectMPP    Dialect = "mpp"     // WWW-Authenticate: Payment → Authorization: Payment
-	dialectMCPMPP Dialect = "mcp-mpp" // error -32042 → _meta["org.paymentauth/credential"]
+	dialectMPP    x402.Dialect = "mpp"     // WWW-Authenticate: Payment → Authorization: Payment
+	dialectMCPMPP x402.Dialect = "mcp-mpp" // error -32042 → _meta["org.paymentauth/credential"]
 )
 
 const (
@@ -65,7 +67,7 @@ func headerCharges(header http.Header) (list chargeList) {
 		if !strings.EqualFold(c.scheme, authScheme) {
 			continue
 		}
-		r, err := Requirement{Dialect: dialectMPP}, c.err
+		r, err := x402.Requirement{Dialect: dialectMPP}, c.err
 		if err == nil {
 			r, err = headerCharge(c.parameters)
 		}
@@ -76,11 +78,11 @@ func headerCharges(header http.Header) (list chargeList) {
 
 // chargeList are the options of a challenge in MPP.
 type chargeList struct {
-	readable   []Requirement
+	readable   []x402.Requirement
 	unreadable []Unreadable
 }
 
-func (l *chargeList) add(r Requirement, err error) {
+func (l *chargeList) add(r x402.Requirement, err error) {
 	index := len(l.readable) + len(l.unreadable)
 	if err != nil {
 		l.unreadable = append(l.unreadable, Unreadable{Index: index, Why: err})
@@ -93,7 +95,7 @@ func (l *chargeList) add(r Requirement, err error) {
 func (l chargeList) isEmpty() bool { return len(l.readable)+len(l.unreadable) == 0 }
 
 // joined are the options of a challenge with those of MPP after them; of MPP alone where c is nil.
-func (l chargeList) joined(c *Challenge, alone Dialect) *Challenge {
+func (l chargeList) joined(c *Challenge, alone x402.Dialect) *Challenge {
 	if l.isEmpty() {
 		return c
 	}
@@ -113,8 +115,8 @@ func (l chargeList) joined(c *Challenge, alone Dialect) *Challenge {
 }
 
 // headerCharge reads one challenge's parameters.
-func headerCharge(parameters map[string]string) (r Requirement, err error) {
-	entry := object{}
+func headerCharge(parameters map[string]string) (r x402.Requirement, err error) {
+	entry := x402.Object{}
 	for name, value := range parameters {
 		entry[name] = jsonString(value)
 	}
@@ -126,7 +128,7 @@ func headerCharge(parameters map[string]string) (r Requirement, err error) {
 	r.Charge.Header = cmp.Or(parameters["header"], headerAuthorization)
 	if !mayCarry(r.Charge.Header) {
 		return r, fmt.Errorf("MPP: the credential is wanted in the header %s, which is not for one",
-			quote(r.Charge.Header))
+			x402.QuoteName(r.Charge.Header))
 	}
 	return r, nil
 }
@@ -141,8 +143,8 @@ func mayCarry(header string) bool {
 
 // requestIn is the request of a challenge in JSON: over HTTP it is base64url of that, over MCP the
 // object itself.
-func requestIn(entry object) (json.RawMessage, error) {
-	text, err := entry.text("request")
+func requestIn(entry x402.Object) (json.RawMessage, error) {
+	text, err := entry.Text("request")
 	if err != nil {
 		return entry["request"], nil //nolint:nilerr // no text: the object
 	}
@@ -157,13 +159,13 @@ func requestIn(entry object) (json.RawMessage, error) {
 }
 
 // charge reads a challenge. entry is what is echoed of it.
-func charge(entry object) (r Requirement, err error) {
-	c := &Charge{}
+func charge(entry x402.Object) (r x402.Requirement, err error) {
+	c := &x402.Charge{}
 	for _, field := range []struct {
 		key  string
 		into *string
 	}{{"id", &c.ID}, {"realm", &c.Realm}, {"method", &c.Method}, {"intent", &c.Intent}} {
-		*field.into, err = entry.text(field.key)
+		*field.into, err = entry.Text(field.key)
 		if err != nil || *field.into == "" {
 			return r, fmt.Errorf("MPP: the challenge has no %s", field.key)
 		}
@@ -171,11 +173,11 @@ func charge(entry object) (r Requirement, err error) {
 	if words := foreignCharge(c.Method, c.Intent); words != "" {
 		return r, errors.New(words)
 	}
-	c.Digest, err = entry.text("digest")
+	c.Digest, err = entry.Text("digest")
 	if err != nil {
 		return r, fmt.Errorf("MPP: %w", err)
 	}
-	expires, err := entry.text("expires")
+	expires, err := entry.Text("expires")
 	if err == nil && expires != "" {
 		c.Expires, err = time.Parse(time.RFC3339, expires)
 	}
@@ -196,7 +198,7 @@ func charge(entry object) (r Requirement, err error) {
 
 // echoed is a challenge as mppx says it back, byte for byte: sorted, but for opaque, which is before the
 // request.
-func echoed(entry object) json.RawMessage {
+func echoed(entry x402.Object) json.RawMessage {
 	last := func(m member) bool { return m.key == "opaque" || m.key == "request" }
 	list := slices.DeleteFunc(sorted(entry), last)
 	for _, key := range []string{"opaque", "request"} {
@@ -212,15 +214,15 @@ var solanaNetworks = map[string]string{"": "solana", "mainnet": "solana", "mainn
 	"devnet": "solana-devnet", "testnet": "solana-testnet"}
 
 // readCharge reads the request of evm/charge or solana/charge into what x402 calls it.
-func readCharge(method string, request []byte) (r Requirement, err error) {
+func readCharge(method string, request []byte) (r x402.Requirement, err error) {
 	var said chargeRequest
-	if err := DecodeStrict(request, maxChargeRequest, &said); err != nil {
+	if err := x402.DecodeStrict(request, maxChargeRequest, &said); err != nil {
 		return r, errors.New("the request cannot be read")
 	}
 	if len(said.Details.Splits) > 0 {
 		return r, errors.New("the payment is split among several payees, and this wallet pays one")
 	}
-	entry := object{"scheme": jsonString(MPP), "amount": jsonString(said.Amount),
+	entry := x402.Object{"scheme": jsonString(x402.MPP), "amount": jsonString(said.Amount),
 		"asset": jsonString(said.Currency), "payTo": jsonString(said.Recipient),
 		"maxTimeoutSeconds": strconv.AppendInt(nil, int64(chargeTimeout/time.Second), 10)}
 	extra := map[string]json.RawMessage{}
@@ -238,7 +240,7 @@ func readCharge(method string, request []byte) (r Requirement, err error) {
 	case "solana":
 		network, known := solanaNetworks[details.Network]
 		if !known {
-			return r, fmt.Errorf("the network %s is not known", quote(details.Network))
+			return r, fmt.Errorf("the network %s is not known", x402.QuoteName(details.Network))
 		}
 		if !details.FeePayer {
 			return r, errors.New("the buyer would pay the transaction's fee, and this wallet holds no SOL")
@@ -248,17 +250,17 @@ func readCharge(method string, request []byte) (r Requirement, err error) {
 		put("memo", said.ExternalID)
 		put("recentBlockhash", details.RecentBlockhash)
 	}
-	r, err = readRequirement(entry, 2)
+	r, err = x402.ReadRequirement(entry, 2)
 	r.Extra = extra
 	return r, err
 }
 
 // mcpCharges reads the challenges in the error of an MCP server, whose requests are objects.
 func mcpCharges(m MCPMessage) (list chargeList) {
-	var data object
-	var entries []object
+	var data x402.Object
+	var entries []x402.Object
 	isAsking := m.Result == nil && (m.Code == codeMPPRequired || m.Code == codeMPPRefused)
-	if !isAsking || len(m.Data) > MaxBody || DecodeStrict(m.Data, MaxBody, &data) != nil ||
+	if !isAsking || len(m.Data) > x402.MaxBody || x402.DecodeStrict(m.Data, x402.MaxBody, &data) != nil ||
 		json.Unmarshal(data["challenges"], &entries) != nil {
 		return list
 	}
@@ -272,7 +274,7 @@ func mcpCharges(m MCPMessage) (list chargeList) {
 
 // encodeCredential wraps what a chain's scheme signed into the credential that answers r's challenge, in
 // RFC 8785's order of keys.
-func encodeCredential(r Requirement, payload json.RawMessage) (json.RawMessage, error) {
+func encodeCredential(r x402.Requirement, payload json.RawMessage) (json.RawMessage, error) {
 	var signed struct {
 		Authorization map[string]json.RawMessage `json:"authorization"`
 		Signature     json.RawMessage            `json:"signature"`
@@ -281,13 +283,13 @@ func encodeCredential(r Requirement, payload json.RawMessage) (json.RawMessage, 
 	if err := json.Unmarshal(payload, &signed); err != nil {
 		return nil, fmt.Errorf("encode credential: %w", err)
 	}
-	credential := object{"challenge": r.Raw}
+	credential := x402.Object{"challenge": r.Raw}
 	if signed.Authorization == nil {
-		credential["payload"] = sorted(object{"type": jsonString("transaction"),
+		credential["payload"] = sorted(x402.Object{"type": jsonString("transaction"),
 			"transaction": signed.Transaction}).object()
 		return sorted(credential).object(), nil
 	}
-	payer, err := object(signed.Authorization).text("from")
+	payer, err := x402.Object(signed.Authorization).Text("from")
 	if err != nil {
 		return nil, fmt.Errorf("encode credential: %w", err)
 	}
@@ -299,48 +301,48 @@ func encodeCredential(r Requirement, payload json.RawMessage) (json.RawMessage, 
 }
 
 // ReadTerms reads the option of a payment as it is kept with the payment, of either protocol.
-func ReadTerms(raw json.RawMessage) (r Requirement, err error) {
-	var entry object
-	if err := DecodeStrict(raw, MaxBody, &entry); err != nil {
+func ReadTerms(raw json.RawMessage) (r x402.Requirement, err error) {
+	var entry x402.Object
+	if err := x402.DecodeStrict(raw, x402.MaxBody, &entry); err != nil {
 		return r, err
 	}
 	switch {
-	case entry.has("intent"):
+	case entry.Has("intent"):
 		return charge(entry)
-	case entry.has("maxAmountRequired") && !entry.has("amount"):
-		return DecodeRequirement(raw, 1)
+	case entry.Has("maxAmountRequired") && !entry.Has("amount"):
+		return x402.DecodeRequirement(raw, 1)
 	}
-	return DecodeRequirement(raw, 2)
+	return x402.DecodeRequirement(raw, 2)
 }
 
 // DecodeAnswer reads what a payer sent to be served, of either protocol: what the chain's scheme signed, and
 // the option that it says it is for, which version 1 of x402 does not say.
 func DecodeAnswer(sent json.RawMessage) (payload, accepted json.RawMessage, err error) {
-	var top, signed object
-	if err := DecodeStrict(sent, MaxBody, &top); err != nil {
+	var top, signed x402.Object
+	if err := x402.DecodeStrict(sent, x402.MaxBody, &top); err != nil {
 		return nil, nil, err
 	}
-	if !top.has("challenge") {
+	if !top.Has("challenge") {
 		return top["payload"], top["accepted"], nil
 	}
 	if json.Unmarshal(top["payload"], &signed) != nil || signed == nil {
-		return nil, nil, malformed("a credential without a payload")
+		return nil, nil, x402.Malformed("a credential without a payload")
 	}
-	kind, _ := signed.text("type")
+	kind, _ := signed.Text("type")
 	signature, isAuthorization := signed["signature"]
 	if isAuthorization != (kind == "authorization") || (!isAuthorization && kind != "transaction") {
-		return nil, nil, malformed("a credential of an unknown type")
+		return nil, nil, x402.Malformed("a credential of an unknown type")
 	}
 	delete(signed, "type")
 	if isAuthorization {
 		delete(signed, "signature")
-		signed = object{"authorization": sorted(signed).object(), "signature": signature}
+		signed = x402.Object{"authorization": sorted(signed).object(), "signature": signature}
 	}
 	return sorted(signed).object(), top["challenge"], nil
 }
 
 // attachCredential puts a credential where its challenge wants it.
-func attachCredential(d Dialect, credential json.RawMessage) Attachment {
+func attachCredential(d x402.Dialect, credential json.RawMessage) Attachment {
 	if d == dialectMCPMPP {
 		return Attachment{Meta: map[string]json.RawMessage{metaCredential: credential}}
 	}
@@ -355,12 +357,12 @@ func attachCredential(d Dialect, credential json.RawMessage) Attachment {
 }
 
 // headerReceipt reads the receipt of MPP in an answer's header; nil: there is none.
-func headerReceipt(header http.Header) (*Settlement, error) {
+func headerReceipt(header http.Header) (*x402.Settlement, error) {
 	value, err := singleHeader(header, mppReceiptHeader)
 	if value == "" || err != nil {
 		return nil, err
 	}
-	data, err := Unwrap(mppReceiptHeader, value)
+	data, err := x402.Unwrap(mppReceiptHeader, value)
 	if err != nil {
 		return nil, err
 	}
@@ -368,28 +370,28 @@ func headerReceipt(header http.Header) (*Settlement, error) {
 }
 
 // DecodeReceipt reads a receipt as it is kept with a payment, of either protocol: SettleResponse, or MPP's.
-func DecodeReceipt(raw []byte) (*Settlement, error) {
-	var top object
-	if json.Unmarshal(raw, &top) == nil && top.has("status") && !top.has("success") {
+func DecodeReceipt(raw []byte) (*x402.Settlement, error) {
+	var top x402.Object
+	if json.Unmarshal(raw, &top) == nil && top.Has("status") && !top.Has("success") {
 		return chargeReceipt(raw)
 	}
 	return DecodeSettlement(raw)
 }
 
 // chargeReceipt reads {"method","reference","status":"success","timestamp"}: reference is the transaction.
-func chargeReceipt(data []byte) (*Settlement, error) {
-	var top object
-	if err := DecodeStrict(data, MaxHeader, &top); err != nil {
+func chargeReceipt(data []byte) (*x402.Settlement, error) {
+	var top x402.Object
+	if err := x402.DecodeStrict(data, x402.MaxHeader, &top); err != nil {
 		return nil, err
 	}
-	status, err := top.text("status")
+	status, err := top.Text("status")
 	if err != nil || status == "" {
-		return nil, malformed("a receipt without a status")
+		return nil, x402.Malformed("a receipt without a status")
 	}
-	s := &Settlement{Success: status == "success", Raw: data}
-	s.Transaction, err = top.optionalIdentifier("reference")
+	s := &x402.Settlement{Success: status == "success", Raw: data}
+	s.Transaction, err = optionalIdentifier(top, "reference")
 	if err != nil {
-		return nil, malformed("a receipt in which " + err.Error())
+		return nil, x402.Malformed("a receipt in which " + err.Error())
 	}
 	return s, nil
 }

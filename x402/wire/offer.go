@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // What a seller signs besides (extension offer-receipt): its offer in the 402, and a receipt with the answer,
@@ -19,7 +21,7 @@ import (
 const ExtensionOffers = "offer-receipt"
 
 // maxOffers is how many offers of a challenge are looked at.
-const maxOffers = MaxAccepts
+const maxOffers = x402.MaxAccepts
 
 // Attested is a seller's signed offer or receipt. All texts are the signer's.
 type Attested struct {
@@ -67,7 +69,7 @@ type claims struct {
 // attestation reads and verifies one; hash is the EIP-712 hash of its kind.
 func attestation(raw json.RawMessage, hash func(claims) [32]byte) (a Attested, err error) {
 	var said attestedJSON
-	if DecodeStrict(raw, MaxHeader, &said) != nil {
+	if x402.DecodeStrict(raw, x402.MaxHeader, &said) != nil {
 		return a, errors.New("it cannot be read")
 	}
 	a.Format = said.Format
@@ -84,7 +86,7 @@ func attestation(raw json.RawMessage, hash func(claims) [32]byte) (a Attested, e
 	}
 	var c claims
 	const most = 1 << 53 // what JavaScript can say
-	isReadable := DecodeStrict(payload, MaxHeader, &c) == nil && c.Version == 1
+	isReadable := x402.DecodeStrict(payload, x402.MaxHeader, &c) == nil && c.Version == 1
 	if !isReadable || c.ValidUntil > most || c.IssuedAt > most {
 		return a, errors.New("what is signed cannot be read")
 	}
@@ -93,7 +95,7 @@ func attestation(raw json.RawMessage, hash func(claims) [32]byte) (a Attested, e
 		if errHex != nil || len(signature) != 65 {
 			err = errors.New("its signature is not 65 bytes in hex")
 		} else {
-			a.Signer, err = recoverEVM(hash(c), [65]byte(signature))
+			a.Signer, err = x402.RecoverEVM(hash(c), [65]byte(signature))
 		}
 	}
 	a.Verified, a.Resource, a.Network, a.Scheme = err == nil, c.ResourceURL, c.Network, c.Scheme
@@ -110,7 +112,7 @@ func jwsPayload(jws string) []byte {
 	if len(jws) > maxJWS || len(parts) != 3 {
 		return nil
 	}
-	payload, _ := Unwrap("payload", parts[1])
+	payload, _ := x402.Unwrap("payload", parts[1])
 	return payload
 }
 
@@ -135,42 +137,43 @@ func receiptHash(c claims) [32]byte {
 
 func attestedHash(name string, message [32]byte) [32]byte {
 	domain := typed(attestedDomain, name, "1", uint64(1))
-	return keccak256([]byte{0x19, 0x01}, domain[:], message[:])
+	return x402.Keccak256([]byte{0x19, 0x01}, domain[:], message[:])
 }
 
 // typed is EIP-712's hashStruct of texts and numbers.
 func typed(kind string, values ...any) [32]byte {
-	sum := keccak256([]byte(kind))
+	sum := x402.Keccak256([]byte(kind))
 	words := [][]byte{sum[:]}
 	for _, v := range values {
 		var word [32]byte
 		switch v := v.(type) {
 		case string:
-			word = keccak256([]byte(v))
+			word = x402.Keccak256([]byte(v))
 		case uint64:
 			binary.BigEndian.PutUint64(word[24:], v)
 		}
 		words = append(words, word[:])
 	}
-	return keccak256(words...)
+	return x402.Keccak256(words...)
 }
 
 // Offer is the seller's signed offer for an option: the one with the same five members, whatever its
 // acceptIndex says. nil: the challenge has no offers. One that is not verified, or a challenge whose offers
 // are all for something else, says so in Why.
-func (c *Challenge) Offer(r Requirement) *Attested {
+func (c *Challenge) Offer(r x402.Requirement) *Attested {
 	a, _ := offerIn(c.Extensions[ExtensionOffers], r)
 	return a
 }
 
 // offerIn is that, with the offer as it came.
-func offerIn(extension json.RawMessage, r Requirement) (*Attested, json.RawMessage) {
+func offerIn(extension json.RawMessage, r x402.Requirement) (*Attested, json.RawMessage) {
 	var said struct {
 		Info struct {
 			Offers []json.RawMessage `json:"offers"`
 		} `json:"info"`
 	}
-	if isNull(extension) || DecodeStrict(extension, MaxBody, &said) != nil || len(said.Info.Offers) == 0 {
+	if x402.IsNull(extension) || x402.DecodeStrict(extension, x402.MaxBody, &said) != nil ||
+		len(said.Info.Offers) == 0 {
 		return nil, nil
 	}
 	for _, raw := range said.Info.Offers[:min(len(said.Info.Offers), maxOffers)] {
@@ -183,7 +186,7 @@ func offerIn(extension json.RawMessage, r Requirement) (*Attested, json.RawMessa
 }
 
 // isFor compares the five members, as they are spelled.
-func (a Attested) isFor(r Requirement) bool {
+func (a Attested) isFor(r x402.Requirement) bool {
 	return a.Scheme == r.Scheme && a.Network == r.NetworkName && a.Amount == r.Amount.String() &&
 		a.Asset == r.Asset && a.PayTo == r.PayTo
 }
@@ -195,10 +198,10 @@ func OfferIn(payload json.RawMessage) *Attested {
 		Accepted   json.RawMessage            `json:"accepted"`
 		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
-	if json.Unmarshal(payload, &sent) != nil || isNull(sent.Accepted) {
+	if json.Unmarshal(payload, &sent) != nil || x402.IsNull(sent.Accepted) {
 		return nil
 	}
-	r, err := DecodeRequirement(sent.Accepted, 2)
+	r, err := x402.DecodeRequirement(sent.Accepted, 2)
 	if err != nil {
 		return nil
 	}
@@ -219,7 +222,7 @@ func ReceiptIn(settlement json.RawMessage) *Attested {
 		return nil
 	}
 	raw := said.Extensions[ExtensionOffers].Info.Receipt
-	if isNull(raw) {
+	if x402.IsNull(raw) {
 		return nil
 	}
 	a, err := attestation(raw, receiptHash)
@@ -236,9 +239,9 @@ const receiptSkew = time.Hour
 // transaction ("": not known), one of these URLs, and when it was made.
 func (a *Attested) Compare(network, payer, transaction string, urls []string, at time.Time) {
 	same := func(x, y string) bool {
-		return x == y || (Namespace(network) == "eip155" && strings.EqualFold(x, y))
+		return x == y || (x402.Namespace(network) == "eip155" && strings.EqualFold(x, y))
 	}
-	caip2, _ := Network(a.Network)
+	caip2, _ := x402.Network(a.Network)
 	isLate := time.Unix(a.IssuedAt, 0).Sub(at).Abs() > receiptSkew
 	switch {
 	case !a.Verified || a.Why != "":
@@ -261,13 +264,13 @@ func (a Attested) String() string {
 	case !a.Verified:
 		return "not verified: " + a.Why
 	case a.Why != "":
-		return "signed by " + Brief(a.Signer) + ", but " + a.Why
+		return "signed by " + x402.Brief(a.Signer) + ", but " + a.Why
 	}
-	return "signed by " + Brief(a.Signer)
+	return "signed by " + x402.Brief(a.Signer)
 }
 
 // kept is the one of a challenge's offers that is for an option, as an extension of its own; nil: none.
-func (c *Challenge) kept(r Requirement) json.RawMessage {
+func (c *Challenge) kept(r x402.Requirement) json.RawMessage {
 	_, raw := offerIn(c.Extensions[ExtensionOffers], r)
 	if raw == nil {
 		return nil

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"crypto/ecdsa"
@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -44,7 +46,7 @@ func settling(receipt json.RawMessage) json.RawMessage {
 		string(receipt) + `}}}}`)
 }
 
-var offered = Requirement{Scheme: "exact", NetworkName: "eip155:84532", Network: "eip155:84532",
+var offered = x402.Requirement{Scheme: "exact", NetworkName: "eip155:84532", Network: "eip155:84532",
 	Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 	Amount: money.NewAmount(10000)}
 
@@ -89,7 +91,7 @@ func TestOffersAndReceiptsOfTheReference(t *testing.T) {
 func TestOffersAreMatchedByWhatTheyAreFor(t *testing.T) {
 	v := extensionVectors[attestedVector](t, "offer_receipt_matching")["offer_receipt_matching"]
 	for i, raw := range v.Accepts {
-		r, err := DecodeRequirement(raw, 2)
+		r, err := x402.DecodeRequirement(raw, 2)
 		require.NoError(t, err)
 		a, _ := offerIn(offering(v.Offer), r)
 		require.Equal(t, i == v.Found, a.Verified && a.Why == "", "option %d: %s", i, a.Why)
@@ -97,10 +99,11 @@ func TestOffersAreMatchedByWhatTheyAreFor(t *testing.T) {
 			require.Contains(t, a.Why, "none of the seller's signed offers")
 		}
 	}
-	for _, change := range []func(*Requirement){func(r *Requirement) { r.Scheme = "upto" },
-		func(r *Requirement) { r.NetworkName = "base-sepolia" }, func(r *Requirement) { r.Asset = "0x1" },
-		func(r *Requirement) { r.PayTo = "0x1" },
-		func(r *Requirement) { r.Amount = money.NewAmount(10001) }} {
+	for _, change := range []func(*x402.Requirement){func(r *x402.Requirement) { r.Scheme = "upto" },
+		func(r *x402.Requirement) { r.NetworkName = "base-sepolia" },
+		func(r *x402.Requirement) { r.Asset = "0x1" },
+		func(r *x402.Requirement) { r.PayTo = "0x1" },
+		func(r *x402.Requirement) { r.Amount = money.NewAmount(10001) }} {
 		r := offered
 		change(&r)
 		a, raw := offerIn(offering(v.Offer), r)
@@ -246,4 +249,23 @@ func FuzzAttested(f *testing.F) {
 		_ = OfferIn(raw)
 		_ = ReceiptIn(raw)
 	})
+}
+
+// extensionVectors reads those of the vectors whose names begin so.
+func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
+	t.Helper()
+	data, err := os.ReadFile("../testdata/extension-vectors.json")
+	require.NoError(t, err)
+	var all struct{ Vectors map[string]json.RawMessage }
+	require.NoError(t, json.Unmarshal(data, &all))
+	chosen := map[string]V{}
+	for name, raw := range all.Vectors {
+		if strings.HasPrefix(name, prefix) {
+			var v V
+			require.NoError(t, json.Unmarshal(raw, &v), name)
+			chosen[name] = v
+		}
+	}
+	require.NotEmpty(t, chosen)
+	return chosen
 }

@@ -1,4 +1,4 @@
-package x402
+package wire
 
 import (
 	"fmt"
@@ -6,15 +6,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 const paidText = `{"success":true,"transaction":"0xabc","network":"eip155:84532","payer":"0xdef"}`
 
 func TestReadSettlement(t *testing.T) {
-	paid := Settlement{Success: true, Transaction: "0xabc", Network: "eip155:84532", Payer: "0xdef"}
+	paid := x402.Settlement{Success: true, Transaction: "0xabc", Network: "eip155:84532", Payer: "0xdef"}
 	for name, c := range map[string]struct {
 		pairs []string
-		want  Settlement
+		want  x402.Settlement
 	}{
 		"V2":       {[]string{"PAYMENT-RESPONSE", b64(paidText)}, paid},
 		"V1":       {[]string{"X-PAYMENT-RESPONSE", b64(paidText)}, paid},
@@ -28,16 +30,16 @@ func TestReadSettlement(t *testing.T) {
 			"base-sepolia", 1)}, paid},
 		"refused": {[]string{"PAYMENT-RESPONSE",
 			`{"success":false,"transaction":"","network":"eip155:1","errorReason":"settlement_pending","errorMessage":"wait","payer":null}`},
-			Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
+			x402.Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
 		"charged less (upto)": {[]string{"PAYMENT-RESPONSE",
 			`{"success":true,"transaction":"0x1","amount":"7"}`},
-			Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
+			x402.Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
 		"voucher (batch, A.7)": {[]string{"PAYMENT-RESPONSE",
-			`{"success":true,"transaction":"","amount":"","extra":{}}`}, Settlement{Success: true}},
+			`{"success":true,"transaction":"","amount":"","extra":{}}`}, x402.Settlement{Success: true}},
 		"words of another type": {[]string{"PAYMENT-RESPONSE",
-			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, Settlement{}},
+			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, x402.Settlement{}},
 		"a network nobody knows here": {[]string{"PAYMENT-RESPONSE", `{"success":true,"network":"moon"}`},
-			Settlement{Success: true, Network: "moon"}},
+			x402.Settlement{Success: true, Network: "moon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadSettlement(headers(c.pairs...))
@@ -84,25 +86,25 @@ func TestReadSettlementRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadSettlement(headers(pairs...))
 			require.Nil(t, got)
-			require.True(t, HasCode(err, ResponseMalformed), "%v", err)
+			require.True(t, x402.HasCode(err, x402.ResponseMalformed), "%v", err)
 		})
 	}
-	_, err := ReadSettlement(headers("PAYMENT-RESPONSE", strings.Repeat("A", MaxHeader+4)))
-	require.True(t, HasCode(err, ResponseTooLarge))
+	_, err := ReadSettlement(headers("PAYMENT-RESPONSE", strings.Repeat("A", x402.MaxHeader+4)))
+	require.True(t, x402.HasCode(err, x402.ResponseTooLarge))
 }
 
 func TestDecodeSettlement(t *testing.T) {
 	s, err := DecodeSettlement(
 		[]byte(` {"success":false,"errorReason":"duplicate_settlement","transaction":"5x","network":"solana-devnet"} `))
 	require.NoError(t, err)
-	require.Equal(t, []string{"duplicate_settlement", "5x", solanaDevnet},
+	require.Equal(t, []string{"duplicate_settlement", "5x", x402.SolanaDevnet},
 		[]string{s.ErrorReason, s.Transaction, s.Network})
 	for _, bad := range []string{``, `{}`, `<html>`, `{"success":true,"success":true}`} {
 		t.Run(bad, func(t *testing.T) {
 			_, err := DecodeSettlement([]byte(bad))
-			require.True(t, HasCode(err, ResponseMalformed), bad)
+			require.True(t, x402.HasCode(err, x402.ResponseMalformed), bad)
 		})
 	}
-	_, err = DecodeSettlement([]byte(`{"success":true,"extra":"` + strings.Repeat("a", MaxBody) + `"}`))
-	require.True(t, HasCode(err, ResponseTooLarge))
+	_, err = DecodeSettlement([]byte(`{"success":true,"extra":"` + strings.Repeat("a", x402.MaxBody) + `"}`))
+	require.True(t, x402.HasCode(err, x402.ResponseTooLarge))
 }

@@ -1,22 +1,24 @@
-package x402
+package wire
 
 import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"x402-wallet/x402"
 )
 
 // The MCP dialects (x402 MCP transport v1 and v2, and what grew beside them). What a dialect
 // decides is how it is paid: Attach has that table.
 const (
 	// tool result, version 2, or _meta["x402/payment-required"]
-	dialectMCP Dialect = "mcp"
+	dialectMCP x402.Dialect = "mcp"
 	// tool result, version 1: x402's own servers and npm x402-mcp look alike
-	dialectMCPV1         Dialect = "mcp-v1"
-	dialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
-	dialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
+	dialectMCPV1         x402.Dialect = "mcp-v1"
+	dialectMCPError      x402.Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
+	dialectMCPCloudflare x402.Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
 	// resultType "payment_required": MCP 2026-07-28, org.x402/payment
-	dialectMCPExtension Dialect = "mcp-extension"
+	dialectMCPExtension x402.Dialect = "mcp-extension"
 )
 
 // MCPExtension is the name under which a client says that it reads resultType "payment_required".
@@ -72,7 +74,7 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 	}
 	var chosen *Challenge
 	for _, found := range mcpCandidates(m.Result) {
-		c, err := decodeChallenge(found.text, MaxBody, found.dialects)
+		c, err := decodeChallenge(found.text, x402.MaxBody, found.dialects)
 		switch {
 		case err != nil && chosen == nil:
 			return nil, challengeError(err)
@@ -80,14 +82,14 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 		case chosen == nil:
 			chosen = c
 		case pricesDiffer(chosen, c):
-			return nil, Errorf(InvalidRequirement, "the server asks twice, at different prices").
-				WithDetail("dialects", []Dialect{chosen.Dialect, c.Dialect})
+			return nil, x402.Errorf(x402.InvalidRequirement, "the server asks twice, at different prices").
+				WithDetail("dialects", []x402.Dialect{chosen.Dialect, c.Dialect})
 		}
 	}
 	if chosen == nil {
 		return nil, nil
 	}
-	if err := DecodeStrict(m.Result, MaxMCPMessage, nil); err != nil {
+	if err := x402.DecodeStrict(m.Result, MaxMCPMessage, nil); err != nil {
 		// a key twice: what it asks depends on the reader
 		return nil, challengeError(err)
 	}
@@ -101,7 +103,7 @@ func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
 	case !charges.isEmpty():
 		return charges.joined(nil, dialectMCPMPP), nil
 	case isAsking && looksLikeChallenge(m.Data):
-		return decodeChallenge(m.Data, MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
+		return decodeChallenge(m.Data, x402.MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
 	case m.Code == 402 || m.Code == -402:
 		return nil, notX402(nil, nil)
 	default:
@@ -117,7 +119,7 @@ type candidate struct {
 
 // mcpCandidates finds every challenge in a result, in the order of ReadMCPChallenge.
 func mcpCandidates(result json.RawMessage) (found []candidate) {
-	var top, meta object
+	var top, meta x402.Object
 	if json.Unmarshal(result, &top) != nil {
 		return nil
 	}
@@ -128,7 +130,7 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 		}
 	}
 	tool := dialects{1: dialectMCPV1, 2: dialectMCP}
-	if kind, _ := top.text("resultType"); kind == "payment_required" {
+	if kind, _ := top.Text("resultType"); kind == "payment_required" {
 		found = append(found, candidate{text: top["paymentRequired"],
 			dialects: dialects{1: dialectMCPExtension, 2: dialectMCPExtension}})
 	}
@@ -138,10 +140,10 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 		return found
 	}
 	add(top["structuredContent"], tool)
-	var items []object
+	var items []x402.Object
 	_ = json.Unmarshal(top["content"], &items) // likewise
 	for _, item := range items {
-		if text, err := item.text("text"); err == nil {
+		if text, err := item.Text("text"); err == nil {
 			add(json.RawMessage(text), tool)
 		}
 	}
@@ -151,36 +153,36 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 // looksLikeChallenge reports whether text is meant as a challenge: a JSON object with accepts and a
 // version. Then it is read strictly.
 func looksLikeChallenge(text json.RawMessage) bool {
-	var top object
+	var top x402.Object
 	text = bytes.TrimLeft(text, " \t\r\n")
-	return isObject(text) && json.Unmarshal(text, &top) == nil && top.has("accepts") && top.has("x402Version")
+	return isObject(text) && json.Unmarshal(text, &top) == nil && top.Has("accepts") && top.Has("x402Version")
 }
 
 // ReadMCPSettlement reads a server's receipt: _meta of a result, or data of an error (a settlement
 // that failed), under the key of the specification or of npm x402-mcp, as an object or in base64.
 // It is nil, without error, when there is none. MPP's receipt is an object under a key of its own.
-func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
-	var top, holder object
+func ReadMCPSettlement(m MCPMessage) (*x402.Settlement, error) {
+	var top, holder x402.Object
 	if m.Result == nil {
 		_ = json.Unmarshal(m.Data, &holder) // none is none
 	} else if json.Unmarshal(m.Result, &top) == nil {
 		_ = json.Unmarshal(top["_meta"], &holder)
 	}
-	if holder.has(metaMPPReceipt) {
+	if holder.Has(metaMPPReceipt) {
 		return chargeReceipt(holder[metaMPPReceipt])
 	}
-	var found *Settlement
+	var found *x402.Settlement
 	for _, key := range []string{MetaReceipt, MetaReceiptMCPV1} {
-		if !holder.has(key) {
+		if !holder.Has(key) {
 			continue
 		}
 		text := []byte(holder[key])
 		if !isObject(text) {
-			wrapped, err := holder.text(key)
+			wrapped, err := holder.Text(key)
 			if err != nil {
-				return nil, malformed("a receipt that is neither an object nor base64")
+				return nil, x402.Malformed("a receipt that is neither an object nor base64")
 			}
-			if text, err = Unwrap(key, wrapped); err != nil {
+			if text, err = x402.Unwrap(key, wrapped); err != nil {
 				return nil, err
 			}
 		}

@@ -1,14 +1,14 @@
-package x402
+package wire
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -29,7 +29,8 @@ var places = []struct {
 	name string // for details
 	read func(http.Header, []byte) (*Challenge, error)
 }{
-	{HeaderRequired, headerChallenge(HeaderRequired, dialects{1: DialectV1Body, 2: DialectV2Header})},
+	{HeaderRequired, headerChallenge(HeaderRequired, dialects{1: x402.DialectV1Body,
+		2: x402.DialectV2Header})},
 	{headerXRequired, xHeaderChallenge},
 	{"body", bodyChallenge},
 	{headerAmount, plainHeaders},
@@ -56,7 +57,7 @@ var places = []struct {
 // MaxBody+1 bytes are enough.
 func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, error) {
 	if status != http.StatusPaymentRequired && status != http.StatusPreconditionFailed {
-		return nil, Errorf(noRequirements, "status %d asks for no payment: 402 and 412 do", status)
+		return nil, x402.Errorf(x402.NoRequirements, "status %d asks for no payment: 402 and 412 do", status)
 	}
 	var found []*Challenge
 	var ignored []Ignored
@@ -83,8 +84,8 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 	chosen := found[max(0, slices.IndexFunc(found, func(c *Challenge) bool { return len(c.Accepts) > 0 }))]
 	for _, c := range found {
 		if pricesDiffer(chosen, c) {
-			return nil, Errorf(InvalidRequirement, "the seller asks twice, at different prices").
-				WithDetail("dialects", []Dialect{chosen.Dialect, c.Dialect})
+			return nil, x402.Errorf(x402.InvalidRequirement, "the seller asks twice, at different prices").
+				WithDetail("dialects", []x402.Dialect{chosen.Dialect, c.Dialect})
 		}
 	}
 	chosen.Ignored = ignored
@@ -98,7 +99,7 @@ func nothingReadable(header http.Header, body []byte, ignored []Ignored) error {
 		return notX402(header, body)
 	}
 	e := ignored[0].Why
-	if len(ignored) > 1 || e.Code == ResponseMalformed {
+	if len(ignored) > 1 || e.Code == x402.ResponseMalformed {
 		e.WithDetail("unreadable", ignoredDetails(ignored))
 	}
 	if protocols := otherProtocols(header, body); protocols != nil {
@@ -132,25 +133,25 @@ func headerChallenge(name string, known dialects) func(http.Header, []byte) (*Ch
 
 // headerObject is the JSON object in a header; nil: there is none. Where it is one option instead of a
 // challenge, as some sellers write their only one, it is wrapped into a challenge, and isLone.
-func headerObject(header http.Header, name string) (top object, isLone bool, err error) {
+func headerObject(header http.Header, name string) (top x402.Object, isLone bool, err error) {
 	value, err := singleHeader(header, name)
 	if value == "" || err != nil {
 		return nil, false, err
 	}
-	data, err := Unwrap(name, value)
+	data, err := x402.Unwrap(name, value)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := DecodeStrict(data, MaxHeader, &top); err != nil {
+	if err := x402.DecodeStrict(data, x402.MaxHeader, &top); err != nil {
 		return nil, false, inHeader(name, err)
 	}
-	isLone = top.has("scheme") && top.has("payTo") && !top.has("accepts") && !top.has("x402Version")
+	isLone = top.Has("scheme") && top.Has("payTo") && !top.Has("accepts") && !top.Has("x402Version")
 	if isLone {
 		version := "2"
-		if top.has("maxAmountRequired") && !top.has("amount") {
+		if top.Has("maxAmountRequired") && !top.Has("amount") {
 			version = "1"
 		}
-		top = object{"x402Version": json.RawMessage(version),
+		top = x402.Object{"x402Version": json.RawMessage(version),
 			"accepts": slices.Concat([]byte("["), data, []byte("]"))}
 	}
 	return top, isLone, nil
@@ -158,7 +159,7 @@ func headerObject(header http.Header, name string) (top object, isLone bool, err
 
 // inHeader says of an error of JSON in which header it stands.
 func inHeader(name string, err error) error {
-	e := *AsError(err)
+	e := *x402.AsError(err)
 	e.Message = "the header " + name + " holds no challenge: " + e.Message
 	return &e
 }
@@ -173,19 +174,19 @@ func xHeaderChallenge(header http.Header, _ []byte) (*Challenge, error) {
 	if top == nil || err != nil {
 		return nil, err
 	}
-	c, err := readChallenge(top, dialects{1: dialectXV1, 2: dialectXV2})
+	c, err := readChallenge(top, dialects{1: x402.DialectXV1, 2: x402.DialectXV2})
 	if err != nil || isLone || c.Version == 1 {
 		return c, err
 	}
-	c.Dialect = dialectXProof
+	c.Dialect = x402.DialectXProof
 	for i := range c.Accepts {
 		r := &c.Accepts[i]
 		isBare := c.Resource.URL == "" && len(r.Extra) == 0
-		if isBare || (IsSolana(r.Network) && r.ExtraString("feePayer") == "") {
-			r.Dialect = dialectXProof
+		if isBare || (x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "") {
+			r.Dialect = x402.DialectXProof
 			continue
 		}
-		c.Dialect = dialectXV2
+		c.Dialect = x402.DialectXV2
 	}
 	return c, nil
 }
@@ -198,14 +199,14 @@ func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	if len(start) == 0 || (start[0] != '{' && start[0] != '[') {
 		return nil, nil
 	}
-	if err := DecodeStrict(body, MaxBody, nil); err != nil {
+	if err := x402.DecodeStrict(body, x402.MaxBody, nil); err != nil {
 		return nil, err
 	}
-	var top object
-	if json.Unmarshal(body, &top) != nil || !top.has("accepts") {
+	var top x402.Object
+	if json.Unmarshal(body, &top) != nil || !top.Has("accepts") {
 		return nil, nil //nolint:nilerr // JSON of another kind asks for nothing
 	}
-	return readChallenge(top, dialects{1: DialectV1Body, 2: dialectV2Body})
+	return readChallenge(top, dialects{1: x402.DialectV1Body, 2: x402.DialectV2Body})
 }
 
 // plainHeaders reads X-PAYMENT-AMOUNT and its like: one option, spread over headers with two names each
@@ -223,20 +224,20 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 			return nil, err
 		}
 	}
-	entry := object{}
+	entry := x402.Object{}
 	for key, value := range map[string]string{"scheme": "exact", "network": network, "amount": amount,
 		"asset": asset, "payTo": payTo} {
 		if value != "" {
 			entry[key], _ = json.Marshal(value)
 		}
 	}
-	c := &Challenge{Version: 2, Dialect: dialectPlainProof}
-	r, err := readRequirement(entry, 2)
-	r.Dialect = dialectPlainProof
+	c := &Challenge{Version: 2, Dialect: x402.DialectPlainProof}
+	r, err := x402.ReadRequirement(entry, 2)
+	r.Dialect = x402.DialectPlainProof
 	if err != nil {
 		c.Unreadable = []Unreadable{{Index: 0, Why: err}}
 	} else {
-		c.Accepts = []Requirement{r}
+		c.Accepts = []x402.Requirement{r}
 	}
 	return c, nil
 }
@@ -253,11 +254,12 @@ func singleHeader(header http.Header, names ...string) (string, error) {
 		for _, v := range header.Values(name) {
 			switch v = strings.TrimSpace(v); {
 			case v == "":
-			case len(v) > MaxHeader:
-				return "", Errorf(ResponseTooLarge, "the header %s is longer than %d bytes", name, MaxHeader).
-					WithDetail("limit", MaxHeader)
+			case len(v) > x402.MaxHeader:
+				return "", x402.Errorf(x402.ResponseTooLarge, "the header %s is longer than %d bytes", name,
+					x402.MaxHeader).
+					WithDetail("limit", x402.MaxHeader)
 			case value != "" && v != value:
-				return "", &Error{Code: ResponseMalformed, Err: errConflictingHeaders,
+				return "", &x402.Error{Code: x402.ResponseMalformed, Err: errConflictingHeaders,
 					Message: "the header " + strings.Join(names, " or ") +
 						" came twice with different values"}
 			default:
@@ -266,25 +268,6 @@ func singleHeader(header http.Header, names ...string) (string, error) {
 		}
 	}
 	return value, nil
-}
-
-// Unwrap decodes a header's base64. We send standard and padded, but take url-safe, unpadded and
-// plain JSON too: they cannot be confused.
-func Unwrap(name, value string) ([]byte, error) {
-	if strings.HasPrefix(value, "{") {
-		return []byte(value), nil
-	}
-	text := strings.TrimRight(value, "=")
-	padding := len(value) - len(text)
-	if strings.ContainsAny(text, "-_") {
-		text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
-	}
-	data, err := base64.RawStdEncoding.Strict().DecodeString(text)
-	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
-	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
-		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)
-	}
-	return data, nil
 }
 
 // pricesDiffer reports whether two challenges ask different amounts for the same scheme and token.
@@ -324,8 +307,8 @@ func pricesDiffer(a, b *Challenge) bool {
 }
 
 // notX402 is the error of a 402 without x402 in it.
-func notX402(header http.Header, body []byte) *Error {
-	e := Errorf(noRequirements, "the answer asks for nothing this wallet can pay").
+func notX402(header http.Header, body []byte) *x402.Error {
+	e := x402.Errorf(x402.NoRequirements, "the answer asks for nothing this wallet can pay").
 		WithHint("the seller does not speak x402 here; nothing was paid")
 	if protocols := otherProtocols(header, body); protocols != nil {
 		e.Message += ": it asks for " + strings.Join(protocols, ", ")

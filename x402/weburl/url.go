@@ -1,4 +1,5 @@
-package x402
+// Package weburl reads addresses as people type them.
+package weburl
 
 import (
 	"net/netip"
@@ -6,6 +7,7 @@ import (
 	"strings"
 
 	"x402-wallet/internal/pattern"
+	"x402-wallet/x402"
 )
 
 // OfOwnNetwork reports whether a host is an address of this machine or of a private network, written as
@@ -16,9 +18,9 @@ func OfOwnNetwork(host string) bool {
 	return isOurs || strings.EqualFold(host, "localhost")
 }
 
-// IsWebURL reports whether a text is written as what can be paid: with https://, or with http:// and an
+// Is reports whether a text is written as what can be paid: with https://, or with http:// and an
 // address, which policy.loopback may take. Whether it may be asked is another question.
-func IsWebURL(raw string) bool {
+func Is(raw string) bool {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || !strings.EqualFold(scheme, "http") {
 		return ok && strings.EqualFold(scheme, "https")
@@ -37,11 +39,11 @@ var (
 	hostLike = pattern.Lazy(`^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9a-f:]+)$`)
 )
 
-// MeantURL is what was probably meant by a text that is no web URL; "" where that cannot be told, or
+// Meant is what was probably meant by a text that is no web URL; "" where that cannot be told, or
 // where it could repeat a password.
-func MeantURL(raw string) string {
+func Meant(raw string) string {
 	raw = strings.TrimSpace(raw)
-	if IsWebURL(raw) {
+	if Is(raw) {
 		return raw
 	}
 	slashes, rest := "//", raw
@@ -65,7 +67,7 @@ func MeantURL(raw string) string {
 	}
 	// unix:/run/x and file:///etc name no host
 	namesHost := slashes == "//" || isOurs || strings.Contains(at.Hostname(), ".")
-	if meant := at.String(); namesHost && meant == Brief(meant) {
+	if meant := at.String(); namesHost && meant == x402.Brief(meant) {
 		return meant
 	}
 	return ""
