@@ -86,7 +86,7 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, wallet.FromCommand(command, config.ChildEnv()))
 	}
 	if rules.Keystore.Keyring {
-		list = append(list, keys.FromKeyring())
+		list = append(list, wallet.FromKeyring(keys))
 	}
 	if a.env.Passphrase != "" {
 		a.log.Warn("X402_WALLET_PASSPHRASE is set; a file that only you can read is safer: " +

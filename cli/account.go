@@ -212,7 +212,7 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 			return has, nil
 		}
 	}
-	wanted := wallet.NewAccount{Name: a.name, Index: a.index}
+	wanted := wallet.NewAccount{Name: a.name, Index: a.index, Derive: wallet.Derive}
 	if a.asksForOne {
 		wanted.PhrasePassphrase = ui.asking(wallet.FromTerminal(askPhrases))
 	}

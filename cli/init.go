@@ -154,7 +154,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 // intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a
 // warning.
 func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, rules *config.Config) []string {
-	err := keys.KeepInKeyring(ctx, typed(passphrase))
+	err := wallet.KeepInKeyring(ctx, keys, typed(passphrase))
 	switch {
 	case err != nil:
 		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}

@@ -106,7 +106,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	out := passphraseOut{Changed: true}
 	rules, err := config.Load(p.Home)
 	if err == nil && rules.Keystore.Keyring { // else the next unlocking would be with the old one
-		err = keys.KeepInKeyring(ctx, typed(fresh))
+		err = wallet.KeepInKeyring(ctx, keys, typed(fresh))
 		out.Keyring = err == nil
 		if err != nil {
 			ui.warn([]string{"the passphrase is changed, but " + err.Error() +
@@ -125,7 +125,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 
 func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet,
 	passphrase wallet.Passphrase) error {
-	if err := keys.KeepInKeyring(ctx, ui.byPerson(passphrase, byFlags)); err != nil {
+	if err := wallet.KeepInKeyring(ctx, keys, ui.byPerson(passphrase, byFlags)); err != nil {
 		return err
 	}
 	if rules, err := config.Load(p.Home); err == nil && !rules.Keystore.Keyring {
@@ -136,7 +136,7 @@ func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 }
 
 func forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet) error {
-	was, err := keys.ForgetKeyring(ctx)
+	was, err := wallet.ForgetKeyring(ctx, keys)
 	if err != nil {
 		return err
 	}

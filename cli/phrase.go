@@ -174,7 +174,7 @@ func (b *beginning) phraseOf(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	defer func() { _ = other.Close() }()
 	typed := wallet.FromTerminal("Passphrase of the wallet in " + safe(b.phrase.of) + ": ")
-	return other.PhraseFor(ctx, b.ui.byPerson(b.ui.asking(typed), ""), passphrase, paths)
+	return wallet.PhraseFor(ctx, other, b.ui.byPerson(b.ui.asking(typed), ""), passphrase, paths)
 }
 
 // meansPhrase asks on a terminal whether a phrase's addresses are those that the owner expects: another
@@ -206,7 +206,7 @@ func (b *beginning) showPhrase(ctx context.Context, keys *wallet.Wallet, passphr
 	}
 	err := b.p.onOwnTerminal(b.ui)
 	if err == nil {
-		_, err = keys.ShowPhrase(ctx, typed(passphrase))
+		_, err = wallet.ShowPhrase(ctx, keys, typed(passphrase))
 	}
 	if err != nil {
 		b.failed("the phrase was not shown", err)
@@ -254,7 +254,7 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 			if check {
 				return ui.checkPhrase(cmd.Context(), keys, passphrase)
 			}
-			words, err := keys.ShowPhrase(cmd.Context(), passphrase)
+			words, err := wallet.ShowPhrase(cmd.Context(), keys, passphrase)
 			if err != nil {
 				return err
 			}
@@ -271,7 +271,7 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 
 // checkPhrase compares what the owner has on paper with the keystore.
 func (u *ui) checkPhrase(ctx context.Context, keys *wallet.Wallet, passphrase wallet.Passphrase) error {
-	words, err := keys.CheckPhrase(ctx, passphrase, u.asking(wallet.PhraseFromTerminal()))
+	words, err := wallet.CheckPhrase(ctx, keys, passphrase, u.asking(wallet.PhraseFromTerminal()))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ import (
 // MaxAccounts is how many accounts a wallet may have besides its own.
 const MaxAccounts = 64
 
+// MaxAccount is the highest account that [StandardPaths] has.
+const MaxAccount = 1<<31 - 1
+
 // AccountInfo is what everybody may know of an account.
 type AccountInfo struct {
 	Name string
@@ -76,6 +79,8 @@ type NewAccount struct {
 	Index uint32
 	// PhrasePassphrase gives the passphrase of the phrase itself (BIP-39); nil: it has none.
 	PhrasePassphrase Passphrase
+	// Derive makes the keys of an account of the phrase, at [recovery.StandardPaths]: it is recovery.Derive.
+	Derive func(phrase *Seeds, passphrase []byte, account uint32) (*Seeds, error)
 }
 
 // AddAccount gives the keystore another account, under the same passphrase. However it ends, there is exactly
@@ -96,7 +101,7 @@ func (w *Wallet) AddAccount(ctx context.Context, typed Passphrase, a NewAccount)
 	}
 	switch {
 	case o.keys.hasPhrase():
-		info, err = o.deriveAccount(ctx, w.dir, info, a.PhrasePassphrase)
+		info, err = o.deriveAccount(ctx, w.dir, info, a)
 	case a.Index != 0:
 		return info, noPhrase("take an account of the phrase")
 	default:
@@ -136,24 +141,30 @@ func (o *openedKeystore) makeAccount(info AccountInfo, random io.Reader) (Accoun
 
 // deriveAccount adds those keys of the phrase that info names, or the first that no account has.
 func (o *openedKeystore) deriveAccount(ctx context.Context, home string, info AccountInfo,
-	passphrase Passphrase) (AccountInfo, error) {
+	a NewAccount) (AccountInfo, error) {
+	if a.Derive == nil {
+		return info, errors.New("its keys come from the recovery phrase, and nothing derives them")
+	}
 	var extra []byte
-	if passphrase != nil {
+	if a.PhrasePassphrase != nil {
 		var err error
-		if extra, err = askFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = AskFor(ctx, "the phrase's passphrase", a.PhrasePassphrase); err != nil {
 			return info, err
 		}
 		defer clear(extra)
 	}
+	phrase := o.keys.phraseOut(home)
+	defer phrase.Wipe()
+	derive := func(account uint32) (*Seeds, error) { return a.Derive(phrase, extra, account) }
 	if info.Index != 0 {
-		return o.deriveAt(home, extra, info)
+		return o.deriveAt(info, derive)
 	}
 	for info.Index = 1; ; info.Index++ {
 		isTaken := func(a AccountInfo) bool { return a.Index == info.Index }
 		if slices.ContainsFunc(o.ks.accounts, isTaken) {
 			continue
 		}
-		derived, err := o.deriveAt(home, extra, info)
+		derived, err := o.deriveAt(info, derive)
 		if !errors.Is(err, errOwnKeys) { // the wallet's own account may be at one of these places
 			return derived, err
 		}
@@ -161,23 +172,19 @@ func (o *openedKeystore) deriveAccount(ctx context.Context, home string, info Ac
 }
 
 // deriveAt adds the keys of the phrase that info names.
-func (o *openedKeystore) deriveAt(home string, extra []byte, info AccountInfo) (AccountInfo, error) {
-	p, err := o.keys.phraseAt(home, extra, StandardPaths(info.Index))
+func (o *openedKeystore) deriveAt(info AccountInfo, derive func(uint32) (*Seeds, error)) (AccountInfo,
+	error) {
+	derived, err := derive(info.Index)
 	if err != nil {
 		return info, err
 	}
-	defer p.Wipe()
-	info.Solana, info.EVM, err = p.Addresses()
-	if err == nil {
-		err = o.ks.checkNew(info)
-	}
-	if err != nil {
+	defer derived.Wipe()
+	info.Solana, info.EVM = derived.Solana, derived.EVM
+	if err := o.ks.checkNew(info); err != nil {
 		return info, err
 	}
 	o.keys = o.keys.withRoom()
-	if err := p.derive(&o.keys.accounts[len(o.keys.accounts)-1]); err != nil {
-		return info, err
-	}
+	o.keys.accounts[len(o.keys.accounts)-1].fill(derived)
 	_, err = o.keys.complete()
 	return info, err
 }

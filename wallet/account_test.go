@@ -103,27 +103,25 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 func TestAccountsOfThePhrase(t *testing.T) {
 	before, f := phraseWallet(t, Options{})
 	phrase := stored(t, before, f, testPassphrase).phrase
-	require.Equal(t, knownPhrase, string(spell(wordsOf(phrase.entropy()))))
+	require.Equal(t, knownPhrase, Outside.Words(phrase.entropy()))
 	require.Equal(t, "m/44'/501'/0'/0'", phrase.solanaPath().String())
 	require.Equal(t, "m/44'/60'/0'/0/0", phrase.evmPath().String())
 	require.False(t, phrase.hasPassphrase())
 	require.False(t, before.keys.hasPhrase(), "it is not held")
-	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
 	_, err = before.AccountNamed("research")
 	requireCode(t, err, codeNotFound) // it was opened before
 	signsAs(t, &before.Account, knownSolana, goldenEVM)
 
-	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "travel", Index: 7})
+	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "travel", Index: 7})
 	require.NoError(t, err)
-	next, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "next"})
+	next, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "next"})
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), next.Index)
-	ours := readPhrase(t, knownPhrase, "", StandardPaths(7))
-	solana, evm, err := ours.Addresses()
-	require.NoError(t, err)
-	require.Equal(t, AccountInfo{"travel", 7, solana, evm}, travel)
+	ours := Outside.Seeds(t, knownPhrase, "", 7)
+	require.Equal(t, AccountInfo{"travel", 7, ours.Solana, ours.EVM}, travel)
 
 	require.NoError(t, before.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
 		Options{}))
@@ -162,10 +160,10 @@ func TestAccountsOfThePhrase(t *testing.T) {
 
 func TestRandomAccounts(t *testing.T) {
 	w, f := newTestWallet(t)
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	require.Zero(t, info.Index)
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "other", Index: 1})
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "other", Index: 1})
 	requireCode(t, err, codeSetup) // there is no phrase
 	again := reopened(t, w, f, testPassphrase)
 	a, err := again.AccountNamed("research")
@@ -177,7 +175,7 @@ func TestRandomAccounts(t *testing.T) {
 // What is refused leaves the keystore as it was.
 func TestAddAccountRefused(t *testing.T) {
 	w, _ := phraseWallet(t, Options{})
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	before := mustRead(t, filepath.Join(w.dir, keystoreName))
 	for name, c := range map[string]struct {
@@ -185,14 +183,14 @@ func TestAddAccountRefused(t *testing.T) {
 		with string
 		code errorCode
 	}{
-		"wrong passphrase":    {NewAccount{Name: "other"}, newPassphrase, codeInvalidPassphrase},
-		"the same name":       {NewAccount{Name: "research", Index: 5}, testPassphrase, codeSetup},
-		"no name":             {NewAccount{}, testPassphrase, codeSetup},
-		"the name of a file":  {NewAccount{Name: "../keys"}, testPassphrase, codeSetup},
-		"the keys of another": {NewAccount{Name: "other", Index: 1}, testPassphrase, codeSetup},
-		"no account of a phrase": {NewAccount{Name: "other", Index: MaxAccount + 1}, testPassphrase,
+		"wrong passphrase":    {NewAccount{Derive: Outside.Derive, Name: "other"}, newPassphrase, codeInvalidPassphrase},
+		"the same name":       {NewAccount{Derive: Outside.Derive, Name: "research", Index: 5}, testPassphrase, codeSetup},
+		"no name":             {NewAccount{Derive: Outside.Derive}, testPassphrase, codeSetup},
+		"the name of a file":  {NewAccount{Derive: Outside.Derive, Name: "../keys"}, testPassphrase, codeSetup},
+		"the keys of another": {NewAccount{Derive: Outside.Derive, Name: "other", Index: 1}, testPassphrase, codeSetup},
+		"no account of a phrase": {NewAccount{Derive: Outside.Derive, Name: "other", Index: MaxAccount + 1}, testPassphrase,
 			codeSetup},
-		"the phrase's passphrase": {NewAccount{Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
+		"the phrase's passphrase": {NewAccount{Derive: Outside.Derive, Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
 			codeSetup},
 	} {
 		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
@@ -206,13 +204,13 @@ func TestAddAccountRefused(t *testing.T) {
 func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 	f := &fakeKDF{}
 	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive,
-		Phrase: readPhrase(t, knownPhrase, "TREZOR", StandardPaths(1))})
+		Phrase: Outside.Seeds(t, knownPhrase, "TREZOR", 1)})
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.ErrorContains(t, err, "a passphrase of the phrase's own belongs to it")
 	info, err := w.AddAccount(t.Context(), value(testPassphrase),
-		NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")})
+		NewAccount{Derive: Outside.Derive, Name: "research", PhrasePassphrase: value("TREZOR")})
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), info.Index, "the first is the wallet's own")
 }
@@ -220,7 +218,7 @@ func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 // A signer of the owner signs for the wallet's own account, and for no other.
 func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	key, err := crypto.GenerateKey()
@@ -238,7 +236,7 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
 	old := mustRead(t, filepath.Join(w.dir, keystoreName))
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))

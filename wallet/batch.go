@@ -94,22 +94,6 @@ func (a *Account) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]by
 	return a.signEVM(ctx, o)
 }
 
-// SignDeposit is that of an owner, into a channel that they fund, in which agent signs the vouchers. i is
-// their key, from their own file and never stored.
-func (i Imported) SignDeposit(agent string, d ChannelDeposit) (sig [65]byte, err error) {
-	if i.secret == nil || i.Chain != ChainEVM {
-		return sig, unsupported("it takes the owner's EVM key")
-	}
-	if !bytes.Equal(addressWord(d.Channel.Payer), addressWord(i.Address)) {
-		return sig, unsupported("the channel is funded by another account")
-	}
-	o, err := d.order(agent, i.Address)
-	if err != nil {
-		return sig, err
-	}
-	return i.signDigest(o.Digest)
-}
-
 const receiveType = "ReceiveWithAuthorization(address from,address to,uint256 value," +
 	"uint256 validAfter,uint256 validBefore,bytes32 nonce)"
 

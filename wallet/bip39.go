@@ -26,9 +26,8 @@ var englishText string
 var english = sync.OnceValue(func() []string { return strings.Fields(englishText) })
 
 const (
-	wordBits   = 11
-	mostWords  = 24
-	maxEntropy = 32
+	wordBits  = 11
+	mostWords = 24
 
 	bip39Rounds   = 2048
 	bip39SeedSize = 64

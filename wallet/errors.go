@@ -22,10 +22,6 @@ const (
 
 func (c errorCode) Error() string { return string(c) }
 
-// ErrNoPassphrase is what a [Passphrase] returns when it has none to give, so that the next one is
-// asked. Any other error ends the search.
-var ErrNoPassphrase = errors.New("no passphrase from this source")
-
 // codedError is every error of this package, except a context's own. It says what was attempted,
 // never a secret.
 type codedError struct {
@@ -80,4 +76,17 @@ func wrongPassphrase() *codedError {
 	return &codedError{code: codeInvalidPassphrase, msg: "wrong passphrase, or the file was changed",
 		hint: "type it again, or correct the passphrase file; if it is right, put keystore.json back from " +
 			"your backup"}
+}
+
+// denied is KEYSTORE_PERMISSIONS about path.
+func denied(path, what, hint string, cause error) *codedError {
+	return &codedError{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
+}
+
+// errUnsupported answers every request to sign anything but the kinds of messages above.
+// Nothing was signed, and the passphrase was not asked for.
+var errUnsupported = errors.New("the wallet does not sign this")
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUnsupported, fmt.Sprintf(format, args...))
 }

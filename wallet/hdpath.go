@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,17 +18,8 @@ import (
 // every step is hardened.
 
 const (
-	hardenedStep = 1 << 31 // is set in the number of a hardened step
-
-	// maxPath is how many steps a path has at most: BIP-44 has 5.
-	maxPath = 6
-
 	coinSolana, coinEVM = 501, 60 // of SLIP-44
 )
-
-// SeedPath in place of a path is the Solana key that solana-keygen makes without one: the first half of the
-// seed itself.
-const SeedPath = "seed"
 
 // Paths say which keys of a phrase a wallet has, as BIP-44 writes them: m/44'/60'/0'/0/0. Where a shell makes
 // ' a burden, h stands for it.
@@ -44,9 +34,6 @@ func StandardPaths(account uint32) Paths {
 	return Paths{Solana: fmt.Sprintf("m/44'/%d'/%d'/0'", coinSolana, account),
 		EVM: fmt.Sprintf("m/44'/%d'/0'/0/%d", coinEVM, account)}
 }
-
-// MaxAccount is the highest account that [StandardPaths] has.
-const MaxAccount = hardenedStep - 1
 
 // Put takes a path into p: of the chain that its second step names by the number of its coin, or of chain, if
 // that is not empty.
@@ -73,9 +60,6 @@ func (p *Paths) Put(chain, path string) error {
 	return err
 }
 
-// derivation is a path, step by step; nil is [SeedPath].
-type derivation []uint32
-
 func parsePath(text string) (derivation, error) {
 	if text == SeedPath {
 		return nil, nil
@@ -100,34 +84,6 @@ func parsePath(text string) (derivation, error) {
 		steps = append(steps, uint32(n))
 	}
 	return steps, nil
-}
-
-func (d derivation) String() string {
-	if d == nil {
-		return SeedPath
-	}
-	text := "m"
-	for _, step := range d {
-		text += "/" + strconv.FormatUint(uint64(step&^hardenedStep), 10)
-		if step&hardenedStep != 0 {
-			text += "'"
-		}
-	}
-	return text
-}
-
-func checkSolanaPath(d derivation) error {
-	if slices.ContainsFunc(d, func(step uint32) bool { return step&hardenedStep == 0 }) {
-		return fmt.Errorf("path %s has a step without ': a Solana key has none (SLIP-10)", d)
-	}
-	return nil
-}
-
-func checkEVMPath(d derivation) error {
-	if d == nil {
-		return errors.New("an EVM key has a path, such as m/44'/60'/0'/0/0")
-	}
-	return nil
 }
 
 // The keys of HMAC by which a seed becomes the key that all paths begin with.

@@ -103,7 +103,7 @@ func shownPhrase(ctx context.Context) int {
 		return report(err)
 	}
 	w.derive = new(fakeKDF).derive
-	words, err := w.ShowPhrase(ctx, FromTerminal("Passphrase: "))
+	words, err := ShowPhrase(ctx, w, FromTerminal("Passphrase: "))
 	if err != nil {
 		return report(err)
 	}

@@ -25,15 +25,9 @@ import (
 // maxImport is the most a plain key file may have; a Solana one has about 230 bytes.
 const maxImport = 4 << 10
 
-// Imported is a key from a file of another wallet: on its way into [Create], which wipes it, or to
-// sign for its owner with [Imported.SignDelegation]; then [Imported.Wipe] is the caller's. It
-// prints as [redacted].
-type Imported struct {
-	redacted
-	Chain   string // [ChainSolana] or [ChainEVM]
-	Address string // what it will be known by; Create compares it with what its keystore returns
-	secret  *[secretSize]byte
-}
+// Imported is a key from a file of another wallet: on its way into [wallet.Create], which wipes it, or to
+// sign for its owner; then its Wipe is the caller's. It prints as [redacted].
+type Imported struct{ PrivateKey }
 
 // The formats of files that Import reads, by the names of init's flags.
 //
@@ -131,29 +125,18 @@ func importRaw(path, chain string) (Imported, error) {
 
 // newImported copies the secret and derives its address.
 func newImported(path, chain string, secret []byte) (Imported, error) {
-	i := Imported{Chain: chain, secret: (*[secretSize]byte)(bytes.Clone(secret))}
 	if chain == ChainSolana {
-		key := ed25519.NewKeyFromSeed(i.secret[:])
+		key := ed25519.NewKeyFromSeed(secret)
 		defer clear(key)
-		i.Address = solanaAddressOf(key)
-		return i, nil
+		return Imported{NewPrivateKey(chain, solanaAddressOf(key), secret)}, nil
 	}
 	var public *secp256k1.PublicKey
 	var err error
-	withCleanStack(func() { public, err = publicKey(i.secret) })
+	withCleanStack(func() { public, err = publicKey((*[secretSize]byte)(secret)) })
 	if err != nil {
-		i.Wipe()
 		return Imported{}, importError(path, err.Error())
 	}
-	i.Address = evmAddressOf(public)
-	return i, nil
-}
-
-// Wipe clears the key.
-func (i Imported) Wipe() {
-	if i.secret != nil {
-		clear(i.secret[:])
-	}
+	return Imported{NewPrivateKey(chain, evmAddressOf(public), secret)}, nil
 }
 
 func readImport(path string) ([]byte, error) {
@@ -181,13 +164,14 @@ const (
 	importMaxWork   = 1 << 25 // n·r·p: about 5 s
 	importMaxRounds = 1 << 24 // of PBKDF2, about 5 s; go-ethereum's has 2^18
 	importMaxSalt   = 64
+	importMaxN      = 1 << 20
 )
 
 // checkImportedScrypt holds n, r and p to these limits.
 func checkImportedScrypt(n, r, p uint64) error {
 	switch {
-	case n < 2 || n > maxN || n&(n-1) != 0:
-		return fmt.Errorf("scrypt n is %d, it must be a power of two from 2 to %d", n, maxN)
+	case n < 2 || n > importMaxN || n&(n-1) != 0:
+		return fmt.Errorf("scrypt n is %d, it must be a power of two from 2 to %d", n, importMaxN)
 	case r < 1 || r > 32 || 128*n*r > importMaxMemory:
 		return fmt.Errorf("scrypt r is %d with n %d, it must be 1 to 32 and 128·n·r at most %d bytes", r, n,
 			importMaxMemory)
@@ -254,6 +238,9 @@ func openImport[F interface{ decrypt([]byte) ([]byte, error) }](ctx context.Cont
 	return file, secret, nil
 }
 
+// importReader reads the file of another wallet.
+type importReader struct{ jsonReader }
+
 // gethFile is a Web3 Secret Storage file, version 3.
 type gethFile struct {
 	address             string // without 0x; "" where it names none
@@ -266,7 +253,7 @@ type gethFile struct {
 // parseGeth reads the file strictly. Fields of other programs that say nothing
 // about the key (ethers' mnemonic above all) are passed over.
 func parseGeth(data []byte) (f gethFile, err error) {
-	var in jsonReader
+	var in importReader
 	in.document(data)
 	others := []string{"crypto", "Crypto", "address", "id", "name", "meta", "x-ethers"}
 	top := in.objectWith(data, others, "version")
@@ -291,7 +278,7 @@ func parseGeth(data []byte) (f gethFile, err error) {
 	return f, in.err
 }
 
-func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
+func (in *importReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 	var params map[string]json.RawMessage
 	switch {
 	case in.err != nil:
@@ -348,6 +335,12 @@ func (f gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	return secret, nil
 }
 
+// The sizes in a file of the ozskr wallet.
+const (
+	ozskrSalt, ozskrNonce, ozskrTag = 32, 12, 16
+	ozskrKey                        = 32
+)
+
 // ozskrFile is the ozskr wallet's keystore: AES-256-GCM under scrypt, no additional data.
 type ozskrFile struct {
 	salt, nonce, sealed []byte      // sealed is ciphertext ‖ tag
@@ -355,7 +348,7 @@ type ozskrFile struct {
 }
 
 func parseOzskr(data []byte) (f ozskrFile, err error) {
-	var in jsonReader
+	var in importReader
 	in.document(data)
 	top := in.objectWith(data, []string{"scryptParams"}, "version", "salt", "iv", "ciphertext", "authTag")
 	version, params := in.number(top["version"]), top["scryptParams"]
@@ -367,8 +360,8 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	case version == 2 && params != nil:
 		scrypt := in.object(params, "N", "r", "p", "keyLen")
 		n, r, p := in.number(scrypt["N"]), in.number(scrypt["r"]), in.number(scrypt["p"])
-		if size := in.number(scrypt["keyLen"]); in.err == nil && size != aesSize {
-			in.fail("keyLen is %d, it must be %d", size, aesSize)
+		if size := in.number(scrypt["keyLen"]); in.err == nil && size != ozskrKey {
+			in.fail("keyLen is %d, it must be %d", size, ozskrKey)
 		}
 		if in.err == nil {
 			in.err = checkImportedScrypt(n, r, p)
@@ -377,10 +370,10 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	default:
 		in.fail("version %d is neither 1 without nor 2 with scryptParams", version)
 	}
-	f.salt = in.binary(top["salt"], saltSize)
-	f.nonce = in.binary(top["iv"], nonceSize)
+	f.salt = in.binary(top["salt"], ozskrSalt)
+	f.nonce = in.binary(top["iv"], ozskrNonce)
 	f.sealed = append(in.binary(top["ciphertext"], ed25519.PrivateKeySize),
-		in.binary(top["authTag"], gcmTagSize)...)
+		in.binary(top["authTag"], ozskrTag)...)
 	return f, in.err
 }
 
@@ -388,11 +381,11 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 func (f ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	defer debug.FreeOSMemory()
 	for _, cost := range f.costs {
-		derived, err := scrypt.Key(passphrase, f.salt, int(cost[0]), int(cost[1]), int(cost[2]), aesSize)
+		derived, err := scrypt.Key(passphrase, f.salt, int(cost[0]), int(cost[1]), int(cost[2]), ozskrKey)
 		if err != nil {
 			return nil, err
 		}
-		aead, err := newGCM(derived)
+		aead, err := ozskrGCM(derived)
 		clear(derived)
 		if err != nil {
 			return nil, err
@@ -404,15 +397,10 @@ func (f ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	return nil, codeInvalidPassphrase
 }
 
-// hex reads from least to most bytes in hexadecimal digits.
-func (in *jsonReader) hex(raw json.RawMessage, least, most int) []byte {
-	text := in.text(raw)
-	if in.err != nil {
-		return nil
+func ozskrGCM(derived []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(derived)
+	if err != nil {
+		return nil, err
 	}
-	out, err := hex.DecodeString(text)
-	if err != nil || len(out) < least || len(out) > most {
-		in.fail("a value is not hexadecimal of %d to %d bytes", least, most)
-	}
-	return out
+	return cipher.NewGCM(block)
 }

@@ -51,13 +51,13 @@ func TestImportEVM(t *testing.T) {
 			imported, err := importEVM(t.Context(), path, value(gethPassword))
 			require.NoError(t, err)
 			require.Equal(t, gethAddress, imported.Address)
-			require.Equal(t, unhex(t, gethSecret), imported.secret[:])
+			require.Equal(t, unhex(t, gethSecret), SecretOf(imported.PrivateKey)[:])
 			after, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.Equal(t, text, string(after), "the file is not changed")
 
 			w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
-				Import: []Imported{imported}})
+				Import: []PrivateKey{imported.PrivateKey}})
 			require.NoError(t, err)
 			require.Equal(t, gethAddress, w.header.evm)
 		})
@@ -80,9 +80,9 @@ func TestImportOzskr(t *testing.T) {
 		imported, err := importOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase))
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, imported.Address)
-		require.Equal(t, unhex(t, ozskrSecret), imported.secret[:])
+		require.Equal(t, unhex(t, ozskrSecret), SecretOf(imported.PrivateKey)[:])
 		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
-			Import: []Imported{imported}})
+			Import: []PrivateKey{imported.PrivateKey}})
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, w.header.solana)
 

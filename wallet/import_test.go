@@ -2,8 +2,6 @@ package wallet
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,12 +16,6 @@ func solanaJSON(t *testing.T) []int {
 		out = append(out, int(b))
 	}
 	return out
-}
-
-func keyFile(t *testing.T, content string) string {
-	path := filepath.Join(t.TempDir(), "key")
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-	return path
 }
 
 func asJSON(t *testing.T, v any) string {
@@ -43,11 +35,11 @@ func TestImport(t *testing.T) {
 	dir := home(t)
 	f := &fakeKDF{}
 	w, err := Create(t.Context(), dir, value(testPassphrase),
-		Options{derive: f.derive, Import: []Imported{evm, solana}})
+		Options{derive: f.derive, Import: []PrivateKey{evm.PrivateKey, solana.PrivateKey}})
 	require.NoError(t, err)
 	requireAddresses(t, w, goldenSolana, goldenEVM)
-	require.Equal(t, [32]byte{}, *solana.secret, "wiped")
-	require.Equal(t, [32]byte{}, *evm.secret, "wiped")
+	require.Equal(t, [32]byte{}, *SecretOf(solana.PrivateKey), "wiped")
+	require.Equal(t, [32]byte{}, *SecretOf(evm.PrivateKey), "wiped")
 
 	// the form tells the chain, and other wallets' base58 is read
 	byForm, err := importRaw(keyFile(t, goldenEVMSecret), "")
@@ -69,7 +61,7 @@ func TestImport(t *testing.T) {
 	seed, err := importRaw(keyFile(t, strings.ToUpper(goldenSolanaSeed)), ChainSolana)
 	require.NoError(t, err)
 	w, err = Create(t.Context(), home(t), value(testPassphrase),
-		Options{derive: f.derive, Import: []Imported{seed}})
+		Options{derive: f.derive, Import: []PrivateKey{seed.PrivateKey}})
 	require.NoError(t, err)
 	require.Equal(t, goldenSolana, w.header.solana)
 	require.NotEqual(t, goldenEVM, w.header.evm)

@@ -6,12 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/zalando/go-keyring"
 )
 
 // keychainService is the name under which the system's keychain has keys that sign.
 const keychainService = "x402-wallet-signer"
+
+// keychainTimeout is how long the keychain may take, which may ask its owner on the screen.
+const keychainTimeout = 20 * time.Second
 
 // KeychainKey is a key that is an item of the system's keychain (Secret Service over D-Bus, macOS Keychain,
 // Windows Credential Manager), where the system guards it instead of the wallet's passphrase: any program of
@@ -44,7 +48,7 @@ func (k KeychainKey) Sign(ctx context.Context, o Order) ([]byte, error) {
 		sig, err := key.signDigest(o.Digest)
 		return sig[:], err
 	}
-	private := ed25519.NewKeyFromSeed(key.secret[:])
+	private := ed25519.NewKeyFromSeed(SecretOf(key.PrivateKey)[:])
 	defer clear(private)
 	sig, err := signEd25519(private, o.Payload)
 	return sig[:], err
@@ -52,7 +56,7 @@ func (k KeychainKey) Sign(ctx context.Context, o Order) ([]byte, error) {
 
 // Keep puts a key into the keychain, under this account, where there must be none yet: SETUP_FAILED.
 func (k KeychainKey) Keep(ctx context.Context, key Imported) error {
-	if key.secret == nil || key.Chain != k.Chain {
+	if SecretOf(key.PrivateKey) == nil || key.Chain != k.Chain {
 		return setup("keep the key in the system's keychain", errors.New("it is of another chain"))
 	}
 	_, err := k.ask(ctx, func() (string, error) { return keyring.Get(keychainService, k.Account) })
@@ -63,7 +67,7 @@ func (k KeychainKey) Keep(ctx context.Context, key Imported) error {
 	if !errors.Is(err, keyring.ErrNotFound) {
 		return keychainError(err)
 	}
-	text := hex.EncodeToString(key.secret[:])
+	text := hex.EncodeToString(SecretOf(key.PrivateKey)[:])
 	_, err = k.ask(ctx, func() (string, error) { return "", keyring.Set(keychainService, k.Account, text) })
 	if err != nil {
 		return keychainError(err)
@@ -105,7 +109,7 @@ func (k KeychainKey) read(ctx context.Context) (Imported, error) {
 
 // ask asks the keychain, which may hang, or ask its owner on the screen.
 func (k KeychainKey) ask(ctx context.Context, f func() (string, error)) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, keyringTimeout)
+	limited, cancel := context.WithTimeout(ctx, keychainTimeout)
 	defer cancel()
 	text, err := await(limited, func() ([]byte, error) {
 		text, err := f()
@@ -113,7 +117,7 @@ func (k KeychainKey) ask(ctx context.Context, f func() (string, error)) (string,
 	})
 	defer clear(text)
 	if ctx.Err() == nil && limited.Err() != nil {
-		err = fmt.Errorf("no answer within %v", keyringTimeout)
+		err = fmt.Errorf("no answer within %v", keychainTimeout)
 	}
 	return string(text), err
 }

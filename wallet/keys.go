@@ -4,18 +4,10 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"strings"
-
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
-	"golang.org/x/crypto/sha3"
 )
-
-const secretSize = 32
 
 // The chains a wallet has a key for, as the keystore names them.
 const (
@@ -153,6 +145,13 @@ func (k *keys) complete() (*keys, error) {
 	return k, nil
 }
 
+// fill copies the keys of an account, and complete makes the rest.
+func (p *pair) fill(from *Seeds) {
+	solana, evm, _ := PartsOf(from)
+	copy(p.solana, solana[:])
+	*p.evm.secret = *evm
+}
+
 func (p *pair) complete() (err error) {
 	withCleanStack(func() {
 		whole := ed25519.NewKeyFromSeed(p.solana[:secretSize])
@@ -164,7 +163,7 @@ func (p *pair) complete() (err error) {
 }
 
 // generate makes the keys that were not imported, and are not a phrase's, from the random source.
-func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, error) {
+func generate(random io.Reader, imported []PrivateKey, phrase *Seeds) (*keys, error) {
 	k := blankKeys(0)
 	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
@@ -175,17 +174,15 @@ func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, err
 	for _, i := range imported {
 		switch i.Chain {
 		case ChainSolana:
-			copy(k.solana, i.secret[:])
+			copy(k.solana, SecretOf(i)[:])
 		case ChainEVM:
-			*k.evm.secret = *i.secret
+			*k.evm.secret = *SecretOf(i)
 		}
 	}
 	if phrase != nil {
-		if err := phrase.derive(&k.pair); err != nil {
-			k.wipe()
-			return nil, err
-		}
-		copy(k.phrase, phrase.record)
+		k.pair.fill(phrase)
+		_, _, record := PartsOf(phrase)
+		copy(k.phrase, record)
 	}
 	// A random number is no scalar about once in 2^128 times: an error then is
 	// as good as another draw.
@@ -193,7 +190,7 @@ func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, err
 }
 
 // checkImports checks that what was imported is what the keystore will hold.
-func (k *keys) checkImports(imported []Imported) error {
+func (k *keys) checkImports(imported []PrivateKey) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
 		if i.Address != solana && i.Address != evm {
@@ -207,12 +204,6 @@ func (k *keys) checkImports(imported []Imported) error {
 // addresses derives both addresses from the keys themselves.
 func (p *pair) addresses() (solana, evm string) {
 	return solanaAddressOf(p.solana), evmAddressOf(p.evm.public)
-}
-
-func solanaAddressOf(key ed25519.PrivateKey) string { return base58(key[secretSize:]) }
-
-func evmAddressOf(public *secp256k1.PublicKey) string {
-	return evmAddress([20]byte(keccak256(public.SerializeUncompressed()[1:])[12:]))
 }
 
 // plaintext is what the keystore encrypts; the caller wipes it.
@@ -274,104 +265,8 @@ func (k *keys) wipe() {
 	k.memory.wipe()
 }
 
-// redaction is the only printed form of whatever holds a secret.
-const redaction = "[redacted]"
+// hasPhrase reports whether k has the phrase that its keys come from.
+func (k *keys) hasPhrase() bool { return k.phrase.isThere() }
 
-// redacted, embedded, answers every way Go has to print a value: the verbs of fmt, JSON, text
-// encodings and slog. Two ways pass it by, unexported fields of other structs and %p, and print the
-// memory. So a secret is besides kept behind a pointer, of which they show the address.
-type redacted struct{}
-
-func (redacted) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redaction) }
-func (redacted) String() string               { return redaction }
-func (redacted) GoString() string             { return redaction }
-func (redacted) MarshalText() ([]byte, error) { return []byte(redaction), nil }
-func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }
-func (redacted) LogValue() slog.Value         { return slog.StringValue(redaction) }
-
-const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-// base58 encodes with Bitcoin's alphabet, a leading 1 for each leading zero byte.
-func base58(data []byte) string {
-	digits := make([]byte, 0, len(data)*138/100+1) // little endian; log 256 / log 58 < 1.38
-	for _, b := range data {
-		carry := int(b)
-		for i := range digits {
-			carry += int(digits[i]) << 8
-			digits[i] = byte(carry % 58)
-			carry /= 58
-		}
-		for ; carry > 0; carry /= 58 {
-			digits = append(digits, byte(carry%58))
-		}
-	}
-	var out strings.Builder
-	for i := 0; i < len(data) && data[i] == 0; i++ {
-		out.WriteByte(base58Alphabet[0])
-	}
-	for i := len(digits) - 1; i >= 0; i-- {
-		out.WriteByte(base58Alphabet[digits[i]])
-	}
-	return out.String()
-}
-
-// unbase58 decodes base58 of exactly size bytes in its one right spelling, or
-// returns nil. It makes no copy of what it reads that it does not return.
-func unbase58[T ~string | ~[]byte](text T, size int) []byte {
-	if len(text) > size*138/100+1 {
-		return nil
-	}
-	out := make([]byte, size+1) // big endian; the first byte catches the overflow
-	for i := range len(text) {
-		carry := strings.IndexByte(base58Alphabet, text[i])
-		for j := len(out) - 1; j >= 0 && carry >= 0; j-- {
-			carry += int(out[j]) * 58
-			out[j] = byte(carry)
-			carry >>= 8
-		}
-		if carry != 0 || out[0] != 0 {
-			clear(out)
-			return nil
-		}
-	}
-	ones, zeros := 0, 1 // out[0] is no byte of the answer
-	for ones < len(text) && text[ones] == base58Alphabet[0] {
-		ones++
-	}
-	for zeros < len(out) && out[zeros] == 0 {
-		zeros++
-	}
-	if ones != zeros-1 {
-		clear(out)
-		return nil
-	}
-	return out[1:]
-}
-
-// isSolanaAddress reports whether s is base58 of exactly 32 bytes.
-func isSolanaAddress(s string) bool { return unbase58(s, 32) != nil }
-
-// evmAddress turns the last 20 bytes of a Keccak-256 hash into 0x… with the capitals of EIP-55.
-func evmAddress(account [20]byte) string {
-	text := []byte(hex.EncodeToString(account[:]))
-	sum := keccak256(text)
-	for i, c := range text {
-		nibble := sum[i/2] >> (4 * (1 - i%2)) & 0xf
-		if c >= 'a' && nibble >= 8 {
-			text[i] = c - 'a' + 'A'
-		}
-	}
-	return "0x" + string(text)
-}
-
-// isEVMAddress reports whether s is an address with a right EIP-55 checksum.
-func isEVMAddress(s string) bool {
-	word := addressWord(s)
-	return word != nil && evmAddress([20]byte(word[12:])) == s
-}
-
-func keccak256(data []byte) []byte {
-	h := sha3.NewLegacyKeccak256()
-	h.Write(data)
-	return h.Sum(nil)
-}
+// dropPhrase wipes the phrase alone, as of keys that are held to pay with.
+func (k *keys) dropPhrase() { clear(k.phrase) }

@@ -132,13 +132,16 @@ func fileKeys(solana, evm string) []fileKey {
 	return []fileKey{{Chain: ChainSolana, Address: solana}, {Chain: ChainEVM, Address: evm}}
 }
 
+// fileReader reads a keystore file.
+type fileReader struct{ jsonReader }
+
 // parse reads a keystore file: strictly, and without any work or memory that
 // the file could ask for. What it returns is well formed, not yet authentic.
 func parse(data []byte) (*keystore, error) {
 	if len(data) > maxKeystore {
 		return nil, corrupt("it is larger than %d bytes", maxKeystore)
 	}
-	var in jsonReader
+	var in fileReader
 	k := &keystore{}
 	in.document(data)
 	top := in.objectWith(data, []string{"accounts"}, "format", "version", "kdf", "cipher", "keys", "created",
@@ -163,7 +166,7 @@ func parse(data []byte) (*keystore, error) {
 	return k, nil
 }
 
-func (in *jsonReader) kdf(raw json.RawMessage, h *header) {
+func (in *fileReader) kdf(raw json.RawMessage, h *header) {
 	kdf := in.object(raw, "name", "n", "r", "p", "salt")
 	in.constant(kdf["name"], kdfName)
 	h.n, h.r, h.p = in.number(kdf["n"]), in.number(kdf["r"]), in.number(kdf["p"])
@@ -187,7 +190,7 @@ func checkScrypt(n, r, p uint64) error {
 }
 
 // keys reads exactly the two keys of an account that have addresses, in their order.
-func (in *jsonReader) keys(raw json.RawMessage) (solana, evm string) {
+func (in *fileReader) keys(raw json.RawMessage) (solana, evm string) {
 	list := in.list(raw)
 	if in.err == nil && len(list) != 2 {
 		in.fail("it lists %d keys, there are two", len(list))
@@ -206,7 +209,7 @@ func (in *jsonReader) keys(raw json.RawMessage) (solana, evm string) {
 }
 
 // accounts reads the others: a list that is left out where there are none.
-func (in *jsonReader) accounts(raw json.RawMessage, h *header) {
+func (in *fileReader) accounts(raw json.RawMessage, h *header) {
 	if in.err != nil || raw == nil {
 		return
 	}
@@ -226,7 +229,7 @@ func (in *jsonReader) accounts(raw json.RawMessage, h *header) {
 }
 
 // index reads the place of an account in a phrase.
-func (in *jsonReader) index(raw json.RawMessage) uint32 {
+func (in *fileReader) index(raw json.RawMessage) uint32 {
 	n := in.number(raw)
 	if n > MaxAccount {
 		in.fail("a phrase has no account %d", n)
@@ -236,7 +239,7 @@ func (in *jsonReader) index(raw json.RawMessage) uint32 {
 }
 
 // time reads RFC 3339 in UTC with whole seconds, the one form that is written.
-func (in *jsonReader) time(raw json.RawMessage) time.Time {
+func (in *fileReader) time(raw json.RawMessage) time.Time {
 	text := in.text(raw)
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || t.UTC().Format(time.RFC3339) != text {
@@ -246,7 +249,7 @@ func (in *jsonReader) time(raw json.RawMessage) time.Time {
 }
 
 // contents is what a plaintext of this size holds.
-func (in *jsonReader) contents(size, accounts int) contents {
+func (in *fileReader) contents(size, accounts int) contents {
 	for _, c := range []contents{{}, {owner: true}, {phrase: true}, {owner: true, phrase: true}} {
 		if c.size(accounts) == size {
 			return c
@@ -254,28 +257,6 @@ func (in *jsonReader) contents(size, accounts int) contents {
 	}
 	in.fail("its ciphertext has another length than any content")
 	return contents{}
-}
-
-// binary reads base64 of exactly size bytes.
-func (in *jsonReader) binary(raw json.RawMessage, size int) []byte {
-	out := in.base64(raw)
-	if in.err == nil && len(out) != size {
-		in.fail("a value is not base64 of %d bytes", size)
-	}
-	return out
-}
-
-// base64 reads bytes in the one right spelling.
-func (in *jsonReader) base64(raw json.RawMessage) []byte {
-	text := in.text(raw)
-	if in.err != nil {
-		return nil
-	}
-	out, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || base64.StdEncoding.EncodeToString(out) != text {
-		in.fail("a value is not base64")
-	}
-	return out
 }
 
 // kdf derives 64 bytes from a normalised passphrase: 0–31 the AES key, 32–63

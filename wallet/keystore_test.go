@@ -204,8 +204,7 @@ func TestVerifyAfterWrite(t *testing.T) {
 func TestCreateFailsWhole(t *testing.T) {
 	f := &fakeKDF{}
 	enough := bytes.Repeat([]byte{7}, 3*secretSize)
-	twin, err := newImported("", ChainEVM, enough[:32])
-	require.NoError(t, err)
+	twin := privateKey(t, ChainEVM, enough[:32])
 	for name, opt := range map[string]Options{
 		"no randomness":             {Rand: bytes.NewReader(nil)},
 		"randomness ends in a key":  {Rand: bytes.NewReader(enough[:70])},
@@ -215,8 +214,8 @@ func TestCreateFailsWhole(t *testing.T) {
 		"n too large":               {N: 1 << 21},
 		"n no power of two":         {N: 1<<18 + 1},
 		"n negative":                {N: -1 << 18},
-		"two keys for a chain":      {Import: []Imported{twin, twin}},
-		"an import that is nothing": {Import: []Imported{{}}},
+		"two keys for a chain":      {Import: []PrivateKey{twin, twin}},
+		"an import that is nothing": {Import: []PrivateKey{{}}},
 		"derivation fails": {derive: func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
 			return nil, errors.New("no")
 		}},

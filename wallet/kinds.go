@@ -7,9 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,14 +21,6 @@ import (
 
 // maxLife is the longest a transfer may stay valid, whatever the owner's rules.
 const maxLife = 24 * time.Hour
-
-// errUnsupported answers every request to sign anything but the kinds of messages above.
-// Nothing was signed, and the passphrase was not asked for.
-var errUnsupported = errors.New("the wallet does not sign this")
-
-func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errUnsupported, fmt.Sprintf(format, args...))
-}
 
 // TransferWithAuthorization is EIP-3009's message and its EIP-712 domain. Addresses are 0x and 40
 // hex digits in any letter case.
@@ -110,22 +99,6 @@ func (t *TransferWithAuthorization) digest() [32]byte {
 		keccak256([]byte(transferType)), addressWord(t.From), addressWord(t.To), t.Value[:],
 		uintWord(t.ValidAfter), uintWord(t.ValidBefore), t.Nonce[:])
 	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
-}
-
-func hashWords(list ...[]byte) []byte { return keccak256(slices.Concat(list...)) }
-
-func uintWord(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 24, 32), n) }
-
-// addressWord reads an address in any letter case into its 32 bytes, or returns nil.
-func addressWord(text string) []byte {
-	if len(text) != 42 || text[:2] != "0x" {
-		return nil
-	}
-	word := make([]byte, 32)
-	if _, err := hex.Decode(word[12:], []byte(text[2:])); err != nil {
-		return nil
-	}
-	return word
 }
 
 // The programs a signed Solana message may name.

@@ -69,17 +69,6 @@ func TestNormaliseDoesNotGrow(t *testing.T) {
 	require.NotSame(t, &p[0], &normalizeNFC(p).bytes[0])
 }
 
-func TestTrimLine(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "\n": "", "\r\n": "", "x": "x", "x\n": "x", "x\r\n": "x", "x\n\n": "x\n", "x\r": "x\r",
-		"x \n": "x ", "\nx": "\nx",
-	} {
-		t.Run(in, func(t *testing.T) {
-			require.Equal(t, want, string(trimLine([]byte(in))), "%q", in)
-		})
-	}
-}
-
 func TestFromValue(t *testing.T) {
 	_, err := FromValue("")(t.Context())
 	require.ErrorIs(t, err, ErrNoPassphrase)
@@ -90,23 +79,6 @@ func TestFromValue(t *testing.T) {
 	p, err = FromValue("x\n")(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "x\n", string(p))
-}
-
-func TestReadLine(t *testing.T) {
-	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
-		strings.Repeat("x", maxLine) + "\n": strings.Repeat("x", maxLine)} {
-		t.Run(in, func(t *testing.T) {
-			p, err := readLine(strings.NewReader(in))
-			require.NoError(t, err)
-			require.Equal(t, want, string(p))
-		})
-	}
-	_, err := readLine(strings.NewReader("no end"))
-	requireCode(t, err, codeLocked)
-	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
-	_, err = readLine(r)
-	requireCode(t, err, codeInvalidPassphrase)
-	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
 }
 
 // What a source gives is wiped once it has been used.
@@ -123,7 +95,7 @@ func TestGivenPassphraseIsWiped(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 	copy(given, testPassphrase)
-	require.NoError(t, w.confirm(t.Context(), source))
+	require.NoError(t, w.Confirm(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 }
 

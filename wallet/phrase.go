@@ -1,13 +1,13 @@
 package wallet
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 )
 
 // A recovery phrase (BIP-39) stands for both keys of a wallet. Its keystore keeps the keys as they are, and
@@ -38,7 +38,7 @@ func NewPhrase(random io.Reader) (*Phrase, error) {
 //
 // Errors: SETUP_FAILED, which tells no word; KEYSTORE_PERMISSIONS; the context's.
 func ReadPhrase(ctx context.Context, phrase, passphrase Passphrase, paths Paths) (*Phrase, error) {
-	text, err := askFor(ctx, "the phrase", phrase)
+	text, err := AskFor(ctx, "the phrase", phrase)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func ReadPhrase(ctx context.Context, phrase, passphrase Passphrase, paths Paths)
 	}
 	var extra []byte
 	if passphrase != nil {
-		if extra, err = askFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
 			return nil, err
 		}
 		defer clear(extra)
@@ -66,40 +66,44 @@ func ReadPhrase(ctx context.Context, phrase, passphrase Passphrase, paths Paths)
 // for that of the phrase; nil: it has none. The wallet is not unlocked. Errors: those of [Wallet.Unlock];
 // SETUP_FAILED where there is no phrase, or another passphrase belongs to it, or the keys are this wallet's
 // own.
-func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, paths Paths) (*Phrase, error) {
-	ks, _, err := readKeystore(w.dir)
+func PhraseFor(ctx context.Context, w *Wallet, typed, passphrase Passphrase, paths Paths) (*Phrase, error) {
+	of, err := w.Phrase(ctx, typed, "take the phrase of "+w.Dir())
 	if err != nil {
 		return nil, err
 	}
-	if !ks.holds.phrase {
-		return nil, noPhrase("take the phrase of " + w.dir)
-	}
-	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
-	if err != nil {
-		return nil, err
-	}
-	defer k.wipe()
+	defer of.Wipe()
 	var extra []byte
 	if passphrase != nil {
-		if extra, err = askFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
 			return nil, err
 		}
 		defer clear(extra)
 	}
-	p, err := k.phraseAt(w.dir, extra, paths)
+	p, err := phraseAt(of, extra, paths)
 	if err != nil {
 		return nil, err
 	}
-	return p.otherThan(w.dir, ks)
+	return p.otherThan(of)
 }
 
-// phraseAt is the phrase of the keys k of a home, for those at other paths. extra is its passphrase; empty:
-// it has none.
-func (k *keys) phraseAt(home string, extra []byte, paths Paths) (*Phrase, error) {
-	words := wordsOf(k.phrase.entropy())
+// Derive makes the keys of an account of a keystore's phrase, at the standard paths. passphrase is that of
+// the phrase; empty: it has none.
+func Derive(of *Seeds, passphrase []byte, account uint32) (*Seeds, error) {
+	p, err := phraseAt(of, passphrase, StandardPaths(account))
+	if err != nil {
+		return nil, err
+	}
+	defer p.Wipe()
+	return p.Seeds()
+}
+
+// phraseAt is the phrase of a keystore, for keys at other paths. extra is its passphrase; empty: it has none.
+func phraseAt(of *Seeds, extra []byte, paths Paths) (*Phrase, error) {
+	kept := recordOf(of)
+	words := wordsOf(kept.entropy())
 	defer clear(words)
-	own, err := newPhrase(words, extra, Paths{Solana: k.phrase.solanaPath().String(),
-		EVM: k.phrase.evmPath().String()})
+	own, err := newPhrase(words, extra, Paths{Solana: kept.solanaPath().String(),
+		EVM: kept.evmPath().String()})
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +112,8 @@ func (k *keys) phraseAt(home string, extra []byte, paths Paths) (*Phrase, error)
 	if err != nil {
 		return nil, err
 	}
-	if ofSolana, ofEVM := k.addresses(); solana != ofSolana || evm != ofEVM {
-		e := setup("take the phrase of "+home, errors.New("a passphrase of the phrase's own belongs to "+
+	if solana != of.Solana || evm != of.EVM {
+		e := setup("take the phrase of "+of.Home, errors.New("a passphrase of the phrase's own belongs to "+
 			"it, and this is not the one"))
 		e.hint = "give the BIP-39 passphrase that the wallet was made with: --phrase-passphrase"
 		return nil, e
@@ -118,10 +122,10 @@ func (k *keys) phraseAt(home string, extra []byte, paths Paths) (*Phrase, error)
 }
 
 // otherThan is p, if its keys are not those of a keystore.
-func (p *Phrase) otherThan(home string, ks *keystore) (*Phrase, error) {
+func (p *Phrase) otherThan(of *Seeds) (*Phrase, error) {
 	solana, evm, err := p.Addresses()
-	if err == nil && (solana == ks.solana || evm == ks.evm) {
-		e := setup("take the phrase of "+home, errors.New("a key at this path is that wallet's own; two "+
+	if err == nil && (solana == of.Solana || evm == of.EVM) {
+		e := setup("take the phrase of "+of.Home, errors.New("a key at this path is that wallet's own; two "+
 			"wallets with "+
 			"one key would each spend up to their limits"))
 		e.hint = "choose another account: --index N, counted from 0"
@@ -132,29 +136,6 @@ func (p *Phrase) otherThan(home string, ks *keystore) (*Phrase, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-func noPhrase(what string) *codedError {
-	e := setup(what, errors.New("this keystore has none: its keys were imported, or made without one"))
-	e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
-	return e
-}
-
-// askFor asks one source for what is no passphrase of this wallet.
-func askFor(ctx context.Context, what string, source Passphrase) ([]byte, error) {
-	given, err := askPassphrase(ctx, []Passphrase{func(ctx context.Context) ([]byte, error) {
-		given, err := source(ctx)
-		if errors.Is(err, ErrNoPassphrase) {
-			err = locked("there is no terminal to type it on")
-		}
-		return given, err
-	}})
-	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {
-		e := setup("get "+what, err)
-		e.hint = "run it in a terminal, or name an owner-only file or an open descriptor"
-		return nil, e
-	}
-	return given, err
 }
 
 func phraseError(cause error) *codedError {
@@ -205,111 +186,44 @@ func (p *Phrase) Wipe() {
 
 // Addresses are those of the keys, as [Wallet.Addresses].
 func (p *Phrase) Addresses() (solana, evm string, err error) {
-	k := blankKeys(0)
-	defer k.wipe()
-	if err := p.derive(&k.pair); err != nil {
+	s, err := p.Seeds()
+	if err != nil {
 		return "", "", err
 	}
-	if _, err := k.complete(); err != nil {
-		return "", "", setup("derive the keys", err)
-	}
-	solana, evm = k.addresses()
-	return solana, evm, nil
+	defer s.Wipe()
+	return s.Solana, s.EVM, nil
 }
 
-// derive sets the keys of an account to those of the phrase.
-func (p *Phrase) derive(k *pair) (err error) {
+func recordOf(s *Seeds) phraseRecord {
+	_, _, phrase := PartsOf(s)
+	return phraseRecord(phrase)
+}
+
+// Seeds are the keys of the phrase with the phrase itself, for [wallet.Create], which wipes them.
+func (p *Phrase) Seeds() (*Seeds, error) {
 	if p.seed == nil {
-		return setup("derive the keys", errors.New("the phrase was wiped"))
+		return nil, setup("derive the keys", errors.New("the phrase was wiped"))
 	}
+	s := NewSeeds(phraseSize)
+	solana, evm, phrase := PartsOf(s)
+	copy(phrase, p.record)
+	var err error
 	withCleanStack(func() {
-		deriveSolana(p.seed, p.record.solanaPath(), (*[secretSize]byte)(k.solana[:secretSize]))
-		err = deriveEVM(p.seed, p.record.evmPath(), k.evm.secret)
+		deriveSolana(p.seed, p.record.solanaPath(), solana)
+		if err = deriveEVM(p.seed, p.record.evmPath(), evm); err != nil {
+			return
+		}
+		whole := ed25519.NewKeyFromSeed(solana[:])
+		s.Solana = solanaAddressOf(whole)
+		clear(whole)
+		var public *secp256k1.PublicKey
+		if public, err = publicKey(evm); err == nil {
+			s.EVM = evmAddressOf(public)
+		}
 	})
 	if err != nil {
-		return setup("derive the keys", err)
+		s.Wipe()
+		return nil, setup("derive the keys", err)
 	}
-	return nil
+	return s, nil
 }
-
-// phraseRecord is how a keystore has a phrase, or 84 zeros:
-//
-//	0      the bytes of its entropy: 16, 20, 24, 28 or 32
-//	1      1: a passphrase of BIP-39's belongs to it, which is not kept
-//	2–33   the entropy, and zeros
-//	34–58  the path of the Solana key: how many steps it has (255: it is [SeedPath]), and room for 6,
-//	       each of 4 bytes, big endian; the rest is zeros
-//	59–83  the path of the EVM key
-type phraseRecord []byte
-
-const (
-	pathRoom      = 1 + 4*maxPath
-	atSolanaPath  = 2 + maxEntropy
-	atEVMPath     = atSolanaPath + pathRoom
-	phraseSize    = atEVMPath + pathRoom // a multiple of 3: its base64 ends without padding
-	seedPathSteps = 0xff
-)
-
-func (r phraseRecord) set(entropy []byte, hasPassphrase bool, solana, evm derivation) {
-	clear(r)
-	r[0] = byte(len(entropy))
-	if hasPassphrase {
-		r[1] = 1
-	}
-	copy(r[2:], entropy)
-	putPath(r[atSolanaPath:], solana)
-	putPath(r[atEVMPath:], evm)
-}
-
-func putPath(at []byte, path derivation) {
-	at[0] = byte(len(path))
-	if path == nil {
-		at[0] = seedPathSteps
-	}
-	for i, step := range path {
-		binary.BigEndian.PutUint32(at[1+4*i:], step)
-	}
-}
-
-func pathAt(at []byte) derivation {
-	if at[0] == seedPathSteps {
-		return nil
-	}
-	path := make(derivation, min(int(at[0]), maxPath))
-	for i := range path {
-		path[i] = binary.BigEndian.Uint32(at[1+4*i:])
-	}
-	return path
-}
-
-func (r phraseRecord) isThere() bool          { return !bytes.Equal(r, make([]byte, len(r))) }
-func (r phraseRecord) hasPassphrase() bool    { return r[1] == 1 }
-func (r phraseRecord) solanaPath() derivation { return pathAt(r[atSolanaPath:]) }
-func (r phraseRecord) evmPath() derivation    { return pathAt(r[atEVMPath:]) }
-
-// entropy is nil where the record has no right form.
-func (r phraseRecord) entropy() []byte {
-	n := int(r[0])
-	if n%4 != 0 || n < 16 || n > maxEntropy {
-		return nil
-	}
-	return r[2 : 2+n]
-}
-
-// isRight reports whether a record is one that set writes.
-func (r phraseRecord) isRight() bool {
-	entropy, solana, evm := r.entropy(), r.solanaPath(), r.evmPath()
-	if entropy == nil || checkSolanaPath(solana) != nil || checkEVMPath(evm) != nil {
-		return false
-	}
-	again := make(phraseRecord, phraseSize)
-	defer clear(again)
-	again.set(entropy, r.hasPassphrase(), solana, evm)
-	return slices.Equal(r, again)
-}
-
-// hasPhrase reports whether k has the phrase that its keys come from.
-func (k *keys) hasPhrase() bool { return k.phrase.isThere() }
-
-// dropPhrase wipes the phrase alone, as of keys that are held to pay with.
-func (k *keys) dropPhrase() { clear(k.phrase) }

@@ -3,10 +3,8 @@
 package wallet
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,8 +80,8 @@ func TestPhraseTypedWrong(t *testing.T) {
 // The phrase is for the person's eyes: on the terminal's second screen until they press Enter, and not in
 // stdout.
 func TestShowPhrase(t *testing.T) {
-	w, _ := phraseWallet(t, Options{})
-	t.Setenv("PHRASE_HOME", w.dir)
+	w := walletOfPhrase(t)
+	t.Setenv("PHRASE_HOME", w.Dir())
 	p := sitDown(t, "show-phrase")
 	p.answers("Passphrase: ", 1, testPassphrase+"\n")
 	p.answers("Press Enter when it is written down", 1, "\n")
@@ -106,8 +104,8 @@ func TestShowPhrase(t *testing.T) {
 
 // Ctrl-C takes it from the screen too; a wrong passphrase shows nothing.
 func TestShowPhraseInterrupted(t *testing.T) {
-	w, _ := phraseWallet(t, Options{})
-	t.Setenv("PHRASE_HOME", w.dir)
+	w := walletOfPhrase(t)
+	t.Setenv("PHRASE_HOME", w.Dir())
 	p := sitDown(t, "show-phrase")
 	p.answers("Passphrase: ", 1, testPassphrase+"\n")
 	p.answers("Press Enter when it is written down", 1, "\x03")
@@ -127,16 +125,15 @@ func TestShowPhraseInterrupted(t *testing.T) {
 
 // A keystore whose phrase does not make its keys shows none: on paper it would be no backup.
 func TestShowPhraseOfOtherKeys(t *testing.T) {
-	w, f := phraseWallet(t, Options{})
-	k := stored(t, w, f, testPassphrase)
-	k.phrase[atEVMPath+pathRoom-1-3*4] ^= 1 // another path
-	require.ErrorContains(t, k.phrase.makes(knownSolana, goldenEVM), "its recovery phrase makes other keys")
-	ks, err := encrypt(k, nil, []byte(testPassphrase), minN, w.header.created, f.derive, rand.Reader)
+	seeds, err := readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds()
 	require.NoError(t, err)
-	data, err := ks.marshal()
+	recordOf(seeds)[atEVMPath+pathRoom-1-3*4] ^= 1 // another path
+	require.ErrorContains(t, makes(recordOf(seeds), knownSolana, goldenEVM),
+		"its recovery phrase makes other keys")
+	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{N: 1 << 14, Phrase: seeds})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
-	t.Setenv("PHRASE_HOME", w.dir)
+	t.Cleanup(func() { _ = w.Close() })
+	t.Setenv("PHRASE_HOME", w.Dir())
 	p := sitDown(t, "show-phrase")
 	p.answers("Passphrase: ", 1, testPassphrase+"\n")
 	said, err := p.got()
@@ -147,8 +144,8 @@ func TestShowPhraseOfOtherKeys(t *testing.T) {
 
 // Without a terminal nobody is asked, and a keystore without a phrase says so at once.
 func TestShowPhraseRefuses(t *testing.T) {
-	w, _ := phraseWallet(t, Options{})
-	t.Setenv("PHRASE_HOME", w.dir)
+	w := walletOfPhrase(t)
+	t.Setenv("PHRASE_HOME", w.Dir())
 	cmd := helperCommand(t, "show-phrase", "")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdin = strings.NewReader(testPassphrase + "\n")
@@ -156,8 +153,8 @@ func TestShowPhraseRefuses(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "SETUP_FAILED show the phrase: there is no terminal", string(out))
 
-	without, _ := newTestWallet(t)
-	require.NoError(t, os.Setenv("PHRASE_HOME", without.dir))
+	without := otherWallet(t)
+	require.NoError(t, os.Setenv("PHRASE_HOME", without.Dir()))
 	p := sitDown(t, "show-phrase")
 	said, err := p.got()
 	require.Error(t, err)

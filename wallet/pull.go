@@ -55,11 +55,3 @@ func (t PullTransaction) order(self string) (o Order, err error) {
 	data := slices.Concat(selectTransferFrom, owner, agent, t.Amount[:])
 	return transactionOrder(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)), nil
 }
-
-// transaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20 bytes,
-// or nil where it makes a contract.
-func transaction(chainID, nonce, gas uint64, tip, maxFee [32]byte, to, data []byte) []byte {
-	return append([]byte{2}, rlpList(
-		rlpNumber(uintWord(chainID)), rlpNumber(uintWord(nonce)), rlpNumber(tip[:]), rlpNumber(maxFee[:]),
-		rlpNumber(uintWord(gas)), rlpString(to), rlpString(nil), rlpString(data), rlpList())...)
-}

@@ -1,6 +1,7 @@
 package wallet
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -242,4 +243,14 @@ func baseMult(k *[32]byte) secp256k1.JacobianPoint {
 	point.Z.SetInt(1)
 	sum, next = projective{}, projective{} // the projective form of a point tells of its scalar
 	return point
+}
+
+// signEd25519 verifies what it signed, as [signer] does: two signatures of one message, of which one
+// is faulty, tell the key.
+func signEd25519(key ed25519.PrivateKey, message []byte) (sig [64]byte, err error) {
+	raw := ed25519.Sign(key, message)
+	if !ed25519.Verify(ed25519.PublicKey(key[secretSize:]), message, raw) {
+		return sig, errFaulty
+	}
+	return [64]byte(raw), nil
 }

@@ -1,6 +1,7 @@
 package wallet
 
 import (
+	"context"
 	"os"
 	"runtime"
 )
@@ -42,14 +43,6 @@ func (s *secret) wipe() {
 	releasePages(s.bytes)
 }
 
-// LockedMemory says why the system does not hold the pages of keys in memory; nil means that it
-// does, at this moment and for this process.
-func LockedMemory() error {
-	s := newSecret(1)
-	defer s.wipe()
-	return s.held
-}
-
 // withCleanStack runs f, which handles secrets, and overwrites what it left on the stack. Before that
 // the stack is made large enough: one that grows is copied, and the old one is not overwritten.
 func withCleanStack(f func()) {
@@ -65,4 +58,27 @@ func withCleanStack(f func()) {
 func overwriteStack() {
 	var below [16 << 10]byte
 	runtime.KeepAlive(&below)
+}
+
+// Size is how many bytes each private key has.
+const secretSize = 32
+
+// await runs a read that cannot be interrupted. When ctx ends first, what comes later is wiped.
+func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		data []byte
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		data, err := read()
+		done <- answer{data: data, err: err}
+	}()
+	select {
+	case a := <-done:
+		return a.data, a.err
+	case <-ctx.Done():
+		go func() { clear((<-done).data) }()
+		return nil, ctx.Err()
+	}
 }

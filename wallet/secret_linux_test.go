@@ -108,7 +108,7 @@ func withoutLockedMemory(ctx context.Context) int {
 	}
 	w, err := Open(os.Getenv("WALLET_TEST_DIR"))
 	if err == nil {
-		err = w.Unlock(ctx, FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
+		err = w.Unlock(ctx, Outside.FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
 	}
 	if err == nil {
 		_, err = w.signDigest(ctx, [32]byte{1})

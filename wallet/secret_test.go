@@ -58,10 +58,9 @@ func goldenSecrets(t *testing.T) [][]byte {
 func TestRedaction(t *testing.T) {
 	w := goldenWallet(t)
 	require.NoError(t, w.Unlock(t.Context()))
-	imported, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
-	require.NoError(t, err)
+	imported := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
 	secrets := goldenSecrets(t)
-	phrase := readPhrase(t, knownPhrase, "", StandardPaths(0))
+	phrase := Outside.Seeds(t, knownPhrase, "", 0)
 	owned, typed := goldenOwner(t)
 	owner, err := owned.OwnerKey(t.Context(), typed)
 	require.NoError(t, err)
@@ -69,7 +68,7 @@ func TestRedaction(t *testing.T) {
 	for name, v := range map[string]any{
 		"wallet": w, "keys": w.keys, "keys, by value": *w.keys, "imported": imported,
 		"pointer to imported": &imported, "phrase": phrase, "owner": owner,
-		"options": Options{Import: []Imported{imported}}, "slice": []Imported{imported},
+		"options": Options{Import: []PrivateKey{imported}}, "slice": []PrivateKey{imported},
 		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +98,7 @@ func TestRedaction(t *testing.T) {
 	hidden := struct {
 		w *Wallet
 		k *keys
-		i Imported
+		i PrivateKey
 	}{w, w.keys, imported}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%x"} {
 		requireNoTrace(t, fmt.Sprintf(verb, hidden), secrets...)
@@ -118,12 +117,10 @@ func TestRedaction(t *testing.T) {
 func TestNoSecretLeavesATrace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	f := &fakeKDF{}
-	solana, err := newImported("", ChainSolana, unhex(t, goldenSolanaSeed))
-	require.NoError(t, err)
-	evm, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
-	require.NoError(t, err)
+	solana := privateKey(t, ChainSolana, unhex(t, goldenSolanaSeed))
+	evm := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
 	w, err := Create(t.Context(), dir, value(testPassphrase),
-		Options{derive: f.derive, Import: []Imported{solana, evm}})
+		Options{derive: f.derive, Import: []PrivateKey{solana, evm}})
 	require.NoError(t, err)
 	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.keys.seal[:]))
 
@@ -142,10 +139,8 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	try(err)
 	try(CheckPassphrase([]byte(testPassphrase + "\n")))
 	try(CheckPassphrase(bytes.Repeat([]byte(testPassphrase), 100)))
-	_, err = importRaw(keyFile(t, goldenEVMSecret+"z"), ChainEVM)
-	try(err)
-	_, err = importSolana(keyFile(t, goldenSolanaSeed))
-	try(err)
+	try(Outside.Import(t, "key-file:evm", keyFile(t, goldenEVMSecret+"z")))
+	try(Outside.Import(t, "solana", keyFile(t, goldenSolanaSeed)))
 	for row, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			spoiled := bytes.Clone(whole)

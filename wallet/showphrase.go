@@ -5,21 +5,14 @@ import (
 	"crypto/hmac"
 	"errors"
 	"fmt"
-	"runtime"
 )
-
-// HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
-func (w *Wallet) HasPhrase() (bool, error) {
-	ks, _, err := readKeystore(w.dir)
-	return err == nil && ks.holds.phrase, err
-}
 
 // ShowPhrase asks for the passphrase and shows the recovery phrase to the person at the controlling terminal,
 // until they press Enter. It goes nowhere else: not to stdout, and not to the caller. How many words it has
 // is returned.
 //
 // Errors: SETUP_FAILED where there is no phrase, or no terminal; those of [Wallet.Unlock].
-func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, err error) {
+func ShowPhrase(ctx context.Context, w *Wallet, typed Passphrase) (words int, err error) {
 	t, err := openTerminal()
 	if err != nil { // before anybody is asked for the passphrase
 		e := setup("show the phrase", errors.New("there is no terminal"))
@@ -27,22 +20,16 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		return 0, e
 	}
 	t.close()
-	ks, _, err := readKeystore(w.dir)
+	of, err := w.Phrase(ctx, typed, "show the phrase")
 	if err != nil {
 		return 0, err
 	}
-	if !ks.holds.phrase {
-		return 0, noPhrase("show the phrase")
-	}
-	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
-	if err != nil {
+	defer of.Wipe()
+	kept := recordOf(of)
+	if err := makes(kept, of.Solana, of.EVM); err != nil {
 		return 0, err
 	}
-	defer k.wipe()
-	if err := k.phrase.makes(ks.solana, ks.evm); err != nil {
-		return 0, err
-	}
-	page := k.phrase.page(ks.solana, ks.evm)
+	page := pageOf(kept, of.Solana, of.EVM)
 	_, err = onTerminal(ctx, openTerminal, func(t *terminal) ([]byte, error) {
 		defer clear(page) // by who shows it: that can outlast ctx
 		defer t.leaveScreen()
@@ -66,41 +53,34 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		clear(page)
 		err = setup("show the phrase", errors.New("there is no terminal"))
 	}
-	return k.phrase.words(), err
+	return wordCount(kept), err
 }
 
 // CheckPhrase compares a phrase that the person types with the keystore's, for its passphrase, and says how
 // many words it has. Errors: SETUP_FAILED where it is another one, or there is none; those of
 // [Wallet.Unlock].
-func (w *Wallet) CheckPhrase(ctx context.Context, typed, phrase Passphrase) (words int, err error) {
-	ks, _, err := readKeystore(w.dir)
+func CheckPhrase(ctx context.Context, w *Wallet, typed, phrase Passphrase) (words int, err error) {
+	of, err := w.Phrase(ctx, typed, "compare the phrase")
 	if err != nil {
 		return 0, err
 	}
-	if !ks.holds.phrase {
-		return 0, noPhrase("compare the phrase")
-	}
-	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
-	if err != nil {
-		return 0, err
-	}
-	defer k.wipe()
+	defer of.Wipe()
 	given, err := ReadPhrase(ctx, phrase, nil, StandardPaths(0))
 	if err != nil {
 		return 0, err
 	}
 	defer given.Wipe()
-	if !hmac.Equal(given.record.entropy(), k.phrase.entropy()) {
+	if !hmac.Equal(given.record.entropy(), recordOf(of).entropy()) {
 		e := setup("compare the phrase", errors.New("it is a phrase, and not this wallet's"))
 		e.hint = "see this wallet's: x402-wallet export-phrase"
 		return 0, e
 	}
-	return k.phrase.words(), nil
+	return wordCount(recordOf(of)), nil
 }
 
 // makes reports that the phrase does not make the keys of these addresses: on paper it would be no backup. Of
 // one with a passphrase of its own nobody here can say.
-func (r phraseRecord) makes(solana, evm string) error {
+func makes(r phraseRecord, solana, evm string) error {
 	if r.hasPassphrase() {
 		return nil
 	}
@@ -118,10 +98,10 @@ func (r phraseRecord) makes(solana, evm string) error {
 	return err
 }
 
-func (r phraseRecord) words() int { return len(r.entropy()) / 4 * 3 }
+func wordCount(r phraseRecord) int { return len(r.entropy()) / 4 * 3 }
 
-// page is what the person sees. The caller wipes it.
-func (r phraseRecord) page(solana, evm string) []byte {
+// pageOf is what the person sees. The caller wipes it.
+func pageOf(r phraseRecord, solana, evm string) []byte {
 	const columns = 4
 	words := wordsOf(r.entropy())
 	defer clear(words)
@@ -146,25 +126,3 @@ func (r phraseRecord) page(solana, evm string) []byte {
 	}
 	return append(page, '\n')
 }
-
-// Terminals have a second screen, which leaves nothing behind in what can be scrolled back to.
-const enterScreen, exitScreen = "\x1b[?1049h\x1b[2J\x1b[H", "\x1b[?1049l"
-
-func (t *terminal) show(page []byte) error {
-	if hasScreens {
-		if _, err := t.out.WriteString(enterScreen); err != nil {
-			return err
-		}
-	}
-	_, err := t.out.Write(page)
-	return err
-}
-
-func (t *terminal) leaveScreen() {
-	if hasScreens {
-		_, _ = t.out.WriteString(exitScreen)
-	}
-}
-
-// hasScreens: Windows' console takes no such words unless it was asked to.
-const hasScreens = runtime.GOOS != "windows"

@@ -1,6 +1,8 @@
 package wallet
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -97,4 +99,39 @@ func (in *jsonReader) number(raw json.RawMessage) uint64 {
 		in.fail("%.40q is not a whole number in range", raw)
 	}
 	return n
+}
+
+// binary reads base64 of exactly size bytes.
+func (in *jsonReader) binary(raw json.RawMessage, size int) []byte {
+	out := in.base64(raw)
+	if in.err == nil && len(out) != size {
+		in.fail("a value is not base64 of %d bytes", size)
+	}
+	return out
+}
+
+// base64 reads bytes in the one right spelling.
+func (in *jsonReader) base64(raw json.RawMessage) []byte {
+	text := in.text(raw)
+	if in.err != nil {
+		return nil
+	}
+	out, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || base64.StdEncoding.EncodeToString(out) != text {
+		in.fail("a value is not base64")
+	}
+	return out
+}
+
+// hex reads from least to most bytes in hexadecimal digits.
+func (in *jsonReader) hex(raw json.RawMessage, least, most int) []byte {
+	text := in.text(raw)
+	if in.err != nil {
+		return nil
+	}
+	out, err := hex.DecodeString(text)
+	if err != nil || len(out) < least || len(out) > most {
+		in.fail("a value is not hexadecimal of %d to %d bytes", least, most)
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 )
 
 // terminalTries is how often a new passphrase may be mistyped.
@@ -150,3 +151,30 @@ func (t *terminal) close() {
 		_ = t.out.Close()
 	}
 }
+
+func (t *terminal) says(line string) error {
+	_, err := t.out.WriteString(line + "\n")
+	return err
+}
+
+// Terminals have a second screen, which leaves nothing behind in what can be scrolled back to.
+const enterScreen, exitScreen = "\x1b[?1049h\x1b[2J\x1b[H", "\x1b[?1049l"
+
+func (t *terminal) show(page []byte) error {
+	if hasScreens {
+		if _, err := t.out.WriteString(enterScreen); err != nil {
+			return err
+		}
+	}
+	_, err := t.out.Write(page)
+	return err
+}
+
+func (t *terminal) leaveScreen() {
+	if hasScreens {
+		_, _ = t.out.WriteString(exitScreen)
+	}
+}
+
+// hasScreens: Windows' console takes no such words unless it was asked to.
+const hasScreens = runtime.GOOS != "windows"

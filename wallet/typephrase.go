@@ -16,7 +16,7 @@ const mostMistakes = 24
 // After too many mistakes it gives up with SETUP_FAILED.
 func PhraseFromTerminal() Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
-		return onTerminal(ctx, openTerminal, (*terminal).askPhrase)
+		return onTerminal(ctx, openTerminal, askPhrase)
 	}
 }
 
@@ -38,11 +38,11 @@ func PhraseFromFile(path string) Passphrase {
 }
 
 // askPhrase returns a phrase that is right, in the list's own spelling.
-func (t *terminal) askPhrase() ([]byte, error) {
+func askPhrase(t *terminal) ([]byte, error) {
 	err := t.says("Type the recovery phrase, or paste it: one word a line, or several. Nothing of it is " +
 		"shown.")
 	for try := 0; err == nil && try < terminalTries; try++ {
-		words, asked := t.askWords()
+		words, asked := askWords(t)
 		if asked != nil {
 			return nil, asked
 		}
@@ -63,7 +63,7 @@ func (t *terminal) askPhrase() ([]byte, error) {
 }
 
 // askWords asks for words until they are as many as a phrase has.
-func (t *terminal) askWords() (words []int, err error) {
+func askWords(t *terminal) (words []int, err error) {
 	words = make([]int, 0, mostWords+1)
 	for mistakes := 0; len(words) < mostWords; {
 		if mistakes > mostMistakes {
@@ -128,9 +128,4 @@ func moreWords(words []int, line []byte) (all []int, said string) {
 		return all, fmt.Sprintf("A phrase has 12, 15, 18, 21 or 24 words; these are %d.", len(words))
 	}
 	return all, ""
-}
-
-func (t *terminal) says(line string) error {
-	_, err := t.out.WriteString(line + "\n")
-	return err
 }

@@ -91,10 +91,10 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 	return err
 }
 
-// confirm asks one source for the passphrase and says whether it is right, also
+// Confirm asks one source for the passphrase and says whether it is right, also
 // when the wallet is unlocked, and without unlocking it: for the decisions that
 // only a person may take, at that moment.
-func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
+func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
 	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
 	k.wipe()
 	return err
@@ -322,4 +322,53 @@ func (w *Wallet) readLockToken() string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// LockedMemory says why the system does not hold the pages of keys in memory; nil means that it
+// does, at this moment and for this process.
+func LockedMemory() error {
+	s := newSecret(1)
+	defer s.wipe()
+	return s.held
+}
+
+// HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
+func (w *Wallet) HasPhrase() (bool, error) {
+	ks, _, err := readKeystore(w.dir)
+	return err == nil && ks.holds.phrase, err
+}
+
+// Phrase takes the recovery phrase out of the keystore, for package recovery, which wipes it. The passphrase
+// is asked for, and the wallet is not unlocked. what is what the phrase is for, as an error says it. Errors:
+// those of [Wallet.Unlock]; SETUP_FAILED where there is no phrase.
+func (w *Wallet) Phrase(ctx context.Context, typed Passphrase, what string) (*Seeds, error) {
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !ks.holds.phrase {
+		return nil, noPhrase(what)
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
+	if err != nil {
+		return nil, err
+	}
+	defer k.wipe()
+	return k.phraseOut(w.dir), nil
+}
+
+// phraseOut copies the phrase, and says whose it is.
+func (k *keys) phraseOut(home string) *Seeds {
+	s := NewSeeds(phraseSize)
+	s.Home = home
+	s.Solana, s.EVM = k.addresses()
+	_, _, record := PartsOf(s)
+	copy(record, k.phrase)
+	return s
+}
+
+func noPhrase(what string) *codedError {
+	e := setup(what, errors.New("this keystore has none: its keys were imported, or made without one"))
+	e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
+	return e
 }

@@ -302,7 +302,7 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		require.Equal(t, freeAttempts, f.calls)
 		e := requireCode(t, w.Unlock(t.Context(), never(t)), codeInvalidPassphrase)
 		require.Contains(t, e.Error(), "5 wrong passphrases in a row; the next is tried in 1s")
-		requireCode(t, w.confirm(t.Context(), never(t)), codeInvalidPassphrase)
+		requireCode(t, w.Confirm(t.Context(), never(t)), codeInvalidPassphrase)
 		waited := time.Duration(0)
 		for range 10 {
 			for {
@@ -326,12 +326,12 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 // confirm asks also when the key is held, and holds nothing.
 func TestConfirm(t *testing.T) {
 	w, f := newTestWallet(t)
-	require.NoError(t, w.confirm(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.True(t, w.Locked())
 	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-	requireCode(t, w.confirm(t.Context(), value("not the passphrase")), codeInvalidPassphrase)
-	requireCode(t, w.confirm(t.Context(), value("")), codeLocked)
-	require.NoError(t, w.confirm(t.Context(), value(testPassphrase)))
+	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), codeInvalidPassphrase)
+	requireCode(t, w.Confirm(t.Context(), value("")), codeLocked)
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.False(t, w.Locked())
 	require.Equal(t, 4, f.calls)
 }

@@ -2,7 +2,6 @@ package wallet
 
 import (
 	"bytes"
-	"encoding/binary"
 	"slices"
 )
 
@@ -25,7 +24,7 @@ var ownerCalls = [][]byte{{0x28, 0x14, 0x2c, 0xf7}, {0xb6, 0x54, 0x9f, 0x75}, {0
 // file and never stored; the wallet's own key signs none of these. Other calls than
 // these are refused.
 func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err error) {
-	if i.secret == nil || i.Chain != ChainEVM {
+	if SecretOf(i.PrivateKey) == nil || i.Chain != ChainEVM {
 		return sig, unsupported("it takes the owner's EVM key")
 	}
 	to := addressWord(t.To)
@@ -46,7 +45,7 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 
 func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {
 	withCleanStack(func() {
-		k := signer{secret: i.secret, work: new([nonceWork]byte)}
+		k := signer{secret: SecretOf(i.PrivateKey), work: new([nonceWork]byte)}
 		k.public, err = publicKey(k.secret)
 		if err == nil {
 			sig, err = k.sign(&digest)
@@ -60,28 +59,3 @@ func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {
 }
 
 func (t VaultTransaction) calls(selector []byte) bool { return bytes.HasPrefix(t.Data, selector) }
-
-// Recursive Length Prefix (yellow paper, appendix B), as far as a transaction needs it. It shares no code
-// with what made the transaction.
-
-func rlpNumber(word []byte) []byte { return rlpString(bytes.TrimLeft(word, "\x00")) }
-
-func rlpString(b []byte) []byte {
-	if len(b) == 1 && b[0] < 0x80 {
-		return b
-	}
-	return append(rlpLength(0x80, len(b)), b...)
-}
-
-func rlpList(items ...[]byte) []byte {
-	all := slices.Concat(items...)
-	return append(rlpLength(0xc0, len(all)), all...)
-}
-
-func rlpLength(kind byte, n int) []byte {
-	if n < 56 {
-		return []byte{kind + byte(n)}
-	}
-	length := bytes.TrimLeft(binary.BigEndian.AppendUint64(nil, uint64(n)), "\x00")
-	return append([]byte{kind + 55 + byte(len(length))}, length...)
-}

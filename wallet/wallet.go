@@ -68,11 +68,11 @@ type Options struct {
 	N      int              // scrypt's n: a power of two from 2^14 to 2^20; zero means 2^18
 	Now    func() time.Time // the clock, also of the auto-lock; nil means time.Now
 	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
-	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
+	Import []PrivateKey     // keys to take instead of new ones, at most one per chain; wiped
 
-	// Phrase is where both keys come from, in place of Import; wiped. The keystore keeps it unless KeysOnly
-	// is set. nil: there is none.
-	Phrase   *Phrase
+	// Phrase has both keys in place of Import, and the phrase that they come from (recovery.Phrase); wiped.
+	// The keystore keeps the phrase unless KeysOnly is set.
+	Phrase   *Seeds
 	KeysOnly bool
 
 	// Before is called before the keystore gets its name, to seal what belongs to the wallet from
@@ -143,7 +143,7 @@ func (o *Options) complete() error {
 	}
 	var chains []string
 	for _, i := range o.Import {
-		if i.secret == nil || slices.Contains(chains, i.Chain) {
+		if SecretOf(i) == nil || slices.Contains(chains, i.Chain) {
 			return setup("import keys", errors.New("there must be one key for a chain"))
 		}
 		chains = append(chains, i.Chain)
@@ -156,6 +156,12 @@ func Exists(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, keystoreName))
 	return err == nil
 }
+
+// Dir is the directory of the keystore.
+func (w *Wallet) Dir() string { return w.dir }
+
+// KeystoreAddresses are those of the keystore's own keys; [Account.Addresses] are of the keys that sign.
+func (w *Wallet) KeystoreAddresses() (solana, evm string) { return w.header.solana, w.header.evm }
 
 // checkVacant says whether dir can take a new wallet; it need not be there yet.
 func checkVacant(dir string) error {

@@ -58,8 +58,11 @@ func NewHome(t testing.TB, rules string) Home {
 // init itself has tests of its own, and the key's derivation would be most of the others' time.
 func MakeHome(dir, rules, passphrase string, imported ...wallet.Imported) (evm, solana string, err error) {
 	ctx := context.Background()
-	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase),
-		wallet.Options{N: 1 << 14, Import: imported})
+	opt := wallet.Options{N: 1 << 14}
+	for _, key := range imported {
+		opt.Import = append(opt.Import, key.PrivateKey)
+	}
+	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase), opt)
 	if err != nil {
 		return "", "", err
 	}

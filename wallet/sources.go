@@ -1,0 +1,147 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// commandTimeout is how long a passphrase command may take: a person may have
+	// to touch a fingerprint reader.
+	commandTimeout = time.Minute
+	// commandWaitDelay is for children that a command left behind with its output.
+	commandWaitDelay = time.Second
+)
+
+// FromFile is the content of a file without one line end. Only its owner may be
+// able to read it, as with the keystore: KEYSTORE_PERMISSIONS otherwise.
+func FromFile(path string) Passphrase { return fromFile(path, checkOwner) }
+
+// FromCredential is FromFile for a file in systemd's directory of a service's credentials, which it keeps
+// from everybody else.
+func FromCredential(path string) Passphrase { return fromFile(path, checkCredential) }
+
+func fromFile(path string, isOurs func(path string, info fs.FileInfo) error) Passphrase {
+	return func(context.Context) ([]byte, error) {
+		data, err := readPlain(path, maxLine, isOurs)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, &codedError{code: codeLocked, msg: "there is no passphrase file " + path,
+				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; " +
+					"it takes the full path, without ~"}
+		case errors.Is(err, errTooLarge):
+			return nil, passphraseTooLong()
+		case err != nil:
+			return nil, err
+		}
+		return trimLine(data), nil
+	}
+}
+
+// FromFD is what can be read from an open descriptor (`--passphrase-fd N`) until
+// its end, without one line end. It can be read once; later it has none, so a
+// wallet that locked itself stays locked. 1 and 2 are refused.
+func FromFD(fd int) Passphrase {
+	var used atomic.Bool
+	return func(ctx context.Context) ([]byte, error) {
+		if fd < 0 || fd == 1 || fd == 2 {
+			return nil, locked(fmt.Sprintf("descriptor %d cannot carry a passphrase", fd))
+		}
+		if used.Swap(true) {
+			return nil, ErrNoPassphrase
+		}
+		return await(ctx, func() ([]byte, error) {
+			f := os.NewFile(uintptr(fd), fmt.Sprintf("descriptor %d", fd))
+			if f == nil {
+				return nil, fs.ErrInvalid
+			}
+			defer f.Close()
+			data, err := readAll(f, maxLine)
+			if errors.Is(err, errTooLarge) {
+				return nil, passphraseTooLong()
+			}
+			return trimLine(data), err
+		})
+	}
+}
+
+// FromCommand is what a command prints, without one line end: argv[0] is the
+// program, by its full path, and there is no shell. env is all of its environment.
+// It has a minute and [maxPassphrase] bytes; its standard error is dropped, for it
+// might repeat the secret.
+func FromCommand(argv, env []string) Passphrase {
+	return func(ctx context.Context) ([]byte, error) {
+		if len(argv) == 0 {
+			return nil, ErrNoPassphrase
+		}
+		if !filepath.IsAbs(argv[0]) {
+			return nil, locked("the passphrase command " + argv[0] + " is not a full path")
+		}
+		limited, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		out := &line{data: make([]byte, 0, maxLine)}
+		cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
+		cmd.Env = append([]string{}, env...)
+		cmd.WaitDelay = commandWaitDelay
+		err := runInto(cmd, out)
+		switch {
+		case out.full:
+			clear(out.data)
+			return nil, passphraseTooLong()
+		case err != nil:
+			clear(out.data)
+			return nil, commandFailed(ctx.Err(), limited.Err(), argv[0], err)
+		}
+		return trimLine(out.data), nil
+	}
+}
+
+// commandFailed says which of three things went wrong: the call that needed the passphrase had no
+// time left (caller), the command took longer than any may (limit), or it failed by itself. A call
+// that was cancelled wants to know nothing.
+func commandFailed(caller, limit error, program string, err error) error {
+	if errors.Is(caller, context.Canceled) {
+		return caller
+	}
+	e := locked("the passphrase command " + program + " failed")
+	e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
+		commandTimeout.String() + ", with no variables but PATH, HOME, LANG and TMPDIR (to give it others, " +
+		"let it begin with /usr/bin/env NAME=value)"
+	e.err = errors.Join(limit, err)
+	switch {
+	case caller != nil:
+		e.msg = "the passphrase command " + program + " had not answered when the call's time was over, " +
+			"and was ended"
+		e.hint = "run it by hand to see how long it takes: it has to answer within the call's deadline " +
+			"(policy.deadline), and never may take longer than " + commandTimeout.String() + "; or unlock " +
+			"before, with x402-wallet unlock"
+		e.err = caller
+	case limit != nil:
+		e.msg = "the passphrase command " + program + " had not answered after " + commandTimeout.String() +
+			", and was ended"
+		e.err = limit
+	}
+	return e
+}
+
+// line takes what fits into its capacity and then fails, which ends the command.
+type line struct {
+	data []byte
+	full bool
+}
+
+func (l *line) Write(p []byte) (int, error) {
+	if len(p) > cap(l.data)-len(l.data) {
+		l.full = true
+		return 0, errTooLarge
+	}
+	l.data = append(l.data, p...)
+	return len(p), nil
+}
