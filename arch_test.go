@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +18,27 @@ var arrows = map[string][]string{
 	"internal/pattern": {},
 	// it reads what package svm has built, and imports nothing that builds
 	"chain/svm/decode": {"x402", "x402/money"},
-	// knows nothing of ours: whoever reads it has seen all that touches a key
-	"wallet": {},
-	"x402":   {"x402/money"},
+	// wallet and what is below it know nothing else of ours: whoever reads keyPackages has seen all that
+	// touches a key. Nobody else imports wallet/internal, through which keys pass from one to another
+	"wallet": {"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded",
+		"wallet/internal/ownfile", "wallet/internal/record", "wallet/internal/strictjson"},
+	"wallet/internal/coded":      {},
+	"wallet/internal/guarded":    {},
+	"wallet/internal/record":     {},
+	"wallet/internal/strictjson": {},
+	"wallet/internal/curve":      {"wallet/internal/guarded"},
+	"wallet/internal/ownfile":    {"wallet/internal/coded"},
+	// for the tests of these packages
+	"wallet/internal/wallettest": {"wallet", "wallet/internal/coded"},
+	"wallet/terminal":            {"wallet", "wallet/internal/coded", "wallet/internal/guarded"},
+	"wallet/unlock": {"wallet", "wallet/internal/coded", "wallet/internal/guarded",
+		"wallet/internal/ownfile"},
+	"wallet/imported": {"wallet", "wallet/internal/coded", "wallet/internal/curve",
+		"wallet/internal/guarded", "wallet/internal/ownfile", "wallet/internal/strictjson"},
+	// terminal: a phrase is typed and shown there
+	"wallet/recovery": {"wallet", "wallet/internal/coded", "wallet/internal/curve",
+		"wallet/internal/guarded", "wallet/internal/ownfile", "wallet/internal/record", "wallet/terminal"},
+	"x402": {"x402/money"},
 	// how sellers and buyers write its words; who signs does not import it
 	"x402/wire":   {"x402", "x402/money"},
 	"x402/weburl": {"x402"},
@@ -37,8 +57,8 @@ var arrows = map[string][]string{
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "wallet", "wallet/fleet", "x402"},
 	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
 	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
-	// child: a signer may be a program of the owner's; config: the rules that name it
-	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
+	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
+	"wallet/signer": {"internal/child", "internal/config", "wallet", "wallet/imported", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
@@ -88,7 +108,8 @@ var arrows = map[string][]string{
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask",
+	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "wallet/imported",
+		"wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
@@ -106,7 +127,7 @@ var arrows = map[string][]string{
 	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
-		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
+		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
 	// it replaces files as config does, and by the same rule of who may write to them
@@ -133,7 +154,12 @@ var arrows = map[string][]string{
 	"internal/sandbox": {"chain/evm", "x402/money", "x402", "x402/wire"},
 }
 
-// leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.
+// keyPackages are those that touch a private key. Nothing else of ours is in them.
+var keyPackages = []string{"wallet", "wallet/imported", "wallet/recovery", "wallet/terminal", "wallet/unlock",
+	"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded", "wallet/internal/ownfile",
+	"wallet/internal/record", "wallet/internal/strictjson"}
+
+// leaves know nothing of ours. Anybody may import them but keyPackages.
 var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
@@ -146,7 +172,7 @@ var only = map[string][]string{
 	"filippo.io/edwards25519":         {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
-	"github.com/go-json-experiment/json": {"wallet", "x402"},
+	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},
@@ -156,7 +182,7 @@ var only = map[string][]string{
 	"github.com/godbus/dbus":             {"internal/notify"},
 	"github.com/spf13/cobra":             {"cli"},
 	"github.com/tailscale/hujson":        {"internal/install"},
-	"github.com/zalando/go-keyring":      {"wallet"},
+	"github.com/zalando/go-keyring":      {"wallet/imported", "wallet/unlock"},
 	"github.com/VictoriaMetrics/metrics": {"internal/metrics"},
 	"github.com/MicahParks/jwkset":       {"internal/oauth"},
 	// wallet/signer: how Google and Coinbase know who asks
@@ -183,7 +209,7 @@ func TestArrowsPointDown(t *testing.T) {
 		require.True(t, known, "%s is not in the house: add it to arrows, with its reason", from)
 		for _, path := range fields[1:] {
 			to, ours := strings.CutPrefix(path, "x402-wallet/")
-			if ours && (from == "wallet" || !slices.Contains(leaves, to)) {
+			if ours && (slices.Contains(keyPackages, from) || !slices.Contains(leaves, to)) {
 				require.Contains(t, allowed, to, "%s → %s", from, to)
 			}
 			for module, users := range only {
@@ -200,7 +226,8 @@ func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
 		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
-		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
+		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo") ||
+			strings.HasPrefix(file, "wallet/internal/wallettest/"),
 			"%s reads the environment", strings.TrimSpace(file))
 	}
 }
@@ -221,4 +248,37 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)
 	}
 	require.NotEmpty(t, out, "nothing is looked at")
+}
+
+// mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
+const mostSignerLines = 50_000
+
+// What has to be believed before one signature: all packages of ours that wallet/agent is made of.
+func TestClosureOfWhoSigns(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}", "./wallet/agent").Output()
+	require.NoError(t, err)
+	sum := 0
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, ours := strings.CutPrefix(path, "x402-wallet/")
+		if !ours {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		lines := 0
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			lines += strings.Count(string(text), "\n")
+		}
+		t.Logf("%6d %s", lines, name)
+		sum += lines
+	}
+	t.Logf("%6d in all", sum)
+	require.Positive(t, sum)
+	require.LessOrEqual(t, sum, mostSignerLines)
 }

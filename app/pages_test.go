@@ -33,6 +33,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402/money"
 )
 
@@ -290,7 +291,7 @@ func TestApprovedByPasskey(t *testing.T) {
 	keys, err := wallet.Open(h.home)
 	require.NoError(t, err)
 	defer keys.Close()
-	require.NoError(t, keys.Unlock(t.Context(), wallet.FromFile(h.passphrase)))
+	require.NoError(t, keys.Unlock(t.Context(), unlock.File(h.passphrase)))
 	require.NoError(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "it is sealed as the owner's")
 	h.sql(`UPDATE approvals SET pay_to = '0xthief' WHERE id = ?`, a.ID)
 	require.Error(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "and this would find that it is not")

@@ -12,6 +12,10 @@ import (
 
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // The account "research" of testdata/keystore-account.json and keystore-all.json.
@@ -28,7 +32,7 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 		require.Equal(t, ks.holds, k.holds())
 		require.Equal(t, researchEVM, ks.accounts[0].EVM)
 
-		plain := string(k.plaintext().bytes)
+		plain := string(k.plaintext().Bytes)
 		for name, forged := range map[string]string{
 			"no account":         plain[:strings.Index(plain, `","solana1"`)] + plainEnd,
 			"another's name":     strings.Replace(plain, `"evm1"`, `"evm2"`, 1),
@@ -45,7 +49,7 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 		// whoever knows the passphrase, and names other addresses than those of the keys
 		ks.accounts[0].EVM = testVault
 		_, err = forge(t, f, ks.header, []byte(plain)).decrypt([]byte(testPassphrase), f.derive)
-		requireCode(t, err, codeCorrupt)
+		requireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
@@ -69,7 +73,7 @@ func TestKeystoreWithAccountsRefused(t *testing.T) {
 	} {
 		require.NotEqual(t, good, file, name)
 		_, err := parse([]byte(file))
-		requireCode(t, err, codeCorrupt)
+		requireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
@@ -91,11 +95,11 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 	message := []byte("anything")
 	onSolana, err := a.signSolana(t.Context(), Text, message)
 	require.NoError(t, err)
-	require.True(t, ed25519.Verify(unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
+	require.True(t, ed25519.Verify(curve.Unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
 
 	transfer.From = testVault
 	_, err = a.SignEVM(t.Context(), transfer)
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 }
 
 // Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, which
@@ -103,16 +107,16 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 func TestAccountsOfThePhrase(t *testing.T) {
 	before, f := phraseWallet(t, Options{})
 	phrase := stored(t, before, f, testPassphrase).phrase
-	require.Equal(t, knownPhrase, Outside.Words(phrase.entropy()))
-	require.Equal(t, "m/44'/501'/0'/0'", phrase.solanaPath().String())
-	require.Equal(t, "m/44'/60'/0'/0/0", phrase.evmPath().String())
-	require.False(t, phrase.hasPassphrase())
+	require.Equal(t, unhex(t, goldenEntropy), phrase.Entropy())
+	require.Equal(t, "m/44'/501'/0'/0'", phrase.SolanaPath().String())
+	require.Equal(t, "m/44'/60'/0'/0/0", phrase.EVMPath().String())
+	require.False(t, phrase.HasPassphrase())
 	require.False(t, before.keys.hasPhrase(), "it is not held")
 	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
 	_, err = before.AccountNamed("research")
-	requireCode(t, err, codeNotFound) // it was opened before
+	requireCode(t, err, coded.NotFound) // it was opened before
 	signsAs(t, &before.Account, knownSolana, goldenEVM)
 
 	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "travel", Index: 7})
@@ -155,7 +159,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 		w.Lock()
 	}
 	_, err = w.AccountNamed("nobody")
-	requireCode(t, err, codeNotFound)
+	requireCode(t, err, coded.NotFound)
 }
 
 func TestRandomAccounts(t *testing.T) {
@@ -164,7 +168,7 @@ func TestRandomAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, info.Index)
 	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "other", Index: 1})
-	requireCode(t, err, codeSetup) // there is no phrase
+	requireCode(t, err, coded.SetupFailed) // there is no phrase
 	again := reopened(t, w, f, testPassphrase)
 	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
@@ -181,17 +185,21 @@ func TestAddAccountRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    NewAccount
 		with string
-		code errorCode
+		code coded.Code
 	}{
-		"wrong passphrase":    {NewAccount{Derive: Outside.Derive, Name: "other"}, newPassphrase, codeInvalidPassphrase},
-		"the same name":       {NewAccount{Derive: Outside.Derive, Name: "research", Index: 5}, testPassphrase, codeSetup},
-		"no name":             {NewAccount{Derive: Outside.Derive}, testPassphrase, codeSetup},
-		"the name of a file":  {NewAccount{Derive: Outside.Derive, Name: "../keys"}, testPassphrase, codeSetup},
-		"the keys of another": {NewAccount{Derive: Outside.Derive, Name: "other", Index: 1}, testPassphrase, codeSetup},
+		"wrong passphrase": {NewAccount{Derive: Outside.Derive, Name: "other"}, newPassphrase,
+			coded.InvalidPassphrase},
+		"the same name": {NewAccount{Derive: Outside.Derive, Name: "research", Index: 5},
+			testPassphrase, coded.SetupFailed},
+		"no name": {NewAccount{Derive: Outside.Derive}, testPassphrase, coded.SetupFailed},
+		"the name of a file": {NewAccount{Derive: Outside.Derive, Name: "../keys"}, testPassphrase,
+			coded.SetupFailed},
+		"the keys of another": {NewAccount{Derive: Outside.Derive, Name: "other", Index: 1}, testPassphrase,
+			coded.SetupFailed},
 		"no account of a phrase": {NewAccount{Derive: Outside.Derive, Name: "other", Index: MaxAccount + 1}, testPassphrase,
-			codeSetup},
+			coded.SetupFailed},
 		"the phrase's passphrase": {NewAccount{Derive: Outside.Derive, Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
-			codeSetup},
+			coded.SetupFailed},
 	} {
 		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
 		require.Error(t, err, name)
@@ -240,7 +248,7 @@ func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))
-	requireCode(t, again.Unlock(t.Context()), codeCorrupt)
+	requireCode(t, again.Unlock(t.Context()), coded.KeystoreCorrupt)
 }
 
 func TestMostAccounts(t *testing.T) {
@@ -250,8 +258,8 @@ func TestMostAccounts(t *testing.T) {
 	for i := range MaxAccounts {
 		k = k.withRoom()
 		fresh := k.accounts[i]
-		_, _ = rand.Read(fresh.solana[:secretSize])
-		_, _ = rand.Read(fresh.evm.secret[:])
+		_, _ = rand.Read(fresh.solana[:guarded.Size])
+		_, _ = rand.Read(fresh.evm.Secret[:])
 		others = append(others, AccountInfo{Name: fmt.Sprintf("account-%032d", i), Index: MaxAccount})
 	}
 	_, err = k.complete()

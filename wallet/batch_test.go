@@ -10,6 +10,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func goodChannel() PaymentChannel {
@@ -68,21 +70,21 @@ func TestChannelsRefused(t *testing.T) {
 			spoil(&c)
 			spoil(&d.Channel)
 			_, err := w.SignVoucher(t.Context(), c, [32]byte{31: 1})
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 			_, err = w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 			_, err = w.SignWithdrawal(t.Context(), Withdrawal{Channel: c})
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 	for name, ceiling := range map[string][32]byte{"nothing": {}, "more than 128 bits": {15: 1}} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.SignVoucher(t.Context(), goodChannel(), ceiling)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 			d := goodDeposit(t)
 			d.Value = ceiling
 			_, err = w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 	for name, spoil := range map[string]func(d *ChannelDeposit){
@@ -94,7 +96,7 @@ func TestChannelsRefused(t *testing.T) {
 			d := goodDeposit(t)
 			spoil(&d)
 			_, err := w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 }
@@ -125,6 +127,35 @@ func TestWithdrawalIsTheTransaction(t *testing.T) {
 			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
 			require.NoError(t, err)
 			require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+		})
+	}
+}
+
+// A voucher is signed in a channel that somebody else funds, and over who funds it; a deposit into it is
+// signed by no wallet.
+func TestAnOwnersChannel(t *testing.T) {
+	w := channelWallet(t)
+	own := goodChannel()
+	of := own
+	of.Payer = testVault
+	one, err := w.SignVoucher(t.Context(), own, [32]byte{31: 1})
+	require.NoError(t, err)
+	other, err := w.SignVoucher(t.Context(), of, [32]byte{31: 1})
+	require.NoError(t, err)
+	require.NotEqual(t, one, other)
+	require.NotEqual(t, own.id(goldenEVM), of.id(goldenEVM))
+
+	d := goodDeposit(t)
+	d.Channel = of
+	_, err = w.SignDeposit(t.Context(), d)
+	require.ErrorIs(t, err, coded.ErrUnsupported, "the agent's key is not the payer's")
+	for name, payer := range map[string]string{"nobody": "0x" + strings.Repeat("0", 40), "no address": "0x1",
+		"who is paid": own.Receiver} {
+		t.Run("funded by "+name, func(t *testing.T) {
+			c := of
+			c.Payer = payer
+			_, err := w.SignVoucher(t.Context(), c, [32]byte{31: 1})
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // What payment channels (Nuwa, on Rooch) have signed: three kinds, each read here from its very
@@ -39,7 +42,7 @@ func (a *Account) OwnsChannelKey(keyType, multibase string) bool {
 		return multibase == ChannelKey(a.self().solana)
 	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
-		return err == nil && evmAddressOf(key) == a.self().evm
+		return err == nil && curve.EVMAddressOf(key) == a.self().evm
 	}
 	return false
 }
@@ -49,7 +52,7 @@ func channelKey(multibase string, size int) []byte {
 	if multibase == "" || multibase[0] != 'z' {
 		return nil
 	}
-	return unbase58(multibase[1:], size)
+	return curve.Unbase58(multibase[1:], size)
 }
 
 // VerifyChannelKey reports whether a signature over a message is by a key of a
@@ -100,11 +103,11 @@ func (a *Account) SignSubRAV(ctx context.Context, keyType string, message []byte
 	got.Nonce = in.u64()
 	switch {
 	case !in.whole() || version != 1 || ids != 1:
-		return sig, unsupported("it is no SubRAV")
+		return sig, coded.Unsupported("it is no SubRAV")
 	case got != meant:
-		return sig, unsupported("it is not the SubRAV that is meant")
+		return sig, coded.Unsupported("it is not the SubRAV that is meant")
 	case !roochChain(got.ChainID) || got.Nonce == 0 || got.Fragment == "":
-		return sig, unsupported("the SubRAV names no chain, nonce or key")
+		return sig, coded.Unsupported("the SubRAV names no chain, nonce or key")
 	}
 	return a.signChannel(ctx, keyType, message)
 }
@@ -125,12 +128,12 @@ var authForm = pattern(
 func (a *Account) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)
 	if parts == nil {
-		return sig, unsupported("it is no DIDAuthV1")
+		return sig, coded.Unsupported("it is no DIDAuthV1")
 	}
 	var at int64
 	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
 		a.wallet.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
-		return sig, unsupported("its time is not now")
+		return sig, coded.Unsupported("its time is not now")
 	}
 	return a.signChannel(ctx, keyType, message)
 }
@@ -171,11 +174,11 @@ func checkRooch(data []byte, meant RoochCall) error {
 	case err != nil:
 		return err
 	case !roochChain(got.ChainID) || got.MaxGas > maxRoochGas:
-		return unsupported("it names no chain, or more gas than one RGas")
+		return coded.Unsupported("it names no chain, or more gas than one RGas")
 	case !got.equal(meant):
-		return unsupported("it is not the call that is meant")
+		return coded.Unsupported("it is not the call that is meant")
 	case got.Function == "deposit_to_hub_entry" && !bytes.Equal(got.Args[0], got.Sender[:]):
-		return unsupported("it deposits for somebody else")
+		return coded.Unsupported("it deposits for somebody else")
 	}
 	return nil
 }
@@ -196,7 +199,7 @@ func readRoochCall(data []byte) (c RoochCall, err error) {
 	c.Function = in.text()
 	for range in.count() { // type arguments
 		if !in.isRGas() {
-			return c, unsupported("it is about another coin")
+			return c, coded.Unsupported("it is about another coin")
 		}
 	}
 	for range in.count() {
@@ -205,9 +208,9 @@ func readRoochCall(data []byte) (c RoochCall, err error) {
 	known := slices.Contains(roochFunctions, c.Function) && len(c.Args) == 2
 	switch {
 	case !in.whole() || action != 1:
-		return c, unsupported("it is no call on Rooch")
+		return c, coded.Unsupported("it is no call on Rooch")
 	case address != roochFramework || module != "payment_channel" || !known:
-		return c, unsupported("it calls something else than a payment channel's opening")
+		return c, coded.Unsupported("it calls something else than a payment channel's opening")
 	}
 	return c, nil
 }
@@ -221,7 +224,7 @@ func (c RoochCall) equal(other RoochCall) bool {
 // signChannel is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
 func (a *Account) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	if keyType != ed25519Key && keyType != secp256k1Key {
-		return sig, unsupported("the wallet has no key of the type %q", keyType)
+		return sig, coded.Unsupported("the wallet has no key of the type %q", keyType)
 	}
 	if keyType == ed25519Key {
 		return a.signSolana(ctx, Channel, message)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 // The keys and messages of the vectors that @nuwa-ai/payment-kit 0.7.0 made
@@ -35,7 +37,7 @@ const (
 func nuwaWallet(t *testing.T) *Wallet {
 	k := blankKeys(0)
 	copy(k.solana, unhex(t, nuwaSeed))
-	copy(k.evm.secret[:], unhex(t, nuwaSecp))
+	copy(k.evm.Secret[:], unhex(t, nuwaSecp))
 	k, err := k.complete()
 	require.NoError(t, err)
 	ks := &keystore{}
@@ -142,11 +144,11 @@ func TestChannelSignsNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.SignSubRAV(t.Context(), ed25519Key, c.message, c.meant)
-			require.ErrorIs(t, err, errUnsupported, name)
+			require.ErrorIs(t, err, coded.ErrUnsupported, name)
 		})
 	}
 	_, err := w.SignSubRAV(t.Context(), "EcdsaSecp256r1VerificationKey2019", good, nuwaMeant(t))
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 
 	for _, message := range []string{
 		"", nuwaAuth + " ", " " + nuwaAuth, nuwaAuth[1:],
@@ -158,7 +160,7 @@ func TestChannelSignsNothingElse(t *testing.T) {
 	} {
 		t.Run(message, func(t *testing.T) {
 			_, err := w.SignDIDAuth(t.Context(), ed25519Key, []byte(message))
-			require.ErrorIs(t, err, errUnsupported, message)
+			require.ErrorIs(t, err, coded.ErrUnsupported, message)
 		})
 	}
 
@@ -190,7 +192,7 @@ func TestChannelSignsNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.SignRooch(t.Context(), ed25519Key, c.data, c.meant)
-			require.ErrorIs(t, err, errUnsupported, name)
+			require.ErrorIs(t, err, coded.ErrUnsupported, name)
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"x402-wallet/wallet/internal/ownfile"
 )
 
 // tryLock takes the lock that ends with the open file, or returns errBusy.
@@ -34,7 +36,7 @@ func lockDir(dir string) (unlock func(), err error) {
 
 // removeStale removes a temporary file unless its creator lives.
 func removeStale(path string) {
-	f, err := openNoFollow(path)
+	f, err := ownfile.OpenNoFollow(path)
 	if err != nil {
 		return
 	}

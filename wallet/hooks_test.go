@@ -5,24 +5,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // Outside is what packages that import this one do in its tests. outside_test.go, which may import them, sets
 // it.
 var Outside struct {
-	Seeds    func(t testing.TB, phrase, passphrase string, account uint32) *Seeds
-	Derive   func(phrase *Seeds, passphrase []byte, account uint32) (*Seeds, error)
-	Words    func(entropy []byte) string
+	Seeds    func(t testing.TB, phrase, passphrase string, account uint32) *guarded.Seeds
+	Derive   func(phrase *guarded.Seeds, passphrase []byte, account uint32) (*guarded.Seeds, error)
 	Import   func(t testing.TB, format, path string) error
 	FromFile func(path string) Passphrase
 }
 
-func privateKey(t testing.TB, chain string, secret []byte) PrivateKey {
+func privateKey(t testing.TB, chain string, secret []byte) guarded.PrivateKey {
 	t.Helper()
 	if chain == ChainSolana {
-		return NewPrivateKey(chain, solanaAddressOf(ed25519.NewKeyFromSeed(secret)), secret)
+		return guarded.NewPrivateKey(chain, curve.SolanaAddressOf(ed25519.NewKeyFromSeed(secret)), secret)
 	}
-	public, err := publicKey((*[secretSize]byte)(secret))
+	public, err := curve.PublicKey((*[guarded.Size]byte)(secret))
 	require.NoError(t, err)
-	return NewPrivateKey(chain, evmAddressOf(public), secret)
+	return guarded.NewPrivateKey(chain, curve.EVMAddressOf(public), secret)
 }

@@ -7,6 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/record"
 )
 
 // The chains a wallet has a key for, as the keystore names them.
@@ -19,23 +24,23 @@ const (
 // this is also why the secp256k1 key is not go-ethereum's, whose scalar is a big.Int that every
 // signature copies to the heap.
 type keys struct {
-	redacted
+	guarded.Redacted
 	*material
 }
 
 type material struct {
-	memory   *secret           // holds those below
-	pair                       // of the wallet's own account
-	seal     *[secretSize]byte // HMAC key of [Wallet.Seal]
-	owner    *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
-	phrase   phraseRecord      // zero: there is none, or it was dropped
-	accounts []pair            // of the other accounts, as the keystore's header names them
+	memory   *guarded.Memory     // holds those below
+	pair                         // of the wallet's own account
+	seal     *[guarded.Size]byte // HMAC key of [Wallet.Seal]
+	owner    *[guarded.Size]byte // seed of the owner's key; zero: there is none, or it was dropped
+	phrase   record.Phrase       // zero: there is none, or it was dropped
+	accounts []pair              // of the other accounts, as the keystore's header names them
 }
 
 // pair is the keys of one account.
 type pair struct {
 	solana ed25519.PrivateKey // seed ‖ public key
-	evm    signer
+	evm    curve.Signer
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
@@ -72,7 +77,7 @@ func (c contents) size(accounts int) int {
 		size += len(plainOwner) + secretText
 	}
 	if c.phrase {
-		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
+		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(record.Size)
 	}
 	for i := range accounts {
 		size += len(otherName(ChainSolana, i)) + len(otherName(ChainEVM, i)) + 2*secretText
@@ -91,7 +96,7 @@ type plainPart struct {
 
 // parts are those of the plaintext, in their order.
 func (k *keys) parts(of contents) []plainPart {
-	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+	list := []plainPart{{plainHead, k.solana[:guarded.Size]}, {plainEVM, k.evm.Secret[:]},
 		{plainSeal, k.seal[:]}}
 	if of.owner {
 		list = append(list, plainPart{plainOwner, k.owner[:]})
@@ -100,32 +105,32 @@ func (k *keys) parts(of contents) []plainPart {
 		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
 	for i, p := range k.accounts {
-		list = append(list, plainPart{otherName(ChainSolana, i), p.solana[:secretSize]},
-			plainPart{otherName(ChainEVM, i), p.evm.secret[:]})
+		list = append(list, plainPart{otherName(ChainSolana, i), p.solana[:guarded.Size]},
+			plainPart{otherName(ChainEVM, i), p.evm.Secret[:]})
 	}
 	return list
 }
 
 // pairSize is the room that a pair takes in locked memory.
-const pairSize = ed25519.PrivateKeySize + secretSize + nonceWork
+const pairSize = ed25519.PrivateKeySize + guarded.Size + curve.NonceWork
 
 // blankKeys is room in locked memory for keys with this many accounts besides the wallet's own: whoever fills
 // in seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
 // which Go copies when it grows.
 func blankKeys(accounts int) *keys {
-	memory := newSecret((1+accounts)*pairSize + 2*secretSize + phraseSize)
-	rest := memory.bytes
+	memory := guarded.New((1+accounts)*pairSize + 2*guarded.Size + record.Size)
+	rest := memory.Bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
 		return part
 	}
 	takePair := func() pair {
 		return pair{solana: take(ed25519.PrivateKeySize),
-			evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
-				work: (*[nonceWork]byte)(take(nonceWork))}}
+			evm: curve.Signer{Secret: (*[guarded.Size]byte)(take(guarded.Size)),
+				Work: (*[curve.NonceWork]byte)(take(curve.NonceWork))}}
 	}
-	m := &material{memory: memory, pair: takePair(), seal: (*[secretSize]byte)(take(secretSize)),
-		owner: (*[secretSize]byte)(take(secretSize)), phrase: phraseRecord(take(phraseSize))}
+	m := &material{memory: memory, pair: takePair(), seal: (*[guarded.Size]byte)(take(guarded.Size)),
+		owner: (*[guarded.Size]byte)(take(guarded.Size)), phrase: record.Phrase(take(record.Size))}
 	for range accounts {
 		m.accounts = append(m.accounts, takePair())
 	}
@@ -146,26 +151,26 @@ func (k *keys) complete() (*keys, error) {
 }
 
 // fill copies the keys of an account, and complete makes the rest.
-func (p *pair) fill(from *Seeds) {
-	solana, evm, _ := PartsOf(from)
+func (p *pair) fill(from *guarded.Seeds) {
+	solana, evm, _ := guarded.PartsOf(from)
 	copy(p.solana, solana[:])
-	*p.evm.secret = *evm
+	*p.evm.Secret = *evm
 }
 
 func (p *pair) complete() (err error) {
-	withCleanStack(func() {
-		whole := ed25519.NewKeyFromSeed(p.solana[:secretSize])
+	guarded.WithCleanStack(func() {
+		whole := ed25519.NewKeyFromSeed(p.solana[:guarded.Size])
 		copy(p.solana, whole)
 		clear(whole)
-		p.evm.public, err = publicKey(p.evm.secret)
+		p.evm.Public, err = curve.PublicKey(p.evm.Secret)
 	})
 	return err
 }
 
 // generate makes the keys that were not imported, and are not a phrase's, from the random source.
-func generate(random io.Reader, imported []PrivateKey, phrase *Seeds) (*keys, error) {
+func generate(random io.Reader, imported []guarded.PrivateKey, phrase *guarded.Seeds) (*keys, error) {
 	k := blankKeys(0)
-	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
+	for _, s := range [][]byte{k.solana[:guarded.Size], k.evm.Secret[:], k.seal[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
 			k.wipe()
 			return nil, fmt.Errorf("read random bytes: %w", err)
@@ -174,14 +179,14 @@ func generate(random io.Reader, imported []PrivateKey, phrase *Seeds) (*keys, er
 	for _, i := range imported {
 		switch i.Chain {
 		case ChainSolana:
-			copy(k.solana, SecretOf(i)[:])
+			copy(k.solana, guarded.SecretOf(i)[:])
 		case ChainEVM:
-			*k.evm.secret = *SecretOf(i)
+			*k.evm.Secret = *guarded.SecretOf(i)
 		}
 	}
 	if phrase != nil {
 		k.pair.fill(phrase)
-		_, _, record := PartsOf(phrase)
+		_, _, record := guarded.PartsOf(phrase)
 		copy(k.phrase, record)
 	}
 	// A random number is no scalar about once in 2^128 times: an error then is
@@ -190,11 +195,11 @@ func generate(random io.Reader, imported []PrivateKey, phrase *Seeds) (*keys, er
 }
 
 // checkImports checks that what was imported is what the keystore will hold.
-func (k *keys) checkImports(imported []PrivateKey) error {
+func (k *keys) checkImports(imported []guarded.PrivateKey) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
 		if i.Address != solana && i.Address != evm {
-			return setup("import keys",
+			return coded.Setup("import keys",
 				fmt.Errorf("the %s key has another address than %s, which was imported", i.Chain, i.Address))
 		}
 	}
@@ -203,13 +208,13 @@ func (k *keys) checkImports(imported []PrivateKey) error {
 
 // addresses derives both addresses from the keys themselves.
 func (p *pair) addresses() (solana, evm string) {
-	return solanaAddressOf(p.solana), evmAddressOf(p.evm.public)
+	return curve.SolanaAddressOf(p.solana), curve.EVMAddressOf(p.evm.Public)
 }
 
 // plaintext is what the keystore encrypts; the caller wipes it.
-func (k *keys) plaintext() *secret {
-	memory := newSecret(k.holds().size(len(k.accounts)))
-	out := memory.bytes[:0]
+func (k *keys) plaintext() *guarded.Memory {
+	memory := guarded.New(k.holds().size(len(k.accounts)))
+	out := memory.Bytes[:0]
 	for _, part := range k.parts(k.holds()) {
 		out = append(out, part.name...)
 		out = base64.StdEncoding.AppendEncode(out, part.secret)
@@ -233,7 +238,7 @@ func readPlaintext(plain []byte, holds contents, accounts int) (*keys, error) {
 			return nil, errPlaintext
 		}
 	}
-	isRight := !holds.phrase || k.phrase.isRight()
+	isRight := !holds.phrase || k.phrase.IsRight()
 	if string(rest) != plainEnd || k.holds() != holds || !isRight {
 		k.wipe()
 		return nil, errPlaintext
@@ -248,7 +253,7 @@ func (k *keys) decodeSecret(into, text []byte) (rest []byte, ok bool) {
 	if len(text) < size {
 		return nil, false
 	}
-	decoded := k.evm.work[:size/4*3] // Decode writes whole groups of three
+	decoded := k.evm.Work[:size/4*3] // Decode writes whole groups of three
 	n, err := base64.StdEncoding.Strict().Decode(decoded, text[:size])
 	copy(into, decoded)
 	clear(decoded)
@@ -262,11 +267,11 @@ func (k *keys) wipe() {
 	if k == nil {
 		return
 	}
-	k.memory.wipe()
+	k.memory.Wipe()
 }
 
 // hasPhrase reports whether k has the phrase that its keys come from.
-func (k *keys) hasPhrase() bool { return k.phrase.isThere() }
+func (k *keys) hasPhrase() bool { return k.phrase.IsThere() }
 
 // dropPhrase wipes the phrase alone, as of keys that are held to pay with.
 func (k *keys) dropPhrase() { clear(k.phrase) }

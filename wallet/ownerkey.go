@@ -8,6 +8,10 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // The owner of a fleet signs what its machines have to believe and must not be able to make: the rules,
@@ -46,11 +50,11 @@ func (p Purpose) isKnown() bool {
 
 // OwnerKey is the owner's key, to sign with until it is closed. It prints as [redacted].
 type OwnerKey struct {
-	redacted
+	guarded.Redacted
 	public ed25519.PublicKey
 
 	mu      sync.Mutex
-	memory  *secret
+	memory  *guarded.Memory
 	private ed25519.PrivateKey // in memory; nil once it is closed
 	seals   []byte             // in memory, behind it: what the wallet seals with
 }
@@ -64,8 +68,8 @@ func (w *Wallet) OwnerKey(ctx context.Context, typed Passphrase) (*OwnerKey, err
 	}
 	defer k.wipe()
 	if !k.hasOwner() {
-		e := setup("sign for the fleet", errors.New("this keystore has no owner's key"))
-		e.hint = "run: x402-wallet policy seal --fleet"
+		e := coded.Setup("sign for the fleet", errors.New("this keystore has no owner's key"))
+		e.Advice = "run: x402-wallet policy seal --fleet"
 		return nil, e
 	}
 	return newOwnerKey(k), nil
@@ -85,11 +89,11 @@ func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *Owner
 		return newOwnerKey(k), false, nil
 	}
 	if _, err := io.ReadFull(rand.Reader, k.owner[:]); err != nil {
-		return nil, false, setup("make the owner's key", err)
+		return nil, false, coded.Setup("make the owner's key", err)
 	}
-	if err := w.rewrite(k, o.passphrase.bytes, o.ks, o.before, rand.Reader); err != nil {
-		e := setup("put the owner's key into the keystore", err)
-		e.hint = "the passphrase is what it was; try again"
+	if err := w.rewrite(k, o.passphrase.Bytes, o.ks, o.before, rand.Reader); err != nil {
+		e := coded.Setup("put the owner's key into the keystore", err)
+		e.Advice = "the passphrase is what it was; try again"
 		return nil, false, e
 	}
 	return newOwnerKey(k), true, nil
@@ -115,38 +119,38 @@ func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystor
 	k.dropAccounts()
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
-	fresh, err := encrypt(k, nil, o.passphrase.bytes, o.ks.n, o.ks.created, w.derive, rand.Reader)
+	fresh, err := encrypt(k, nil, o.passphrase.Bytes, o.ks.n, o.ks.created, w.derive, rand.Reader)
 	if err != nil {
-		return nil, setup("encrypt the keys for another machine", err)
+		return nil, coded.Setup("encrypt the keys for another machine", err)
 	}
 	data, err := fresh.marshal()
 	if err == nil {
-		err = opensWith(o.passphrase.bytes, w.derive, k)(data)
+		err = opensWith(o.passphrase.Bytes, w.derive, k)(data)
 	}
 	if err != nil {
-		return nil, setup("encrypt the keys for another machine", err)
+		return nil, coded.Setup("encrypt the keys for another machine", err)
 	}
 	return data, nil
 }
 
 // hasOwner reports whether k has the owner's key: a random seed is not zero.
-func (k *keys) hasOwner() bool { return *k.owner != [secretSize]byte{} }
+func (k *keys) hasOwner() bool { return *k.owner != [guarded.Size]byte{} }
 
 // dropOwner wipes the owner's key alone, as of keys that are held to pay with.
 func (k *keys) dropOwner() { clear(k.owner[:]) }
 
 // newOwnerKey copies the owner's key out of k.
 func newOwnerKey(k *keys) *OwnerKey {
-	memory := newSecret(ed25519.PrivateKeySize + len(k.seal))
-	key := &OwnerKey{memory: memory, private: memory.bytes[:ed25519.PrivateKeySize:ed25519.PrivateKeySize],
-		seals: memory.bytes[ed25519.PrivateKeySize:]}
-	withCleanStack(func() {
+	memory := guarded.New(ed25519.PrivateKeySize + len(k.seal))
+	key := &OwnerKey{memory: memory, private: memory.Bytes[:ed25519.PrivateKeySize:ed25519.PrivateKeySize],
+		seals: memory.Bytes[ed25519.PrivateKeySize:]}
+	guarded.WithCleanStack(func() {
 		whole := ed25519.NewKeyFromSeed(k.owner[:])
 		copy(key.private, whole)
 		clear(whole)
 	})
 	copy(key.seals, k.seal[:])
-	key.public = bytes.Clone(key.private[secretSize:])
+	key.public = bytes.Clone(key.private[guarded.Size:])
 	return key
 }
 
@@ -158,16 +162,16 @@ func (k *OwnerKey) Public() ed25519.PublicKey { return k.public }
 func (k *OwnerKey) Sign(purpose Purpose, statement []byte) ([]byte, error) {
 	switch {
 	case !purpose.isKnown():
-		return nil, unsupported("the owner of a fleet signs nothing as %.40q", string(purpose))
+		return nil, coded.Unsupported("the owner of a fleet signs nothing as %.40q", string(purpose))
 	case len(statement) == 0 || len(statement) > MaxStatement:
-		return nil, unsupported("a statement of %d bytes; it has 1 to %d", len(statement), MaxStatement)
+		return nil, coded.Unsupported("a statement of %d bytes; it has 1 to %d", len(statement), MaxStatement)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.private == nil {
-		return nil, locked("the owner's key is closed")
+		return nil, coded.Locked("the owner's key is closed")
 	}
-	sig, err := signEd25519(k.private, purpose.Message(statement))
+	sig, err := curve.SignEd25519(k.private, purpose.Message(statement))
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +183,7 @@ func (k *OwnerKey) Seal(purpose string, data []byte) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.private == nil {
-		return nil, locked("the owner's key is closed")
+		return nil, coded.Locked("the owner's key is closed")
 	}
 	return macOf(k.seals, purpose, data), nil
 }
@@ -188,6 +192,6 @@ func (k *OwnerKey) Seal(purpose string, data []byte) ([]byte, error) {
 func (k *OwnerKey) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.memory.wipe()
+	k.memory.Wipe()
 	k.memory, k.private, k.seals = nil, nil, nil
 }

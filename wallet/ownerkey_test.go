@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // goldenOwner is testdata/keystore-owner.json, opened, and its passphrase.
@@ -58,11 +62,11 @@ func TestOwnerSignsNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	for _, purpose := range []Purpose{"", "Bundle", "payment", "bundle v1\n{}"} {
 		_, err := key.Sign(purpose, []byte("{}"))
-		require.ErrorIs(t, err, errUnsupported, "%q", purpose)
+		require.ErrorIs(t, err, coded.ErrUnsupported, "%q", purpose)
 	}
 	for _, size := range []int{0, MaxStatement + 1} {
 		_, err := key.Sign(FleetBundle, make([]byte, size))
-		require.ErrorIs(t, err, errUnsupported, "%d bytes", size)
+		require.ErrorIs(t, err, coded.ErrUnsupported, "%d bytes", size)
 	}
 	sig, err := key.Sign(FleetBundle, make([]byte, MaxStatement))
 	require.NoError(t, err)
@@ -73,7 +77,7 @@ func TestOwnerSignsNothingElse(t *testing.T) {
 	key.Close()
 	require.Equal(t, make([]byte, ed25519.PrivateKeySize), []byte(private), "it is wiped")
 	_, err = key.Sign(FleetBundle, []byte("{}"))
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 }
 
 // An unlocked wallet does not hold the owner's key, so that what unlocks it without a person signs nothing
@@ -82,15 +86,15 @@ func TestAnUnlockedWalletHasNoOwnerKey(t *testing.T) {
 	w, typed := goldenOwner(t)
 	w.Sources = []Passphrase{typed}
 	require.NoError(t, w.Unlock(t.Context()))
-	require.Equal(t, [secretSize]byte{}, *w.keys.owner)
-	require.Equal(t, goldenSolana, solanaAddressOf(w.keys.solana))
+	require.Equal(t, [guarded.Size]byte{}, *w.keys.owner)
+	require.Equal(t, goldenSolana, curve.SolanaAddressOf(w.keys.solana))
 	nobody := func(context.Context) ([]byte, error) { return nil, ErrNoPassphrase }
 	_, err := w.OwnerKey(t.Context(), nobody)
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	_, err = w.OwnerKey(t.Context(), value("another passphrase"))
-	requireCode(t, err, codeInvalidPassphrase)
+	requireCode(t, err, coded.InvalidPassphrase)
 	_, _, err = w.MakeOwnerKey(t.Context(), value("another passphrase"))
-	requireCode(t, err, codeInvalidPassphrase)
+	requireCode(t, err, coded.InvalidPassphrase)
 }
 
 // It is made once, stays through a new passphrase, and is the only thing that changes.
@@ -99,7 +103,7 @@ func TestMakeOwnerKey(t *testing.T) {
 	before := readFile(t, w.dir)
 	typed := value(testPassphrase)
 	_, err := w.OwnerKey(t.Context(), typed)
-	e := requireCode(t, err, codeSetup)
+	e := requireCode(t, err, coded.SetupFailed)
 	require.Equal(t, "x402-wallet policy seal --fleet", e.Command())
 	require.Equal(t, before, readFile(t, w.dir))
 
@@ -149,7 +153,7 @@ func readFile(t *testing.T, dir string) string {
 func TestGoldenKeystoreWithTheOwnersKey(t *testing.T) {
 	ks, k, _ := goldenKeystore(t, "owner")
 	require.Equal(t, contents{owner: true}, ks.holds)
-	plain := string(k.plaintext().bytes)
+	plain := string(k.plaintext().Bytes)
 	owner := plainOwner + "TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs="
 	require.Contains(t, plain, owner)
 	for name, forged := range map[string]string{

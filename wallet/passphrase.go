@@ -10,17 +10,20 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 const (
-	// minPassphrase is the least number of characters of a new passphrase,
+	// MinPassphrase is the least number of characters of a new passphrase,
 	// counted after NFC normalisation.
-	minPassphrase = 12
-	// maxPassphrase is the most bytes of any passphrase: room for a long
+	MinPassphrase = 12
+	// MaxPassphrase is the most bytes of any passphrase: room for a long
 	// sentence in any script, and far from what would make the KDF read files.
-	maxPassphrase = 1024
+	MaxPassphrase = 1024
 
-	maxLine = maxPassphrase + len("\r\n")
+	MaxLine = MaxPassphrase + len("\r\n")
 )
 
 // Passphrase is one source of the passphrase. It returns the bytes as they were given, without the
@@ -38,33 +41,34 @@ var ErrNoPassphrase = errors.New("no passphrase from this source")
 // [maxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
 func CheckPassphrase(p []byte) error {
 	refuse := func(format string, args ...any) error {
-		e := setup("the passphrase "+fmt.Sprintf(format, args...), nil)
-		e.hint = fmt.Sprintf("choose one of %d characters or more, such as five random words", minPassphrase)
+		e := coded.Setup("the passphrase "+fmt.Sprintf(format, args...), nil)
+		e.Advice = fmt.Sprintf("choose one of %d characters or more, such as five random words",
+			MinPassphrase)
 		return e
 	}
 	switch {
-	case len(p) > maxPassphrase:
-		return refuse("is longer than %d bytes", maxPassphrase)
+	case len(p) > MaxPassphrase:
+		return refuse("is longer than %d bytes", MaxPassphrase)
 	case !utf8.Valid(p):
 		return refuse("is not UTF-8 text")
 	case bytes.ContainsFunc(p, unicode.IsControl):
 		return refuse("holds a line break or another control character")
 	}
 	normal := normalizeNFC(p)
-	defer normal.wipe()
-	if n := utf8.RuneCount(normal.bytes); n < minPassphrase {
-		return refuse("has %d characters, at least %d are needed", n, minPassphrase)
+	defer normal.Wipe()
+	if n := utf8.RuneCount(normal.Bytes); n < MinPassphrase {
+		return refuse("has %d characters, at least %d are needed", n, MinPassphrase)
 	}
 	return nil
 }
 
 // normalizeNFC copies p into locked memory in its NFC form, so that the same letters open the wallet
 // whichever keyboard typed them. The caller wipes it.
-func normalizeNFC(p []byte) *secret {
+func normalizeNFC(p []byte) *guarded.Memory {
 	// NFC makes UTF-8 at most three times longer (UAX #15); growing the slice
 	// would leave a copy behind.
-	s := newSecret(3*len(p) + utf8.UTFMax)
-	s.bytes = norm.NFC.Append(s.bytes[:0], p...)
+	s := guarded.New(3*len(p) + utf8.UTFMax)
+	s.Bytes = norm.NFC.Append(s.Bytes[:0], p...)
 	return s
 }
 
@@ -76,11 +80,11 @@ func notHardened(err error) error {
 	return err
 }
 
-// askPassphrase goes through the sources. It returns the passphrase as it was given.
-func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
+// AskPassphrase goes through the sources. It returns the passphrase as it was given.
+func AskPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 	if failed := failedHarden.Load(); failed != nil {
-		e := locked("other programs could read the passphrase out of this process, so it takes none")
-		e.hint, e.err = "run it where prctl(2) and setrlimit(2) are allowed", *failed
+		e := coded.Locked("other programs could read the passphrase out of this process, so it takes none")
+		e.Advice, e.Cause = "run it where prctl(2) and setrlimit(2) are allowed", *failed
 		return nil, e
 	}
 	for _, source := range sources {
@@ -88,25 +92,25 @@ func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 		if errors.Is(err, ErrNoPassphrase) {
 			continue
 		}
-		var known *codedError
+		var known *coded.Error
 		switch {
-		case err == nil && len(p) > maxPassphrase:
+		case err == nil && len(p) > MaxPassphrase:
 			clear(p)
-			return nil, passphraseTooLong()
+			return nil, PassphraseTooLong()
 		case err == nil && len(p) > 0:
 			return p, nil
 		case err == nil:
-			return nil, locked("the passphrase that was given is empty")
+			return nil, coded.Locked("the passphrase that was given is empty")
 		case errors.As(err, &known):
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
-		e := locked("the passphrase could not be had")
-		e.err = err
+		e := coded.Locked("the passphrase could not be had")
+		e.Cause = err
 		return nil, e
 	}
-	return nil, locked("the wallet is locked, and no passphrase is at hand")
+	return nil, coded.Locked("the wallet is locked, and no passphrase is at hand")
 }
 
 // FromValue is the passphrase in a string, such as an environment variable that
@@ -120,24 +124,24 @@ func FromValue(value string) Passphrase {
 	}
 }
 
-func passphraseTooLong() *codedError {
-	return &codedError{code: codeInvalidPassphrase,
-		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", maxPassphrase),
-		hint: "check that the right file, descriptor or command is named"}
+func PassphraseTooLong() *coded.Error {
+	return &coded.Error{As: coded.InvalidPassphrase,
+		Msg:    fmt.Sprintf("the passphrase is longer than %d bytes", MaxPassphrase),
+		Advice: "check that the right file, descriptor or command is named"}
 }
 
 // AskFor asks one source for what is no passphrase of this wallet.
 func AskFor(ctx context.Context, what string, source Passphrase) ([]byte, error) {
-	given, err := askPassphrase(ctx, []Passphrase{func(ctx context.Context) ([]byte, error) {
+	given, err := AskPassphrase(ctx, []Passphrase{func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		if errors.Is(err, ErrNoPassphrase) {
-			err = locked("there is no terminal to type it on")
+			err = coded.Locked("there is no terminal to type it on")
 		}
 		return given, err
 	}})
-	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {
-		e := setup("get "+what, err)
-		e.hint = "run it in a terminal, or name an owner-only file or an open descriptor"
+	if errors.Is(err, coded.WalletLocked) || errors.Is(err, coded.InvalidPassphrase) {
+		e := coded.Setup("get "+what, err)
+		e.Advice = "run it in a terminal, or name an owner-only file or an open descriptor"
 		return nil, e
 	}
 	return given, err

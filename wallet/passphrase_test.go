@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func TestCheckPassphrase(t *testing.T) {
@@ -42,7 +44,7 @@ func TestCheckPassphrase(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			got := requireCode(t, err, codeSetup)
+			got := requireCode(t, err, coded.SetupFailed)
 			require.Contains(t, got.Error(), tc.says)
 			require.NotEmpty(t, got.Hint())
 		})
@@ -55,18 +57,18 @@ func TestNormaliseDoesNotGrow(t *testing.T) {
 		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
 		t.Run(p, func(t *testing.T) {
 			out := normalizeNFC([]byte(p))
-			require.LessOrEqual(t, len(out.bytes), 3*len(p))
-			require.Equal(t, 3*len(p)+4, cap(out.bytes))
+			require.LessOrEqual(t, len(out.Bytes), 3*len(p))
+			require.Equal(t, 3*len(p)+4, cap(out.Bytes))
 			if p != "" {
-				first := &out.bytes[0]
-				out.wipe()
-				require.Equal(t, make([]byte, 3*len(p)+4), out.bytes)
-				require.Same(t, first, &out.bytes[0])
+				first := &out.Bytes[0]
+				out.Wipe()
+				require.Equal(t, make([]byte, 3*len(p)+4), out.Bytes)
+				require.Same(t, first, &out.Bytes[0])
 			}
 		})
 	}
 	p := []byte("unchanged")
-	require.NotSame(t, &p[0], &normalizeNFC(p).bytes[0])
+	require.NotSame(t, &p[0], &normalizeNFC(p).Bytes[0])
 }
 
 func TestFromValue(t *testing.T) {
@@ -113,7 +115,7 @@ func TestCreateWithoutAGoodPassphrase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir() + "/new"
 			_, err := Create(t.Context(), dir, tc.source, Options{derive: new(fakeKDF).derive})
-			e := requireCode(t, err, codeSetup)
+			e := requireCode(t, err, coded.SetupFailed)
 			require.Contains(t, e.Error(), tc.says)
 			require.NotEmpty(t, e.Hint())
 			require.NoDirExists(t, dir, "nothing is left of it")
@@ -138,7 +140,7 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 		require.NoError(t, w.Unlock(t.Context(), value(p)))
 	}
 	w.Lock()
-	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), codeInvalidPassphrase)
+	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), coded.InvalidPassphrase)
 	require.False(t, bytes.Equal([]byte(nfc), []byte(nfd)))
 }
 
@@ -146,6 +148,6 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 func TestAnOpenProcessTakesNoPassphrase(t *testing.T) {
 	t.Cleanup(func() { failedHarden.Store(nil) })
 	require.Error(t, notHardened(errors.New("not permitted")))
-	_, err := askPassphrase(t.Context(), []Passphrase{FromValue(testPassphrase)})
-	requireCode(t, err, codeLocked)
+	_, err := AskPassphrase(t.Context(), []Passphrase{FromValue(testPassphrase)})
+	requireCode(t, err, coded.WalletLocked)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // The phrase of anvil's, hardhat's and the golden keystores' accounts, and its Solana address in other
@@ -32,9 +34,11 @@ func phraseWallet(t *testing.T, opt Options) (*Wallet, *fakeKDF) {
 	return w, f
 }
 
-func requireWiped(t *testing.T, s *Seeds) {
+func requireWiped(t *testing.T, s *guarded.Seeds) {
 	t.Helper()
-	require.Equal(t, make([]byte, len(s.memory.bytes)), s.memory.bytes)
+	solana, evm, phrase := guarded.PartsOf(s)
+	require.Equal(t, make([]byte, 64), append(solana[:], evm[:]...))
+	require.Equal(t, make([]byte, len(phrase)), phrase)
 }
 
 // stored is what the keystore of w holds.
@@ -63,13 +67,13 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 		ks, k, _ := goldenKeystore(t, of)
 		require.Equal(t, knownSolana, ks.solana)
 		require.Equal(t, of == "all", k.hasOwner())
-		require.Equal(t, knownPhrase, Outside.Words(k.phrase.entropy()))
+		require.Equal(t, unhex(t, goldenEntropy), k.phrase.Entropy())
 
 		// the keys are the phrase's
-		_, _, ours := PartsOf(Outside.Seeds(t, knownPhrase, "", 0))
+		_, _, ours := guarded.PartsOf(Outside.Seeds(t, knownPhrase, "", 0))
 		require.Equal(t, ours, []byte(k.phrase))
 
-		plain := string(k.plaintext().bytes)
+		plain := string(k.plaintext().Bytes)
 		record := plainPhrase + base64.StdEncoding.EncodeToString(k.phrase)
 		require.Contains(t, plain, record)
 		broken := bytes.Clone(k.phrase)
@@ -119,7 +123,7 @@ func TestPhraseAndImportsExclude(t *testing.T) {
 	key := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
 	p := Outside.Seeds(t, knownPhrase, "", 0)
 	_, err := Create(t.Context(), home(t), value(testPassphrase),
-		Options{derive: new(fakeKDF).derive, Phrase: p, Import: []PrivateKey{key}})
+		Options{derive: new(fakeKDF).derive, Phrase: p, Import: []guarded.PrivateKey{key}})
 	require.ErrorContains(t, err, "a phrase has the keys for both chains")
 	requireWiped(t, p)
 }

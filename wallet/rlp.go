@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"slices"
+
+	"x402-wallet/wallet/internal/curve"
 )
 
 // Recursive Length Prefix (yellow paper, appendix B), as far as a transaction needs it. It shares no code
@@ -31,10 +33,11 @@ func rlpLength(kind byte, n int) []byte {
 	return append([]byte{kind + 55 + byte(len(length))}, length...)
 }
 
-// transaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20 bytes,
-// or nil where it makes a contract.
-func transaction(chainID, nonce, gas uint64, tip, maxFee [32]byte, to, data []byte) []byte {
+// EncodeTransaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20
+// bytes, or nil where it makes a contract.
+func EncodeTransaction(chainID, nonce, gas uint64, tip, maxFee [32]byte, to, data []byte) []byte {
 	return append([]byte{2}, rlpList(
-		rlpNumber(uintWord(chainID)), rlpNumber(uintWord(nonce)), rlpNumber(tip[:]), rlpNumber(maxFee[:]),
-		rlpNumber(uintWord(gas)), rlpString(to), rlpString(nil), rlpString(data), rlpList())...)
+		rlpNumber(curve.UintWord(chainID)), rlpNumber(curve.UintWord(nonce)), rlpNumber(tip[:]),
+		rlpNumber(maxFee[:]),
+		rlpNumber(curve.UintWord(gas)), rlpString(to), rlpString(nil), rlpString(data), rlpList())...)
 }

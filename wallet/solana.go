@@ -2,52 +2,55 @@ package wallet
 
 import (
 	"crypto/ed25519"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // maxSolanaMessage is the size of Solana's packets, in bytes.
 const maxSolanaMessage = 1232
 
-// solanaMessage is a version 0 message without lookup tables, read from its very bytes.
-type solanaMessage struct {
-	signers, readonlySigners byte
-	keys                     [][]byte // the signers' first
-	instructions             []solanaInstruction
+// SolanaMessage is a version 0 message without lookup tables, read from its very bytes.
+type SolanaMessage struct {
+	Signers, ReadonlySigners byte
+	Keys                     [][]byte // the signers' first
+	Instructions             []SolanaInstruction
 }
 
-// solanaInstruction is one instruction. Its accounts are indexes into the message's keys; each is in range.
-type solanaInstruction struct {
-	program  string // base58
-	accounts []byte
-	data     []byte
+// SolanaInstruction is one instruction. Its accounts are indexes into the message's keys; each is in range.
+type SolanaInstruction struct {
+	Program  string // base58
+	Accounts []byte
+	Data     []byte
 }
 
-// readSolanaMessage reads a message strictly: nothing is left out, and nothing may stand behind its
+// ReadSolanaMessage reads a message strictly: nothing is left out, and nothing may stand behind its
 // end. Errors: errUnsupported.
-func readSolanaMessage(message []byte) (m solanaMessage, err error) {
+func ReadSolanaMessage(message []byte) (m SolanaMessage, err error) {
 	if len(message) > maxSolanaMessage {
-		return m, unsupported("it is longer than %d bytes", maxSolanaMessage)
+		return m, coded.Unsupported("it is longer than %d bytes", maxSolanaMessage)
 	}
 	r := solanaReader{byteReader: byteReader{rest: message}}
 	version := r.byte()
-	m.signers = r.byte()
-	m.readonlySigners = r.byte()
+	m.Signers = r.byte()
+	m.ReadonlySigners = r.byte()
 	_ = r.byte() // how many of the other accounts are read only: the token program sees to that itself
 	for range r.count() {
-		m.keys = append(m.keys, r.take(ed25519.PublicKeySize))
+		m.Keys = append(m.Keys, r.take(ed25519.PublicKeySize))
 	}
 	_ = r.take(ed25519.PublicKeySize) // the blockhash
 	if r.truncated || version != 0x80 {
-		return m, unsupported("it is not a version 0 message")
+		return m, coded.Unsupported("it is not a version 0 message")
 	}
 	for range r.count() {
-		in, err := r.instruction(m.keys)
+		in, err := r.instruction(m.Keys)
 		if err != nil {
 			return m, err
 		}
-		m.instructions = append(m.instructions, in)
+		m.Instructions = append(m.Instructions, in)
 	}
 	if tables := r.count(); r.truncated || tables != 0 || len(r.rest) != 0 {
-		return m, unsupported("it is cut off, uses lookup tables, or something stands behind its end")
+		return m, coded.Unsupported("it is cut off, uses lookup tables, or something stands behind its end")
 	}
 	return m, nil
 }
@@ -74,19 +77,19 @@ func (r *byteReader) byte() byte { return r.take(1)[0] }
 // solanaReader reads Solana's encoding.
 type solanaReader struct{ byteReader }
 
-func (r *solanaReader) instruction(keys [][]byte) (in solanaInstruction, err error) {
+func (r *solanaReader) instruction(keys [][]byte) (in SolanaInstruction, err error) {
 	program := int(r.byte())
-	in.accounts = r.take(r.count())
-	in.data = r.take(r.count())
+	in.Accounts = r.take(r.count())
+	in.Data = r.take(r.count())
 	if r.truncated || program >= len(keys) {
-		return in, unsupported("it is cut off")
+		return in, coded.Unsupported("it is cut off")
 	}
-	for _, account := range in.accounts {
+	for _, account := range in.Accounts {
 		if int(account) >= len(keys) {
-			return in, unsupported("an instruction names an account that is not there")
+			return in, coded.Unsupported("an instruction names an account that is not there")
 		}
 	}
-	in.program = base58(keys[program])
+	in.Program = curve.Base58(keys[program])
 	return in, nil
 }
 

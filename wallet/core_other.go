@@ -1,5 +1,0 @@
-//go:build !linux
-
-package wallet
-
-func inCoreFiles([]byte, bool) {}
