@@ -89,13 +89,15 @@ var arrows = map[string][]string{
 	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
 	"internal/metrics": {"x402", "x402/money"},
-	// socket: the terminal that a passkey is made for; which passkeys there are it is told
-	"internal/passkey":             {"internal/socket"},
+	"internal/passkey": {}, // which passkeys there are it is told
+	// socket: the terminal that a passkey is made for
+	"internal/passkey/invitation":  {"internal/passkey", "internal/socket"},
 	"internal/passkey/passkeytest": {},
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
+		"internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
@@ -113,7 +115,8 @@ var arrows = map[string][]string{
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
+		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey",
+		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
 		"internal/receipt", "wallet/seal",
 		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},

@@ -29,6 +29,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
@@ -132,14 +133,14 @@ func (h *house) table(name string, a *passkeytest.Authenticator) string {
 	dir, err := os.MkdirTemp("", "pk-")
 	require.NoError(h, err)
 	defer os.RemoveAll(dir)
-	i, err := passkey.Invite(h.Context(), dir, name, a.Origin)
+	i, err := invitation.Invite(h.Context(), dir, name, a.Origin)
 	require.NoError(h, err)
 	made := make(chan passkey.Key, 1)
 	go func() {
 		k, _ := i.Wait(h.Context())
 		made <- k
 	}()
-	links := &passkey.Links{Home: dir}
+	links := &invitation.Links{Home: dir}
 	_, options, err := links.Options(h.Context(), filepath.Base(i.URL))
 	require.NoError(h, err)
 	_, err = links.Made(h.Context(), filepath.Base(i.URL), a.Create(options))

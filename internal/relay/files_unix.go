@@ -1,25 +1,27 @@
 //go:build linux || darwin
 
-package socket
+package relay
 
 import (
 	"errors"
 	"net"
 	"os"
 
+	"x402-wallet/internal/socket"
+
 	"golang.org/x/sys/unix"
 )
 
-// SendFiles writes data to a Unix socket, and hands the files over with its first byte. They stay the
+// sendFiles writes data to a Unix socket, and hands the files over with its first byte. They stay the
 // caller's, too.
-func SendFiles(conn net.Conn, data []byte, files ...*os.File) error {
+func sendFiles(conn net.Conn, data []byte, files ...*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
 	to, isUnix := conn.(*net.UnixConn)
 	if !isUnix {
-		return ErrUnsupported
+		return socket.ErrUnsupported
 	}
 	n, _, err := to.WriteMsgUnix(data, unix.UnixRights(fds...), nil)
 	if err == nil && n < len(data) { // the files are there by now
@@ -28,14 +30,14 @@ func SendFiles(conn net.Conn, data []byte, files ...*os.File) error {
 	return err
 }
 
-// ReadFiles reads from a Unix socket into p, and takes the files that came with its first byte: at most
-// MaxFiles, else all of them are closed and it is an error. What other reads meet is closed by the system.
-func ReadFiles(conn net.Conn, p []byte) (n int, files []*os.File, err error) {
+// readFiles reads from a Unix socket into p, and takes the files that came with its first byte: at most
+// maxFiles, else all of them are closed and it is an error. What other reads meet is closed by the system.
+func readFiles(conn net.Conn, p []byte) (n int, files []*os.File, err error) {
 	from, isUnix := conn.(*net.UnixConn)
 	if !isUnix {
-		return 0, nil, ErrUnsupported
+		return 0, nil, socket.ErrUnsupported
 	}
-	rights := make([]byte, unix.CmsgSpace(4*MaxFiles)) // an int each; what does not fit the system closes
+	rights := make([]byte, unix.CmsgSpace(4*maxFiles)) // an int each; what does not fit the system closes
 	n, rightsN, flags, _, err := from.ReadMsgUnix(p, rights)
 	if err != nil {
 		return n, nil, err
@@ -47,7 +49,7 @@ func ReadFiles(conn net.Conn, p []byte) (n int, files []*os.File, err error) {
 			files = append(files, os.NewFile(uintptr(fd), "handed over"))
 		}
 	}
-	if err == nil && (flags&unix.MSG_CTRUNC != 0 || len(files) > MaxFiles) {
+	if err == nil && (flags&unix.MSG_CTRUNC != 0 || len(files) > maxFiles) {
 		err = errors.New("more files came than are taken")
 	}
 	if err != nil {

@@ -1,4 +1,5 @@
-package passkey
+// Package invitation has the service's page and the owner's terminal make a passkey together.
+package invitation
 
 import (
 	"context"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/socket"
 )
 
@@ -27,12 +29,12 @@ import (
 const (
 	// socketName is its name in the home.
 	socketName = "passkeys.sock"
-	// LinkLife is how long a link waits for its person.
-	LinkLife = 10 * time.Minute
+	// Life is how long a link waits for its person.
+	Life = 10 * time.Minute
 	// exchangeTime bounds one question to the terminal.
 	exchangeTime = 10 * time.Second
 	// maxMessage bounds a message: an answer, in base64, and a few names.
-	maxMessage = 2 * MaxAnswer
+	maxMessage = 2 * passkey.MaxAnswer
 )
 
 // ErrNoLink is a link that no terminal waits for, or not any more.
@@ -48,7 +50,7 @@ type Invitation struct {
 	name, origin, token string
 	user, challenge     []byte
 	listener            net.Listener
-	made                chan Key
+	made                chan passkey.Key
 }
 
 // message is a question to the terminal, or its answer, a line of JSON each.
@@ -63,7 +65,7 @@ type message struct {
 
 // Invite begins to wait for a passkey at an origin's page. One terminal of a home waits at a time.
 func Invite(ctx context.Context, home, name, origin string) (*Invitation, error) {
-	if _, err := RPID(origin); err != nil {
+	if _, err := passkey.RPID(origin); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(home, socketName)
@@ -76,17 +78,17 @@ func Invite(ctx context.Context, home, name, origin string) (*Invitation, error)
 		return nil, fmt.Errorf("wait for the passkey: %w", err)
 	}
 	i := &Invitation{name: name, origin: origin, token: rand.Text(), user: make([]byte, 32),
-		challenge: make([]byte, 32), listener: listener, made: make(chan Key, 1)}
+		challenge: make([]byte, 32), listener: listener, made: make(chan passkey.Key, 1)}
 	rand.Read(i.user)
 	rand.Read(i.challenge)
 	i.URL = origin + linkPath + i.token
 	return i, nil
 }
 
-// Wait returns what was made behind the link. It ends with ctx, and after LinkLife.
-func (i *Invitation) Wait(ctx context.Context) (Key, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, LinkLife,
-		fmt.Errorf("nobody made the passkey within %s", LinkLife))
+// Wait returns what was made behind the link. It ends with ctx, and after Life.
+func (i *Invitation) Wait(ctx context.Context) (passkey.Key, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, Life,
+		fmt.Errorf("nobody made the passkey within %s", Life))
 	defer cancel()
 	defer func() { _ = i.listener.Close() }()
 	go i.accept(ctx)
@@ -94,7 +96,7 @@ func (i *Invitation) Wait(ctx context.Context) (Key, error) {
 	case k := <-i.made:
 		return k, nil
 	case <-ctx.Done():
-		return Key{}, context.Cause(ctx)
+		return passkey.Key{}, context.Cause(ctx)
 	}
 }
 
@@ -128,11 +130,11 @@ func (i *Invitation) serve(ctx context.Context, conn net.Conn) {
 }
 
 // answer says what is to be made, or checks what was.
-func (i *Invitation) answer(q message) (out message, made *Key) {
+func (i *Invitation) answer(q message) (out message, made *passkey.Key) {
 	if q.Link != linkHash(i.token) {
 		return message{Problem: ErrNoLink.Error()}, nil
 	}
-	options, err := creationOptions(i.origin, i.name, i.user, i.challenge)
+	options, err := passkey.CreationOptions(i.origin, i.name, i.user, i.challenge)
 	if err != nil {
 		return message{Problem: err.Error()}, nil
 	}
@@ -143,7 +145,7 @@ func (i *Invitation) answer(q message) (out message, made *Key) {
 	if !hmac.Equal(q.MAC, linkMAC(i.token, q.Answer)) {
 		return message{Problem: ErrNoLink.Error()}, nil
 	}
-	k, err := registered(i.origin, i.challenge, q.Answer)
+	k, err := passkey.Registered(i.origin, i.challenge, q.Answer)
 	if err != nil {
 		out.Problem = err.Error()
 		return out, nil

@@ -1,12 +1,14 @@
 //go:build linux || darwin
 
-package socket
+package relay
 
 import (
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"x402-wallet/internal/socket"
 
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +19,7 @@ func pair(t *testing.T) (from, to net.Conn) {
 	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := Listen(t.Context(), filepath.Join(dir, "s"), 0o600)
+	l, err := socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600)
 	require.NoError(t, err)
 	defer l.Close()
 	from, err = net.Dial("unix", l.Addr().String())
@@ -49,13 +51,13 @@ func files(t *testing.T, n int) (list []*os.File) {
 
 func TestFilesAreHandedOver(t *testing.T) {
 	from, to := pair(t)
-	sent := files(t, MaxFiles)
-	require.NoError(t, SendFiles(from, []byte("words"), sent...))
+	sent := files(t, maxFiles)
+	require.NoError(t, sendFiles(from, []byte("words"), sent...))
 	text := make([]byte, 2)
-	n, got, err := ReadFiles(to, text)
+	n, got, err := readFiles(to, text)
 	require.NoError(t, err)
 	require.Equal(t, "wo", string(text[:n]))
-	require.Len(t, got, MaxFiles)
+	require.Len(t, got, maxFiles)
 	for i, f := range got {
 		is, err := f.Stat()
 		require.NoError(t, err)
@@ -64,25 +66,25 @@ func TestFilesAreHandedOver(t *testing.T) {
 		require.True(t, os.SameFile(was, is), i)
 		require.NoError(t, f.Close())
 	}
-	n, got, err = ReadFiles(to, make([]byte, 9))
+	n, got, err = readFiles(to, make([]byte, 9))
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	require.Empty(t, got)
 }
 
-// More files than are taken, and files that no ReadFiles meets, are closed.
+// More files than are taken, and files that no readFiles meets, are closed.
 func TestFilesThatNobodyTakes(t *testing.T) {
 	from, to := pair(t)
-	many := files(t, 3*MaxFiles)
+	many := files(t, 3*maxFiles)
 	before := open(t)
-	for _, n := range []int{MaxFiles + 1, 3 * MaxFiles} {
-		require.NoError(t, SendFiles(from, []byte("w"), many[:n]...))
-		_, got, err := ReadFiles(to, make([]byte, 1))
+	for _, n := range []int{maxFiles + 1, 3 * maxFiles} {
+		require.NoError(t, sendFiles(from, []byte("w"), many[:n]...))
+		_, got, err := readFiles(to, make([]byte, 1))
 		require.Error(t, err)
 		require.Empty(t, got)
 		require.Equal(t, before, open(t), n)
 	}
-	require.NoError(t, SendFiles(from, []byte("w"), many...))
+	require.NoError(t, sendFiles(from, []byte("w"), many...))
 	_, err := to.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.Equal(t, before, open(t))
