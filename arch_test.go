@@ -21,8 +21,12 @@ var arrows = map[string][]string{
 	// wallet and what is below it know nothing else of ours: whoever reads keyPackages has seen all that
 	// touches a key. Nobody else imports wallet/internal, through which keys pass from one to another
 	"wallet": {"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded",
-		"wallet/internal/ownfile", "wallet/internal/record", "wallet/internal/strictjson"},
-	"wallet/internal/coded":      {},
+		"wallet/internal/ownfile", "wallet/internal/piece", "wallet/internal/record",
+		"wallet/internal/strictjson"},
+	"wallet/internal/coded": {},
+	"wallet/internal/piece": {},
+	"wallet/nuwa": {"wallet", "wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded",
+		"wallet/internal/piece"},
 	"wallet/internal/guarded":    {},
 	"wallet/internal/record":     {},
 	"wallet/internal/strictjson": {},
@@ -111,7 +115,7 @@ var arrows = map[string][]string{
 	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
 	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "wallet/imported",
-		"wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
+		"wallet/nuwa", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
@@ -158,7 +162,8 @@ var arrows = map[string][]string{
 }
 
 // keyPackages are those that touch a private key. Nothing else of ours is in them.
-var keyPackages = []string{"wallet", "wallet/imported", "wallet/recovery", "wallet/terminal", "wallet/unlock",
+var keyPackages = []string{"wallet", "wallet/imported", "wallet/nuwa", "wallet/recovery", "wallet/terminal",
+	"wallet/unlock", "wallet/internal/piece",
 	"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded", "wallet/internal/ownfile",
 	"wallet/internal/record", "wallet/internal/strictjson"}
 
@@ -254,7 +259,7 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 }
 
 // mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
-const mostSignerLines = 50_000
+const mostSignerLines = 46_300
 
 // What has to be believed before one signature: all packages of ours that wallet/agent is made of.
 func TestClosureOfWhoSigns(t *testing.T) {

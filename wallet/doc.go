@@ -6,10 +6,10 @@
 // The process that signs imports this package and its internal ones alone. What only the owner's commands
 // need is in packages beside it: imported (keys from files of other wallets, and what their owner signs with
 // them), recovery (recovery phrases), terminal (who types a passphrase) and unlock (where else one comes
-// from). A key passes between them in the types of internal/guarded, which only a function of that package
-// opens, so that the rest of the program can hand such a value on and never read it. None of them imports
-// anything else of ours: whoever reads these packages has seen all that touches a key. arch_test.go holds
-// both.
+// from). What payment channels have signed, which the unlock agent does not sign, is in nuwa. A key passes
+// between them in the types of internal/guarded, which only a function of that package opens, so that the
+// rest of the program can hand such a value on and never read it. None of them imports anything else of
+// ours: whoever reads these packages has seen all that touches a key. arch_test.go holds both.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
 // key for EVM chains, the same of each further account, and one HMAC key that seals the owner's rules:
@@ -21,12 +21,12 @@
 //
 // The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
 // asks, and when it locks again), passphrase.go (which one is good), kinds.go (all that is ever signed, read
-// once more) with solana.go, channel.go and signin.go beside it, order.go (who signs), ownerkey.go (what the
-// owner of a fleet signs), keystore.go (the encrypted file), keys.go (what is in it) and store.go (how it is
-// written), harden_linux.go. Below internal: curve (how keys sign, and their addresses), guarded (where
-// secrets lie), record (how the keystore has a phrase), ownfile and strictjson (reading), coded (errors:
-// every error but a context's own has a public code, by Code() string, and what to do about it, by Hint()
-// string).
+// once more) with solana.go, batch.go, permit2.go, pull.go, approve.go and signin.go beside it, order.go (who
+// signs), ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file), keys.go (what is
+// in it) and store.go (how it is written), harden_linux.go. Below internal: curve (how keys sign, and their
+// addresses), guarded (where secrets lie), record (how the keystore has a phrase), ownfile, piece and
+// strictjson (reading), coded (errors: every error but a context's own has a public code, by Code() string,
+// and what to do about it, by Hint() string).
 //
 // # The file
 //

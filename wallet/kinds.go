@@ -15,12 +15,12 @@ import (
 	"x402-wallet/wallet/internal/curve"
 )
 
-// The kinds of messages that are ever signed, and nothing else (beside these signin.go, channel.go and
-// vault.go have some of their own): one transfer of one token, by EIP-3009 or Permit2 (permit2.go) on EVM
-// chains and by TransferChecked on Solana. They are decoded here
-// once more, with none of the code that made them, so that a fault anywhere else, or an attacker who reaches
-// this far, gets no other approval or permit, no change of authority and no second transfer signed.
-// No method signs a digest or any other bytes.
+// The kinds of messages that are ever signed, and nothing else (beside these batch.go, pull.go, approve.go,
+// signin.go and package nuwa have some of their own): one transfer of one token, by EIP-3009 or Permit2
+// (permit2.go) on EVM chains and by TransferChecked on Solana. They are decoded here once more, with none of
+// the code that made them, so that a fault anywhere else, or an attacker who reaches this far, gets no other
+// approval or permit, no change of authority and no second transfer signed. No method signs a digest or any
+// other bytes, but SignChannel, for package nuwa alone.
 
 // maxLife is the longest a transfer may stay valid, whatever the owner's rules.
 const maxLife = 24 * time.Hour

@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // Signer makes signatures with one key. The keystore's two keys are signers, and so is whatever keeps a key
@@ -42,7 +43,7 @@ const (
 	Transaction Kind = "transaction"
 	// Text is for people to read. On EVM it is signed behind the prefix of EIP-191 (personal_sign).
 	Text Kind = "text"
-	// Channel is a message of a Nuwa payment channel (channel.go): binary, or ASCII where it proves who
+	// Channel is a message of a Nuwa payment channel (package nuwa): binary, or ASCII where it proves who
 	// calls.
 	Channel Kind = "channel"
 )
@@ -125,6 +126,15 @@ func (a *Account) signSolana(ctx context.Context, kind Kind, message []byte) (si
 	signature, err := a.sign(ctx, Order{Chain: ChainSolana, Kind: kind, Payload: message})
 	copy(sig[:], signature)
 	return sig, err
+}
+
+// SignChannel has an order of the kind [Channel] signed, which package nuwa has read and found to be one of
+// those it signs. Nobody else has a leave. It unlocks the wallet. Errors: those of [Wallet.Unlock].
+func (a *Account) SignChannel(ctx context.Context, leave guarded.Leave, o Order) ([]byte, error) {
+	if o.Kind != Channel || !leave.IsGiven() {
+		return nil, coded.Unsupported("nothing has read it")
+	}
+	return a.sign(ctx, o)
 }
 
 // sign carries out an order by whoever signs on its chain. Whoever keeps the key, a locked wallet signs

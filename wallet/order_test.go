@@ -167,8 +167,8 @@ func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 		kinds = append(kinds, o.Kind)
 	}
 	require.Equal(t, []Kind{Text, Transaction, Channel}, kinds)
-	require.True(t, w.OwnsChannelKey(ed25519Key, "z"+self))
-	require.False(t, w.OwnsChannelKey(ed25519Key, "z"+goldenSolana),
+	require.True(t, Outside.Owns(&w.Account, ed25519Key, "z"+self))
+	require.False(t, Outside.Owns(&w.Account, ed25519Key, "z"+goldenSolana),
 		"the keystore's own key signs nothing now")
 	_, err = w.SignIn(t.Context(), signInText("Solana", goldenSolana, signInSolanaChain))
 	require.ErrorIs(t, err, coded.ErrUnsupported)

@@ -8,6 +8,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/nuwa"
 	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/unlock"
 )
@@ -33,4 +34,7 @@ func init() {
 		return err
 	}
 	wallet.Outside.FromFile = unlock.File
+	wallet.Outside.Owns = func(a *wallet.Account, keyType, multibase string) bool {
+		return nuwa.Keys{Account: a}.OwnsChannelKey(keyType, multibase)
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/piece"
 )
 
 // maxSolanaMessage is the size of Solana's packets, in bytes.
@@ -30,16 +31,16 @@ func ReadSolanaMessage(message []byte) (m SolanaMessage, err error) {
 	if len(message) > maxSolanaMessage {
 		return m, coded.Unsupported("it is longer than %d bytes", maxSolanaMessage)
 	}
-	r := solanaReader{byteReader: byteReader{rest: message}}
-	version := r.byte()
-	m.Signers = r.byte()
-	m.ReadonlySigners = r.byte()
-	_ = r.byte() // how many of the other accounts are read only: the token program sees to that itself
+	r := solanaReader{Reader: piece.Reader{Rest: message}}
+	version := r.Byte()
+	m.Signers = r.Byte()
+	m.ReadonlySigners = r.Byte()
+	_ = r.Byte() // how many of the other accounts are read only: the token program sees to that itself
 	for range r.count() {
-		m.Keys = append(m.Keys, r.take(ed25519.PublicKeySize))
+		m.Keys = append(m.Keys, r.Take(ed25519.PublicKeySize))
 	}
-	_ = r.take(ed25519.PublicKeySize) // the blockhash
-	if r.truncated || version != 0x80 {
+	_ = r.Take(ed25519.PublicKeySize) // the blockhash
+	if r.Truncated || version != 0x80 {
 		return m, coded.Unsupported("it is not a version 0 message")
 	}
 	for range r.count() {
@@ -49,39 +50,20 @@ func ReadSolanaMessage(message []byte) (m SolanaMessage, err error) {
 		}
 		m.Instructions = append(m.Instructions, in)
 	}
-	if tables := r.count(); r.truncated || tables != 0 || len(r.rest) != 0 {
+	if tables := r.count(); r.Truncated || tables != 0 || len(r.Rest) != 0 {
 		return m, coded.Unsupported("it is cut off, uses lookup tables, or something stands behind its end")
 	}
 	return m, nil
 }
 
-// byteReader reads the pieces of a message. Once it met the end too early, truncated is set and
-// every answer is zero.
-type byteReader struct {
-	rest      []byte
-	truncated bool
-}
-
-func (r *byteReader) take(n int) []byte {
-	if n > len(r.rest) {
-		r.rest, r.truncated = nil, true
-		return make([]byte, n) // at most 65535: a count; the other sizes are ours
-	}
-	out := r.rest[:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (r *byteReader) byte() byte { return r.take(1)[0] }
-
 // solanaReader reads Solana's encoding.
-type solanaReader struct{ byteReader }
+type solanaReader struct{ piece.Reader }
 
 func (r *solanaReader) instruction(keys [][]byte) (in SolanaInstruction, err error) {
-	program := int(r.byte())
-	in.Accounts = r.take(r.count())
-	in.Data = r.take(r.count())
-	if r.truncated || program >= len(keys) {
+	program := int(r.Byte())
+	in.Accounts = r.Take(r.count())
+	in.Data = r.Take(r.count())
+	if r.Truncated || program >= len(keys) {
 		return in, coded.Unsupported("it is cut off")
 	}
 	for _, account := range in.Accounts {
@@ -97,16 +79,16 @@ func (r *solanaReader) instruction(keys [][]byte) (in SolanaInstruction, err err
 func (r *solanaReader) count() int {
 	n := 0
 	for shift := 0; shift < 21; shift += 7 {
-		b := r.byte()
+		b := r.Byte()
 		n |= int(b&0x7f) << shift
 		if b < 0x80 {
 			notShortest := shift > 0 && b == 0
-			r.truncated = r.truncated || notShortest || n > 0xffff
+			r.Truncated = r.Truncated || notShortest || n > 0xffff
 			break
 		}
-		r.truncated = r.truncated || shift == 14
+		r.Truncated = r.Truncated || shift == 14
 	}
-	if r.truncated {
+	if r.Truncated {
 		return 0
 	}
 	return n

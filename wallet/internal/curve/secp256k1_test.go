@@ -191,7 +191,8 @@ func TestNothingSecretInVariableTime(t *testing.T) {
 				"out.Mul2(k, &blind).InverseNonConst().Mul(&blind)"}, strings.TrimSpace(code))
 		}
 	}
-	for _, name := range []string{"../../keys.go", "../../kinds.go", "../../channel.go", "../../keystore.go",
+	for _, name := range []string{"../../keys.go", "../../kinds.go", "../../nuwa/nuwa.go",
+		"../../keystore.go",
 		"../../imported/import.go", "../../recovery/hdpath.go"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)

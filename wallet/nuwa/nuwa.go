@@ -1,4 +1,9 @@
-package wallet
+// Package nuwa signs what payment channels (Nuwa, on Rooch) have signed: three kinds, each read here from its
+// very bytes and compared with what is meant. None of them can be taken for a transaction on another
+// chain: Solana would read a SubRAV's first bytes as one signer and as many or more read-only ones,
+// which it refuses; a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
+// letters, which would be 68 signers. The unlock agent signs none of them: it cannot tell what they are for.
+package nuwa
 
 import (
 	"bytes"
@@ -8,21 +13,20 @@ import (
 	"crypto/sha3"
 	"encoding/binary"
 	"fmt"
+	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/piece"
 )
-
-// What payment channels (Nuwa, on Rooch) have signed: three kinds, each read here from its very
-// bytes and compared with what is meant. None of them can be taken for a transaction on another
-// chain: Solana would read a SubRAV's first bytes as one signer and as many or more read-only ones,
-// which it refuses; a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
-// letters, which would be 68 signers.
 
 // The types of keys in a DID document that a wallet has. Whatever signs takes one
 // of them, and unlocks the wallet.
@@ -31,18 +35,32 @@ const (
 	secp256k1Key = "EcdsaSecp256k1VerificationKey2019" // the EVM key
 )
 
+// Keys are an account's, to sign for channels with.
+type Keys struct {
+	*wallet.Account
+	Now func() time.Time // nil: time.Now
+}
+
+func (a Keys) now() time.Time {
+	if a.Now == nil {
+		return time.Now()
+	}
+	return a.Now()
+}
+
 // ChannelKey is the Ed25519 key of a Solana address as a DID document on Rooch
 // has it: z and base58, without a multicodec prefix.
 func ChannelKey(solana string) string { return "z" + solana }
 
 // OwnsChannelKey reports whether a key of a DID document is this wallet's.
-func (a *Account) OwnsChannelKey(keyType, multibase string) bool {
+func (a Keys) OwnsChannelKey(keyType, multibase string) bool {
+	solana, evm := a.Addresses()
 	switch keyType {
 	case ed25519Key:
-		return multibase == ChannelKey(a.self().solana)
+		return multibase == ChannelKey(solana)
 	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
-		return err == nil && curve.EVMAddressOf(key) == a.self().evm
+		return err == nil && curve.EVMAddressOf(key) == evm
 	}
 	return false
 }
@@ -87,18 +105,18 @@ type SubRAV struct {
 }
 
 // SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
-// meant, and refuses any other. Errors besides: those of [Wallet.Unlock].
-func (a *Account) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
+// meant, and refuses any other. Errors besides: those of [wallet.Wallet.Unlock].
+func (a Keys) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
 	err error) {
-	in := bcsReader{byteReader: byteReader{rest: message}}
+	in := bcsReader{Reader: piece.Reader{Rest: message}}
 	var got SubRAV
-	version := in.byte()
+	version := in.Byte()
 	got.ChainID = in.u64()
 	ids := in.count()
-	copy(got.Channel[:], in.take(32))
+	copy(got.Channel[:], in.Take(32))
 	got.Epoch = in.u64()
-	got.Fragment = string(in.take(in.count()))
-	copy(got.Amount[:], in.take(32))
+	got.Fragment = string(in.Take(in.count()))
+	copy(got.Amount[:], in.Take(32))
 	slices.Reverse(got.Amount[:])
 	got.Nonce = in.u64()
 	switch {
@@ -119,20 +137,22 @@ func roochChain(id uint64) bool { return id >= 1 && id <= 4 }
 // authSkew is how far servers let a DIDAuth's time be from theirs.
 const authSkew = 5 * time.Minute
 
-var authForm = pattern(
-	`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)",` +
-		`"params":\{\},"timestamp":([0-9]{10})\}$`)
+var authForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)",` +
+			`"params":\{\},"timestamp":([0-9]{10})\}$`)
+})
 
 // SignDIDAuth signs a DIDAuthV1 message of now, which proves who calls and pays nothing.
-// Any other message is refused. Errors besides: those of [Wallet.Unlock].
-func (a *Account) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
+// Any other message is refused. Errors besides: those of [wallet.Wallet.Unlock].
+func (a Keys) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)
 	if parts == nil {
 		return sig, coded.Unsupported("it is no DIDAuthV1")
 	}
 	var at int64
 	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
-		a.wallet.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
+		a.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
 		return sig, coded.Unsupported("its time is not now")
 	}
 	return a.signChannel(ctx, keyType, message)
@@ -157,8 +177,8 @@ var roochFunctions = []string{"open_channel_with_sub_channel_entry", "authorize_
 const maxRoochGas = 100_000_000
 
 // SignRooch signs SHA3-256 of a transaction's data that is exactly the call that is meant, in RGas,
-// and refuses any other. Errors besides: those of [Wallet.Unlock].
-func (a *Account) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
+// and refuses any other. Errors besides: those of [wallet.Wallet.Unlock].
+func (a Keys) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
 	err error) {
 	if err := checkRooch(data, meant); err != nil {
 		return sig, err
@@ -188,13 +208,13 @@ var roochFramework = [32]byte{31: 3}
 
 // readRoochCall reads a call of a listed function of 0x3::payment_channel for RGas, and nothing else.
 func readRoochCall(data []byte) (c RoochCall, err error) {
-	in := bcsReader{byteReader: byteReader{rest: data}}
-	c.Sender = [32]byte(in.take(32))
+	in := bcsReader{Reader: piece.Reader{Rest: data}}
+	c.Sender = [32]byte(in.Take(32))
 	c.Sequence = in.u64()
 	c.ChainID = in.u64()
 	c.MaxGas = in.u64()
-	action := in.byte()
-	address := [32]byte(in.take(32))
+	action := in.Byte()
+	address := [32]byte(in.Take(32))
 	module := in.text()
 	c.Function = in.text()
 	for range in.count() { // type arguments
@@ -203,7 +223,7 @@ func readRoochCall(data []byte) (c RoochCall, err error) {
 		}
 	}
 	for range in.count() {
-		c.Args = append(c.Args, in.take(in.count()))
+		c.Args = append(c.Args, in.Take(in.count()))
 	}
 	known := slices.Contains(roochFunctions, c.Function) && len(c.Args) == 2
 	switch {
@@ -222,30 +242,30 @@ func (c RoochCall) equal(other RoochCall) bool {
 }
 
 // signChannel is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
-func (a *Account) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
+func (a Keys) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	if keyType != ed25519Key && keyType != secp256k1Key {
 		return sig, coded.Unsupported("the wallet has no key of the type %q", keyType)
 	}
-	if keyType == ed25519Key {
-		return a.signSolana(ctx, Channel, message)
+	o := wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Channel, Payload: message}
+	if keyType == secp256k1Key {
+		o.Chain, o.Digest = wallet.ChainEVM, sha256.Sum256(message)
 	}
-	o := Order{Chain: ChainEVM, Kind: Channel, Payload: message, Digest: sha256.Sum256(message)}
-	withV, err := a.signEVM(ctx, o)
-	copy(sig[:], withV[:])
+	signature, err := a.SignChannel(ctx, guarded.GiveLeave(), o)
+	copy(sig[:], signature)
 	return sig, err
 }
 
 // bcsReader reads Rooch's encoding, with nothing of the code that writes it.
-type bcsReader struct{ byteReader }
+type bcsReader struct{ piece.Reader }
 
-func (b *bcsReader) u64() uint64 { return binary.LittleEndian.Uint64(b.take(8)) }
+func (b *bcsReader) u64() uint64 { return binary.LittleEndian.Uint64(b.Take(8)) }
 
-func (b *bcsReader) text() string { return string(b.take(b.count())) }
+func (b *bcsReader) text() string { return string(b.Take(b.count())) }
 
 // isRGas reads a type argument and reports whether it is the struct 0x3::gas_coin::RGas.
 func (b *bcsReader) isRGas() bool {
-	tag := b.byte()
-	address := [32]byte(b.take(32))
+	tag := b.Byte()
+	address := [32]byte(b.Take(32))
 	module := b.text()
 	name := b.text()
 	parameters := b.count()
@@ -254,19 +274,19 @@ func (b *bcsReader) isRGas() bool {
 
 // count is a ULEB128 of at most two bytes, in its shortest form; 0 once it is short.
 func (b *bcsReader) count() int {
-	n := int(b.byte())
+	n := int(b.Byte())
 	if n >= 0x80 {
-		high := int(b.byte())
+		high := int(b.Byte())
 		if high == 0 || high >= 0x80 {
-			b.rest, b.truncated = nil, true
+			b.Rest, b.Truncated = nil, true
 			return 0
 		}
 		n = n&0x7f | high<<7
 	}
-	if b.truncated {
+	if b.Truncated {
 		return 0
 	}
 	return n
 }
 
-func (b *bcsReader) whole() bool { return !b.truncated && len(b.rest) == 0 }
+func (b *bcsReader) whole() bool { return !b.Truncated && len(b.Rest) == 0 }
