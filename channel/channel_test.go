@@ -14,7 +14,6 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
