@@ -263,7 +263,8 @@ const mostSignerLines = 46_300
 
 // What has to be believed before one signature: all packages of ours that wallet/agent is made of.
 func TestClosureOfWhoSigns(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}", "./wallet/agent").Output()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
+		"./wallet/agent").Output()
 	require.NoError(t, err)
 	sum := 0
 	for line := range strings.Lines(string(out)) {

@@ -112,16 +112,18 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.Equal(t, "m/44'/60'/0'/0/0", phrase.EVMPath().String())
 	require.False(t, phrase.HasPassphrase())
 	require.False(t, before.keys.hasPhrase(), "it is not held")
-	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	research, err := before.AddAccount(t.Context(), value(testPassphrase),
+		ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
 	_, err = before.AccountNamed("research")
 	requireCode(t, err, coded.NotFound) // it was opened before
 	signsAs(t, &before.Account, knownSolana, goldenEVM)
 
-	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "travel", Index: 7})
+	travel, err := before.AddAccount(t.Context(), value(testPassphrase),
+		ofPhrase(NewAccount{Name: "travel", Index: 7}))
 	require.NoError(t, err)
-	next, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "next"})
+	next, err := before.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "next"}))
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), next.Index)
 	ours := Outside.Seeds(t, knownPhrase, "", 7)
@@ -164,10 +166,10 @@ func TestAccountsOfThePhrase(t *testing.T) {
 
 func TestRandomAccounts(t *testing.T) {
 	w, f := newTestWallet(t)
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	require.Zero(t, info.Index)
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "other", Index: 1})
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "other", Index: 1}))
 	requireCode(t, err, coded.SetupFailed) // there is no phrase
 	again := reopened(t, w, f, testPassphrase)
 	a, err := again.AccountNamed("research")
@@ -179,7 +181,7 @@ func TestRandomAccounts(t *testing.T) {
 // What is refused leaves the keystore as it was.
 func TestAddAccountRefused(t *testing.T) {
 	w, _ := phraseWallet(t, Options{})
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	before := mustRead(t, filepath.Join(w.dir, keystoreName))
 	for name, c := range map[string]struct {
@@ -187,19 +189,19 @@ func TestAddAccountRefused(t *testing.T) {
 		with string
 		code coded.Code
 	}{
-		"wrong passphrase": {NewAccount{Derive: Outside.Derive, Name: "other"}, newPassphrase,
+		"wrong passphrase": {ofPhrase(NewAccount{Name: "other"}), newPassphrase,
 			coded.InvalidPassphrase},
-		"the same name": {NewAccount{Derive: Outside.Derive, Name: "research", Index: 5},
+		"the same name": {ofPhrase(NewAccount{Name: "research", Index: 5}),
 			testPassphrase, coded.SetupFailed},
-		"no name": {NewAccount{Derive: Outside.Derive}, testPassphrase, coded.SetupFailed},
-		"the name of a file": {NewAccount{Derive: Outside.Derive, Name: "../keys"}, testPassphrase,
+		"no name": {ofPhrase(NewAccount{}), testPassphrase, coded.SetupFailed},
+		"the name of a file": {ofPhrase(NewAccount{Name: "../keys"}), testPassphrase,
 			coded.SetupFailed},
-		"the keys of another": {NewAccount{Derive: Outside.Derive, Name: "other", Index: 1}, testPassphrase,
+		"the keys of another": {ofPhrase(NewAccount{Name: "other", Index: 1}), testPassphrase,
 			coded.SetupFailed},
-		"no account of a phrase": {NewAccount{Derive: Outside.Derive, Name: "other", Index: MaxAccount + 1}, testPassphrase,
+		"no account of a phrase": {ofPhrase(NewAccount{Name: "other", Index: MaxAccount + 1}), testPassphrase,
 			coded.SetupFailed},
-		"the phrase's passphrase": {NewAccount{Derive: Outside.Derive, Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
-			coded.SetupFailed},
+		"the phrase's passphrase": {ofPhrase(NewAccount{Name: "other", PhrasePassphrase: value("x")}),
+			testPassphrase, coded.SetupFailed},
 	} {
 		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
 		require.Error(t, err, name)
@@ -215,10 +217,10 @@ func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 		Phrase: Outside.Seeds(t, knownPhrase, "TREZOR", 1)})
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.ErrorContains(t, err, "a passphrase of the phrase's own belongs to it")
 	info, err := w.AddAccount(t.Context(), value(testPassphrase),
-		NewAccount{Derive: Outside.Derive, Name: "research", PhrasePassphrase: value("TREZOR")})
+		ofPhrase(NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")}))
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), info.Index, "the first is the wallet's own")
 }
@@ -226,7 +228,7 @@ func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 // A signer of the owner signs for the wallet's own account, and for no other.
 func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	key, err := crypto.GenerateKey()
@@ -244,7 +246,7 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
 	old := mustRead(t, filepath.Join(w.dir, keystoreName))
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Derive: Outside.Derive, Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))
@@ -276,4 +278,10 @@ func TestMostAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, opened.hasAccountsOf(k))
 	require.ErrorContains(t, ks.checkName(AccountInfo{Name: "more"}), "at most 64 accounts")
+}
+
+// ofPhrase is an account whose keys may come from the phrase.
+func ofPhrase(a NewAccount) NewAccount {
+	a.Derive = Outside.Derive
+	return a
 }

@@ -1,7 +1,7 @@
-// Package wallet keeps the agent's keys: the keystore file, unlocking it, and what it signs. It exists so that
-// one thing stays true whatever the rest of the program does: a private key never leaves this package and
-// those below it. There is no accessor, no log line and no error text that carries one; what comes out are
-// addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
+// Package wallet keeps the agent's keys: the keystore file, unlocking it, and what it signs. It exists so
+// that one thing stays true whatever the rest of the program does: a private key never leaves this package
+// and those below it. There is no accessor, no log line and no error text that carries one; what comes out
+// are addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
 //
 // The process that signs imports this package and its internal ones alone. What only the owner's commands
 // need is in packages beside it: imported (keys from files of other wallets, and what their owner signs with
@@ -44,19 +44,20 @@
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
-// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with
-// the owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (record.Phrase) where
-// there are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows are
-// the header's and become certain only when the wallet is unlocked.
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with the
+// owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (record.Phrase) where
+// there are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows
+// are the header's and become certain only when the wallet is unlocked.
 //
 // # In constant time
 //
 // Signing with either key, and deriving a public key from a secret one, takes the same time and reads the
-// same memory whatever the key and the nonce are: crypto/ed25519 as it is, and internal/curve on the library's
-// field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and not in need of it:
-// what verifies signatures, and everything about public keys and messages. Not in constant time although it
-// is secret: base64 and base58 of a key when a keystore or another wallet's file is read, hexadecimal of an
-// imported one, NFC of the passphrase, and the words of a phrase, each once and at the owner's word.
+// same memory whatever the key and the nonce are: crypto/ed25519 as it is, and internal/curve on the
+// library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and not in
+// need of it: what verifies signatures, and everything about public keys and messages. Not in constant time
+// although it is secret: base64 and base58 of a key when a keystore or another wallet's file is read,
+// hexadecimal of an imported one, NFC of the passphrase, and the words of a phrase, each once and at the
+// owner's word.
 //
 // # What locking and wiping cannot promise
 //

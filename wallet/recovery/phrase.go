@@ -72,8 +72,8 @@ func Read(ctx context.Context, phrase, passphrase wallet.Passphrase, paths Paths
 // Of is the recovery phrase of this wallet for another one: of another account of it, so that no two
 // wallets have the same key and each its own limits. The keystore's passphrase is asked for, and passphrase
 // for that of the phrase; nil: it has none. The wallet is not unlocked. Errors: those of
-// [wallet.Wallet.Unlock]; SETUP_FAILED where there is no phrase, or another passphrase belongs to it, or the keys are this wallet's
-// own.
+// [wallet.Wallet.Unlock]; SETUP_FAILED where there is no phrase, or another passphrase belongs to it, or the
+// keys are this wallet's own.
 func Of(ctx context.Context, w *wallet.Wallet, typed, passphrase wallet.Passphrase, paths Paths) (*Phrase,
 	error) {
 	of, err := w.Phrase(ctx, typed, "take the phrase of "+w.Dir())
