@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +18,34 @@ var arrows = map[string][]string{
 	"internal/pattern": {},
 	// it reads what package svm has built, and imports nothing that builds
 	"chain/svm/decode": {"x402", "x402/money"},
-	// knows nothing of ours: whoever reads it has seen all that touches a key
-	"wallet": {},
-	"x402":   {"x402/money"},
+	// wallet and what is below it know nothing else of ours: whoever reads keyPackages has seen all that
+	// touches a key. Nobody else imports wallet/internal, through which keys pass from one to another
+	"wallet": {"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded",
+		"wallet/internal/ownfile", "wallet/internal/piece", "wallet/internal/record",
+		"wallet/internal/strictjson"},
+	"wallet/internal/coded": {},
+	"wallet/internal/piece": {},
+	"wallet/nuwa": {"wallet", "wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded",
+		"wallet/internal/piece"},
+	"wallet/internal/guarded":    {},
+	"wallet/internal/record":     {},
+	"wallet/internal/strictjson": {},
+	"wallet/internal/curve":      {"wallet/internal/guarded"},
+	"wallet/internal/ownfile":    {"wallet/internal/coded"},
+	// for the tests of these packages
+	"wallet/internal/wallettest": {"wallet", "wallet/internal/coded"},
+	"wallet/terminal":            {"wallet", "wallet/internal/coded", "wallet/internal/guarded"},
+	"wallet/unlock": {"wallet", "wallet/internal/coded", "wallet/internal/guarded",
+		"wallet/internal/ownfile"},
+	"wallet/imported": {"wallet", "wallet/internal/coded", "wallet/internal/curve",
+		"wallet/internal/guarded", "wallet/internal/ownfile", "wallet/internal/strictjson"},
+	// terminal: a phrase is typed and shown there
+	"wallet/recovery": {"wallet", "wallet/internal/coded", "wallet/internal/curve",
+		"wallet/internal/guarded", "wallet/internal/ownfile", "wallet/internal/record", "wallet/terminal"},
+	"x402": {"x402/money"},
+	// how sellers and buyers write its words; who signs does not import it
+	"x402/wire":   {"x402", "x402/money"},
+	"x402/weburl": {"x402"},
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "x402/money", "x402"},
@@ -35,8 +62,8 @@ var arrows = map[string][]string{
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
-	// child: a signer may be a program of the owner's; config: the rules that name it
-	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet", "x402"},
+	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
+	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet", "wallet/imported", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
 	"chain/evm/message": {"x402/money", "x402"},
@@ -44,22 +71,23 @@ var arrows = map[string][]string{
 	"chain/evm":         {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc", "x402"},
 	"chain/svm":         {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
-	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
+	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
 	// message, decode: it reads what it signs itself, by code that builds nothing; history: and finds it
 	// reserved; passkey: it believes the owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
 		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
-	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire"},
 	// message, payload, decode: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
 	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator", "history",
 		"internal/child",
-		"internal/mcpconn", "internal/steps", "x402/money", "x402"},
+		"internal/mcpconn", "internal/steps", "x402/money", "x402", "x402/wire"},
 	// steps: what a payment is made of
-	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
+	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
+		"x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
-	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
+	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},
 	"internal/loopback": {},
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
@@ -70,32 +98,37 @@ var arrows = map[string][]string{
 	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
 	"internal/metrics": {"x402", "x402/money"},
-	// socket: the terminal that a passkey is made for; which passkeys there are it is told
-	"internal/passkey":             {"internal/socket"},
+	"internal/passkey": {}, // which passkeys there are it is told
+	// socket: the terminal that a passkey is made for
+	"internal/passkey/invitation":  {"internal/passkey", "internal/socket"},
 	"internal/passkey/passkeytest": {},
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
-		"x402/money", "internal/receipt", "tools", "x402"},
+		"internal/passkey/invitation",
+		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
+		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
+		"x402/wire", "x402/weburl"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/signer", "internal/ask",
+	"cli": {"wallet/agent", "wallet/signer", "wallet/imported",
+		"wallet/nuwa", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
+		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey",
+		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
 		"internal/receipt", "wallet/seal",
-		"tools", "wallet", "x402"},
+		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
@@ -105,10 +138,10 @@ var arrows = map[string][]string{
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
 		"x402/money",
-		"x402"},
+		"x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
-		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
+		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},
 	// it replaces files as config does, and by the same rule of who may write to them
@@ -121,20 +154,25 @@ var arrows = map[string][]string{
 	// for the tests of what keeps the ledger in PostgreSQL
 	"internal/pgtest": {},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
-	"internal/mcpconn": {"internal/child", "x402"},
+	"internal/mcpconn": {"internal/child", "x402", "x402/wire"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
 	// for the tests of what starts programs
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
 	"x402test": {"chain/evm", "chain/evm/message", "chain/svm", "chain/svm/decode", "internal/sandbox",
-		"x402",
-		"x402/money"},
+		"x402", "x402/wire", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire"},
 }
 
-// leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.
+// keyPackages are those that touch a private key. Nothing else of ours is in them.
+var keyPackages = []string{"wallet", "wallet/imported", "wallet/nuwa", "wallet/recovery", "wallet/terminal",
+	"wallet/unlock", "wallet/internal/piece",
+	"wallet/internal/coded", "wallet/internal/curve", "wallet/internal/guarded", "wallet/internal/ownfile",
+	"wallet/internal/record", "wallet/internal/strictjson"}
+
+// leaves know nothing of ours. Anybody may import them but keyPackages.
 var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
@@ -147,7 +185,7 @@ var only = map[string][]string{
 	"filippo.io/edwards25519":         {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
-	"github.com/go-json-experiment/json": {"wallet", "x402"},
+	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller",
 		"tools"},
@@ -158,7 +196,7 @@ var only = map[string][]string{
 	"github.com/godbus/dbus":             {"internal/notify"},
 	"github.com/spf13/cobra":             {"cli"},
 	"github.com/tailscale/hujson":        {"internal/install"},
-	"github.com/zalando/go-keyring":      {"wallet"},
+	"github.com/zalando/go-keyring":      {"wallet/imported", "wallet/unlock"},
 	"github.com/VictoriaMetrics/metrics": {"internal/metrics"},
 	"github.com/MicahParks/jwkset":       {"internal/oauth"},
 	// wallet/signer: how Google and Coinbase know who asks
@@ -185,7 +223,7 @@ func TestArrowsPointDown(t *testing.T) {
 		require.True(t, known, "%s is not in the house: add it to arrows, with its reason", from)
 		for _, path := range fields[1:] {
 			to, ours := strings.CutPrefix(path, "x402-wallet/")
-			if ours && (from == "wallet" || !slices.Contains(leaves, to)) {
+			if ours && (slices.Contains(keyPackages, from) || !slices.Contains(leaves, to)) {
 				require.Contains(t, allowed, to, "%s → %s", from, to)
 			}
 			for module, users := range only {
@@ -202,7 +240,8 @@ func TestOnlyEnvironReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
 		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
-		isAllowed := strings.HasPrefix(file, "internal/config/environ/") || strings.HasPrefix(file, "cli/demo")
+		isAllowed := strings.HasPrefix(file, "internal/config/environ/") || strings.HasPrefix(file, "cli/demo") ||
+			strings.HasPrefix(file, "wallet/internal/wallettest/")
 		require.True(t, isAllowed, "%s reads the environment", strings.TrimSpace(file))
 	}
 }
@@ -223,4 +262,38 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)
 	}
 	require.NotEmpty(t, out, "nothing is looked at")
+}
+
+// mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
+const mostSignerLines = 46_300
+
+// What has to be believed before one signature: all packages of ours that wallet/agent is made of.
+func TestClosureOfWhoSigns(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
+		"./wallet/agent").Output()
+	require.NoError(t, err)
+	sum := 0
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, ours := strings.CutPrefix(path, "x402-wallet/")
+		if !ours {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		lines := 0
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			lines += strings.Count(string(text), "\n")
+		}
+		t.Logf("%6d %s", lines, name)
+		sum += lines
+	}
+	t.Logf("%6d in all", sum)
+	require.Positive(t, sum)
+	require.LessOrEqual(t, sum, mostSignerLines)
 }

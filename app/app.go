@@ -120,8 +120,19 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		defer store.Close()
 		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx, true) // a ledger that was there is nobody's
 	}
-	return wallet.Create(ctx, a.home, typed(n.Passphrase), wallet.Options{Import: n.Imports,
-		Phrase: n.Phrase, KeysOnly: n.KeysOnly, Before: sealRules})
+	opt := wallet.Options{KeysOnly: n.KeysOnly, Before: sealRules}
+	for _, key := range n.Imports {
+		opt.Import = append(opt.Import, key.PrivateKey)
+	}
+	if n.Phrase != nil {
+		defer n.Phrase.Wipe()
+		seeds, err := n.Phrase.Seeds()
+		if err != nil {
+			return nil, err
+		}
+		opt.Phrase = seeds
+	}
+	return wallet.Create(ctx, a.home, typed(n.Passphrase), opt)
 }
 
 // newKey is the key of a wallet that is being made. It implements seal.Key.

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"x402-wallet/channel"
+	"x402-wallet/wallet/nuwa"
 
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -30,7 +30,8 @@ func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
 	}
 	return &channel.Manager{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
-		Keys: channelKeys{Wallet: h.keys}, Transport: sellers, Engine: engine, Store: h.store,
+		Keys:      channelKeys{nuwa.Keys{Account: &h.keys.Account}},
+		Transport: sellers, Engine: engine, Store: h.store,
 		Guard: engine.Guard, Now: time.Now, Log: a.log,
 	}
 }
@@ -48,22 +49,22 @@ func lockedHint(err error) error {
 
 // channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot
 // tell what a SubRAV is for.
-type channelKeys struct{ *wallet.Wallet }
+type channelKeys struct{ nuwa.Keys }
 
 func (k channelKeys) Public() string {
 	solana, _ := k.Addresses()
-	return wallet.ChannelKey(solana)
+	return nuwa.ChannelKey(solana)
 }
 
 func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 
 func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
-	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
+	return nuwa.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 
 func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []byte,
 	meant channel.SubRAV) ([]byte, error) {
-	signature, err := k.Wallet.SignSubRAV(ctx, key.Type, message, wallet.SubRAV{
+	signature, err := k.Keys.SignSubRAV(ctx, key.Type, message, nuwa.SubRAV{
 		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch, Fragment: meant.Fragment,
 		Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
 	})
@@ -77,7 +78,7 @@ func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []by
 
 func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, message []byte,
 	meant channel.Transaction) ([]byte, error) {
-	signature, err := k.SignRooch(ctx, key.Type, message, wallet.RoochCall{
+	signature, err := k.SignRooch(ctx, key.Type, message, nuwa.RoochCall{
 		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID, MaxGas: meant.MaxGas,
 		Function: meant.Function, Args: meant.Args,
 	})

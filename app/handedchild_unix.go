@@ -9,7 +9,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config/environ"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/terminal"
 )
 
 // takeHanded is the side of a command that the service runs for an owner: the context ends when the service
@@ -34,7 +34,7 @@ func takeHanded(parent context.Context, env environ.Env) context.Context {
 			}
 		}
 	}()
-	h := &wallet.Handed{Typed: func() { _, _ = control.Write([]byte{handedTyped}) }}
+	h := &terminal.Handed{Typed: func() { _, _ = control.Write([]byte{handedTyped}) }}
 	h.Ask = func() error {
 		if _, err := control.Write([]byte{handedAsks}); err != nil {
 			return refusedToAsk(0)

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/dashboard"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/tools"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -112,7 +113,7 @@ func (a *app) webDoor(ctx context.Context, doors cli.Doors, l net.Listener, serv
 		return nil, err
 	}
 	options := dashboard.ServiceOptions{Origin: origin, Checker: a.passkeys,
-		Links: &passkey.Links{Home: a.home}}
+		Links: &invitation.Links{Home: a.home}}
 	if at.IP.IsLoopback() && passkey.IsLocal(origin) {
 		options.Address = at.String()
 	}

@@ -30,10 +30,12 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402/money"
 )
 
@@ -132,14 +134,14 @@ func (h *house) table(name string, a *passkeytest.Authenticator) string {
 	dir, err := os.MkdirTemp("", "pk-")
 	require.NoError(h, err)
 	defer os.RemoveAll(dir)
-	i, err := passkey.Invite(h.Context(), dir, name, a.Origin)
+	i, err := invitation.Invite(h.Context(), dir, name, a.Origin)
 	require.NoError(h, err)
 	made := make(chan passkey.Key, 1)
 	go func() {
 		k, _ := i.Wait(h.Context())
 		made <- k
 	}()
-	links := &passkey.Links{Home: dir}
+	links := &invitation.Links{Home: dir}
 	_, options, err := links.Options(h.Context(), filepath.Base(i.URL))
 	require.NoError(h, err)
 	_, err = links.Made(h.Context(), filepath.Base(i.URL), a.Create(options))
@@ -291,7 +293,7 @@ func TestApprovedByPasskey(t *testing.T) {
 	keys, err := wallet.Open(h.home)
 	require.NoError(t, err)
 	defer keys.Close()
-	require.NoError(t, keys.Unlock(t.Context(), wallet.FromFile(h.passphrase)))
+	require.NoError(t, keys.Unlock(t.Context(), unlock.File(h.passphrase)))
 	require.NoError(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "it is sealed as the owner's")
 	h.sql(`UPDATE approvals SET pay_to = '0xthief' WHERE id = ?`, a.ID)
 	require.Error(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "and this would find that it is not")

@@ -20,7 +20,7 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/passkeytest"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/unlock"
 )
 
 // A passkey that the sealed rules do not have approves nothing, whatever config.toml says, and one that was
@@ -87,7 +87,7 @@ func TestLockedWallet(t *testing.T) {
 	ctx, lock := context.WithCancel(t.Context())
 	unlocked, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- newApp(h.home, environ.Env{}).HoldKeys(ctx, wallet.FromFile(h.passphrase),
+		ended <- newApp(h.home, environ.Env{}).HoldKeys(ctx, unlock.File(h.passphrase),
 			func(time.Time, time.Duration) { close(unlocked) })
 	}()
 	select {

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -74,17 +75,17 @@ func checkAddresses(rules *config.Config) error {
 // sources are where a passphrase may come from without a person, in the order in which they are asked.
 func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.Passphrase) {
 	if file := cmp.Or(a.env.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
-		source := wallet.FromFile
+		source := unlock.File
 		if filepath.Dir(file) == a.env.Credentials {
-			source = wallet.FromCredential
+			source = unlock.Credential
 		}
 		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, wallet.FromCommand(command, environ.Child()))
+		list = append(list, unlock.Command(command, environ.Child()))
 	}
 	if rules.Keystore.Keyring {
-		list = append(list, keys.FromKeyring())
+		list = append(list, unlock.Keyring(keys))
 	}
 	if a.env.Passphrase != "" {
 		a.log.Warn("X402_WALLET_PASSPHRASE is set; a file that only you can read is safer: " +

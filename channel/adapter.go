@@ -10,6 +10,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // adapter is one way to speak with a service. What nuwa-kit's design would ask the service about its
@@ -286,7 +287,7 @@ func (a httpAdapter) present(ctx context.Context, q seller.Request, p requestPay
 	if err != nil {
 		return nil, err
 	}
-	return a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: multibase(text)})
+	return a.client.Present(ctx, q, wire.Attachment{Header: paymentHeader, Value: multibase(text)})
 }
 
 func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply,

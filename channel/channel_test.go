@@ -443,7 +443,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	w.mustRefuse(x402.SetupFailed, "echo")
-	w.chain.channels[id].subs["key-1"].Key.Multibase = keysOf{theWallet()}.Public()
+	w.chain.channels[id].subs["key-1"].Key.Multibase = walletKeys().Public()
 	w.mustCall("echo")
 
 	// a new epoch begins again; a node that shows the old one again is not believed
@@ -591,7 +591,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 
 	list, err := w.m.List(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, keysOf{theWallet()}.Public(), list.PublicKey)
+	require.Equal(t, walletKeys().Public(), list.PublicKey)
 	require.Len(t, list.Channels, 1)
 	_, err = w.m.Show(t.Context(), "elsewhere")
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402/money"
 )
 
@@ -283,7 +283,7 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	from := tx.From
 	i := slices.IndexFunc(c.keys[from], func(k Key) bool { return k.Fragment == payload.Fragment })
 	switch {
-	case i < 0 || !wallet.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:],
+	case i < 0 || !nuwa.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:],
 		payload.Signature):
 		return nil, errors.New("bad authenticator")
 	case decimal(tx.Chain) != c.id:
@@ -368,7 +368,7 @@ func (c *chain) claim(s signedSubRAV) error {
 	sub := ch.subs[s.SubRAV.Fragment]
 	signature, err := unMultibase(s.Signature)
 	switch {
-	case err != nil || !wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
+	case err != nil || !nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
 		SubRAV(s.SubRAV).bytes(), signature):
 		return errors.New("bad SubRAV signature")
 	case decimal(s.SubRAV.ChainID) != c.id || s.SubRAV.Epoch != ch.epoch:

@@ -25,8 +25,10 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // fakeService is a strict one, of ours: it verifies every signature, where the npm server takes
@@ -79,7 +81,7 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 }
 
 // Present implements Transport: HTTP calls.
-func (s *fakeService) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *fakeService) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
 	text, err := unMultibase(with.Value)
@@ -202,7 +204,7 @@ func (s *fakeService) authorized(token, operation string) error {
 	s.used[a.SignedData.Nonce] = true
 	age := time.Since(time.Unix(a.SignedData.Timestamp, 0)).Abs()
 	if a.SignedData.Operation != operation || age > 5*time.Minute ||
-		!wallet.VerifyChannelKey(key.Type, key.Multibase, a.SignedData.message(), signature) {
+		!nuwa.VerifyChannelKey(key.Type, key.Multibase, a.SignedData.message(), signature) {
 		return errors.New("bad DIDAuthV1")
 	}
 	return nil
@@ -249,7 +251,7 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	s.chain.mu.Unlock()
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
-	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
+	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
 		SubRAV(given.SubRAV).bytes(),
 		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
@@ -382,19 +384,22 @@ func (g *guardStub) RecordVoucher(ctx context.Context, p history.Payment, signed
 	return p, g.Checkpoint(ctx)
 }
 
+// walletKeys are those of theWallet.
+func walletKeys() keysOf { return keysOf{nuwa.Keys{Account: &theWallet().Account}} }
+
 // keysOf are a wallet's, as main joins them.
-type keysOf struct{ *wallet.Wallet }
+type keysOf struct{ nuwa.Keys }
 
 func (k keysOf) Public() string {
 	solana, _ := k.Addresses()
-	return wallet.ChannelKey(solana)
+	return nuwa.ChannelKey(solana)
 }
 func (k keysOf) Owns(q Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 func (keysOf) Verify(k Key, message, signature []byte) bool {
-	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
+	return nuwa.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 func (k keysOf) SignSubRAV(ctx context.Context, key Key, message []byte, s SubRAV) ([]byte, error) {
-	sig, err := k.Wallet.SignSubRAV(ctx, key.Type, message, wallet.SubRAV{ChainID: s.ChainID,
+	sig, err := k.Keys.SignSubRAV(ctx, key.Type, message, nuwa.SubRAV{ChainID: s.ChainID,
 		Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return sig[:], err
 }
@@ -403,7 +408,7 @@ func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, 
 	return sig[:], err
 }
 func (k keysOf) SignTransaction(ctx context.Context, key Key, message []byte, t Transaction) ([]byte, error) {
-	sig, err := k.SignRooch(ctx, key.Type, message, wallet.RoochCall{Sender: t.Sender,
+	sig, err := k.SignRooch(ctx, key.Type, message, nuwa.RoochCall{Sender: t.Sender,
 		Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return sig[:], err
 }
@@ -451,7 +456,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	w.service.wellKnown = w.service.info()
 	w.chain.keys[w.payer] = []Key{{Fragment: "other", Type: ed25519Key,
 		Multibase: "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
-		{Fragment: "key-1", Type: ed25519Key, Multibase: keysOf{theWallet()}.Public()}}
+		{Fragment: "key-1", Type: ed25519Key, Multibase: walletKeys().Public()}}
 	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
 	for _, f := range change {
 		f(w)
@@ -479,7 +484,7 @@ func (w *world) start() {
 	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
 		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
 		Nodes:      nodes,
-		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine,
+		DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
 		Store: w.store, Guard: w.guard, Now: time.Now, Log: engine.Log}
 	engine.Transport, engine.Deferred = w.service, w.m
 }

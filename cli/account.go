@@ -15,7 +15,9 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
 
@@ -208,9 +210,9 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 			return has, nil
 		}
 	}
-	wanted := wallet.NewAccount{Name: a.name, Index: a.index}
+	wanted := wallet.NewAccount{Name: a.name, Index: a.index, Derive: recovery.Derive}
 	if a.asksForOne {
-		wanted.PhrasePassphrase = ui.asking(wallet.FromTerminal(askPhrases))
+		wanted.PhrasePassphrase = ui.asking(terminal.Ask(askPhrases))
 	}
 	add := func(passphrase wallet.Passphrase) (err error) {
 		info, err = keys.AddAccount(ctx, passphrase, wanted)

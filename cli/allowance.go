@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -38,7 +38,7 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 	if rule := w.EVM.AllowanceOn(network); rule != nil {
 		owner = cmp.Or(owner, rule.Owner)
 	}
-	var key wallet.Imported
+	var key imported.Key
 	if f.keypair != "" {
 		var err error
 		if key, err = ownersKey(ctx, ui, f.keypair); err != nil {
@@ -93,9 +93,9 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 }
 
 // signOwners signs a transaction with an owner's key and sends it.
-func signOwners(ctx context.Context, w *tools.Wallet, key wallet.Imported, t x402.OwnerTransaction) (
+func signOwners(ctx context.Context, w *tools.Wallet, key imported.Key, t x402.OwnerTransaction) (
 	hash string, err error) {
-	signature, err := key.SignVaultTransaction(wallet.VaultTransaction{ChainID: t.ChainID, Nonce: t.Nonce,
+	signature, err := key.SignVaultTransaction(imported.VaultTransaction{ChainID: t.ChainID, Nonce: t.Nonce,
 		Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), To: t.To, Data: t.Data})
 	if err != nil {
 		return "", err

@@ -11,6 +11,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 )
 
@@ -84,8 +85,8 @@ func (p *Program) channelWithdrawCommand(ui *ui, passphrase *passphraseSource) *
 
 // withdrawer is who signs what takes a deposit back; neither: it is printed.
 type withdrawer struct {
-	isAgent bool             // the wallet's own key
-	owner   *wallet.Imported // the key of an owner who funds the channel
+	isAgent bool          // the wallet's own key
+	owner   *imported.Key // the key of an owner who funds the channel
 }
 
 // send makes a step's transaction; nil: nobody signs it here.

@@ -10,7 +10,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -181,7 +181,7 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 	m, unset := channelsOf(w)
 	solana, _ := w.Keys.Addresses()
 	// to set them up with
-	out := channel.List{PublicKey: wallet.ChannelKey(solana), Servers: []string{},
+	out := channel.List{PublicKey: nuwa.ChannelKey(solana), Servers: []string{},
 		Channels: []channel.Report{}}
 	if unset == nil {
 		out, err = m.List(ctx)

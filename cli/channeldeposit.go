@@ -14,6 +14,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -64,7 +65,7 @@ func (p *Program) channelDepositCommand(ui *ui) *cobra.Command {
 // fundChannel finds the channel, has the owner's deposit drafted, signed or completed, and writes it down.
 func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url string,
 	f depositFlags) error {
-	var key wallet.Imported
+	var key imported.Key
 	if f.keypair != "" {
 		var err error
 		if key, err = ownersKey(ctx, ui, f.keypair); err != nil {
@@ -126,7 +127,7 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 
 // deposit is what the owner deposits: drafted, and signed where their key is here, or what was drafted before
 // with their signature; nil: nothing.
-func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key wallet.Imported) (*x402.OwnersDeposit,
+func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported.Key) (*x402.OwnersDeposit,
 	error) {
 	if f.signature != "" {
 		draft, err := c.Unsigned()
@@ -160,7 +161,7 @@ func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key wallet.I
 }
 
 // signDeposit signs a deposit with its owner's key, which reads it from its parts.
-func signDeposit(key wallet.Imported, c pay.OwnersChannel, d x402.OwnersDeposit) (sig [65]byte, err error) {
+func signDeposit(key imported.Key, c pay.OwnersChannel, d x402.OwnersDeposit) (sig [65]byte, err error) {
 	chain, _ := x402.ChainID(c.Network)
 	of, err := agent.PaymentChannel(chain, c.Config)
 	if err != nil {

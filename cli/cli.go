@@ -27,8 +27,11 @@ import (
 	"x402-wallet/internal/notify"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/wallet/signer"
+	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
 
@@ -104,9 +107,9 @@ type NewWallet struct {
 	Rules        *config.Config
 	RulesInPlace bool   // Rules are the config.toml that the home has already
 	Passphrase   []byte // stays the caller's, to be wiped
-	Imports      []wallet.Imported
-	Phrase       *wallet.Phrase // in place of Imports; wiped, as they are
-	KeysOnly     bool           // the keystore does not keep it
+	Imports      []imported.Key
+	Phrase       *recovery.Phrase // in place of Imports; wiped, as they are
+	KeysOnly     bool             // the keystore does not keep it
 }
 
 // Exit codes of the program.
@@ -318,7 +321,7 @@ func (p *Program) onWallet(ui *ui, f func(ctx context.Context, w *tools.Wallet, 
 // before all other sources, and the terminal is the last of them.
 func (p *Program) with(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
 	f func(ctx context.Context, w *tools.Wallet) error) error {
-	last := ui.asking(wallet.FromTerminal("Passphrase: "))
+	last := ui.asking(terminal.Ask("Passphrase: "))
 	if p.Env.Handed != "" { // there it is asked for what only the owner may, and a wrong one always fails
 		last = nil
 	}

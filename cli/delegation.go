@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -131,10 +131,10 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if network, isMeant := allowanceNetwork(w, f); isMeant {
 			return changeAllowance(ctx, ui, w, f, network, revoke)
 		}
-		var key wallet.Imported
+		var key imported.Key
 		if f.keypair != "" {
 			var err error
-			key, err = wallet.Import(ctx, "solana", f.keypair, nil)
+			key, err = imported.Read(ctx, "solana", f.keypair, nil)
 			if err != nil {
 				return err
 			}
@@ -170,7 +170,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 				ui.say("%s", out.Transaction)
 			})
 		}
-		signature, err := key.SignDelegation(c.Message, wallet.DelegationChange{
+		signature, err := key.SignDelegation(c.Message, imported.DelegationChange{
 			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount,
 			Decimals: c.Decimals,
 		})
@@ -205,7 +205,7 @@ func (f delegationFlags) change(ctx context.Context, w *tools.Wallet, network, a
 // ownersAccount is the token account that is meant: the one named, that of config.toml, or the
 // owner's associated one.
 func ownersAccount(w *tools.Wallet, f delegationFlags,
-	key wallet.Imported) (network, account string, asset x402.AssetInfo, err error) {
+	key imported.Key) (network, account string, asset x402.AssetInfo, err error) {
 	wanted, _ := x402.Network(f.network)
 	i := slices.IndexFunc(w.Networks, func(n string) bool {
 		return x402.IsSolana(n) && (f.network == "" || n == wanted)

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func (p *Program) historyCommand(ui *ui) *cobra.Command {
@@ -168,7 +169,7 @@ func status(state, proof string, falseReceipt bool) string {
 }
 
 // attested is what a seller signed, in words; "" where it signed nothing.
-func attested(a *x402.Attested) string {
+func attested(a *wire.Attested) string {
 	if a == nil {
 		return ""
 	}

@@ -20,6 +20,9 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/pattern"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/terminal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
@@ -155,7 +158,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 // intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a
 // warning.
 func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, rules *config.Config) []string {
-	err := keys.KeepInKeyring(ctx, typed(passphrase))
+	err := unlock.KeepInKeyring(ctx, keys, typed(passphrase))
 	switch {
 	case err != nil:
 		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}
@@ -176,7 +179,7 @@ func (f initFlags) importsSolana() bool {
 }
 
 // imports reads the keys of other wallets, one for each chain at most. Their files are only read.
-func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported, err error) {
+func (f initFlags) imports(ctx context.Context, ui *ui) (list []imported.Key, err error) {
 	type source struct{ format, file string }
 	sources := []source{{"solana", f.importSolana}}
 	for _, entry := range f.importKeyFile { // FILE, or chain=FILE
@@ -196,11 +199,11 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 		if s.file == "" {
 			continue
 		}
-		key, err := wallet.Import(ctx, s.format, s.file, passphrase(s.file))
+		key, err := imported.Read(ctx, s.format, s.file, passphrase(s.file))
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(list, func(k wallet.Imported) bool { return k.Chain == key.Chain }) {
+		if slices.ContainsFunc(list, func(k imported.Key) bool { return k.Chain == key.Chain }) {
 			return nil, usagef("two keys are imported for %s; a wallet has one for each chain", key.Chain)
 		}
 		list = append(list, key)
@@ -214,7 +217,7 @@ func (f initFlags) passphraseOf(ui *ui) func(file string) wallet.Passphrase {
 	source := f.importPassphrase.or(nil)
 	if source == nil {
 		return func(file string) wallet.Passphrase {
-			return ui.asking(wallet.FromTerminal("Passphrase of " + safe(file) + ": "))
+			return ui.asking(terminal.Ask("Passphrase of " + safe(file) + ": "))
 		}
 	}
 	read := sync.OnceValues(func() ([]byte, error) { return source(context.Background()) })
@@ -300,7 +303,7 @@ func (p *Program) makeHome() (leave func(), err error) {
 
 // newPassphrase asks for the passphrase before anything is made that would lie around without one.
 func newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
-	terminal := ui.asking(wallet.FromTerminalTwice())
+	terminal := ui.asking(terminal.AskTwice())
 	if f.askNobody {
 		terminal = func(context.Context) ([]byte, error) { return nil, wallet.ErrNoPassphrase }
 	}

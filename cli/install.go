@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/install"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
@@ -155,7 +155,7 @@ func (p *Program) entry(ctx context.Context, passphraseFile string,
 		if err != nil {
 			return e, err
 		}
-		passphrase, err := wallet.FromFile(path)(ctx)
+		passphrase, err := unlock.File(path)(ctx)
 		clear(passphrase)
 		if x402.HasCode(err, x402.WalletLocked) { // it is not there
 			return e, usageError{text: x402.AsError(err).Message,

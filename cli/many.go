@@ -16,6 +16,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 )
 
 // notInBatch are the flags of pay that are about one request, which the lines of a batch have themselves.
@@ -109,7 +110,7 @@ func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 			return one, err
 		}
 	}
-	if !x402.IsWebURL(one.URL) {
+	if !weburl.Is(one.URL) {
 		return one, fmt.Errorf("%s is no https URL", x402.Quote(one.URL))
 	}
 	return one, nil

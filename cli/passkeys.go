@@ -15,6 +15,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -108,13 +109,13 @@ func (p *Program) makePasskey(ctx context.Context, ui *ui, name string) (key pas
 	if err != nil {
 		return key, err
 	}
-	invitation, err := passkey.Invite(ctx, p.Home, name, origin)
+	waiting, err := invitation.Invite(ctx, p.Home, name, origin)
 	if err != nil {
 		return key, x402.Errorf(x402.SetupFailed, "%w", err)
 	}
-	ui.note("open this link where the passkey is to be, within %s; it is good once:\n  %s", passkey.LinkLife,
-		invitation.URL)
-	key, err = invitation.Wait(ctx)
+	ui.note("open this link where the passkey is to be, within %s; it is good once:\n  %s", invitation.Life,
+		waiting.URL)
+	key, err = waiting.Wait(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = x402.Errorf(x402.SetupFailed, "%w; nothing was changed", err).
 			WithHint("run the command again, and open its link")

@@ -13,6 +13,8 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/terminal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
@@ -50,9 +52,9 @@ func (s *passphraseSource) addFD(cmd *cobra.Command, prefix, whose string) {
 func (s passphraseSource) or(terminal wallet.Passphrase) wallet.Passphrase {
 	switch {
 	case s.fd >= 0:
-		return wallet.FromFD(s.fd)
+		return unlock.FD(s.fd)
 	case s.file != "":
-		return wallet.FromFile(s.file)
+		return unlock.File(s.file)
 	}
 	return terminal
 }
@@ -72,7 +74,7 @@ func (p *Program) passphraseCommand(ui *ui) *cobra.Command {
 				return forgetKeyring(cmd.Context(), ui, keys)
 			case f.keyring:
 				return p.keepInKeyring(cmd.Context(), ui, keys,
-					f.old.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
+					f.old.or(ui.asking(terminal.Ask("Passphrase: "))))
 			}
 			return p.changePassphrase(cmd.Context(), ui, keys, f)
 		},
@@ -91,9 +93,9 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	f passphraseFlags) error {
 	var fresh []byte // kept for the keyring
 	defer func() { clear(fresh) }()
-	source := f.fresh.or(ui.asking(wallet.FromTerminalTwice()))
+	source := f.fresh.or(ui.asking(terminal.AskTwice()))
 	done := ui.waiting("encrypting the keys again")
-	old := f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: ")))
+	old := f.old.or(ui.asking(terminal.Ask("Old passphrase: ")))
 	err := keys.ChangePassphrase(ctx, ui.byPerson(old, byFlags), func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
@@ -106,7 +108,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	out := passphraseOut{Changed: true}
 	rules, err := config.Load(p.Home)
 	if err == nil && rules.Keystore.Keyring { // else the next unlocking would be with the old one
-		err = keys.KeepInKeyring(ctx, typed(fresh))
+		err = unlock.KeepInKeyring(ctx, keys, typed(fresh))
 		out.Keyring = err == nil
 		if err != nil {
 			ui.warn([]string{"the passphrase is changed, but " + err.Error() +
@@ -125,7 +127,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 
 func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet,
 	passphrase wallet.Passphrase) error {
-	if err := keys.KeepInKeyring(ctx, ui.byPerson(passphrase, byFlags)); err != nil {
+	if err := unlock.KeepInKeyring(ctx, keys, ui.byPerson(passphrase, byFlags)); err != nil {
 		return err
 	}
 	if rules, err := config.Load(p.Home); err == nil && !rules.Keystore.Keyring {
@@ -136,7 +138,7 @@ func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 }
 
 func forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet) error {
-	was, err := keys.ForgetKeyring(ctx)
+	was, err := unlock.ForgetKeyring(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -214,7 +216,7 @@ func (u *ui) asked(ctx context.Context, l loosening, use func(wallet.Passphrase)
 	if u.page {
 		return u.onPage(ctx, l, use)
 	}
-	return use(u.byPerson(u.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
+	return use(u.byPerson(u.asking(terminal.Ask(l.prompt)), "--page in a browser on this machine"))
 }
 
 // keeping is use, and keeps what is typed for it.

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 )
 
 // maxData bounds a body read from a file or stdin: the transport sends no more.
@@ -163,11 +164,11 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 // webURL refuses what is no URL of the web before a wallet is opened for it: a slip of the fingers is
 // answered with what was meant, not by a rule that could be loosened.
 func webURL(typed string) error {
-	if x402.IsWebURL(typed) {
+	if weburl.Is(typed) {
 		return nil
 	}
 	hint := "write the whole URL, with https://"
-	if meant := x402.MeantURL(typed); meant != "" {
+	if meant := weburl.Meant(typed); meant != "" {
 		hint = "did you mean: " + meant
 	}
 	return usageError{text: "that is no https URL", hint: hint}

@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/recovery"
+	"x402-wallet/wallet/terminal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
@@ -93,8 +96,8 @@ func (f phraseFlags) check(all initFlags) error {
 }
 
 // keyPaths are where the keys are.
-func (f phraseFlags) keyPaths() (wallet.Paths, error) {
-	paths := wallet.StandardPaths(f.account)
+func (f phraseFlags) keyPaths() (recovery.Paths, error) {
+	paths := recovery.StandardPaths(f.account)
 	for _, entry := range f.paths {
 		chain, path, named := strings.Cut(entry, "=")
 		if !named {
@@ -114,11 +117,11 @@ func (f phraseFlags) keyPaths() (wallet.Paths, error) {
 func (f phraseFlags) source(ui *ui) wallet.Passphrase {
 	switch {
 	case f.fd >= 0:
-		return wallet.FromFD(f.fd)
+		return unlock.FD(f.fd)
 	case f.file != "":
-		return wallet.PhraseFromFile(f.file)
+		return recovery.FromFile(f.file)
 	}
-	return ui.asking(wallet.PhraseFromTerminal())
+	return ui.asking(recovery.FromTerminal())
 }
 
 const askPhrases = "BIP-39 passphrase of the phrase (not shown): "
@@ -126,14 +129,14 @@ const askPhrases = "BIP-39 passphrase of the phrase (not shown): "
 // takePhrase reads the phrase that the flags name, shows whose addresses it makes and asks whether they are
 // meant; without one it makes a phrase, unless keys were imported. nil: there is none. Nothing was written
 // yet.
-func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phrase, error) {
+func (b *beginning) takePhrase(ctx context.Context, imported bool) (*recovery.Phrase, error) {
 	f := b.phrase
 	switch {
 	case imported:
 		return nil, nil
 	case !f.isImported():
 		b.hasPhrase = true
-		return wallet.NewPhrase(rand.Reader)
+		return recovery.New(rand.Reader)
 	}
 	paths, err := f.keyPaths()
 	if err != nil {
@@ -141,13 +144,13 @@ func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phra
 	}
 	var passphrase wallet.Passphrase
 	if f.asksForOne {
-		passphrase = b.ui.asking(wallet.FromTerminal(askPhrases))
+		passphrase = b.ui.asking(terminal.Ask(askPhrases))
 	}
-	var phrase *wallet.Phrase
+	var phrase *recovery.Phrase
 	if f.of != "" {
 		phrase, err = b.phraseOf(ctx, f.passphrase.or(passphrase), paths)
 	} else {
-		phrase, err = wallet.ReadPhrase(ctx, f.source(b.ui), f.passphrase.or(passphrase), paths)
+		phrase, err = recovery.Read(ctx, f.source(b.ui), f.passphrase.or(passphrase), paths)
 	}
 	if err != nil {
 		return nil, err
@@ -167,19 +170,19 @@ func (f phraseFlags) keepsNone() bool { return f.keysOnly || f.of != "" }
 // phraseOf is another wallet's phrase, for the passphrase that its owner types: what unlocks it without them
 // would let an agent take its other accounts, under rules of its own.
 func (b *beginning) phraseOf(ctx context.Context, passphrase wallet.Passphrase,
-	paths wallet.Paths) (*wallet.Phrase, error) {
+	paths recovery.Paths) (*recovery.Phrase, error) {
 	other, err := wallet.Open(b.phrase.of)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = other.Close() }()
-	typed := wallet.FromTerminal("Passphrase of the wallet in " + safe(b.phrase.of) + ": ")
-	return other.PhraseFor(ctx, b.ui.byPerson(b.ui.asking(typed), ""), passphrase, paths)
+	typed := terminal.Ask("Passphrase of the wallet in " + safe(b.phrase.of) + ": ")
+	return recovery.Of(ctx, other, b.ui.byPerson(b.ui.asking(typed), ""), passphrase, paths)
 }
 
 // meansPhrase asks on a terminal whether a phrase's addresses are those that the owner expects: another
 // passphrase or path makes others, and no error.
-func (b *beginning) meansPhrase(ctx context.Context, phrase *wallet.Phrase, paths wallet.Paths) error {
+func (b *beginning) meansPhrase(ctx context.Context, phrase *recovery.Phrase, paths recovery.Paths) error {
 	solana, evm, err := phrase.Addresses()
 	if err != nil {
 		return err
@@ -206,7 +209,7 @@ func (b *beginning) showPhrase(ctx context.Context, keys *wallet.Wallet, passphr
 	}
 	err := b.p.onOwnTerminal(b.ui)
 	if err == nil {
-		_, err = keys.ShowPhrase(ctx, typed(passphrase))
+		_, err = recovery.Show(ctx, keys, typed(passphrase))
 	}
 	if err != nil {
 		b.failed("the phrase was not shown", err)
@@ -250,11 +253,11 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			defer func() { _ = keys.Close() }()
-			passphrase := ui.asking(wallet.FromTerminal("Passphrase: "))
+			passphrase := ui.asking(terminal.Ask("Passphrase: "))
 			if check {
 				return ui.checkPhrase(cmd.Context(), keys, passphrase)
 			}
-			words, err := keys.ShowPhrase(cmd.Context(), passphrase)
+			words, err := recovery.Show(cmd.Context(), keys, passphrase)
 			if err != nil {
 				return err
 			}
@@ -271,7 +274,7 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 
 // checkPhrase compares what the owner has on paper with the keystore.
 func (u *ui) checkPhrase(ctx context.Context, keys *wallet.Wallet, passphrase wallet.Passphrase) error {
-	words, err := keys.CheckPhrase(ctx, passphrase, u.asking(wallet.PhraseFromTerminal()))
+	words, err := recovery.Check(ctx, keys, passphrase, u.asking(recovery.FromTerminal()))
 	if err != nil {
 		return err
 	}

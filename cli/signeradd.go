@@ -12,6 +12,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -115,12 +116,12 @@ func (p *Program) keepInKeychain(ctx context.Context, ui *ui, n newSigner) error
 	if n.Kind != config.SignerKeychain {
 		return usagef("--key-file goes with --kind %s", config.SignerKeychain)
 	}
-	key, err := wallet.Import(ctx, "key-file:"+n.Chain, n.keyFile, nil)
+	key, err := imported.Read(ctx, "key-file:"+n.Chain, n.keyFile, nil)
 	if err != nil {
 		return err
 	}
 	defer key.Wipe()
-	if err := (wallet.KeychainKey{Chain: n.Chain, Account: n.Key}).Keep(ctx, key); err != nil {
+	if err := (imported.KeychainKey{Chain: n.Chain, Account: n.Key}).Keep(ctx, key); err != nil {
 		return err
 	}
 	ui.note("the key of %s is in the system's keychain, as %s; %s still has it, too", key.Address, n.Key,

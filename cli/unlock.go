@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
 
@@ -32,7 +33,7 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			passphrase := ui.byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
+			passphrase := ui.byPerson(source.or(ui.asking(terminal.Ask("Passphrase: "))), byFlags)
 			if behind {
 				passphrase = child.ReceiveSecret
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -194,15 +195,15 @@ func (p *Program) changeVault(ui *ui, f *vaultFlags, change func(*vaultCall) err
 }
 
 // ownersKey reads an EVM key: a keystore of go-ethereum, or a raw one.
-func ownersKey(ctx context.Context, ui *ui, file string) (wallet.Imported, error) {
-	key, err := wallet.Import(ctx, "key-file:evm", file, nil)
+func ownersKey(ctx context.Context, ui *ui, file string) (imported.Key, error) {
+	key, err := imported.Read(ctx, "key-file:evm", file, nil)
 	if err == nil || x402.HasCode(err, x402.KeystorePermissions) {
 		return key, err
 	}
-	return wallet.Import(ctx, "evm", file, ui.asking(wallet.FromTerminal("Passphrase of "+safe(file)+": ")))
+	return imported.Read(ctx, "evm", file, ui.asking(terminal.Ask("Passphrase of "+safe(file)+": ")))
 }
 
-func (c *vaultCall) signing(key wallet.Imported) func(t x402.OwnerTransaction) (string, error) {
+func (c *vaultCall) signing(key imported.Key) func(t x402.OwnerTransaction) (string, error) {
 	return func(t x402.OwnerTransaction) (string, error) { return signOwners(c.ctx, c.w, key, t) }
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 )
 
 // batchSeller is the reference server and facilitator of batch-settlement (e2e/lab/parties/batch.mjs).
@@ -65,7 +65,7 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key.hex")
 	writePrivate(t, file, key)
-	imported, err := wallet.Import(t.Context(), "key-file:evm", file, nil)
+	imported, err := imported.Read(t.Context(), "key-file:evm", file, nil)
 	require.NoError(t, err)
 	home := testworld.NewHome(t, "")
 	home.EVM, home.Solana, err = testworld.MakeHome(home.Dir, rules, testworld.Passphrase, imported)

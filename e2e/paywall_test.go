@@ -21,6 +21,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 	"x402-wallet/x402test"
 )
 
@@ -180,7 +181,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 	t.Helper()
 	text, err := json.Marshal(asked)
 	require.NoError(t, err)
-	c, err := x402.ReadMCPChallenge(x402.MCPMessage{Result: text})
+	c, err := wire.ReadMCPChallenge(wire.MCPMessage{Result: text})
 	require.NoError(t, err)
 	require.NotNil(t, c, "%s", text)
 	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
@@ -190,7 +191,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
 		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
 	require.NoError(t, err)
-	payload, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, nil)
+	payload, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, nil)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(payload, &payment))
 	return payment

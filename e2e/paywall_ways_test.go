@@ -23,6 +23,7 @@ import (
 	ledger "x402-wallet/history"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // waysShop is a handler of ours that sells in every way, settled by the reference facilitator on a real
@@ -279,7 +280,7 @@ func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
 		require.Equal(t, "echo: a", paid.Result.Content[0].Text, "%+v", paid)
 		earned += 3000
 		require.Equal(t, earned, lab.EVMBalance(p.EVM))
-		receipt, _ := paid.Result.Meta[x402.MetaReceipt].(map[string]any)
+		receipt, _ := paid.Result.Meta[wire.MetaReceipt].(map[string]any)
 		require.Equal(t, "3000", receipt["amount"])
 		for _, extensions := range []any{paid.Challenge["extensions"], receipt["extensions"]} {
 			text, err := json.Marshal(extensions)

@@ -27,7 +27,7 @@ func program(t *testing.T, text string) (f Facilitator, dir string) {
 }
 
 // beforeOther is a client of the program, and after it of a facilitator over HTTP that settles.
-func beforeOther(f Facilitator) (*Client, *wire) {
+func beforeOther(f Facilitator) (*Client, *fakeNetwork) {
 	w := newWire(map[string]script{"other": {yes}})
 	return New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f,
 		{Name: "other", URL: "https://other", Networks: []string{sepolia}}}}), w

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -251,7 +252,7 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 }
 
 // Asked is what a seller's challenge says of what it sells; the options stay in the challenge.
-func Asked(c *x402.Challenge) Listing {
+func Asked(c *wire.Challenge) Listing {
 	l := Listing{Type: "http", Description: c.Resource.Description}
 	for _, r := range c.Accepts {
 		l.noteOption(r.Raw)

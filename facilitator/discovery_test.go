@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -76,8 +77,8 @@ func TestDiscoveryReads(t *testing.T) {
 func TestASellersOwnWords(t *testing.T) {
 	post := `{"type":"http","method":"POST"}`
 	v1 := `{"maxAmountRequired":"1","description":"tides","outputSchema":{"input":` + post + `}}`
-	for name, c := range map[string]x402.Challenge{
-		"v2": {Resource: x402.Resource{Description: "tides"},
+	for name, c := range map[string]wire.Challenge{
+		"v2": {Resource: wire.Resource{Description: "tides"},
 			Accepts:    []x402.Requirement{{Raw: []byte(`{"amount":"1"}`)}},
 			Extensions: map[string]json.RawMessage{"bazaar": []byte(`{"info":{"input":` + post + `}}`)}},
 		"v1": {Accepts: []x402.Requirement{{Raw: []byte(v1)}}},
@@ -90,7 +91,7 @@ func TestASellersOwnWords(t *testing.T) {
 	for name, extension := range map[string]string{"none": "", "no object": `[1]`,
 		"no input": `{"info":{"input":[1]}}`} {
 		t.Run(name, func(t *testing.T) {
-			require.Nil(t, Asked(&x402.Challenge{Extensions: map[string]json.RawMessage{
+			require.Nil(t, Asked(&wire.Challenge{Extensions: map[string]json.RawMessage{
 				"bazaar": []byte(extension)}}).InputSchema)
 		})
 	}
@@ -260,8 +261,8 @@ func FuzzReadListing(f *testing.F) {
 
 // What V2 says of a call is shown with the schema of its parameters, and with an example of its answer.
 func TestASellersSchemaAndExample(t *testing.T) {
-	declared := func(part, properties string) *x402.Challenge {
-		return &x402.Challenge{Extensions: map[string]json.RawMessage{"bazaar": []byte(
+	declared := func(part, properties string) *wire.Challenge {
+		return &wire.Challenge{Extensions: map[string]json.RawMessage{"bazaar": []byte(
 			`{"info":{"input":{"type":"http","method":"GET"},"output":{"type":"json","example":{"sky":"clear"}}},` +
 				`"schema":{"properties":{"input":{"properties":{"` + part + `":` + properties + `}}}}}`)}}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // pauses are before the tries at one facilitator; after the last comes the next facilitator.
@@ -202,7 +203,7 @@ func judge(r reply, s Submission) judgement {
 		}
 		return judgement{outcome: outcome, err: r.err}
 	}
-	answer, err := x402.DecodeSettlement(r.body)
+	answer, err := wire.DecodeSettlement(r.body)
 	if err == nil {
 		return judgeSettlement(r, s, answer)
 	}

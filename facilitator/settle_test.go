@@ -35,9 +35,9 @@ const (
 // request was read), or a status and a body: "200 {…}", optionally with "Retry-After=5 " before it.
 type script []string
 
-// wire is a RoundTripper in virtual time: it plays the scripts, the last step of each for ever, and
+// fakeNetwork is a RoundTripper in virtual time: it plays the scripts, the last step of each for ever, and
 // notes every POST.
-type wire struct {
+type fakeNetwork struct {
 	sync.Mutex
 	start     time.Time
 	hosts     map[string]script
@@ -52,11 +52,11 @@ type post struct {
 	header           http.Header
 }
 
-func newWire(hosts map[string]script) *wire {
-	return &wire{start: time.Now(), hosts: hosts, supported: map[string]string{}}
+func newWire(hosts map[string]script) *fakeNetwork {
+	return &fakeNetwork{start: time.Now(), hosts: hosts, supported: map[string]string{}}
 }
 
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *fakeNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, _ := io.ReadAll(r.Body)
 	w.Lock()
 	host := r.URL.Host
@@ -106,7 +106,7 @@ type errorReader struct{}
 
 func (errorReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-func (w *wire) client(names ...string) *Client {
+func (w *fakeNetwork) client(names ...string) *Client {
 	var list []Facilitator
 	for _, name := range names {
 		list = append(list, Facilitator{Name: name, URL: "https://" + name + "/x402/",
@@ -116,13 +116,13 @@ func (w *wire) client(names ...string) *Client {
 }
 
 // clientOf is a client of one facilitator.
-func (w *wire) clientOf(f Facilitator) *Client {
+func (w *fakeNetwork) clientOf(f Facilitator) *Client {
 	f.Name, f.Networks = "f", []string{sepolia}
 	f.URL = cmp.Or(f.URL, "https://f")
 	return New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f}})
 }
 
-func (w *wire) asked() (hosts []string) {
+func (w *fakeNetwork) asked() (hosts []string) {
 	for _, p := range w.posts {
 		hosts = append(hosts, p.host)
 	}

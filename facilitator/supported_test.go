@@ -18,7 +18,7 @@ const twoKinds = `200 {"kinds":[
   "extra":{"feePayer":"FA"}},
  {"x402Version":2,"scheme":"exact","network":"near mainnet"}],"extensions":[],"signers":{}}`
 
-func open2(w *wire, names ...string) *Client {
+func open2(w *fakeNetwork, names ...string) *Client {
 	c := w.client(names...)
 	for _, f := range c.list {
 		f.Networks = nil

@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // What sellers sign besides (offer-receipt): the offer that a payment was for, and a receipt with the answer.
@@ -18,7 +19,7 @@ const maxEarlier = 20
 
 // Attested is what the seller signed of a payment, each nil where there is none. Why of each says what is
 // wrong with it, as far as the payment and what was paid at that host before can tell.
-func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receipt *x402.Attested) {
+func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receipt *wire.Attested) {
 	offer, receipt = signedBy(p)
 	if receipt != nil {
 		urls := []string{p.URL, p.Target}
@@ -42,7 +43,7 @@ func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receip
 	return offer, receipt
 }
 
-func isGood(a *x402.Attested) bool { return a != nil && a.Verified && a.Why == "" }
+func isGood(a *wire.Attested) bool { return a != nil && a.Verified && a.Why == "" }
 
 // signersBefore are who signed for a payment's host before, the last one first.
 func (e *Engine) signersBefore(ctx context.Context, p history.Payment) (signers []string) {
@@ -61,19 +62,19 @@ func (e *Engine) signersBefore(ctx context.Context, p history.Payment) (signers 
 }
 
 // signedBy reads both out of a payment. Most have neither, and are not read for it.
-func signedBy(p history.Payment) (offer, receipt *x402.Attested) {
-	named := []byte(x402.ExtensionOffers)
+func signedBy(p history.Payment) (offer, receipt *wire.Attested) {
+	named := []byte(wire.ExtensionOffers)
 	if bytes.Contains(p.Payload, named) {
-		offer = x402.OfferIn(p.Payload)
+		offer = wire.OfferIn(p.Payload)
 	}
 	if bytes.Contains(p.Receipt, named) {
-		receipt = x402.ReceiptIn(p.Receipt)
+		receipt = wire.ReceiptIn(p.Receipt)
 	}
 	return offer, receipt
 }
 
-func nonNil(offer, receipt *x402.Attested) (list []*x402.Attested) {
-	for _, a := range []*x402.Attested{offer, receipt} {
+func nonNil(offer, receipt *wire.Attested) (list []*wire.Attested) {
+	for _, a := range []*wire.Attested{offer, receipt} {
 		if a != nil {
 			list = append(list, a)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // attestingSeller offers, and gives as its receipt, what @x402/extensions 2.27 signed of testPayee's goods.
@@ -21,13 +22,13 @@ type attestingSeller struct {
 
 func (s *attestingSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	a, err := s.scriptedSeller.Ask(ctx, r)
-	a.Challenge.Extensions = map[string]json.RawMessage{x402.ExtensionOffers: json.RawMessage(
+	a.Challenge.Extensions = map[string]json.RawMessage{wire.ExtensionOffers: json.RawMessage(
 		`{"info":{"offers":[` + string(s.offer) + `]}}`)}
 	return a, err
 }
 
 func (s *attestingSeller) Present(ctx context.Context, r seller.Request,
-	with x402.Attachment) (*seller.Answer, error) {
+	with wire.Attachment) (*seller.Answer, error) {
 	a, err := s.scriptedSeller.Present(ctx, r, with)
 	if err == nil && a.Settlement != nil && s.receipt != nil {
 		a.Settlement.Raw = json.RawMessage(`{"success":true,"extensions":{"offer-receipt":{"info":` +
@@ -59,7 +60,7 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	shop := &attestingSeller{scriptedSeller: b.seller, offer: objects["offer_eip712"]}
 	b.Transport = shop
-	buy := func() (warning string, offer, receipt *x402.Attested) {
+	buy := func() (warning string, offer, receipt *wire.Attested) {
 		r := b.mustPay(t, testURL)
 		require.Equal(t, StatusPaid, r.Status, "a claim stops nothing")
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
@@ -82,7 +83,7 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 	shop.offer = json.RawMessage(strings.Replace(string(objects["offer_eip712"]), `"10000"`, `"20000"`, 1))
 	warning, offer, _ = buy()
 	require.Contains(t, warning, "none of the seller's signed offers is for what was paid")
-	require.Nil(t, (&x402.Challenge{}).Offer(x402.Requirement{}))
+	require.Nil(t, (&wire.Challenge{}).Offer(x402.Requirement{}))
 	require.False(t, offer != nil && offer.Verified)
 
 	shop.offer, shop.receipt = objects["offer_eip712"], objects["receipt_eip712"]

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 func units(n uint64) money.Amount { return money.NewAmount(n) }
@@ -77,26 +78,26 @@ func TestPlanOfAChannel(t *testing.T) {
 // charged after it; one that is shown for the first time was not.
 func TestJudgeCount(t *testing.T) {
 	const id = "0x01"
-	say := func(charged uint64) *x402.ChannelCount {
-		return &x402.ChannelCount{ID: id, Charged: pointer(units(charged))}
+	say := func(charged uint64) *wire.ChannelCount {
+		return &wire.ChannelCount{ID: id, Charged: pointer(units(charged))}
 	}
-	with := func(n *x402.ChannelCount, now uint64) *x402.ChannelCount {
+	with := func(n *wire.ChannelCount, now uint64) *wire.ChannelCount {
 		n.ChargedNow = pointer(units(now))
 		return n
 	}
-	showing := func(n *x402.ChannelCount, ceiling uint64) *x402.ChannelCount {
+	showing := func(n *wire.ChannelCount, ceiling uint64) *wire.ChannelCount {
 		n.Voucher = &x402.ChannelVoucher{Ceiling: units(ceiling)}
 		return n
 	}
-	took := func(n *x402.ChannelCount) count { return count{ChannelCount: n, success: true} }
-	foreign := func(n *x402.ChannelCount) count { return count{ChannelCount: n} }
-	ours := func(n *x402.ChannelCount) count { return count{ChannelCount: n, own: true} }
+	took := func(n *wire.ChannelCount) count { return count{ChannelCount: n, success: true} }
+	foreign := func(n *wire.ChannelCount) count { return count{ChannelCount: n} }
+	ours := func(n *wire.ChannelCount) count { return count{ChannelCount: n, own: true} }
 	again := func(c count) count { c.again = true; return c }
 	shownAgain := func(charged, ceiling uint64) count {
 		return again(ours(showing(say(charged), ceiling)))
 	}
-	elsewhere := func(charged uint64) *x402.ChannelCount {
-		return &x402.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
+	elsewhere := func(charged uint64) *wire.ChannelCount {
+		return &wire.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
 	}
 	for name, c := range map[string]struct {
 		count   count
@@ -194,7 +195,7 @@ func (m *batchModel) answer() count {
 	if rapid.IntRange(0, 5).Draw(m.t, "says nothing") == 0 {
 		return c
 	}
-	c.ChannelCount = &x402.ChannelCount{ID: "c", Charged: number("charged"), ChargedNow: number("now")}
+	c.ChannelCount = &wire.ChannelCount{ID: "c", Charged: number("charged"), ChargedNow: number("now")}
 	if shown := number("voucher"); shown != nil {
 		c.Voucher = &x402.ChannelVoucher{Ceiling: *shown}
 		c.own = m.signed[amountOf(*shown)]
@@ -235,7 +236,7 @@ func TestAnHonestSellerIsPaidOnce(t *testing.T) {
 					s.book.Vouchers = append(s.book.Vouchers, open)
 					break
 				}
-				c := count{ChannelCount: &x402.ChannelCount{ID: "c"}}
+				c := count{ChannelCount: &wire.ChannelCount{ID: "c"}}
 				if amountOf(ceiling) == charged+amountOf(s.price) {
 					charged = amountOf(ceiling)
 					newest, served, c.success = charged, true, true

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // The book of a channel with a deposit: what its seller has charged. A seller's word counts only where it
@@ -21,7 +22,7 @@ var errRecounted = errors.New("the seller counts from another sum")
 
 // count is what a seller said after a voucher was shown to it.
 type count struct {
-	*x402.ChannelCount
+	*wire.ChannelCount
 	own     bool // the voucher in it is signed by this wallet
 	success bool // the payment was taken
 	again   bool // the voucher may have been shown before
@@ -89,7 +90,7 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	return countRejected, *c.Charged
 }
 
-func judgeTaken(c *x402.ChannelCount, channel string, ceiling, price money.Amount) (countOutcome,
+func judgeTaken(c *wire.ChannelCount, channel string, ceiling, price money.Amount) (countOutcome,
 	money.Amount) {
 	if c == nil || (c.Charged == nil && c.ChargedNow == nil) {
 		return countCharged, ceiling
@@ -309,12 +310,12 @@ func counted(book history.BatchBook, p history.Payment, outcome countOutcome, ch
 }
 
 // said is what an answer says of a channel; nil: nothing.
-func said(a *seller.Answer, network string) (*x402.ChannelCount, error) {
+func said(a *seller.Answer, network string) (*wire.ChannelCount, error) {
 	switch {
 	case a == nil:
 		return nil, nil
 	case a.Settlement != nil && a.Settlement.Success:
-		return a.Settlement.ChannelCount()
+		return wire.CountOf(*a.Settlement)
 	case a.Challenge != nil:
 		return a.Challenge.CorrectiveCount(network)
 	}

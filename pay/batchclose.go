@@ -9,6 +9,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // The way out of a channel with a deposit: asked of its seller, who then gives back what it did not charge at
@@ -229,7 +230,7 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 		return out, err
 	}
 	asked.Dialect = p.Dialect
-	payment, err := x402.EncodePayload(&x402.Challenge{Version: 2, Dialect: p.Dialect}, asked, payload, nil)
+	payment, err := wire.EncodePayload(&wire.Challenge{Version: 2, Dialect: p.Dialect}, asked, payload, nil)
 	if err != nil {
 		return out, err
 	}
@@ -241,7 +242,7 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 		return out, nodeBehind(r.row, book, before)
 	}
 	answer, err := e.Transport.Present(ctx, e.target(intent{Request: Request{Request: seller.Request{
-		Method: p.Method, URL: p.URL}}}, p), x402.Attach(p.Dialect, payment))
+		Method: p.Method, URL: p.URL}}}, p), wire.Attach(p.Dialect, payment))
 	if err != nil {
 		return out, instead("the seller could not be asked: %v", x402.AsError(err).Message)
 	}

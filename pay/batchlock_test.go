@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // oneAccount is channels of one account.
@@ -83,7 +84,7 @@ func TestBuyRecounted_KeepsTheChannel(t *testing.T) {
 	rows, err := b.store.BatchChannels(t.Context())
 	require.NoError(t, err)
 	count := fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"1000"}`, rows[0].ID)
-	refusal := &x402.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
+	refusal := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 		Network: testNetwork, Extra: map[string]json.RawMessage{"channelState": count}}}}
 	log := &diary{Store: b.store, wanted: make(chan struct{}, 9)}
 	b.ChannelBook = log

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // batchRow writes down a channel that the agent funds with testHost.
@@ -224,7 +225,7 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 			extra := map[string]json.RawMessage{
 				"channelState": fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"%d"}`, row.ID, c.shown),
 				"voucherState": fmt.Appendf(nil, `{"signedMaxClaimable":"%d","signature":"0x12"}`, c.shown)}
-			asks := &x402.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
+			asks := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 				Network: testNetwork, Extra: extra}}}
 			_, err = b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
 				answer: &seller.Answer{Status: 402, Challenge: asks}})

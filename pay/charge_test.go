@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // charging is a seller that asks in MPP, of an answer from another host where it has one.
@@ -31,7 +32,7 @@ func (c charging) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 		testUSDC, testPayee, testNetwork[len("eip155:"):])
 	a.Header.Set("WWW-Authenticate", fmt.Sprintf(`Payment id="a", method="evm", intent="charge", request=%q%s`,
 		base64.RawURLEncoding.EncodeToString([]byte(request)), c.parameters))
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a, nil
 }
 

@@ -48,6 +48,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Scheme is a way of paying on one family of chains that Pay may choose: evm.Exact, svm.Exact.
@@ -79,7 +80,7 @@ type Transport interface {
 	// Ask sends it without payment.
 	Ask(ctx context.Context, r seller.Request) (*seller.Answer, error)
 	// Present sends it once with a payment or proof. Its error is a *seller.SendError.
-	Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error)
+	Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error)
 }
 
 // Deferred pays sellers that serve first and are paid with a later request: channel.Manager. How it

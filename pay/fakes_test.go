@@ -24,6 +24,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // exactEVM is the scheme that most of these tests pay by.
@@ -166,11 +167,11 @@ func (s *scriptedSeller) Ask(context.Context, seller.Request) (*seller.Answer, e
 
 func (s *scriptedSeller) asks() *seller.Answer {
 	a := &seller.Answer{Status: 402, Header: s.challenge()}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a
 }
 
-func (s *scriptedSeller) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *scriptedSeller) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	return s.present(r, with.Header, with.Value)
 }

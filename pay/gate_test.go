@@ -15,6 +15,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // full is a gate all of whose places are taken, by calls that leave one after the other.
@@ -166,7 +167,7 @@ type slowSeller struct {
 	answer chan struct{}
 }
 
-func (s slowSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s slowSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	if host(r.URL) == "slow.example" {
 		<-s.answer

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Hostile sellers and agents that no other test of this package has; docs/threat-model.md lists what
@@ -30,7 +31,7 @@ func offers(resource string, options ...string) *seller.Answer {
 		strings.Join(options, ","))
 	a := &seller.Answer{Status: 402,
 		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a
 }
 
@@ -190,7 +191,7 @@ type sayback struct{ *scriptedSeller }
 
 func (s sayback) Ask(_ context.Context, r seller.Request) (*seller.Answer, error) {
 	a := &seller.Answer{Status: 402}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, nil,
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, nil,
 		fmt.Appendf(nil, `{"x402Version":1,"accepts":[{"scheme":"exact","network":"base-sepolia",
 		"maxAmountRequired":"10000","resource":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`, r.URL, testUSDC, testPayee))
 	return a, nil

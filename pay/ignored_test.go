@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // A tenth of the sellers that are listed ask in X-PAYMENT-REQUIRED with a whole challenge, and settle
@@ -160,7 +161,7 @@ func (g *sealedOnce) CheckConfig(ctx context.Context) error {
 
 // On Solana the fee payer is signed in, and it is the seller's: no facilitator of ours could settle.
 func TestOnSolanaTheWalletNeverSettlesWhatASellerIgnored(t *testing.T) {
-	f := facts{answer: &seller.Answer{Status: 402, Challenge: &x402.Challenge{}}}
+	f := facts{answer: &seller.Answer{Status: 402, Challenge: &wire.Challenge{}}}
 	f.paid.Network, f.paid.Asset, f.paid.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "mint", "payee"
 	f.answer.Challenge.Accepts = []x402.Requirement{{Network: f.paid.Network, Asset: "mint", PayTo: "payee"}}
 	for _, d := range []x402.Dialect{"x-v2", "x-v1"} {

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // street is many sellers: what each of them does is by its URL.
@@ -53,7 +54,7 @@ func (s *street) Ask(ctx context.Context, r seller.Request) (*seller.Answer, err
 	return one.asks(), nil
 }
 
-func (s *street) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *street) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	s.mu.Lock()
 	pays := s.pays[r.URL]

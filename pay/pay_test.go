@@ -23,6 +23,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -611,7 +612,7 @@ func (s remembers) Ask(ctx context.Context, r seller.Request) (*seller.Answer, e
 // hangs is a seller that takes the payment and never answers.
 type hangs struct{ *scriptedSeller }
 
-func (s hangs) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (s hangs) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
 	_, _ = s.present(r, with.Header, with.Value)
 	<-ctx.Done()
 	return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
@@ -662,7 +663,7 @@ func (l *led) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error)
 	return a, err
 }
 
-func (l *led) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (l *led) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
 	l.presented = r.URL
 	return l.scriptedSeller.Present(ctx, r, with)
 }

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // ways are the ways of paying that there are, the simpler first: the more of a payment is in what is signed,
@@ -68,7 +69,7 @@ func charged(p history.Payment) *money.Amount {
 	if p.Charged != nil || p.Scheme != x402.Upto || p.Receipt == nil {
 		return p.Charged
 	}
-	r, err := x402.DecodeSettlement(p.Receipt)
+	r, err := wire.DecodeSettlement(p.Receipt)
 	if err != nil || !r.Success {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // reader reads the chain's layer.
@@ -61,7 +62,7 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if denied := p.engine.Rules.CheckHost(in.agent, in.host); denied != nil {
 		chain.funds = func(context.Context, option) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
-	stored := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
+	stored := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &wire.Challenge{Accepts: accepts}}
 	return p.engine.weigh(ctx, in, stored, chain), nil
 }
 

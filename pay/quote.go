@@ -15,12 +15,13 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // quote is what a seller asks and what of it this wallet can pay.
 type quote struct {
 	answer    *seller.Answer
-	challenge *x402.Challenge
+	challenge *wire.Challenge
 	options   []option // those that could be read, in the seller's order
 	ahead     readings // of the chain, while the seller was asked
 	// what a batch of payments holds already of the best option; nil: nothing, it is still to be held
@@ -87,9 +88,9 @@ func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
 // forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a
 // payment and sent to facilitators: sellers say the URL back that they were asked. A V2 payment
 // need not name its resource; what an option is accepted by stays as it is.
-func forgetSecrets(c *x402.Challenge) {
+func forgetSecrets(c *wire.Challenge) {
 	if redacted(c.Resource.URL) != c.Resource.URL {
-		c.Resource = x402.Resource{}
+		c.Resource = wire.Resource{}
 	}
 	for i := range c.Accepts {
 		r := &c.Accepts[i]
@@ -231,9 +232,9 @@ func (e *Engine) candidates(options []option) []int {
 // refusal is the one error for a challenge none of whose options can be paid: the reason of the
 // option that came farthest, of equals one that a person can do something about, with every option's own
 // reason in the details.
-func refusal(c *x402.Challenge, options []option) error {
+func refusal(c *wire.Challenge, options []option) error {
 	if c.AsksSignInOnly() {
-		return x402.SignInRefused("there is nothing to pay for").
+		return wire.SignInRefused("there is nothing to pay for").
 			WithHint("x402_pay signs in, as far as the owner's rules let it (policy.sign_in)")
 	}
 	best, reasons := farthest(options), reasonsOf(c, options)
@@ -278,7 +279,7 @@ func (o option) tellsMost() bool {
 }
 
 // reasonsOf are the options' reasons, in rows for the details of an error.
-func reasonsOf(c *x402.Challenge, options []option) (rows []map[string]any) {
+func reasonsOf(c *wire.Challenge, options []option) (rows []map[string]any) {
 	for _, o := range options {
 		row := map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code,
 			"why": o.why.Message}
@@ -323,7 +324,7 @@ type Estimate struct {
 
 	Next x402.Next `json:"next"`
 
-	Challenge *x402.Challenge `json:"-"` // what the seller asks for; nil: nothing
+	Challenge *wire.Challenge `json:"-"` // what the seller asks for; nil: nothing
 }
 
 // Least is the lowest price in dollars of all options, payable or not; "" where none has one.

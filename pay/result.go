@@ -14,6 +14,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Status of a call that was answered.
@@ -258,7 +259,7 @@ func failureText(a *seller.Answer) string {
 	return string(bytes.ToValidUTF8(text, nil))
 }
 
-func asked(c x402.Challenge) (list []json.RawMessage) {
+func asked(c wire.Challenge) (list []json.RawMessage) {
 	for _, r := range c.Accepts {
 		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount,
 			"asset": x402.Brief(r.Asset), "payTo": x402.Brief(r.PayTo)})

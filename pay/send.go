@@ -11,6 +11,7 @@ import (
 	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // send brings the signed bytes to whoever settles, and records what became of it. again says
@@ -22,13 +23,13 @@ import (
 func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	if p.Scheme == x402.BatchSettlement {
-		shown := x402.Attach(p.Dialect, e.payloadNow(ctx, p, again))
+		shown := wire.Attach(p.Dialect, e.payloadNow(ctx, p, again))
 		return e.finishBatch(ctx, p, e.show(ctx, q, p, again, shown))
 	}
 	if e.walletSettles(p) {
 		return e.settleAndShow(ctx, q, p, again)
 	}
-	f := e.show(ctx, q, p, again, x402.Attach(p.Dialect, p.Payload))
+	f := e.show(ctx, q, p, again, wire.Attach(p.Dialect, p.Payload))
 	f = e.lookAgain(ctx, f)
 	isIgnored := e.wasIgnored(ctx, q, f)
 	if isIgnored && !f.settled { // nobody else gets the signed bytes of what was frozen meanwhile
@@ -73,13 +74,13 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 		reached(ctx, stageSettled, p)
 		again = true
 	}
-	f := e.show(ctx, q, p, again, x402.AttachProof(p.Transaction))
+	f := e.show(ctx, q, p, again, wire.AttachProof(p.Transaction))
 	return e.finish(ctx, p, judge(f), f.answer)
 }
 
 // show presents the request with a payment or a proof.
 func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bool,
-	with x402.Attachment) facts {
+	with wire.Attachment) facts {
 	sending, step := steps.Begin(ctx, steps.Send)
 	over := awaiting(ctx)
 	answer, err := e.Transport.Present(sending, e.target(q, p), with)

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Purchase is one payment on its way. It goes through three states, each on disk before the next step:
@@ -78,7 +79,7 @@ func (p *Purchase) ApprovedHere() bool {
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
 // has left the process.
-func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
+func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 	ctx, step := steps.Begin(ctx, steps.Sign)
 	defer func() { step.End(err) }()
 	if err := p.MaySign(ctx); err != nil {
@@ -117,11 +118,11 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
 		if !a.Evidence.ExpiresAt.IsZero() {
 			e.localExpiries.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
 		}
-		payload, err := x402.EncodePayload(c, r, a.Payload, extended(identifier(c, p.Payment), a.Extensions))
+		payload, err := wire.EncodePayload(c, r, a.Payload, extended(identifier(c, p.Payment), a.Extensions))
 		if err != nil {
 			return err
 		}
-		signed := history.Signed{Payload: payload, Requirement: x402.RequirementJSON(r),
+		signed := history.Signed{Payload: payload, Requirement: wire.RequirementJSON(r),
 			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()}
 		if plan != nil {
 			next, err := plan.row.WithVoucher(p.Payment.ID, *a.Voucher, plan.order.Deposit)
@@ -247,7 +248,7 @@ func (e *Engine) validity(o option) time.Duration {
 // identifier names the purchase to sellers that offer to remember it (extension
 // payment-identifier): the same payment with the same id gets the same answer again, also when the
 // first one was lost.
-func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage {
+func identifier(c *wire.Challenge, p history.Payment) map[string]json.RawMessage {
 	const extension = "payment-identifier"
 	if _, offered := c.Extensions[extension]; !offered {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Signing in (sign-in-with-x): what was bought before is fetched again by proving who paid, and what only
@@ -79,7 +80,7 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 	case err == nil:
 		return r, true, nil
 	case only && errors.As(err, &not):
-		return r, false, x402.SignInRefused(not.why)
+		return r, false, wire.SignInRefused(not.why)
 	case only:
 		return r, false, err
 	case errors.As(err, &not):
@@ -92,7 +93,7 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 	return r, false, err
 }
 
-func (e *Engine) trySignIn(ctx, caller context.Context, q intent, found *quote, offer *x402.SignInOffer) (
+func (e *Engine) trySignIn(ctx, caller context.Context, q intent, found *quote, offer *wire.SignInOffer) (
 	r Result, err error) {
 	p, m, err := e.signInTerms(ctx, q, found, offer)
 	if err != nil {
@@ -123,7 +124,7 @@ func (e *Engine) trySignIn(ctx, caller context.Context, q intent, found *quote, 
 }
 
 // signInTerms is the row and the message of a sign-in, or why there is none.
-func (e *Engine) signInTerms(ctx context.Context, q intent, found *quote, offer *x402.SignInOffer) (
+func (e *Engine) signInTerms(ctx context.Context, q intent, found *quote, offer *wire.SignInOffer) (
 	p history.Payment, m x402.SignIn, err error) {
 	switch {
 	case offer == nil:
@@ -159,7 +160,7 @@ func (e *Engine) signInTerms(ctx context.Context, q intent, found *quote, offer 
 // identity is as whom to sign in: as the account that bought this before, or, where nothing is sold, as the
 // one on the network that the owner prefers. What a vault bought it bought in its own name, and a signature
 // of the agent's is not the contract's in a message of words: then there is nothing to show.
-func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *x402.SignInOffer) (
+func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *wire.SignInOffer) (
 	network, account string, err error) {
 	networks := e.Policy.Networks
 	if !found.challenge.AsksSignInOnly() {
@@ -231,7 +232,7 @@ func (e *Engine) showSignIn(ctx context.Context, q intent, p history.Payment) (r
 		return r, err // it was written here
 	}
 	over := awaiting(ctx)
-	answer, err := e.Transport.Present(ctx, e.target(q, p), x402.Attachment{Header: x402.HeaderSignIn,
+	answer, err := e.Transport.Present(ctx, e.target(q, p), wire.Attachment{Header: x402.HeaderSignIn,
 		Value: m.Header()})
 	over()
 	if answer != nil {

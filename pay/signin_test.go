@@ -20,6 +20,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // memberSeller sells once, and gives what was bought to whoever signs in as the one who paid. It verifies
@@ -64,7 +65,7 @@ func (s *memberSeller) asks() *seller.Answer {
 		`{"chainId":"` + testNetwork + `","type":"eip191"}]}}}`
 	a := &seller.Answer{Status: 402, FinalURL: testURL,
 		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a
 }
 
@@ -82,7 +83,7 @@ func (s *memberSeller) Ask(_ context.Context, r seller.Request) (*seller.Answer,
 	return a, nil
 }
 
-func (s *memberSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	if with.Header != x402.HeaderSignIn {
 		a, err := s.scriptedSeller.Present(ctx, r, with)
@@ -404,7 +405,7 @@ func TestASignInThatWasCutOffIsEnded(t *testing.T) {
 type diesShowing struct{ *memberSeller }
 
 func (d diesShowing) Present(ctx context.Context, r seller.Request,
-	with x402.Attachment) (*seller.Answer, error) {
+	with wire.Attachment) (*seller.Answer, error) {
 	if with.Header == x402.HeaderSignIn {
 		panic("the process ends here")
 	}

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // What sellers do that are paid through channels with a deposit. The honest ones count as the reference
@@ -58,7 +59,7 @@ func (s *sim) challenge(url, accepts, extensions string) *seller.Answer {
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]%s}`, url, accepts, extensions)
 	a := &seller.Answer{Status: 402, FinalURL: url, Header: http.Header{
 		"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a
 }
 
@@ -193,7 +194,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 }
 
 // presentBatch is what becomes of a payment that is shown to such a seller.
-func (t *simSeller) presentBatch(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (t *simSeller) presentBatch(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	s := t.s
 	drawn := s.at(ctx, t.p, "Present", s.mix.batch...)

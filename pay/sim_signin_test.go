@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // memberWorld is a world with sellers that let in who bought before and signs in (sign-in-with-x), or say so.
@@ -113,7 +114,7 @@ func (s *sim) signInOf(row string) *signIn {
 }
 
 // leftSignIn is the moment at which a signed text is out of the wallet's hands.
-func (s *sim) leftSignIn(with x402.Attachment, url string) *signIn {
+func (s *sim) leftSignIn(with wire.Attachment, url string) *signIn {
 	m, err := x402.DecodeSignIn(with.Value)
 	if err != nil {
 		s.fail("S: what is shown is no sign-in: %v", err)
@@ -136,7 +137,7 @@ func (s *sim) leftSignIn(with x402.Attachment, url string) *signIn {
 }
 
 // presentSignIn is what becomes of a sign-in that is shown to a seller.
-func (t *simSeller) presentSignIn(ctx context.Context, r seller.Request, with x402.Attachment) (
+func (t *simSeller) presentSignIn(ctx context.Context, r seller.Request, with wire.Attachment) (
 	*seller.Answer, error) {
 	s := t.s
 	drawn := s.at(ctx, t.p, "PresentSignIn", s.mix.member...)

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault
@@ -407,7 +408,7 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 		}
 		encoded := base64.StdEncoding.EncodeToString([]byte(text))
 		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {encoded}}}
-		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+		a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 		s.asks[name] = a
 	}
 	return s.asks[name]
@@ -420,7 +421,7 @@ func sentTo(why string) error {
 	return &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%s", why)}
 }
 
-func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (t *simSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	switch {
 	case with.Header == x402.HeaderSignIn:
@@ -471,7 +472,7 @@ func (s *sim) charging(price uint64) *seller.Answer {
 	a.Header.Set("WWW-Authenticate", fmt.Sprintf(
 		`Payment id="0x%016x%08x", realm="shop", method="evm", intent="charge", request=%q`, ^s.seed, s.asked,
 		base64.RawURLEncoding.EncodeToString([]byte(request))))
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	a.Challenge, a.ChallengeErr = wire.ReadChallenge(402, a.Header, nil)
 	return a
 }
 

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // facts are what is known after the signed bytes went to the seller.
@@ -142,7 +143,7 @@ func unknown(code x402.Code, note string) verdict {
 func isOK(status int) bool { return status >= 200 && status < 300 }
 
 // asksTheSame reports whether the terms that were paid are still among those asked for.
-func asksTheSame(c x402.Challenge, p history.Payment) bool {
+func asksTheSame(c wire.Challenge, p history.Payment) bool {
 	amount := p.Amount
 	asked, err := x402.DecodeRequirement(p.Requirement, 2)
 	if err == nil && p.Scheme == x402.BatchSettlement {

@@ -11,19 +11,20 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // One row per line of the table in verdict.go.
 func TestVerdictTable(t *testing.T) {
 	paid := history.Payment{Network: testNetwork, Asset: money.NewAsset(testNetwork, testUSDC).Address,
 		Amount: money.NewAmount(1000), PayTo: testPayee}
-	asks := func(amount uint64) *x402.Challenge {
-		return &x402.Challenge{Accepts: []x402.Requirement{{Network: testNetwork, Asset: testUSDC,
+	asks := func(amount uint64) *wire.Challenge {
+		return &wire.Challenge{Accepts: []x402.Requirement{{Network: testNetwork, Asset: testUSDC,
 			Amount: money.NewAmount(amount), PayTo: testPayee}}}
 	}
 	same, dearer := asks(1000), asks(1001)
 	// answered is a payment that left, and what came.
-	answered := func(status int, s *x402.Settlement, c *x402.Challenge) facts {
+	answered := func(status int, s *x402.Settlement, c *wire.Challenge) facts {
 		return facts{sent: true, answer: &seller.Answer{Status: status, Settlement: s, Challenge: c}}
 	}
 	cut := func(f facts) facts { f.cut = true; return f }

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // channelBuyer signs whatever it is told to, and hashes it itself.
@@ -26,7 +27,7 @@ type channelBuyer struct {
 	key     signingKey
 	config  x402.ChannelConfig
 	asset   x402.AssetInfo
-	c       *x402.Challenge
+	c       *wire.Challenge
 	deposit uint64
 }
 
@@ -122,7 +123,7 @@ func (b *channelBuyer) payload(kind string, ceiling uint64) map[string]any {
 // shown is a payload as it is shown with a call.
 func (b *channelBuyer) shown(payload map[string]any, ext map[string]json.RawMessage) map[string]any {
 	b.t.Helper()
-	text, err := x402.EncodePayload(b.c, b.c.Accepts[0], jsonOf(payload), ext)
+	text, err := wire.EncodePayload(b.c, b.c.Accepts[0], jsonOf(payload), ext)
 	require.NoError(b.t, err)
 	return meta(b.c, text)
 }
@@ -167,7 +168,7 @@ func (l *batchLab) owed(t *testing.T) (sum uint64) {
 	return sum
 }
 
-func (g got) isMismatch(t *testing.T, charged string) *x402.ChannelCount {
+func (g got) isMismatch(t *testing.T, charged string) *wire.ChannelCount {
 	t.Helper()
 	c := g.challenge()
 	require.Equal(t, batchMismatch, c.Error)

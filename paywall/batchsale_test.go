@@ -16,6 +16,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402/wire"
 )
 
 // One deposit, then vouchers alone; what was charged is claimed, and no more.
@@ -34,7 +35,7 @@ func TestSellsByBatchSettlement(t *testing.T) {
 			g = b.pay("voucher", n*1000)
 			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
 			require.Empty(t, g.receipt().Transaction)
-			count, err := g.receipt().ChannelCount()
+			count, err := wire.CountOf(*g.receipt())
 			require.NoError(t, err)
 			require.Equal(t, []string{fmt.Sprint(n * 1000), "1000", "10000"}, []string{
 				count.Charged.String(), count.ChargedNow.String(), count.Balance.String()})
@@ -73,7 +74,7 @@ func TestAVoucherThatWasServed(t *testing.T) {
 		for range 2 {
 			g := l.call(t, nil, shown)
 			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
-			count, err := g.receipt().ChannelCount()
+			count, err := wire.CountOf(*g.receipt())
 			require.NoError(t, err)
 			require.Equal(t, "2000", count.Charged.String())
 		}

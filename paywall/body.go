@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // readBody reads a request's body. release must be called once the body is no longer used.
@@ -111,6 +111,6 @@ func countMessages(body []byte) (n int, ok bool) {
 func carriesPayment(header http.Header, body []byte) bool {
 	inHeader := func(name string) bool { return header.Get(name) != "" }
 	inBody := func(key string) bool { return bytes.Contains(body, []byte(strconv.Quote(key))) }
-	return slices.ContainsFunc(x402.PaymentHeaders(), inHeader) ||
-		slices.ContainsFunc(x402.PaymentKeys(), inBody)
+	return slices.ContainsFunc(wire.PaymentHeaders(), inHeader) ||
+		slices.ContainsFunc(wire.PaymentKeys(), inBody)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // unpaidMessage is the error of a challenge to a buyer without a payment, as each dialect's own
@@ -73,7 +74,7 @@ func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[stri
 func errorBody(r result) map[string]any {
 	body := map[string]any{"x402Version": r.version, "error": r.reason}
 	if r.receipt && r.settlement != nil {
-		body[x402.MetaReceipt] = r.receiptJSON()
+		body[wire.MetaReceipt] = r.receiptJSON()
 	}
 	return body
 }

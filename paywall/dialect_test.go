@@ -18,6 +18,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Every dialect asks in its own words, is paid in its own, and gives its receipt where its clients
@@ -29,12 +30,12 @@ func TestDialects(t *testing.T) {
 		asks    x402.Dialect
 		receipt string
 	}{
-		"result, version 2": {dialectResult, 2, "mcp", x402.MetaReceipt},
-		"result, version 1": {dialectResult, 1, "mcp-v1", x402.MetaReceipt},
-		"error, version 2":  {dialectError, 2, "mcp-error", x402.MetaReceipt},
-		"error, version 1":  {dialectError, 1, "mcp-error", x402.MetaReceipt},
-		"x402-mcp":          {dialectX402MCP, 1, "mcp-v1", x402.MetaReceiptMCPV1},
-		"cloudflare":        {dialectCloudflare, 2, "mcp-cloudflare", x402.MetaReceipt},
+		"result, version 2": {dialectResult, 2, "mcp", wire.MetaReceipt},
+		"result, version 1": {dialectResult, 1, "mcp-v1", wire.MetaReceipt},
+		"error, version 2":  {dialectError, 2, "mcp-error", wire.MetaReceipt},
+		"error, version 1":  {dialectError, 1, "mcp-error", wire.MetaReceipt},
+		"x402-mcp":          {dialectX402MCP, 1, "mcp-v1", wire.MetaReceiptMCPV1},
+		"cloudflare":        {dialectCloudflare, 2, "mcp-cloudflare", wire.MetaReceipt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Dialect, o.Version = c.dialect, c.version })
@@ -173,7 +174,7 @@ func TestOverHTTP(t *testing.T) {
 		t.Helper()
 		var m struct{ Result json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(answer), &m))
-		return got{t: t, MCPMessage: x402.MCPMessage{Result: m.Result}}
+		return got{t: t, MCPMessage: wire.MCPMessage{Result: m.Result}}
 	}
 	g := read(call(knows, nil))
 	require.Equal(t, x402.Dialect("mcp-extension"), g.challenge().Dialect)
@@ -265,17 +266,17 @@ func TestHTTPHandler(t *testing.T) {
 				require.NoError(t, err)
 				return response, body.String()
 			}
-			ask := func() *x402.Challenge {
+			ask := func() *wire.Challenge {
 				t.Helper()
 				response, body := get(nil)
-				c, err := x402.ReadChallenge(response.StatusCode, response.Header, []byte(body))
+				c, err := wire.ReadChallenge(response.StatusCode, response.Header, []byte(body))
 				require.NoError(t, err)
 				require.Equal(t, version, c.Version)
 				require.Equal(t, web.URL+"/report?year=2026", c.Resource.URL)
 				return c
 			}
-			pay := func(c *x402.Challenge, payload json.RawMessage) map[string]string {
-				a := x402.Attach(c.Dialect, payload)
+			pay := func(c *wire.Challenge, payload json.RawMessage) map[string]string {
+				a := wire.Attach(c.Dialect, payload)
 				return map[string]string{a.Header: a.Value}
 			}
 			c := ask()
@@ -284,7 +285,7 @@ func TestHTTPHandler(t *testing.T) {
 			require.Equal(t, 200, response.StatusCode, body)
 			require.Equal(t, product+"$0.002", body)
 			require.Equal(t, "private", response.Header.Get("Cache-Control"))
-			receipt, err := x402.ReadSettlement(response.Header)
+			receipt, err := wire.ReadSettlement(response.Header)
 			require.NoError(t, err)
 			require.Equal(t, l.Settlements()[0].Transaction, receipt.Transaction)
 			response, body = get(shown)

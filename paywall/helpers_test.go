@@ -29,6 +29,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // ledger is one for all tests, because making one takes half a second under the race detector.
@@ -158,7 +159,7 @@ func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.Clien
 // got is an answer of the server, as it came.
 type got struct {
 	t *testing.T
-	x402.MCPMessage
+	wire.MCPMessage
 	text    string // of the first item
 	isError bool
 	meta    map[string]any
@@ -200,9 +201,9 @@ func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[strin
 }
 
 // challenge is what an answer asks.
-func (g got) challenge() *x402.Challenge {
+func (g got) challenge() *wire.Challenge {
 	g.t.Helper()
-	c, err := x402.ReadMCPChallenge(g.MCPMessage)
+	c, err := wire.ReadMCPChallenge(g.MCPMessage)
 	require.NoError(g.t, err)
 	require.NotNil(g.t, c, "asks for payment: %s %s", g.Result, g.Data)
 	return c
@@ -211,14 +212,14 @@ func (g got) challenge() *x402.Challenge {
 // asksNothing says that a client which pays by reflex does not pay again.
 func (g got) asksNothing() {
 	g.t.Helper()
-	c, err := x402.ReadMCPChallenge(g.MCPMessage)
+	c, err := wire.ReadMCPChallenge(g.MCPMessage)
 	require.NoError(g.t, err)
 	require.Nil(g.t, c, "%s", g.Result)
 }
 
 func (g got) receipt() *x402.Settlement {
 	g.t.Helper()
-	s, err := x402.ReadMCPSettlement(g.MCPMessage)
+	s, err := wire.ReadMCPSettlement(g.MCPMessage)
 	require.NoError(g.t, err)
 	return s
 }
@@ -252,12 +253,12 @@ func (n nonces) Read(p []byte) (int, error) {
 }
 
 // sign makes the PaymentPayload for one of a challenge's options.
-func (p *payer) sign(t *testing.T, c *x402.Challenge, i int, ext map[string]json.RawMessage) json.RawMessage {
+func (p *payer) sign(t *testing.T, c *wire.Challenge, i int, ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	return p.signFor(t, c, c.Accepts[i], c.Accepts[i].MaxTimeout, ext)
 }
 
-func (p *payer) signFor(t *testing.T, c *x402.Challenge, r x402.Requirement, validity time.Duration,
+func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, validity time.Duration,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
@@ -265,15 +266,15 @@ func (p *payer) signFor(t *testing.T, c *x402.Challenge, r x402.Requirement, val
 	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
 		Validity: validity, Now: time.Now()})
 	require.NoError(t, err)
-	payload, err := x402.EncodePayload(c, r, a.Payload, ext)
+	payload, err := wire.EncodePayload(c, r, a.Payload, ext)
 	require.NoError(t, err)
 	return payload
 }
 
 // meta is how a payment is shown in a challenge's dialect.
-func meta(c *x402.Challenge, payload json.RawMessage) map[string]any {
+func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 	all := map[string]any{}
-	for key, value := range x402.Attach(c.Dialect, payload).Meta {
+	for key, value := range wire.Attach(c.Dialect, payload).Meta {
 		all[key] = value
 	}
 	return all
@@ -309,7 +310,7 @@ func (p *payer) openSolana(t *testing.T) {
 	p.world.Fund(p.solanaKey.Address(), 10000000)
 }
 
-func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessage {
+func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessage {
 	t.Helper()
 	r := c.Accepts[i]
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
@@ -319,13 +320,13 @@ func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessa
 	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
 		Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
-	payload, err := x402.EncodePayload(c, r, a.Payload, nil)
+	payload, err := wire.EncodePayload(c, r, a.Payload, nil)
 	require.NoError(t, err)
 	return payload
 }
 
 // spendAll empties the payer's purse, by paying somebody else.
-func (p *payer) spendAll(t *testing.T, c *x402.Challenge) {
+func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {
 	t.Helper()
 	r := c.Accepts[0]
 	r.Amount = money.NewAmount(p.world.Balance(p.Address()))

@@ -13,7 +13,7 @@ import (
 	"net/http"
 
 	"x402-wallet/internal/steps"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -88,7 +88,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 
 // paymentInHeader finds the payment of an HTTP request. Two that differ are an error.
 func paymentInHeader(header http.Header) (found *payment, err error) {
-	for _, name := range x402.PaymentHeaders() {
+	for _, name := range wire.PaymentHeaders() {
 		for _, said := range header.Values(name) {
 			found, err = found.add(decodeBase64(name, said))
 			if err != nil {
@@ -105,7 +105,7 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
 		receipt := base64.StdEncoding.EncodeToString(r.receiptJSON())
-		header.Set(x402.ReceiptHeader(r.version), receipt)
+		header.Set(wire.ReceiptHeader(r.version), receipt)
 		if r.inMPP && r.settlement.Success {
 			header.Set(mppReceiptHeader, mppReceipt(r.settlement, w.now()))
 		}
@@ -139,7 +139,7 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 	default:
 		said := w.challengeBody(asked.Context(), t, r)
 		if r.version == 2 {
-			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
+			header.Set(wire.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}
 		if w.options.MPP {
 			w.askInMPP(header, t, r, asked.Host)

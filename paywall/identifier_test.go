@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // namedAs is a payment-identifier.
@@ -166,7 +166,7 @@ func TestANameAfterAFailure(t *testing.T) {
 func TestANameOverHTTP(t *testing.T) {
 	s := newMPPShop(t, false)
 	response := s.get(t, "", "")
-	c, err := x402.ReadChallenge(response.StatusCode, response.Header, nil)
+	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
 	require.NoError(t, err)
 	header := func() string {
 		return base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, named))

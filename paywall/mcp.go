@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/internal/steps"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // codePaymentRequired is JSON-RPC's code for a challenge, as x402's specs/transports-v2/mcp.md maps its
@@ -189,7 +189,7 @@ func callHash(resource string, arguments json.RawMessage) [32]byte {
 // x402-mcp's, as an object or in base64; or in the header of the HTTP request (Cloudflare's servers
 // take it there). Some clients send it twice; two that differ are an error.
 func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error) {
-	for _, key := range x402.PaymentKeys() {
+	for _, key := range wire.PaymentKeys() {
 		switch said := meta[key].(type) {
 		case nil:
 		case string:
@@ -203,7 +203,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 			return nil, err
 		}
 	}
-	for _, name := range x402.PaymentHeaders() {
+	for _, name := range wire.PaymentHeaders() {
 		if said := header.Get(name); found == nil && said != "" {
 			found, err = found.add(decodeBase64(name, said))
 		}
@@ -268,9 +268,9 @@ func (w *Paywall) withReceipt(r result, meta mcp.Meta) mcp.Meta {
 		return meta
 	}
 	meta = ownMeta(meta)
-	meta[x402.MetaReceipt] = r.receiptJSON()
+	meta[wire.MetaReceipt] = r.receiptJSON()
 	if w.options.Dialect == dialectX402MCP {
-		meta[x402.MetaReceiptMCPV1] = r.receiptJSON()
+		meta[wire.MetaReceiptMCPV1] = r.receiptJSON()
 	}
 	return meta
 }
@@ -305,12 +305,12 @@ func (w *Paywall) challengeResult(ctx context.Context, t *tool, request *mcp.Cal
 	}
 	var meta mcp.Meta
 	if w.options.Dialect == dialectCloudflare {
-		meta = mcp.Meta{x402.MetaCloudflare: body}
+		meta = mcp.Meta{wire.MetaCloudflare: body}
 	}
 	asTool := w.errorResult(r, body, meta)
 	if capabilities := request.ClientCapabilities(); capabilities != nil &&
 		request.ProtocolVersion() >= extensionSince {
-		if _, knows := capabilities.Extensions[x402.MCPExtension]; knows {
+		if _, knows := capabilities.Extensions[wire.MCPExtension]; knows {
 			return &paymentRequired{ResultBase: mcp.ResultBase{Meta: asTool.Meta}, asTool: asTool,
 				ResultType: "payment_required", PaymentRequired: jsonOf(body)}, nil
 		}

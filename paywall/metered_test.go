@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // toolThat is one that does something first.
@@ -234,13 +235,13 @@ func TestHandlersAreMetered(t *testing.T) {
 			defer web.Close()
 			shop := mppShop{l.lab, web}
 			asked := shop.get(t, "", "")
-			c, err := x402.ReadChallenge(asked.StatusCode, asked.Header, nil)
+			c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
 			require.NoError(t, err)
 			paid := shop.get(t, "PAYMENT-SIGNATURE",
 				base64.StdEncoding.EncodeToString(l.buyer.pay(t, c, 1, nil)))
 			require.Equal(t, http.StatusOK, paid.StatusCode)
 			require.Empty(t, paid.Header.Get(headerCharge))
-			receipt, err := x402.ReadSettlement(paid.Header)
+			receipt, err := wire.ReadSettlement(paid.Header)
 			require.NoError(t, err)
 			require.Equal(t, test.want, receipt.Amount)
 			require.Equal(t, test.want, l.bank.moved[0].amount.String())

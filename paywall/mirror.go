@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // The kinds of items that are mirrored from upstream.
@@ -191,7 +192,7 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request buyerRequest, meta mcp
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return slices.Contains(x402.PaymentKeys(), key) || key == x402.HeaderSignIn ||
+		return slices.Contains(wire.PaymentKeys(), key) || key == x402.HeaderSignIn ||
 			key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})

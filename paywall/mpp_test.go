@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // mppShop sells a page in MPP and x402.
@@ -48,10 +49,10 @@ func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
 }
 
 // ask is the challenge, and which of its options is in MPP.
-func (s *mppShop) ask(t *testing.T) (c *x402.Challenge, r x402.Requirement) {
+func (s *mppShop) ask(t *testing.T) (c *wire.Challenge, r x402.Requirement) {
 	t.Helper()
 	response := s.get(t, "", "")
-	c, err := x402.ReadChallenge(response.StatusCode, response.Header, nil)
+	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
 	require.NoError(t, err)
 	require.Len(t, c.Accepts, 3, "two in x402, and EVM in MPP")
 	require.Equal(t, x402.MPP, c.Accepts[2].Scheme)
@@ -66,7 +67,7 @@ func TestSellsInMPP(t *testing.T) {
 	require.Equal(t, "127.0.0.1", r.Charge.Realm)
 	require.WithinDuration(t, time.Now().Add(defaultTimeout), r.Charge.Expires, time.Minute)
 
-	with := x402.Attach(r.Dialect, s.payer.signFor(t, c, r, time.Minute, nil))
+	with := wire.Attach(r.Dialect, s.payer.signFor(t, c, r, time.Minute, nil))
 	response := s.get(t, with.Header, with.Value)
 	require.Equal(t, 200, response.StatusCode)
 	paid := s.Settlements()[0]
@@ -80,7 +81,7 @@ func TestSellsInMPP(t *testing.T) {
 
 	// The same credential, and the same challenge answered again: one payment.
 	require.Equal(t, 409, s.get(t, with.Header, with.Value).StatusCode)
-	anew := x402.Attach(r.Dialect, s.payer.signFor(t, c, r, 2*time.Minute, nil))
+	anew := wire.Attach(r.Dialect, s.payer.signFor(t, c, r, 2*time.Minute, nil))
 	require.NotEqual(t, with.Value, anew.Value)
 	require.Equal(t, 409, s.get(t, anew.Header, anew.Value).StatusCode)
 	require.Len(t, s.Settlements(), 1)

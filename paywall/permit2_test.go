@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // permitBank is a facilitator of payments by Permit2 with its own chain: it checks what it is shown as the
@@ -175,7 +176,7 @@ func (p *permitPayer) permit(r x402.Requirement) evm.Permit2Authorization {
 	return a
 }
 
-func (p *permitPayer) sign(t *testing.T, c *x402.Challenge, r x402.Requirement, a evm.Permit2Authorization,
+func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, a evm.Permit2Authorization,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	text, err := evm.EncodePermit2(a)
@@ -185,7 +186,7 @@ func (p *permitPayer) sign(t *testing.T, c *x402.Challenge, r x402.Requirement, 
 	signature, err := crypto.Sign(digest[:], p.key)
 	require.NoError(t, err)
 	signature[64] += 27
-	payload, err := x402.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
+	payload, err := wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
 		signature),
 		"permit2Authorization": json.RawMessage(text)}), ext)
 	require.NoError(t, err)
@@ -193,7 +194,7 @@ func (p *permitPayer) sign(t *testing.T, c *x402.Challenge, r x402.Requirement, 
 }
 
 // pay signs for an option.
-func (p *permitPayer) pay(t *testing.T, c *x402.Challenge, i int,
+func (p *permitPayer) pay(t *testing.T, c *wire.Challenge, i int,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	return p.sign(t, c, c.Accepts[i], p.permit(c.Accepts[i]), ext)

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Proxy puts a paywall in front of another MCP server (upstream) and exposes it as it is: its tools,
@@ -266,7 +267,7 @@ func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 		f.single = true
 		const batches = true // it serves all versions, and MCP 2025-03-26 has them
 		err := f.server.Run(ctx, &countingTransport{unanswered: &f.unanswered,
-			Transport: mcpconn.Stdio(in, out, x402.MaxMCPMessage, batches)})
+			Transport: mcpconn.Stdio(in, out, wire.MaxMCPMessage, batches)})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}

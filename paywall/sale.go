@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Sale is one paid call, as hooks and the tool see it (FromContext). Only the paywall writes to it, and
@@ -264,7 +265,7 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		s.priorUse = replayable
 		s.out.replayed = earlier.Answer
 		s.sale.ID = earlier.ID
-		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
+		s.out.settlement, _ = wire.DecodeSettlement(earlier.Receipt)
 		var stored receipt
 		if json.Unmarshal(earlier.Receipt, &stored) == nil {
 			s.out.statements, s.out.extra = stored.Extensions, stored.Extra

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func TestAPaidCall(t *testing.T) {
@@ -251,7 +252,7 @@ func TestSettlementRefused(t *testing.T) {
 	require.Contains(t, g.challenge().Error, "Payment settlement failed: ")
 	require.False(t, g.receipt().Success)
 	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
-	require.Contains(t, g.meta, x402.MetaReceipt)
+	require.Contains(t, g.meta, wire.MetaReceipt)
 }
 
 // A settlement that the facilitator left open is looked up on the chain: a buyer that paid gets the answer,

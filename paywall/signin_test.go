@@ -25,6 +25,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // signInShop sells pages over HTTP, and knows who bought what.
@@ -64,7 +65,7 @@ func newSignInShop(t *testing.T, store SaleStore, access time.Duration) *signInS
 
 // visit asks with headers: status, body, and the challenge if there is one.
 func (s *signInShop) visit(t *testing.T, method, path, body string, header map[string]string) (int, string,
-	*x402.Challenge) {
+	*wire.Challenge) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, s.web.URL+path, strings.NewReader(body))
 	require.NoError(t, err)
@@ -79,7 +80,7 @@ func (s *signInShop) visit(t *testing.T, method, path, body string, header map[s
 	if response.StatusCode != http.StatusPaymentRequired {
 		return response.StatusCode, string(text), nil
 	}
-	c, err := x402.ReadChallenge(response.StatusCode, response.Header, text)
+	c, err := wire.ReadChallenge(response.StatusCode, response.Header, text)
 	require.NoError(t, err)
 	return response.StatusCode, string(text), c
 }
@@ -93,7 +94,7 @@ func (s *signInShop) buy(t *testing.T, p *permitPayer, path, body string) {
 }
 
 // message is what a challenge asks its buyer to sign.
-func message(t *testing.T, c *x402.Challenge) (m x402.SignIn) {
+func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 	t.Helper()
 	var said struct {
 		Info            x402.SignIn
@@ -380,7 +381,7 @@ func TestTheOriginIsTheSellers(t *testing.T) {
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	c, err := x402.ReadChallenge(response.StatusCode, response.Header, nil)
+	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
 	require.NoError(t, err)
 	require.Equal(t, s.web.URL+"/a", c.Resource.URL)
 	require.Equal(t, s.web.URL+"/a", message(t, c).URI)

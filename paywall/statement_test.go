@@ -19,6 +19,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // statementVectors are the reference's (@x402/extensions 2.27), with public test keys.
@@ -189,7 +190,7 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 func extensionsOf(t *testing.T, g got) json.RawMessage {
 	t.Helper()
 	var said struct{ Extensions json.RawMessage }
-	require.NoError(t, json.Unmarshal(jsonOf(g.meta[x402.MetaReceipt]), &said))
+	require.NoError(t, json.Unmarshal(jsonOf(g.meta[wire.MetaReceipt]), &said))
 	return said.Extensions
 }
 
@@ -241,7 +242,7 @@ func TestStatementsOverHTTP(t *testing.T) {
 	s := newMPPShop(t, false)
 	s.paywall.options.Statements = SignEd25519(key)
 	asked := s.get(t, "", "")
-	c, err := x402.ReadChallenge(asked.StatusCode, asked.Header, nil)
+	c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
 	require.NoError(t, err)
 	said := verified(t, key, statementsIn(t, jsonOf(c.Extensions)).Offers[0].Signature)
 	require.Equal(t, s.web.URL+"/", said["resourceUrl"])

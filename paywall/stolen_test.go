@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // accomplice is where a buyer has his payment go instead.
@@ -36,7 +37,7 @@ func (l *lab) during(happens func()) {
 }
 
 // useNonce settles another authorization with the nonce that the payer's next payments have.
-func (l *lab) useNonce(t *testing.T, c *x402.Challenge, payTo string, amount uint64) {
+func (l *lab) useNonce(t *testing.T, c *wire.Challenge, payTo string, amount uint64) {
 	t.Helper()
 	r := c.Accepts[0]
 	r.PayTo, r.Amount = payTo, money.NewAmount(amount)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Many servers greet on stdout before they speak MCP. That is no reason to go.
@@ -86,7 +86,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", kind)
 				part := []byte(strings.Repeat("data: "+strings.Repeat("x", 8<<10)+"\n\n", 16))
-				for sent.Load() < 4*x402.MaxMCPMessage {
+				for sent.Load() < 4*wire.MaxMCPMessage {
 					n, err := w.Write(part)
 					if sent.Add(int64(n)); err != nil {
 						return
@@ -103,7 +103,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 			_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "hello"})
 			require.Error(t, err)
 			require.NoError(t, ctx.Err())
-			require.Less(t, sent.Load(), int64(3*x402.MaxMCPMessage), "it was read on without a bound")
+			require.Less(t, sent.Load(), int64(3*wire.MaxMCPMessage), "it was read on without a bound")
 			_, err = client.ListTools(t.Context(), nil)
 			require.NoError(t, err)
 		})

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // read takes in an answer within the limits; a large one takes one of the slots. It always closes
@@ -23,7 +24,7 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		a.Date = date
 	}
-	a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+	a.Settlement, a.SettlementErr = wire.ReadSettlement(response.Header)
 
 	asks := a.Status == http.StatusPaymentRequired || a.Status == http.StatusPreconditionFailed
 	limit := h.options.MaxContent
@@ -45,13 +46,13 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	}
 	switch {
 	case asks && err == nil && a.Truncated: // what is in a header is there all the same
-		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, nil)
+		a.Challenge, a.ChallengeErr = wire.ReadChallenge(a.Status, response.Header, nil)
 		if a.ChallengeErr != nil {
 			a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge,
 				"the seller's challenge is longer than %d bytes", limit).WithDetail("limit", limit)
 		}
 	case asks && err == nil:
-		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, a.Content)
+		a.Challenge, a.ChallengeErr = wire.ReadChallenge(a.Status, response.Header, a.Content)
 	case asks: // the header may hold it all; whatever it says, the answer is known to be broken
 		a.ChallengeErr = x402.Errorf(x402.ResponseMalformed, "the seller's challenge broke off")
 	}

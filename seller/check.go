@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 )
 
 // Limits on what an agent may ask for. They are far above what any API needs.
@@ -116,7 +117,7 @@ func (h *httpClient) checkHost(at *url.URL) error {
 	}
 	if at.Scheme == "http" && !listed {
 		e := blocked("plain http:// could be read and changed on the way")
-		if x402.OfOwnNetwork(host) {
+		if weburl.OfOwnNetwork(host) {
 			return e.WithHint("%s", allowed(at))
 		}
 		return meant(e, at.String())
@@ -127,7 +128,7 @@ func (h *httpClient) checkHost(at *url.URL) error {
 // meant adds what a caller probably meant to the refusal of what is no https URL. That a rule could be
 // loosened is no advice here: nothing has to be.
 func meant(e *x402.Error, raw string) *x402.Error {
-	if meant := x402.MeantURL(raw); meant != "" && meant != raw {
+	if meant := weburl.Meant(raw); meant != "" && meant != raw {
 		return e.WithHint("did you mean: %s", meant)
 	}
 	return e.WithHint("write the whole URL, with https://")
@@ -166,7 +167,7 @@ func isLocalName(host string) bool {
 
 func private(at *url.URL, what string) *x402.Error {
 	e := blocked("%s is not an address of the public Internet", x402.Brief(what))
-	if x402.OfOwnNetwork(at.Hostname()) {
+	if weburl.OfOwnNetwork(at.Hostname()) {
 		e.WithCommand(x402.Command("policy", "seal"), fmt.Sprintf("%s is no address of the public "+
 			"Internet: if it is a server of yours, please add %q to policy.loopback in config.toml, and "+
 			"seal that.",
@@ -177,7 +178,7 @@ func private(at *url.URL, what string) *x402.Error {
 
 // allowed is what the owner can do so that a URL is asked.
 func allowed(at *url.URL) string {
-	if x402.OfOwnNetwork(at.Hostname()) {
+	if weburl.OfOwnNetwork(at.Hostname()) {
 		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml",
 			hostPort(at))
 	}

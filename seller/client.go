@@ -29,6 +29,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Request is what a buyer asks for: over HTTP, or, with one of the MCP methods, of an MCP server.
@@ -53,7 +54,7 @@ type Answer struct {
 	FinalURL    string // what answered, after redirects: a payment for this answer goes there
 	Date        time.Time
 
-	Challenge     *x402.Challenge // set when Status is 402 or 412 …
+	Challenge     *wire.Challenge // set when Status is 402 or 412 …
 	ChallengeErr  error           // … or why it could not be read
 	Settlement    *x402.Settlement
 	SettlementErr error
@@ -183,7 +184,7 @@ func (m *Client) Ask(ctx context.Context, r Request) (*Answer, error) {
 // that brought the challenge, if it is still open, and a 3xx is the answer. An error is a *SendError. It
 // comes together with an Answer when the headers arrived and the body broke off: the receipt is in the
 // headers.
-func (m *Client) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+func (m *Client) Present(ctx context.Context, r Request, with wire.Attachment) (*Answer, error) {
 	if IsMCP(r.Method) {
 		return m.presentMCP(ctx, r, with)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Limits of one call.
@@ -107,7 +108,7 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 	}
 }
 
-func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+func (h *httpClient) present(ctx context.Context, r Request, with wire.Attachment) (*Answer, error) {
 	at, err := h.check(r)
 	if err == nil && !validField(with.Header, with.Value) {
 		err = x402.Errorf(x402.Internal, "the payment does not fit into a header")
@@ -130,7 +131,7 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 }
 
 // send makes one exchange, on a kept connection if there is one.
-func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (
+func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *wire.Attachment) (
 	*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -138,7 +139,7 @@ func TestAskThenPresent(t *testing.T) {
 	assert.Equal(t, r.URL, a.FinalURL)
 	assert.False(t, a.Date.Before(began) || a.Date.After(time.Now()), a.Date)
 
-	a, err = h.Present(t.Context(), r, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"})
+	a, err = h.Present(t.Context(), r, wire.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"})
 	require.NoError(t, err)
 	assert.Equal(t, 200, a.Status)
 	assert.Equal(t, "the content", string(a.Content))
@@ -399,7 +400,7 @@ func TestSent(t *testing.T) {
 			{"", "a"}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				_, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
-					x402.Attachment{Header: bad[0],
+					wire.Attachment{Header: bad[0],
 						Value: bad[1]})
 				var e *SendError
 				require.ErrorAs(t, err, &e)

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // ContentType is what an MCP answer's content is: the whole result of a call, in JSON.
@@ -128,7 +129,7 @@ func (m *Client) askMCP(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := m.exchange(ctx, w, x402.Attachment{})
+	e, err := m.exchange(ctx, w, wire.Attachment{})
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (m *Client) askMCP(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
-func (m *Client) presentMCP(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+func (m *Client) presentMCP(ctx context.Context, r Request, with wire.Attachment) (*Answer, error) {
 	w, err := m.check(r)
 	if err != nil {
 		return nil, &SendError{Err: err}
@@ -156,7 +157,7 @@ func (m *Client) presentMCP(ctx context.Context, r Request, with x402.Attachment
 }
 
 // exchange makes a request, on a session that lives. Its error means that nothing of the request left.
-func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
+func (m *Client) exchange(ctx context.Context, w mcpRequest, with wire.Attachment) (*exchange, error) {
 	p, err := m.endpointAt(ctx, w.endpoint)
 	if err != nil {
 		return nil, err
@@ -207,10 +208,10 @@ func (e *exchange) answer(target string) (*Answer, error) {
 		a.FinalURL = target
 		return a, nil
 	}
-	refused, message := e.refused, x402.MCPMessage{Result: e.result}
+	refused, message := e.refused, wire.MCPMessage{Result: e.result}
 	switch {
 	case refused != nil:
-		message = x402.MCPMessage{Code: refused.Code, Data: refused.Data}
+		message = wire.MCPMessage{Code: refused.Code, Data: refused.Data}
 	case e.result == nil:
 		return nil, e.failure
 	}
@@ -219,7 +220,7 @@ func (e *exchange) answer(target string) (*Answer, error) {
 		a.Content, _ = json.Marshal(map[string]any{"isError": true,
 			"content": []map[string]string{{"type": "text", "text": refused.Message}}})
 	}
-	a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message)
+	a.Challenge, a.ChallengeErr = wire.ReadMCPChallenge(message)
 	if a.Challenge != nil || a.ChallengeErr != nil {
 		a.Status = http.StatusPaymentRequired
 	}
@@ -241,8 +242,8 @@ func (r *refusal) Error() string { return r.said.Error() }
 
 // receipt reads what says what became of the payment: in the message, or in the headers of an
 // endpoint that was paid by header.
-func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
-	a.Settlement, a.SettlementErr = x402.ReadMCPSettlement(message)
+func (e *exchange) receipt(a *Answer, message wire.MCPMessage) {
+	a.Settlement, a.SettlementErr = wire.ReadMCPSettlement(message)
 	if e.http == nil || a.SettlementErr != nil {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const anOption = `{"x402Version":2,"accepts":[{"scheme":"exact","network":"eip155:84532","amount":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60, "extra" : {"note":"<&>"}}]}`
@@ -109,7 +110,7 @@ func TestMCPOverEveryWire(t *testing.T) {
 			require.Equal(t, x402.Dialect("mcp"), a.Challenge.Dialect)
 
 			before = o.paid.Load()
-			a, err = m.Present(t.Context(), q, x402.Attach(a.Challenge.Dialect,
+			a, err = m.Present(t.Context(), q, wire.Attach(a.Challenge.Dialect,
 				json.RawMessage(`{"x402Version":2}`)))
 			require.NoError(t, err)
 			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType,

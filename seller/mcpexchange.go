@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // What the SDK gives back of an answer is its own types, in which unknown members are lost:
@@ -26,7 +27,7 @@ import (
 type exchange struct {
 	client *httpClient // reads what an endpoint answers itself
 	method string
-	with   x402.Attachment
+	with   wire.Attachment
 	once   atomic.Bool // its request was handed to the connection
 	sent   atomic.Bool // something of it may have left
 
@@ -46,7 +47,7 @@ type exchange struct {
 	cancel   func()        // ends this call alone
 }
 
-func (m *Client) newExchange(method string, with x402.Attachment) *exchange {
+func (m *Client) newExchange(method string, with wire.Attachment) *exchange {
 	return &exchange{client: m.http, method: method, with: with, answered: make(chan struct{})}
 }
 
@@ -217,7 +218,7 @@ func (e *exchange) Accepted(response *http.Response) {
 		return
 	}
 	a := &Answer{Status: response.StatusCode, Header: response.Header}
-	a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+	a.Settlement, a.SettlementErr = wire.ReadSettlement(response.Header)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.http = a

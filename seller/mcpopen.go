@@ -14,6 +14,7 @@ import (
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -65,7 +66,7 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
 	old, oldErr := p.connect(ctx, e, legacyVersion, func(s *session) mcp.Transport {
 		return s.recorded(&mcp.SSEClientTransport{
-			Endpoint: p.url.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
+			Endpoint: p.url.String(), HTTPClient: client(s, true), MaxEventSize: wire.MaxMCPMessage,
 		}, false)
 	})
 	if oldErr != nil {
@@ -154,7 +155,7 @@ func (p *endpoint) unavailable(ctx context.Context, err error, e *exchange) erro
 // client is our side of a session. It offers nothing a server could ask for, and says that it pays.
 func (p *endpoint) client(s *session) *mcp.Client {
 	offers := &mcp.ClientCapabilities{}
-	offers.AddExtension(x402.MCPExtension, nil)
+	offers.AddExtension(wire.MCPExtension, nil)
 	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version},
 		&mcp.ClientOptions{
 			Capabilities: offers,

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -207,7 +208,7 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 	if err := p.clear(ctx); err != nil {
 		return nil, false, err
 	}
-	e := p.mcp.newExchange(Initialize, x402.Attachment{})
+	e := p.mcp.newExchange(Initialize, wire.Attachment{})
 	s, err = p.open(ctx, e, "")
 	if err != nil {
 		a, noAnswer := e.answer(p.url.String())
@@ -222,7 +223,7 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 }
 
 // initialize is initialize as a request of its own: what it costs, or with a payment.
-func (p *endpoint) initialize(ctx context.Context, with x402.Attachment) (*exchange, error) {
+func (p *endpoint) initialize(ctx context.Context, with wire.Attachment) (*exchange, error) {
 	done, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -325,7 +326,7 @@ func (s *session) close() {
 	<-s.ended
 }
 
-func metaOf(ctx context.Context, with x402.Attachment) mcp.Meta {
+func metaOf(ctx context.Context, with wire.Attachment) mcp.Meta {
 	meta := mcp.Meta{}
 	if trace := steps.PassedOn(ctx); trace != "" {
 		meta[steps.Header] = trace

@@ -17,9 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
-var aPayment = x402.Attach("mcp", json.RawMessage(`{}`))
+var aPayment = wire.Attach("mcp", json.RawMessage(`{}`))
 
 // toolCall is a call of the tool at a URL.
 func toolCall(url string) Request { return Request{Method: CallTool, URL: url} }

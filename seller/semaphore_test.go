@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Of many large answers at once only a few are in memory: the others are read on when one of those
@@ -24,7 +24,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	defer cancel()
 	ask := func() (*Answer, error) { return c.Ask(ctx, Request{URL: s.URL}) }
 	pay := func() (*Answer, error) {
-		return c.Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "X-PAYMENT", Value: "x"})
+		return c.Present(ctx, Request{URL: s.URL}, wire.Attachment{Header: "X-PAYMENT", Value: "x"})
 	}
 	next := func(from chan *Answer, failed chan error) *Answer {
 		select {
@@ -85,13 +85,13 @@ func TestWaitingForASlotEnds(t *testing.T) {
 	var kept []*Answer // else the garbage collector frees their slots
 	for range slotsPaid {
 		a, err := c.Present(t.Context(), Request{URL: s.URL},
-			x402.Attachment{Header: "X-PAYMENT", Value: "x"})
+			wire.Attachment{Header: "X-PAYMENT", Value: "x"})
 		require.NoError(t, err)
 		kept = append(kept, a)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	a, err := c.Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "X-PAYMENT", Value: "x"})
+	a, err := c.Present(ctx, Request{URL: s.URL}, wire.Attachment{Header: "X-PAYMENT", Value: "x"})
 	var failed *SendError
 	require.ErrorAs(t, err, &failed)
 	require.True(t, failed.Sent)

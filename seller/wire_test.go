@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // shop is a paid seller that notes what came over each of its connections.
@@ -80,7 +81,7 @@ func (s *shop) requests() (all [][]string) {
 	return all
 }
 
-var signed = x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"}
+var signed = wire.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"}
 
 // A payment goes out on the connection that brought the challenge, and so does the next call. Once it is
 // closed, a host that proved who it is need not do so again.

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // listIn is what x402_list_tools takes.
@@ -198,7 +199,7 @@ func toldTerms(t *mcp.Tool) []x402.Requirement {
 		if err != nil {
 			continue
 		}
-		if challenge, err := x402.ReadChallenge(http.StatusPaymentRequired, nil, text); err == nil {
+		if challenge, err := wire.ReadChallenge(http.StatusPaymentRequired, nil, text); err == nil {
 			return challenge.Accepts
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // add registers a tool with its method.
@@ -113,7 +114,7 @@ func arguments(raw json.RawMessage, into any) error {
 		err = errors.New("more than one value")
 	}
 	if err == nil {
-		err = x402.DecodeStrict(raw, x402.MaxMCPMessage, into)
+		err = x402.DecodeStrict(raw, wire.MaxMCPMessage, into)
 	}
 	var wrongType *json.UnmarshalTypeError
 	var ambiguous *x402.Error

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Arguments that are not those of the schema are answered with a code and a remedy, before any
@@ -128,7 +129,7 @@ func (t traitor) Check(seller.Request) error { return nil }
 func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return nil, t.fail()
 }
-func (t traitor) Present(context.Context, seller.Request, x402.Attachment) (*seller.Answer, error) {
+func (t traitor) Present(context.Context, seller.Request, wire.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
 func (t traitor) Address() string                        { return "0x1" }

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/pay"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -35,12 +35,12 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	one := func(*http.Request) *mcp.Server { return s.server }
 	events := newEvents()
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
+		MaxRequestBodyBytes: wire.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
 	sessions := &httpSessions{of: s, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
 		open: map[*httpSession]bool{}, ending: map[string]bool{}}
 	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
+		MaxRequestBodyBytes: wire.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
 	byVersion := func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 			since.ServeHTTP(rw, r)
@@ -96,7 +96,7 @@ func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, agent string,
 func readBody(rw http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(rw)
 	_ = connection.SetReadDeadline(time.Now().Add(bodyTime))
-	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, x402.MaxMCPMessage))
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, wire.MaxMCPMessage))
 	_ = connection.SetReadDeadline(time.Time{}) // from here on a read is how its going away is heard of
 	return body, err
 }

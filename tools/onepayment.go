@@ -11,6 +11,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // One payment: what it bought first, which can be read on in pieces and searched in, then its terms; its
@@ -23,8 +24,8 @@ type evidence struct {
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
 	ChainProof json.RawMessage `json:"chainProof,omitempty"`
 	// what the seller signed, with who signed it: claims, whatever the chain says
-	Offer         *x402.Attested `json:"offer,omitempty"`
-	SignedReceipt *x402.Attested `json:"signedReceipt,omitempty"`
+	Offer         *wire.Attested `json:"offer,omitempty"`
+	SignedReceipt *wire.Attested `json:"signedReceipt,omitempty"`
 	Note          string         `json:"note,omitempty"`
 	// why its content's bytes are gone, and what they were
 	Removed string `json:"contentRemoved,omitempty"`
@@ -233,7 +234,7 @@ func Gone(c history.Content) string {
 // receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words
 // as they are, phrases quoted. The rest is a stranger's, as long as 256 KiB, and stays in the ledger.
 func receipt(raw json.RawMessage) json.RawMessage {
-	s, err := x402.DecodeSettlement(raw)
+	s, err := wire.DecodeSettlement(raw)
 	if err != nil {
 		return nil
 	}

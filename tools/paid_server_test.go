@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // paidServer is a paid MCP server, of one dialect and strict in it: a payment at another place, or in
@@ -122,7 +123,7 @@ func (m *paidServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	body, _ := io.ReadAll(io.LimitReader(r.Body, x402.MaxMCPMessage))
+	body, _ := io.ReadAll(io.LimitReader(r.Body, wire.MaxMCPMessage))
 	m.mu.Lock()
 	session := fmt.Sprint("session-", m.sessions)
 	m.mu.Unlock()
@@ -244,7 +245,7 @@ func (c *mcpCall) flood() {
 		}
 	}
 	if strings.Contains(c.Trick, "long") {
-		c.say(bytes.Repeat([]byte("x"), x402.MaxMCPMessage+1))
+		c.say(bytes.Repeat([]byte("x"), wire.MaxMCPMessage+1))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/weburl"
 )
 
 // What an agent proposes is a row that the owner reads, and nothing more: a subscription is made of it by the
@@ -74,7 +75,7 @@ func (in proposeIn) proposal(now time.Time) (p history.Proposal, err error) {
 			return p, missing(name)
 		}
 	}
-	if !x402.IsWebURL(in.URL) || len(in.URL) > maxProposedURL {
+	if !weburl.Is(in.URL) || len(in.URL) > maxProposedURL {
 		return p, invalid("url must be an https URL of at most %d bytes", maxProposedURL)
 	}
 	if len(in.Reason) > maxReason {

@@ -18,7 +18,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Which of a client's calls for the same are the same call again.
@@ -117,7 +117,7 @@ type late struct {
 	until time.Time
 }
 
-func (l *late) Present(ctx context.Context, q seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (l *late) Present(ctx context.Context, q seller.Request, with wire.Attachment) (*seller.Answer, error) {
 	l.first.Do(func() { l.until = time.Now().Add(l.wait) })
 	a, err := l.Transport.Present(ctx, q, with)
 	time.Sleep(time.Until(l.until))

@@ -17,7 +17,7 @@ import (
 
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/pay"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -79,7 +79,7 @@ type clientRequest struct {
 func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool string) bool) *stdioTransport {
 	passed, _ := out.(passer)
 	return &stdioTransport{passed: passed,
-		stdio: mcpconn.Stdio(in, out, x402.MaxMCPMessage, false), pays: pays, lateCancel: lateCancel,
+		stdio: mcpconn.Stdio(in, out, wire.MaxMCPMessage, false), pays: pays, lateCancel: lateCancel,
 		requests: map[jsonrpc.ID]*clientRequest{}, closed: make(chan struct{}),
 	}
 }

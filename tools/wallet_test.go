@@ -20,6 +20,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // x402_pay answers in the same form in every case; c.call checks each against the published
@@ -167,7 +168,7 @@ type rewriting struct {
 	body string
 }
 
-func (r rewriting) Present(ctx context.Context, q seller.Request, with x402.Attachment) (*seller.Answer,
+func (r rewriting) Present(ctx context.Context, q seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	if inner, ok := r.Transport.(rewriting); ok {
 		r.Transport = inner.Transport
@@ -774,7 +775,7 @@ type holding struct {
 	answers <-chan struct{}
 }
 
-func (h holding) Present(ctx context.Context, q seller.Request, with x402.Attachment) (*seller.Answer,
+func (h holding) Present(ctx context.Context, q seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	a, err := h.Transport.Present(ctx, q, with)
 	<-h.answers

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // A wallet may have other accounts besides its own: each with keys of its own, under the one passphrase. Who
@@ -16,6 +19,9 @@ import (
 
 // MaxAccounts is how many accounts a wallet may have besides its own.
 const MaxAccounts = 64
+
+// MaxAccount is the highest account that [StandardPaths] has.
+const MaxAccount = 1<<31 - 1
 
 // AccountInfo is what everybody may know of an account.
 type AccountInfo struct {
@@ -52,8 +58,8 @@ func (w *Wallet) AccountNamed(name string) (*Account, error) {
 			return &Account{wallet: w, place: i, solana: a.Solana, evm: a.EVM}, nil
 		}
 	}
-	return nil, &codedError{code: codeNotFound, msg: fmt.Sprintf("the keystore has no account %.60q", name),
-		hint: "x402-wallet account list shows those there are; x402-wallet account add makes one"}
+	return nil, &coded.Error{As: coded.NotFound, Msg: fmt.Sprintf("the keystore has no account %.60q", name),
+		Advice: "x402-wallet account list shows those there are; x402-wallet account add makes one"}
 }
 
 // Addresses are the public addresses: base58 for Solana, 0x with the EIP-55 checksum for EVM chains. Those of
@@ -76,6 +82,8 @@ type NewAccount struct {
 	Index uint32
 	// PhrasePassphrase gives the passphrase of the phrase itself (BIP-39); nil: it has none.
 	PhrasePassphrase Passphrase
+	// Derive makes the keys of an account of the phrase, at [recovery.StandardPaths]: it is recovery.Derive.
+	Derive func(phrase *guarded.Seeds, passphrase []byte, account uint32) (*guarded.Seeds, error)
 }
 
 // AddAccount gives the keystore another account, under the same passphrase. However it ends, there is exactly
@@ -96,7 +104,7 @@ func (w *Wallet) AddAccount(ctx context.Context, typed Passphrase, a NewAccount)
 	}
 	switch {
 	case o.keys.hasPhrase():
-		info, err = o.deriveAccount(ctx, w.dir, info, a.PhrasePassphrase)
+		info, err = o.deriveAccount(ctx, w.dir, info, a)
 	case a.Index != 0:
 		return info, noPhrase("take an account of the phrase")
 	default:
@@ -104,17 +112,17 @@ func (w *Wallet) AddAccount(ctx context.Context, typed Passphrase, a NewAccount)
 	}
 	if err == nil {
 		o.ks.accounts = append(o.ks.accounts, info)
-		err = w.rewrite(o.keys, o.passphrase.bytes, o.ks, o.before, rand.Reader)
+		err = w.rewrite(o.keys, o.passphrase.Bytes, o.ks, o.before, rand.Reader)
 	}
-	if _, isCoded := errors.AsType[*codedError](err); isCoded || err == nil {
+	if _, isCoded := errors.AsType[*coded.Error](err); isCoded || err == nil {
 		return info, err
 	}
 	return info, accountFailed(err)
 }
 
 func accountFailed(err error) error {
-	e := setup("add the account", err)
-	e.hint = "the passphrase is what it was; x402-wallet account list shows which accounts there are"
+	e := coded.Setup("add the account", err)
+	e.Advice = "the passphrase is what it was; x402-wallet account list shows which accounts there are"
 	return e
 }
 
@@ -122,7 +130,7 @@ func accountFailed(err error) error {
 func (o *openedKeystore) makeAccount(info AccountInfo, random io.Reader) (AccountInfo, error) {
 	o.keys = o.keys.withRoom()
 	fresh := &o.keys.accounts[len(o.keys.accounts)-1]
-	for _, s := range [][]byte{fresh.solana[:secretSize], fresh.evm.secret[:]} {
+	for _, s := range [][]byte{fresh.solana[:guarded.Size], fresh.evm.Secret[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
 			return info, fmt.Errorf("read random bytes: %w", err)
 		}
@@ -136,24 +144,30 @@ func (o *openedKeystore) makeAccount(info AccountInfo, random io.Reader) (Accoun
 
 // deriveAccount adds those keys of the phrase that info names, or the first that no account has.
 func (o *openedKeystore) deriveAccount(ctx context.Context, home string, info AccountInfo,
-	passphrase Passphrase) (AccountInfo, error) {
+	a NewAccount) (AccountInfo, error) {
+	if a.Derive == nil {
+		return info, errors.New("its keys come from the recovery phrase, and nothing derives them")
+	}
 	var extra []byte
-	if passphrase != nil {
+	if a.PhrasePassphrase != nil {
 		var err error
-		if extra, err = askFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = AskFor(ctx, "the phrase's passphrase", a.PhrasePassphrase); err != nil {
 			return info, err
 		}
 		defer clear(extra)
 	}
+	phrase := o.keys.phraseOut(home)
+	defer phrase.Wipe()
+	derive := func(account uint32) (*guarded.Seeds, error) { return a.Derive(phrase, extra, account) }
 	if info.Index != 0 {
-		return o.deriveAt(home, extra, info)
+		return o.deriveAt(info, derive)
 	}
 	for info.Index = 1; ; info.Index++ {
 		isTaken := func(a AccountInfo) bool { return a.Index == info.Index }
 		if slices.ContainsFunc(o.ks.accounts, isTaken) {
 			continue
 		}
-		derived, err := o.deriveAt(home, extra, info)
+		derived, err := o.deriveAt(info, derive)
 		if !errors.Is(err, errOwnKeys) { // the wallet's own account may be at one of these places
 			return derived, err
 		}
@@ -161,23 +175,19 @@ func (o *openedKeystore) deriveAccount(ctx context.Context, home string, info Ac
 }
 
 // deriveAt adds the keys of the phrase that info names.
-func (o *openedKeystore) deriveAt(home string, extra []byte, info AccountInfo) (AccountInfo, error) {
-	p, err := o.keys.phraseAt(home, extra, StandardPaths(info.Index))
+func (o *openedKeystore) deriveAt(info AccountInfo, derive func(uint32) (*guarded.Seeds, error)) (AccountInfo,
+	error) {
+	derived, err := derive(info.Index)
 	if err != nil {
 		return info, err
 	}
-	defer p.Wipe()
-	info.Solana, info.EVM, err = p.Addresses()
-	if err == nil {
-		err = o.ks.checkNew(info)
-	}
-	if err != nil {
+	defer derived.Wipe()
+	info.Solana, info.EVM = derived.Solana, derived.EVM
+	if err := o.ks.checkNew(info); err != nil {
 		return info, err
 	}
 	o.keys = o.keys.withRoom()
-	if err := p.derive(&o.keys.accounts[len(o.keys.accounts)-1]); err != nil {
-		return info, err
-	}
+	o.keys.accounts[len(o.keys.accounts)-1].fill(derived)
 	_, err = o.keys.complete()
 	return info, err
 }
@@ -200,7 +210,7 @@ func (k *keys) hasAccountsOf(other *keys) bool {
 	have := len(k.accounts) == len(other.accounts)
 	for i := range min(len(k.accounts), len(other.accounts)) {
 		have = have && hmac.Equal(k.accounts[i].solana, other.accounts[i].solana) &&
-			hmac.Equal(k.accounts[i].evm.secret[:], other.accounts[i].evm.secret[:])
+			hmac.Equal(k.accounts[i].evm.Secret[:], other.accounts[i].evm.Secret[:])
 	}
 	return have
 }
@@ -250,13 +260,13 @@ type openedKeystore struct {
 	ks         *keystore
 	before     []byte // the file
 	keys       *keys
-	passphrase *secret // that opened it, in NFC
+	passphrase *guarded.Memory // that opened it, in NFC
 }
 
 // wipe wipes keys and passphrase.
 func (o *openedKeystore) wipe() {
 	o.keys.wipe()
-	o.passphrase.wipe()
+	o.passphrase.Wipe()
 }
 
 // openForChange decrypts the keystore with a passphrase that is typed at this moment. Errors as of
@@ -269,16 +279,16 @@ func (w *Wallet) openForChange(ctx context.Context, typed Passphrase) (*openedKe
 	if err != nil {
 		return nil, err
 	}
-	given, err := askPassphrase(ctx, []Passphrase{typed})
+	given, err := AskPassphrase(ctx, []Passphrase{typed})
 	if err != nil {
 		return nil, err
 	}
 	passphrase := normalizeNFC(given)
 	clear(given)
-	again := func(context.Context) ([]byte, error) { return bytes.Clone(passphrase.bytes), nil }
+	again := func(context.Context) ([]byte, error) { return bytes.Clone(passphrase.Bytes), nil }
 	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
 	if err != nil {
-		passphrase.wipe()
+		passphrase.Wipe()
 		return nil, err
 	}
 	return &openedKeystore{ks: ks, before: before, keys: k, passphrase: passphrase}, nil

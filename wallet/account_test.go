@@ -12,6 +12,10 @@ import (
 
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // The account "research" of testdata/keystore-account.json and keystore-all.json.
@@ -28,7 +32,7 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 		require.Equal(t, ks.holds, k.holds())
 		require.Equal(t, researchEVM, ks.accounts[0].EVM)
 
-		plain := string(k.plaintext().bytes)
+		plain := string(k.plaintext().Bytes)
 		for name, forged := range map[string]string{
 			"no account":         plain[:strings.Index(plain, `","solana1"`)] + plainEnd,
 			"another's name":     strings.Replace(plain, `"evm1"`, `"evm2"`, 1),
@@ -45,7 +49,7 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 		// whoever knows the passphrase, and names other addresses than those of the keys
 		ks.accounts[0].EVM = testVault
 		_, err = forge(t, f, ks.header, []byte(plain)).decrypt([]byte(testPassphrase), f.derive)
-		requireCode(t, err, codeCorrupt)
+		requireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
@@ -69,7 +73,7 @@ func TestKeystoreWithAccountsRefused(t *testing.T) {
 	} {
 		require.NotEqual(t, good, file, name)
 		_, err := parse([]byte(file))
-		requireCode(t, err, codeCorrupt)
+		requireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
@@ -91,11 +95,11 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 	message := []byte("anything")
 	onSolana, err := a.signSolana(t.Context(), Text, message)
 	require.NoError(t, err)
-	require.True(t, ed25519.Verify(unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
+	require.True(t, ed25519.Verify(curve.Unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
 
 	transfer.From = testVault
 	_, err = a.SignEVM(t.Context(), transfer)
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 }
 
 // Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, which
@@ -103,27 +107,27 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 func TestAccountsOfThePhrase(t *testing.T) {
 	before, f := phraseWallet(t, Options{})
 	phrase := stored(t, before, f, testPassphrase).phrase
-	require.Equal(t, knownPhrase, string(spell(wordsOf(phrase.entropy()))))
-	require.Equal(t, "m/44'/501'/0'/0'", phrase.solanaPath().String())
-	require.Equal(t, "m/44'/60'/0'/0/0", phrase.evmPath().String())
-	require.False(t, phrase.hasPassphrase())
+	require.Equal(t, unhex(t, goldenEntropy), phrase.Entropy())
+	require.Equal(t, "m/44'/501'/0'/0'", phrase.SolanaPath().String())
+	require.Equal(t, "m/44'/60'/0'/0/0", phrase.EVMPath().String())
+	require.False(t, phrase.HasPassphrase())
 	require.False(t, before.keys.hasPhrase(), "it is not held")
-	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	research, err := before.AddAccount(t.Context(), value(testPassphrase),
+		ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
 	_, err = before.AccountNamed("research")
-	requireCode(t, err, codeNotFound) // it was opened before
+	requireCode(t, err, coded.NotFound) // it was opened before
 	signsAs(t, &before.Account, knownSolana, goldenEVM)
 
-	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "travel", Index: 7})
+	travel, err := before.AddAccount(t.Context(), value(testPassphrase),
+		ofPhrase(NewAccount{Name: "travel", Index: 7}))
 	require.NoError(t, err)
-	next, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "next"})
+	next, err := before.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "next"}))
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), next.Index)
-	ours := readPhrase(t, knownPhrase, "", StandardPaths(7))
-	solana, evm, err := ours.Addresses()
-	require.NoError(t, err)
-	require.Equal(t, AccountInfo{"travel", 7, solana, evm}, travel)
+	ours := Outside.Seeds(t, knownPhrase, "", 7)
+	require.Equal(t, AccountInfo{"travel", 7, ours.Solana, ours.EVM}, travel)
 
 	require.NoError(t, before.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
 		Options{}))
@@ -147,16 +151,16 @@ func TestAccountsOfThePhrase(t *testing.T) {
 		w.Lock()
 	}
 	_, err = w.AccountNamed("nobody")
-	requireCode(t, err, codeNotFound)
+	requireCode(t, err, coded.NotFound)
 }
 
 func TestRandomAccounts(t *testing.T) {
 	w, f := newTestWallet(t)
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	require.Zero(t, info.Index)
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "other", Index: 1})
-	requireCode(t, err, codeSetup) // there is no phrase
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "other", Index: 1}))
+	requireCode(t, err, coded.SetupFailed) // there is no phrase
 	again := reopened(t, w, f, testPassphrase)
 	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
@@ -167,23 +171,27 @@ func TestRandomAccounts(t *testing.T) {
 // What is refused leaves the keystore as it was.
 func TestAddAccountRefused(t *testing.T) {
 	w, _ := phraseWallet(t, Options{})
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	before := mustRead(t, filepath.Join(w.dir, keystoreName))
 	for name, c := range map[string]struct {
 		a    NewAccount
 		with string
-		code errorCode
+		code coded.Code
 	}{
-		"wrong passphrase":    {NewAccount{Name: "other"}, newPassphrase, codeInvalidPassphrase},
-		"the same name":       {NewAccount{Name: "research", Index: 5}, testPassphrase, codeSetup},
-		"no name":             {NewAccount{}, testPassphrase, codeSetup},
-		"the name of a file":  {NewAccount{Name: "../keys"}, testPassphrase, codeSetup},
-		"the keys of another": {NewAccount{Name: "other", Index: 1}, testPassphrase, codeSetup},
-		"no account of a phrase": {NewAccount{Name: "other", Index: MaxAccount + 1}, testPassphrase,
-			codeSetup},
-		"the phrase's passphrase": {NewAccount{Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
-			codeSetup},
+		"wrong passphrase": {ofPhrase(NewAccount{Name: "other"}), newPassphrase,
+			coded.InvalidPassphrase},
+		"the same name": {ofPhrase(NewAccount{Name: "research", Index: 5}),
+			testPassphrase, coded.SetupFailed},
+		"no name": {ofPhrase(NewAccount{}), testPassphrase, coded.SetupFailed},
+		"the name of a file": {ofPhrase(NewAccount{Name: "../keys"}), testPassphrase,
+			coded.SetupFailed},
+		"the keys of another": {ofPhrase(NewAccount{Name: "other", Index: 1}), testPassphrase,
+			coded.SetupFailed},
+		"no account of a phrase": {ofPhrase(NewAccount{Name: "other", Index: MaxAccount + 1}), testPassphrase,
+			coded.SetupFailed},
+		"the phrase's passphrase": {ofPhrase(NewAccount{Name: "other", PhrasePassphrase: value("x")}),
+			testPassphrase, coded.SetupFailed},
 	} {
 		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
 		require.Error(t, err, name)
@@ -196,13 +204,13 @@ func TestAddAccountRefused(t *testing.T) {
 func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 	f := &fakeKDF{}
 	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive,
-		Phrase: readPhrase(t, knownPhrase, "TREZOR", StandardPaths(1))})
+		Phrase: Outside.Seeds(t, knownPhrase, "TREZOR", 1)})
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
-	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.ErrorContains(t, err, "a passphrase of the phrase's own belongs to it")
 	info, err := w.AddAccount(t.Context(), value(testPassphrase),
-		NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")})
+		ofPhrase(NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")}))
 	require.NoError(t, err)
 	require.Equal(t, uint32(2), info.Index, "the first is the wallet's own")
 }
@@ -210,7 +218,7 @@ func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 // A signer of the owner signs for the wallet's own account, and for no other.
 func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
-	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	key, err := crypto.GenerateKey()
@@ -228,11 +236,11 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
 	old := mustRead(t, filepath.Join(w.dir, keystoreName))
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.NoError(t, err)
 	again := reopened(t, w, f, testPassphrase)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))
-	requireCode(t, again.Unlock(t.Context()), codeCorrupt)
+	requireCode(t, again.Unlock(t.Context()), coded.KeystoreCorrupt)
 }
 
 func TestMostAccounts(t *testing.T) {
@@ -242,8 +250,8 @@ func TestMostAccounts(t *testing.T) {
 	for i := range MaxAccounts {
 		k = k.withRoom()
 		fresh := k.accounts[i]
-		_, _ = rand.Read(fresh.solana[:secretSize])
-		_, _ = rand.Read(fresh.evm.secret[:])
+		_, _ = rand.Read(fresh.solana[:guarded.Size])
+		_, _ = rand.Read(fresh.evm.Secret[:])
 		others = append(others, AccountInfo{Name: fmt.Sprintf("account-%032d", i), Index: MaxAccount})
 	}
 	_, err = k.complete()
@@ -260,4 +268,10 @@ func TestMostAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, opened.hasAccountsOf(k))
 	require.ErrorContains(t, ks.checkName(AccountInfo{Name: "more"}), "at most 64 accounts")
+}
+
+// ofPhrase is an account whose keys may come from the phrase.
+func ofPhrase(a NewAccount) NewAccount {
+	a.Derive = Outside.Derive
+	return a
 }

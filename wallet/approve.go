@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"slices"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // Permit2Approval is a transaction of EIP-1559 with which this wallet's own account says how much of a token
@@ -40,21 +43,22 @@ func (a *Account) SignPermit2Approval(ctx context.Context, t Permit2Approval) (s
 }
 
 func (t Permit2Approval) order(self string) (o Order, err error) {
-	token := addressWord(t.Token)
+	token := curve.AddressWord(t.Token)
 	switch {
 	case token == nil || bytes.Equal(token, make([]byte, len(token))):
-		return o, unsupported("it is for no token")
-	case bytes.Equal(token, addressWord(self)) || isPermit2s(token):
-		return o, unsupported("what it calls is no token")
+		return o, coded.Unsupported("it is for no token")
+	case bytes.Equal(token, curve.AddressWord(self)) || isPermit2s(token):
+		return o, coded.Unsupported("what it calls is no token")
 	case bytes.Compare(t.Amount[:], unlimited[:]) >= 0:
-		return o, unsupported("it approves without a limit")
+		return o, coded.Unsupported("it approves without a limit")
 	case t.ChainID == 0:
-		return o, unsupported("it names no chain")
+		return o, coded.Unsupported("it names no chain")
 	case t.Gas > maxApproveGas:
-		return o, unsupported("it may take more gas than an approval")
+		return o, coded.Unsupported("it may take more gas than an approval")
 	case bytes.Compare(t.Tip[:], t.MaxFee[:]) > 0:
-		return o, unsupported("its tip is above its fee")
+		return o, coded.Unsupported("its tip is above its fee")
 	}
-	data := slices.Concat(selectApprove, addressWord(permit2Contract), t.Amount[:])
-	return transactionOrder(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)), nil
+	data := slices.Concat(selectApprove, curve.AddressWord(permit2Contract), t.Amount[:])
+	return transactionOrder(EncodeTransaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)),
+		nil
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func goodApproval() Permit2Approval {
@@ -58,11 +60,11 @@ func TestPermit2ApprovalRefused(t *testing.T) {
 			a := goodApproval()
 			spoil(&a)
 			_, err := a.order(goldenEVM)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 	w := goldenWallet(t)
 	_, err := w.SignPermit2Approval(t.Context(), Permit2Approval{})
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 }

@@ -7,6 +7,9 @@ import (
 	"encoding/hex"
 	"slices"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // What is signed for channels of "batch-settlement": a deposit out of this wallet's own account, by the
@@ -48,7 +51,7 @@ func (a *Account) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32
 		return sig, err
 	}
 	if !isChannelAmount(ceiling) {
-		return sig, unsupported("it promises nothing, or more than a channel can hold")
+		return sig, coded.Unsupported("it promises nothing, or more than a channel can hold")
 	}
 	o, err := c.voucherOrder(c.id(self), ceiling)
 	if err != nil {
@@ -60,8 +63,8 @@ func (a *Account) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32
 const voucherType = "Voucher(bytes32 channelId,uint128 maxClaimableAmount)"
 
 func (c PaymentChannel) voucherOrder(id, ceiling [32]byte) (Order, error) {
-	message := hashWords(keccak256([]byte(voucherType)), id[:], ceiling[:])
-	digest := [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), message))
+	message := curve.HashWords(curve.Keccak256([]byte(voucherType)), id[:], ceiling[:])
+	digest := [32]byte(curve.HashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), message))
 	return typedOrder(digest, typedDomain(batchName, batchVersion, c.ChainID, batchContract),
 		map[string]any{"channelId": hex0x(id[:]), "maxClaimableAmount": decimal(ceiling)},
 		domainType, voucherType)
@@ -80,57 +83,43 @@ type ChannelDeposit struct {
 // money can go into no other. Errors as of SignVoucher.
 func (a *Account) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byte, err error) {
 	if d.Channel.Payer != "" {
-		return sig, unsupported("the channel is an owner's, who signs for it themselves")
+		return sig, coded.Unsupported("the channel is an owner's, who signs for it themselves")
 	}
 	seconds := uint64(max(a.wallet.now().Unix(), 0))
 	if d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second) {
-		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
+		return sig, coded.Unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
 	self := a.self().evm
-	o, err := d.order(self, self)
+	o, err := d.Order(self, self)
 	if err != nil {
 		return sig, err
 	}
 	return a.signEVM(ctx, o)
 }
 
-// SignDeposit is that of an owner, into a channel that they fund, in which agent signs the vouchers. i is
-// their key, from their own file and never stored.
-func (i Imported) SignDeposit(agent string, d ChannelDeposit) (sig [65]byte, err error) {
-	if i.secret == nil || i.Chain != ChainEVM {
-		return sig, unsupported("it takes the owner's EVM key")
-	}
-	if !bytes.Equal(addressWord(d.Channel.Payer), addressWord(i.Address)) {
-		return sig, unsupported("the channel is funded by another account")
-	}
-	o, err := d.order(agent, i.Address)
-	if err != nil {
-		return sig, err
-	}
-	return i.signDigest(o.Digest)
-}
-
 const receiveType = "ReceiveWithAuthorization(address from,address to,uint256 value," +
 	"uint256 validAfter,uint256 validBefore,bytes32 nonce)"
 
-// order is a deposit out of the account from, where agent signs the vouchers.
-func (d ChannelDeposit) order(agent, from string) (o Order, err error) {
+// Order is a deposit out of the account from, where agent signs the vouchers.
+func (d ChannelDeposit) Order(agent, from string) (o Order, err error) {
 	if err := d.Channel.check(agent); err != nil {
 		return o, err
 	}
 	switch {
 	case !isChannelAmount(d.Value):
-		return o, unsupported("it deposits nothing, or more than a channel can hold")
+		return o, coded.Unsupported("it deposits nothing, or more than a channel can hold")
 	case d.Name == "" || d.Version == "":
-		return o, unsupported("it names no token")
+		return o, coded.Unsupported("it names no token")
 	}
 	id := d.Channel.id(agent)
-	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)),
-		keccak256([]byte(d.Version)), uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
-	nonce := hashWords(id[:], d.Salt[:])
-	message := hashWords(keccak256([]byte(receiveType)), addressWord(from), addressWord(batchCollector),
-		d.Value[:], uintWord(0), uintWord(d.ValidBefore), nonce)
-	return typedOrder([32]byte(hashWords([]byte{0x19, 0x01}, domain, message)),
+	domain := curve.HashWords(curve.Keccak256([]byte(domainType)), curve.Keccak256([]byte(d.Name)),
+		curve.Keccak256([]byte(d.Version)), curve.UintWord(d.Channel.ChainID),
+		curve.AddressWord(d.Channel.Token))
+	nonce := curve.HashWords(id[:], d.Salt[:])
+	message := curve.HashWords(curve.Keccak256([]byte(receiveType)), curve.AddressWord(from),
+		curve.AddressWord(batchCollector),
+		d.Value[:], curve.UintWord(0), curve.UintWord(d.ValidBefore), nonce)
+	return typedOrder([32]byte(curve.HashWords([]byte{0x19, 0x01}, domain, message)),
 		typedDomain(d.Name, d.Version, d.Channel.ChainID, d.Channel.Token),
 		map[string]any{"from": from, "to": batchCollector, "value": decimal(d.Value), "validAfter": "0",
 			"validBefore": number(d.ValidBefore), "nonce": hex0x(nonce)}, domainType, receiveType)
@@ -141,49 +130,51 @@ func isChannelAmount(a [32]byte) bool {
 }
 
 func batchDomain(chainID uint64) []byte {
-	return hashWords(keccak256([]byte(domainType)), keccak256([]byte(batchName)),
-		keccak256([]byte(batchVersion)), uintWord(chainID), addressWord(batchContract))
+	return curve.HashWords(curve.Keccak256([]byte(domainType)), curve.Keccak256([]byte(batchName)),
+		curve.Keccak256([]byte(batchVersion)), curve.UintWord(chainID), curve.AddressWord(batchContract))
 }
 
 // check refuses a channel in which the account self cannot sign vouchers.
 func (c PaymentChannel) check(self string) error {
 	var zero [32]byte
-	receiver, token := addressWord(c.Receiver), addressWord(c.Token)
-	authorizer := addressWord(c.ReceiverAuthorizer)
+	receiver, token := curve.AddressWord(c.Receiver), curve.AddressWord(c.Token)
+	authorizer := curve.AddressWord(c.ReceiverAuthorizer)
 	for _, word := range [][]byte{receiver, authorizer, token} {
 		if word == nil || bytes.Equal(word, zero[:]) {
-			return unsupported("an address of the channel is not one")
+			return coded.Unsupported("an address of the channel is not one")
 		}
-		if bytes.Equal(word, addressWord(self)) {
-			return unsupported("the channel is with this wallet itself")
+		if bytes.Equal(word, curve.AddressWord(self)) {
+			return coded.Unsupported("the channel is with this wallet itself")
 		}
 	}
-	if payer := addressWord(c.payer(self)); payer == nil || bytes.Equal(payer, zero[:]) ||
+	if payer := curve.AddressWord(c.payer(self)); payer == nil || bytes.Equal(payer, zero[:]) ||
 		bytes.Equal(payer, receiver) {
-		return unsupported("the channel's payer is no account, or is who is paid")
+		return coded.Unsupported("the channel's payer is no account, or is who is paid")
 	}
 	if c.ChainID == 0 || c.Delay < leastDelay || c.Delay > mostDelay {
-		return unsupported("the channel's network or delay is none")
+		return coded.Unsupported("the channel's network or delay is none")
 	}
-	if bytes.Equal(token, addressWord(batchContract)) || bytes.Equal(receiver, token) {
-		return unsupported("the channel pays nobody")
+	if bytes.Equal(token, curve.AddressWord(batchContract)) || bytes.Equal(receiver, token) {
+		return coded.Unsupported("the channel pays nobody")
 	}
 	return nil
 }
 
 // id is the hash of a channel that check has accepted.
 func (c PaymentChannel) id(self string) [32]byte {
-	config := hashWords(keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,"+
+	config := curve.HashWords(curve.Keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,"+
 		"address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")),
 		c.words(self))
-	return [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
+	return [32]byte(curve.HashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
 }
 
 func (c PaymentChannel) payer(self string) string { return cmp.Or(c.Payer, self) }
 
 func (c PaymentChannel) words(self string) []byte {
-	return slices.Concat(addressWord(c.payer(self)), addressWord(self), addressWord(c.Receiver),
-		addressWord(c.ReceiverAuthorizer), addressWord(c.Token), uintWord(c.Delay), c.Salt[:])
+	return slices.Concat(curve.AddressWord(c.payer(self)), curve.AddressWord(self),
+		curve.AddressWord(c.Receiver),
+		curve.AddressWord(c.ReceiverAuthorizer), curve.AddressWord(c.Token), curve.UintWord(c.Delay),
+		c.Salt[:])
 }
 
 // Withdrawal is a transaction of EIP-1559 that asks back what is in a channel of this wallet, or takes what
@@ -202,27 +193,27 @@ func (a *Account) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byt
 	if err := t.Channel.check(self); err != nil {
 		return sig, err
 	}
-	data := append(finalizeWithdraw(), t.Channel.words(self)...)
+	data := append(FinalizeWithdraw(), t.Channel.words(self)...)
 	if t.Amount != [32]byte{} {
 		if !isChannelAmount(t.Amount) {
-			return sig, unsupported("it asks for more than a channel can hold")
+			return sig, coded.Unsupported("it asks for more than a channel can hold")
 		}
-		data = slices.Concat(initiateWithdraw(), t.Channel.words(self), t.Amount[:])
+		data = slices.Concat(InitiateWithdraw(), t.Channel.words(self), t.Amount[:])
 	}
 	to, err := hex.DecodeString(batchContract[2:])
 	if err != nil {
 		return sig, err
 	}
 	return a.signEVM(ctx, transactionOrder(
-		transaction(t.Channel.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, data)))
+		EncodeTransaction(t.Channel.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, data)))
 }
 
 const channelTuple = "(address,address,address,address,address,uint40,bytes32)"
 
-func initiateWithdraw() []byte {
-	return keccak256([]byte("initiateWithdraw(" + channelTuple + ",uint128)"))[:4]
+func InitiateWithdraw() []byte {
+	return curve.Keccak256([]byte("initiateWithdraw(" + channelTuple + ",uint128)"))[:4]
 }
 
-func finalizeWithdraw() []byte {
-	return keccak256([]byte("finalizeWithdraw(" + channelTuple + ")"))[:4]
+func FinalizeWithdraw() []byte {
+	return curve.Keccak256([]byte("finalizeWithdraw(" + channelTuple + ")"))[:4]
 }

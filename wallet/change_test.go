@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func TestChangePassphrase(t *testing.T) {
@@ -27,7 +29,7 @@ func TestChangePassphrase(t *testing.T) {
 	requireAddresses(t, again, w.header.solana, w.header.evm)
 	require.Equal(t, w.header.created, again.header.created)
 	require.NotEqual(t, w.header.salt, again.header.salt)
-	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeInvalidPassphrase)
+	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), coded.InvalidPassphrase)
 	require.NoError(t, again.Unlock(t.Context(), value(newPassphrase)))
 	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)),
 		"a wallet that was open before reads the file again")
@@ -42,15 +44,16 @@ func TestChangePassphraseFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		old, fresh string
 		opt        Options
-		code       errorCode
+		code       coded.Code
 	}{
 		"wrong passphrase": {"correct horse battery stapler", newPassphrase, Options{},
-			codeInvalidPassphrase},
-		"none":           {"", newPassphrase, Options{}, codeLocked},
-		"a weak new one": {testPassphrase, "short", Options{}, codeSetup},
-		"no new one":     {testPassphrase, "", Options{}, codeSetup},
-		"no randomness":  {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)}, codeSetup},
-		"a cost too low": {testPassphrase, newPassphrase, Options{N: 1 << 10}, codeSetup},
+			coded.InvalidPassphrase},
+		"none":           {"", newPassphrase, Options{}, coded.WalletLocked},
+		"a weak new one": {testPassphrase, "short", Options{}, coded.SetupFailed},
+		"no new one":     {testPassphrase, "", Options{}, coded.SetupFailed},
+		"no randomness": {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)},
+			coded.SetupFailed},
+		"a cost too low": {testPassphrase, newPassphrase, Options{N: 1 << 10}, coded.SetupFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newTestWallet(t)

@@ -1,23 +1,32 @@
-// Package wallet keeps the agent's keys: the keystore file, the ways to unlock it, and what it signs. It
-// exists so that one thing stays true whatever the rest of the program does: a private key never leaves this
-// package. There is no accessor, no log line and no error text that carries one; what comes out are
-// addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
+// Package wallet keeps the agent's keys: the keystore file, unlocking it, and what it signs. It exists so
+// that one thing stays true whatever the rest of the program does: a private key never leaves this package
+// and those below it. There is no accessor, no log line and no error text that carries one; what comes out
+// are addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
+//
+// The process that signs imports this package and its internal ones alone. What only the owner's commands
+// need is in packages beside it: imported (keys from files of other wallets, and what their owner signs with
+// them), recovery (recovery phrases), terminal (who types a passphrase) and unlock (where else one comes
+// from). What payment channels have signed, which the unlock agent does not sign, is in nuwa. A key passes
+// between them in the types of internal/guarded, which only a function of that package opens, so that the
+// rest of the program can hand such a value on and never read it. None of them imports anything else of
+// ours: whoever reads these packages has seen all that touches a key. arch_test.go holds both.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
 // key for EVM chains, the same of each further account, and one HMAC key that seals the owner's rules:
 //
-//	w, err := wallet.Create(ctx, dir, wallet.FromTerminalTwice(), wallet.Options{})
+//	w, err := wallet.Create(ctx, dir, terminal.AskTwice(), wallet.Options{})
 //	w, err := wallet.Open(dir)          // the addresses are known, the keys are not
-//	w.Sources = []wallet.Passphrase{wallet.FromFile(path)} // asked at the first signature
+//	w.Sources = []wallet.Passphrase{unlock.File(path)} // asked at the first signature
 //	sig, err := w.SignEVM(ctx, transfer)
 //
 // The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
-// asks, and when it locks again), kinds.go (all that is ever signed, read once more) with solana.go,
-// channel.go and signin.go beside it, keystore.go (the encrypted file) and store.go (how it is written),
-// passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the
-// EVM key signs), secret.go (where secrets lie), harden_linux.go; of recovery phrases phrase.go, bip39.go
-// (the words), hdpath.go (keys at paths), typephrase.go and showphrase.go. Every error but a context's own
-// has a public code, by Code() string, and what to do about it, by Hint() string.
+// asks, and when it locks again), passphrase.go (which one is good), kinds.go (all that is ever signed, read
+// once more) with solana.go, batch.go, permit2.go, pull.go, approve.go and signin.go beside it, order.go (who
+// signs), keystore.go (the encrypted file), keys.go (what is
+// in it) and store.go (how it is written), harden_linux.go. Below internal: curve (how keys sign, and their
+// addresses), guarded (where secrets lie), record (how the keystore has a phrase), ownfile, piece and
+// strictjson (reading), coded (errors: every error but a context's own has a public code, by Code() string,
+// and what to do about it, by Hint() string).
 //
 // # The file
 //
@@ -35,19 +44,20 @@
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
-// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with
-// the recovery phrase that the keys come from (phrase.go) where there is one: how long the ciphertext is
-// tells that. The addresses that a locked wallet shows are the header's and become certain only when the
-// wallet is unlocked.
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with the
+// recovery phrase that the keys come from (record.Phrase) where there is one: how long the ciphertext is tells
+// that. The addresses that a locked wallet shows are the header's and become certain only when the wallet is
+// unlocked.
 //
 // # In constant time
 //
 // Signing with either key, and deriving a public key from a secret one, takes the same time and reads the
-// same memory whatever the key and the nonce are: crypto/ed25519 as it is, and secp256k1.go on the library's
-// field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and not in need of it:
-// what verifies signatures, and everything about public keys and messages. Not in constant time although it
-// is secret: base64 and base58 of a key when a keystore or another wallet's file is read, hexadecimal of an
-// imported one, NFC of the passphrase, and the words of a phrase, each once and at the owner's word.
+// same memory whatever the key and the nonce are: crypto/ed25519 as it is, and internal/curve on the
+// library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and not in
+// need of it: what verifies signatures, and everything about public keys and messages. Not in constant time
+// although it is secret: base64 and base58 of a key when a keystore or another wallet's file is read,
+// hexadecimal of an imported one, NFC of the passphrase, and the words of a phrase, each once and at the
+// owner's word.
 //
 // # What locking and wiping cannot promise
 //

@@ -4,69 +4,12 @@ package wallet
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"x402-wallet/wallet/internal/ownfile"
 )
-
-// openNoFollow opens path for reading. It refuses a symlink as the last element
-// and does not wait for the writer of a FIFO.
-func openNoFollow(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	switch {
-	case errors.Is(err, unix.ELOOP):
-		return nil, denied(path, "is a symbolic link", "put the file itself there", nil)
-	case errors.Is(err, unix.ENXIO): // a socket
-		return nil, denied(path, "is not a regular file", "put the file itself there", nil)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, denied(path, "cannot be read", "it must be yours, with mode 0600", err)
-	}
-	return f, err
-}
-
-// checkOwner wants the caller to own the file or directory, and nobody else to
-// have any permission on it.
-func checkOwner(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return denied(path, "has no owner to check", "", nil)
-	}
-	if me := os.Geteuid(); int(stat.Uid) != me {
-		return denied(path, fmt.Sprintf("belongs to user %d, not to you (user %d)", stat.Uid, me),
-			fmt.Sprintf("run: sudo chown %d %s", me, shellQuote(path)), nil)
-	}
-	mode := info.Mode().Perm()
-	if mode&0o077 == 0 {
-		return nil
-	}
-	want := "600"
-	if info.IsDir() {
-		want = "700"
-	}
-	return denied(path, fmt.Sprintf("is open to other users (mode %04o, must be 0%s)", mode, want),
-		fmt.Sprintf("run: chmod %s %s", want, shellQuote(path)), nil)
-}
-
-// checkCredential takes root's files besides, which who it is for reads by an access list: what looks like
-// its group's permission is the list's mask (acl(5)).
-func checkCredential(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if ok && stat.Uid == 0 && stat.Gid == 0 && info.Mode().Perm()&0o037 == 0 {
-		return nil
-	}
-	return checkOwner(path, info)
-}
-
-// linkCount is the number of hard links.
-func linkCount(info fs.FileInfo) uint64 {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(stat.Nlink) //nolint:unconvert // its type differs between systems
-	}
-	return 0
-}
 
 // tryLock takes the lock that ends with the open file, or returns errBusy.
 func tryLock(f *os.File) error {
@@ -93,7 +36,7 @@ func lockDir(dir string) (unlock func(), err error) {
 
 // removeStale removes a temporary file unless its creator lives.
 func removeStale(path string) {
-	f, err := openNoFollow(path)
+	f, err := ownfile.OpenNoFollow(path)
 	if err != nil {
 		return
 	}

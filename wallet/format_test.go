@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/strictjson"
 )
 
 func TestMarshalIsTheSpec(t *testing.T) {
@@ -156,17 +159,17 @@ func TestParseRefusesDocuments(t *testing.T) {
 func TestJSONReader(t *testing.T) {
 	for _, bad := range []string{"\"\xff\"", "", " ", "1 2", "{", "nul"} {
 		t.Run(bad, func(t *testing.T) {
-			var in jsonReader
-			in.document([]byte(bad))
-			require.Error(t, in.err, "%q", bad)
+			var in strictjson.Reader
+			in.Document([]byte(bad))
+			require.Error(t, in.Err, "%q", bad)
 		})
 	}
-	in := jsonReader{err: os.ErrClosed}
-	require.Nil(t, in.object([]byte("{}")))
-	require.Nil(t, in.list([]byte("[]")))
-	require.Empty(t, in.text([]byte(`"x"`)))
-	require.Zero(t, in.number([]byte("1")))
-	require.ErrorIs(t, in.err, os.ErrClosed, "the first error stays")
+	in := strictjson.Reader{Err: os.ErrClosed}
+	require.Nil(t, in.Object([]byte("{}")))
+	require.Nil(t, in.List([]byte("[]")))
+	require.Empty(t, in.Text([]byte(`"x"`)))
+	require.Zero(t, in.Number([]byte("1")))
+	require.ErrorIs(t, in.Err, os.ErrClosed, "the first error stays")
 }
 
 // requireRefused wants KEYSTORE_CORRUPT, in time, without memory or passphrase.
@@ -179,7 +182,7 @@ func requireRefused(t *testing.T, data []byte) {
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
 	require.Nil(t, ks)
-	requireCode(t, err, codeCorrupt)
+	requireCode(t, err, coded.KeystoreCorrupt)
 	require.Less(t, took, 10*time.Second)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
 }
@@ -197,11 +200,11 @@ func TestHostileParametersAskNobody(t *testing.T) {
 			hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
 			requireRefused(t, hostile)
 			_, err := Open(putKeystore(t, hostile))
-			requireCode(t, err, codeCorrupt)
+			requireCode(t, err, coded.KeystoreCorrupt)
 
 			// also when the file is exchanged after it was opened
 			require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
-			requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
+			requireCode(t, w.Unlock(t.Context(), never(t)), coded.KeystoreCorrupt)
 		})
 	}
 }
@@ -215,21 +218,21 @@ func TestEveryBitFlip(t *testing.T) {
 	require.NoError(t, err)
 	f := &fakeKDF{}
 	f.remember(t, ks, passphrase)
-	got := map[errorCode]int{}
+	got := map[coded.Code]int{}
 	for i := range data {
 		for bit := range 8 {
 			data[i] ^= 1 << bit
 			k, err := openBytes(data, passphrase, f.derive)
 			require.Nil(t, k, "byte %d bit %d", i, bit)
-			var e *codedError
+			var e *coded.Error
 			require.ErrorAs(t, err, &e, "byte %d bit %d opens", i, bit)
-			got[e.code]++
+			got[e.As]++
 			data[i] ^= 1 << bit
 		}
 	}
 	require.Len(t, got, 2)
-	require.Equal(t, 8*len(data), got[codeCorrupt]+got[codeInvalidPassphrase])
-	require.Greater(t, got[codeInvalidPassphrase], 500, "the flips must also reach the cryptography")
+	require.Equal(t, 8*len(data), got[coded.KeystoreCorrupt]+got[coded.InvalidPassphrase])
+	require.Greater(t, got[coded.InvalidPassphrase], 500, "the flips must also reach the cryptography")
 	_, err = openBytes(data, passphrase, f.derive)
 	require.NoError(t, err)
 
@@ -237,7 +240,7 @@ func TestEveryBitFlip(t *testing.T) {
 		i := bytes.Index(data, []byte(at)) + 1
 		data[i] ^= 1
 		_, err := openBytes(data, passphrase, scryptKDF)
-		requireCode(t, err, codeInvalidPassphrase)
+		requireCode(t, err, coded.InvalidPassphrase)
 		data[i] ^= 1
 	}
 }
@@ -250,7 +253,7 @@ func TestEveryTruncation(t *testing.T) {
 	}
 	for n := range len(data) - 1 { // without the last line end it is whole
 		_, err := openBytes(data[:n], passphrase, none)
-		requireCode(t, err, codeCorrupt)
+		requireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
@@ -270,7 +273,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ks, err := parse(data)
 		if err != nil {
-			requireCode(t, err, codeCorrupt)
+			requireCode(t, err, coded.KeystoreCorrupt)
 			return
 		}
 		if err := checkScrypt(ks.n, ks.r, ks.p); err != nil {

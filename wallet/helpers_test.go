@@ -8,13 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/ownfile"
 )
 
 const (
@@ -62,26 +64,6 @@ func helper(name string) int {
 			return report(err)
 		}
 		fmt.Print("changed")
-	case "terminal":
-		p, err := FromTerminal("Passphrase: ")(ctx)
-		if err != nil {
-			return report(err)
-		}
-		fmt.Printf("%x", p)
-	case "terminal-twice":
-		p, err := FromTerminalTwice()(ctx)
-		if err != nil {
-			return report(err)
-		}
-		fmt.Printf("%x", p)
-	case "phrase":
-		p, err := PhraseFromTerminal()(ctx)
-		if err != nil {
-			return report(err)
-		}
-		fmt.Printf("%x", p)
-	case "show-phrase":
-		return shownPhrase(ctx)
 	case "wipe":
 		return wiped(ctx)
 	case "harden":
@@ -94,26 +76,9 @@ func helper(name string) int {
 	return 0
 }
 
-// shownPhrase shows the phrase of a wallet; Ctrl-C is the program's to see, as in the real one.
-func shownPhrase(ctx context.Context) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
-	w, err := Open(os.Getenv("PHRASE_HOME"))
-	if err != nil {
-		return report(err)
-	}
-	w.derive = new(fakeKDF).derive
-	words, err := w.ShowPhrase(ctx, FromTerminal("Passphrase: "))
-	if err != nil {
-		return report(err)
-	}
-	fmt.Print(words)
-	return 0
-}
-
 // report prints the code of an error where the parent reads it.
 func report(err error) int {
-	var e *codedError
+	var e *coded.Error
 	if errors.As(err, &e) {
 		fmt.Print(e.Code(), " ", e)
 	} else {
@@ -210,7 +175,7 @@ func golden(t testing.TB) (file, passphrase []byte) {
 	require.NoError(t, err)
 	typed, err := os.ReadFile("testdata/passphrase.txt")
 	require.NoError(t, err)
-	return file, normalizeNFC(trimLine(typed)).bytes
+	return file, normalizeNFC(ownfile.TrimLine(typed)).Bytes
 }
 
 // goldenKeystore is a keystore that another program made (testdata/golden.py), read and opened. of is what it
@@ -256,17 +221,17 @@ func goldenHome(t *testing.T) string {
 	return dir
 }
 
-func requireCode(t *testing.T, err error, code errorCode) *codedError {
+func requireCode(t *testing.T, err error, code coded.Code) *coded.Error {
 	t.Helper()
-	var e *codedError
+	var e *coded.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, string(code), e.Code(), "%v", err)
 	return e
 }
 
 // requireCodeAsync is requireCode for goroutines, which must not end the test.
-func requireCodeAsync(t *testing.T, err error, code errorCode) {
-	if e, ok := err.(*codedError); !ok || e.code != code {
+func requireCodeAsync(t *testing.T, err error, code coded.Code) {
+	if e, ok := err.(*coded.Error); !ok || e.As != code {
 		t.Errorf("%v, want %s", err, code)
 	}
 }
@@ -284,4 +249,9 @@ func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) ([65]byte, err
 
 func (w *Wallet) signMessage(ctx context.Context, message []byte) ([64]byte, error) {
 	return w.signSolana(ctx, Transaction, message)
+}
+func keyFile(t *testing.T, content string) string {
+	path := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
 }

@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"strings"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
-	"golang.org/x/crypto/sha3"
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/record"
 )
-
-const secretSize = 32
 
 // The chains a wallet has a key for, as the keystore names them.
 const (
@@ -27,22 +24,22 @@ const (
 // this is also why the secp256k1 key is not go-ethereum's, whose scalar is a big.Int that every
 // signature copies to the heap.
 type keys struct {
-	redacted
+	guarded.Redacted
 	*material
 }
 
 type material struct {
-	memory   *secret           // holds those below
-	pair                       // of the wallet's own account
-	seal     *[secretSize]byte // HMAC key of [Wallet.Seal]
-	phrase   phraseRecord      // zero: there is none, or it was dropped
-	accounts []pair            // of the other accounts, as the keystore's header names them
+	memory   *guarded.Memory     // holds those below
+	pair                         // of the wallet's own account
+	seal     *[guarded.Size]byte // HMAC key of [Wallet.Seal]
+	phrase   record.Phrase       // zero: there is none, or it was dropped
+	accounts []pair              // of the other accounts, as the keystore's header names them
 }
 
 // pair is the keys of one account.
 type pair struct {
 	solana ed25519.PrivateKey // seed ‖ public key
-	evm    signer
+	evm    curve.Signer
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
@@ -74,7 +71,7 @@ func (k *keys) holds() contents { return contents{phrase: k.hasPhrase()} }
 func (c contents) size(accounts int) int {
 	size := len(plainHead) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
 	if c.phrase {
-		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
+		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(record.Size)
 	}
 	for i := range accounts {
 		size += len(otherName(ChainSolana, i)) + len(otherName(ChainEVM, i)) + 2*secretText
@@ -93,38 +90,38 @@ type plainPart struct {
 
 // parts are those of the plaintext, in their order.
 func (k *keys) parts(of contents) []plainPart {
-	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+	list := []plainPart{{plainHead, k.solana[:guarded.Size]}, {plainEVM, k.evm.Secret[:]},
 		{plainSeal, k.seal[:]}}
 	if of.phrase {
 		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
 	for i, p := range k.accounts {
-		list = append(list, plainPart{otherName(ChainSolana, i), p.solana[:secretSize]},
-			plainPart{otherName(ChainEVM, i), p.evm.secret[:]})
+		list = append(list, plainPart{otherName(ChainSolana, i), p.solana[:guarded.Size]},
+			plainPart{otherName(ChainEVM, i), p.evm.Secret[:]})
 	}
 	return list
 }
 
 // pairSize is the room that a pair takes in locked memory.
-const pairSize = ed25519.PrivateKeySize + secretSize + nonceWork
+const pairSize = ed25519.PrivateKeySize + guarded.Size + curve.NonceWork
 
 // blankKeys is room in locked memory for keys with this many accounts besides the wallet's own: whoever fills
 // in seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
 // which Go copies when it grows.
 func blankKeys(accounts int) *keys {
-	memory := newSecret((1+accounts)*pairSize + secretSize + phraseSize)
-	rest := memory.bytes
+	memory := guarded.New((1+accounts)*pairSize + guarded.Size + record.Size)
+	rest := memory.Bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
 		return part
 	}
 	takePair := func() pair {
 		return pair{solana: take(ed25519.PrivateKeySize),
-			evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
-				work: (*[nonceWork]byte)(take(nonceWork))}}
+			evm: curve.Signer{Secret: (*[guarded.Size]byte)(take(guarded.Size)),
+				Work: (*[curve.NonceWork]byte)(take(curve.NonceWork))}}
 	}
-	m := &material{memory: memory, pair: takePair(), seal: (*[secretSize]byte)(take(secretSize)),
-		phrase: phraseRecord(take(phraseSize))}
+	m := &material{memory: memory, pair: takePair(), seal: (*[guarded.Size]byte)(take(guarded.Size)),
+		phrase: record.Phrase(take(record.Size))}
 	for range accounts {
 		m.accounts = append(m.accounts, takePair())
 	}
@@ -144,20 +141,27 @@ func (k *keys) complete() (*keys, error) {
 	return k, nil
 }
 
+// fill copies the keys of an account, and complete makes the rest.
+func (p *pair) fill(from *guarded.Seeds) {
+	solana, evm, _ := guarded.PartsOf(from)
+	copy(p.solana, solana[:])
+	*p.evm.Secret = *evm
+}
+
 func (p *pair) complete() (err error) {
-	withCleanStack(func() {
-		whole := ed25519.NewKeyFromSeed(p.solana[:secretSize])
+	guarded.WithCleanStack(func() {
+		whole := ed25519.NewKeyFromSeed(p.solana[:guarded.Size])
 		copy(p.solana, whole)
 		clear(whole)
-		p.evm.public, err = publicKey(p.evm.secret)
+		p.evm.Public, err = curve.PublicKey(p.evm.Secret)
 	})
 	return err
 }
 
 // generate makes the keys that were not imported, and are not a phrase's, from the random source.
-func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, error) {
+func generate(random io.Reader, imported []guarded.PrivateKey, phrase *guarded.Seeds) (*keys, error) {
 	k := blankKeys(0)
-	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
+	for _, s := range [][]byte{k.solana[:guarded.Size], k.evm.Secret[:], k.seal[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
 			k.wipe()
 			return nil, fmt.Errorf("read random bytes: %w", err)
@@ -166,17 +170,15 @@ func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, err
 	for _, i := range imported {
 		switch i.Chain {
 		case ChainSolana:
-			copy(k.solana, i.secret[:])
+			copy(k.solana, guarded.SecretOf(i)[:])
 		case ChainEVM:
-			*k.evm.secret = *i.secret
+			*k.evm.Secret = *guarded.SecretOf(i)
 		}
 	}
 	if phrase != nil {
-		if err := phrase.derive(&k.pair); err != nil {
-			k.wipe()
-			return nil, err
-		}
-		copy(k.phrase, phrase.record)
+		k.pair.fill(phrase)
+		_, _, record := guarded.PartsOf(phrase)
+		copy(k.phrase, record)
 	}
 	// A random number is no scalar about once in 2^128 times: an error then is
 	// as good as another draw.
@@ -184,11 +186,11 @@ func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, err
 }
 
 // checkImports checks that what was imported is what the keystore will hold.
-func (k *keys) checkImports(imported []Imported) error {
+func (k *keys) checkImports(imported []guarded.PrivateKey) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
 		if i.Address != solana && i.Address != evm {
-			return setup("import keys",
+			return coded.Setup("import keys",
 				fmt.Errorf("the %s key has another address than %s, which was imported", i.Chain, i.Address))
 		}
 	}
@@ -197,19 +199,13 @@ func (k *keys) checkImports(imported []Imported) error {
 
 // addresses derives both addresses from the keys themselves.
 func (p *pair) addresses() (solana, evm string) {
-	return solanaAddressOf(p.solana), evmAddressOf(p.evm.public)
-}
-
-func solanaAddressOf(key ed25519.PrivateKey) string { return base58(key[secretSize:]) }
-
-func evmAddressOf(public *secp256k1.PublicKey) string {
-	return evmAddress([20]byte(keccak256(public.SerializeUncompressed()[1:])[12:]))
+	return curve.SolanaAddressOf(p.solana), curve.EVMAddressOf(p.evm.Public)
 }
 
 // plaintext is what the keystore encrypts; the caller wipes it.
-func (k *keys) plaintext() *secret {
-	memory := newSecret(k.holds().size(len(k.accounts)))
-	out := memory.bytes[:0]
+func (k *keys) plaintext() *guarded.Memory {
+	memory := guarded.New(k.holds().size(len(k.accounts)))
+	out := memory.Bytes[:0]
 	for _, part := range k.parts(k.holds()) {
 		out = append(out, part.name...)
 		out = base64.StdEncoding.AppendEncode(out, part.secret)
@@ -233,7 +229,7 @@ func readPlaintext(plain []byte, holds contents, accounts int) (*keys, error) {
 			return nil, errPlaintext
 		}
 	}
-	isRight := !holds.phrase || k.phrase.isRight()
+	isRight := !holds.phrase || k.phrase.IsRight()
 	if string(rest) != plainEnd || k.holds() != holds || !isRight {
 		k.wipe()
 		return nil, errPlaintext
@@ -248,7 +244,7 @@ func (k *keys) decodeSecret(into, text []byte) (rest []byte, ok bool) {
 	if len(text) < size {
 		return nil, false
 	}
-	decoded := k.evm.work[:size/4*3] // Decode writes whole groups of three
+	decoded := k.evm.Work[:size/4*3] // Decode writes whole groups of three
 	n, err := base64.StdEncoding.Strict().Decode(decoded, text[:size])
 	copy(into, decoded)
 	clear(decoded)
@@ -262,107 +258,11 @@ func (k *keys) wipe() {
 	if k == nil {
 		return
 	}
-	k.memory.wipe()
+	k.memory.Wipe()
 }
 
-// redaction is the only printed form of whatever holds a secret.
-const redaction = "[redacted]"
+// hasPhrase reports whether k has the phrase that its keys come from.
+func (k *keys) hasPhrase() bool { return k.phrase.IsThere() }
 
-// redacted, embedded, answers every way Go has to print a value: the verbs of fmt, JSON, text
-// encodings and slog. Two ways pass it by, unexported fields of other structs and %p, and print the
-// memory. So a secret is besides kept behind a pointer, of which they show the address.
-type redacted struct{}
-
-func (redacted) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redaction) }
-func (redacted) String() string               { return redaction }
-func (redacted) GoString() string             { return redaction }
-func (redacted) MarshalText() ([]byte, error) { return []byte(redaction), nil }
-func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }
-func (redacted) LogValue() slog.Value         { return slog.StringValue(redaction) }
-
-const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-// base58 encodes with Bitcoin's alphabet, a leading 1 for each leading zero byte.
-func base58(data []byte) string {
-	digits := make([]byte, 0, len(data)*138/100+1) // little endian; log 256 / log 58 < 1.38
-	for _, b := range data {
-		carry := int(b)
-		for i := range digits {
-			carry += int(digits[i]) << 8
-			digits[i] = byte(carry % 58)
-			carry /= 58
-		}
-		for ; carry > 0; carry /= 58 {
-			digits = append(digits, byte(carry%58))
-		}
-	}
-	var out strings.Builder
-	for i := 0; i < len(data) && data[i] == 0; i++ {
-		out.WriteByte(base58Alphabet[0])
-	}
-	for i := len(digits) - 1; i >= 0; i-- {
-		out.WriteByte(base58Alphabet[digits[i]])
-	}
-	return out.String()
-}
-
-// unbase58 decodes base58 of exactly size bytes in its one right spelling, or
-// returns nil. It makes no copy of what it reads that it does not return.
-func unbase58[T ~string | ~[]byte](text T, size int) []byte {
-	if len(text) > size*138/100+1 {
-		return nil
-	}
-	out := make([]byte, size+1) // big endian; the first byte catches the overflow
-	for i := range len(text) {
-		carry := strings.IndexByte(base58Alphabet, text[i])
-		for j := len(out) - 1; j >= 0 && carry >= 0; j-- {
-			carry += int(out[j]) * 58
-			out[j] = byte(carry)
-			carry >>= 8
-		}
-		if carry != 0 || out[0] != 0 {
-			clear(out)
-			return nil
-		}
-	}
-	ones, zeros := 0, 1 // out[0] is no byte of the answer
-	for ones < len(text) && text[ones] == base58Alphabet[0] {
-		ones++
-	}
-	for zeros < len(out) && out[zeros] == 0 {
-		zeros++
-	}
-	if ones != zeros-1 {
-		clear(out)
-		return nil
-	}
-	return out[1:]
-}
-
-// isSolanaAddress reports whether s is base58 of exactly 32 bytes.
-func isSolanaAddress(s string) bool { return unbase58(s, 32) != nil }
-
-// evmAddress turns the last 20 bytes of a Keccak-256 hash into 0x… with the capitals of EIP-55.
-func evmAddress(account [20]byte) string {
-	text := []byte(hex.EncodeToString(account[:]))
-	sum := keccak256(text)
-	for i, c := range text {
-		nibble := sum[i/2] >> (4 * (1 - i%2)) & 0xf
-		if c >= 'a' && nibble >= 8 {
-			text[i] = c - 'a' + 'A'
-		}
-	}
-	return "0x" + string(text)
-}
-
-// isEVMAddress reports whether s is an address with a right EIP-55 checksum.
-func isEVMAddress(s string) bool {
-	word := addressWord(s)
-	return word != nil && evmAddress([20]byte(word[12:])) == s
-}
-
-func keccak256(data []byte) []byte {
-	h := sha3.NewLegacyKeccak256()
-	h.Write(data)
-	return h.Sum(nil)
-}
+// dropPhrase wipes the phrase alone, as of keys that are held to pay with.
+func (k *keys) dropPhrase() { clear(k.phrase) }

@@ -13,6 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/crypto/scrypt"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/strictjson"
 )
 
 // Limits of the keystore file. Everything is checked before memory is taken:
@@ -132,44 +137,48 @@ func fileKeys(solana, evm string) []fileKey {
 	return []fileKey{{Chain: ChainSolana, Address: solana}, {Chain: ChainEVM, Address: evm}}
 }
 
+// fileReader reads a keystore file.
+type fileReader struct{ strictjson.Reader }
+
 // parse reads a keystore file: strictly, and without any work or memory that
 // the file could ask for. What it returns is well formed, not yet authentic.
 func parse(data []byte) (*keystore, error) {
 	if len(data) > maxKeystore {
-		return nil, corrupt("it is larger than %d bytes", maxKeystore)
+		return nil, coded.Corrupt("it is larger than %d bytes", maxKeystore)
 	}
-	var in jsonReader
+	var in fileReader
 	k := &keystore{}
-	in.document(data)
-	top := in.objectWith(data, []string{"accounts"}, "format", "version", "kdf", "cipher", "keys", "created",
+	in.Document(data)
+	top := in.ObjectWith(data, []string{"accounts"}, "format", "version", "kdf", "cipher", "keys", "created",
 		"ciphertext", "commitment")
-	in.constant(top["format"], keystoreFormat)
-	if version := in.number(top["version"]); in.err == nil && version != keystoreVersion {
-		return nil, corrupt("unsupported version %d, this program reads version %d", version, keystoreVersion)
+	in.Constant(top["format"], keystoreFormat)
+	if version := in.Number(top["version"]); in.Err == nil && version != keystoreVersion {
+		return nil, coded.Corrupt("unsupported version %d, this program reads version %d", version,
+			keystoreVersion)
 	}
 	in.kdf(top["kdf"], &k.header)
-	cipher := in.object(top["cipher"], "name", "nonce")
-	in.constant(cipher["name"], cipherName)
-	k.nonce = in.binary(cipher["nonce"], nonceSize)
+	cipher := in.Object(top["cipher"], "name", "nonce")
+	in.Constant(cipher["name"], cipherName)
+	k.nonce = in.Binary(cipher["nonce"], nonceSize)
 	k.solana, k.evm = in.keys(top["keys"])
 	in.accounts(top["accounts"], &k.header)
 	k.created = in.time(top["created"])
-	k.ciphertext = in.base64(top["ciphertext"])
+	k.ciphertext = in.Base64(top["ciphertext"])
 	k.holds = in.contents(len(k.ciphertext)-gcmTagSize, len(k.accounts))
-	k.commitment = in.binary(top["commitment"], commitmentSize)
-	if in.err != nil {
-		return nil, corrupt("%w", in.err)
+	k.commitment = in.Binary(top["commitment"], commitmentSize)
+	if in.Err != nil {
+		return nil, coded.Corrupt("%w", in.Err)
 	}
 	return k, nil
 }
 
-func (in *jsonReader) kdf(raw json.RawMessage, h *header) {
-	kdf := in.object(raw, "name", "n", "r", "p", "salt")
-	in.constant(kdf["name"], kdfName)
-	h.n, h.r, h.p = in.number(kdf["n"]), in.number(kdf["r"]), in.number(kdf["p"])
-	h.salt = in.binary(kdf["salt"], saltSize)
-	if in.err == nil {
-		in.err = checkScrypt(h.n, h.r, h.p)
+func (in *fileReader) kdf(raw json.RawMessage, h *header) {
+	kdf := in.Object(raw, "name", "n", "r", "p", "salt")
+	in.Constant(kdf["name"], kdfName)
+	h.n, h.r, h.p = in.Number(kdf["n"]), in.Number(kdf["r"]), in.Number(kdf["p"])
+	h.salt = in.Binary(kdf["salt"], saltSize)
+	if in.Err == nil {
+		in.Err = checkScrypt(h.n, h.r, h.p)
 	}
 }
 
@@ -187,95 +196,73 @@ func checkScrypt(n, r, p uint64) error {
 }
 
 // keys reads exactly the two keys of an account that have addresses, in their order.
-func (in *jsonReader) keys(raw json.RawMessage) (solana, evm string) {
-	list := in.list(raw)
-	if in.err == nil && len(list) != 2 {
-		in.fail("it lists %d keys, there are two", len(list))
+func (in *fileReader) keys(raw json.RawMessage) (solana, evm string) {
+	list := in.List(raw)
+	if in.Err == nil && len(list) != 2 {
+		in.Fail("it lists %d keys, there are two", len(list))
 	}
-	if in.err != nil {
+	if in.Err != nil {
 		return "", ""
 	}
-	onSolana, onEVM := in.object(list[0], "chain", "address"), in.object(list[1], "chain", "address")
-	in.constant(onSolana["chain"], ChainSolana)
-	in.constant(onEVM["chain"], ChainEVM)
-	solana, evm = in.text(onSolana["address"]), in.text(onEVM["address"])
-	if in.err == nil && !(isSolanaAddress(solana) && isEVMAddress(evm)) {
-		in.fail("an address in it is not one")
+	onSolana, onEVM := in.Object(list[0], "chain", "address"), in.Object(list[1], "chain", "address")
+	in.Constant(onSolana["chain"], ChainSolana)
+	in.Constant(onEVM["chain"], ChainEVM)
+	solana, evm = in.Text(onSolana["address"]), in.Text(onEVM["address"])
+	if in.Err == nil && !(curve.IsSolanaAddress(solana) && curve.IsEVMAddress(evm)) {
+		in.Fail("an address in it is not one")
 	}
 	return solana, evm
 }
 
 // accounts reads the others: a list that is left out where there are none.
-func (in *jsonReader) accounts(raw json.RawMessage, h *header) {
-	if in.err != nil || raw == nil {
+func (in *fileReader) accounts(raw json.RawMessage, h *header) {
+	if in.Err != nil || raw == nil {
 		return
 	}
-	list := in.list(raw)
-	if in.err == nil && (len(list) == 0 || len(list) > MaxAccounts) {
-		in.fail("it lists %d accounts", len(list))
+	list := in.List(raw)
+	if in.Err == nil && (len(list) == 0 || len(list) > MaxAccounts) {
+		in.Fail("it lists %d accounts", len(list))
 	}
 	for _, each := range list {
-		one := in.object(each, "name", "index", "keys")
-		a := AccountInfo{Name: in.text(one["name"]), Index: in.index(one["index"])}
+		one := in.Object(each, "name", "index", "keys")
+		a := AccountInfo{Name: in.Text(one["name"]), Index: in.index(one["index"])}
 		a.Solana, a.EVM = in.keys(one["keys"])
-		if in.err == nil {
-			in.err = h.checkNew(a)
+		if in.Err == nil {
+			in.Err = h.checkNew(a)
 		}
 		h.accounts = append(h.accounts, a)
 	}
 }
 
 // index reads the place of an account in a phrase.
-func (in *jsonReader) index(raw json.RawMessage) uint32 {
-	n := in.number(raw)
+func (in *fileReader) index(raw json.RawMessage) uint32 {
+	n := in.Number(raw)
 	if n > MaxAccount {
-		in.fail("a phrase has no account %d", n)
+		in.Fail("a phrase has no account %d", n)
 		return 0
 	}
 	return uint32(n) //nolint:gosec // it is no more than MaxAccount
 }
 
 // time reads RFC 3339 in UTC with whole seconds, the one form that is written.
-func (in *jsonReader) time(raw json.RawMessage) time.Time {
-	text := in.text(raw)
+func (in *fileReader) time(raw json.RawMessage) time.Time {
+	text := in.Text(raw)
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || t.UTC().Format(time.RFC3339) != text {
-		in.fail("its time is not RFC 3339 in UTC")
+		in.Fail("its time is not RFC 3339 in UTC")
 	}
 	return t.UTC()
 }
 
 // contents is what a plaintext of this size holds.
-func (in *jsonReader) contents(size, accounts int) contents {
+func (in *fileReader) contents(size, accounts int) contents {
 	for _, c := range []contents{{}, {phrase: true}} {
 		if c.size(accounts) == size {
 			return c
 		}
 	}
-	in.fail("its ciphertext has another length than any content")
+	in.Fail("its ciphertext has another length than any content")
 	return contents{}
-}
-
-// binary reads base64 of exactly size bytes.
-func (in *jsonReader) binary(raw json.RawMessage, size int) []byte {
-	out := in.base64(raw)
-	if in.err == nil && len(out) != size {
-		in.fail("a value is not base64 of %d bytes", size)
-	}
-	return out
-}
-
-// base64 reads bytes in the one right spelling.
-func (in *jsonReader) base64(raw json.RawMessage) []byte {
-	text := in.text(raw)
-	if in.err != nil {
-		return nil
-	}
-	out, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || base64.StdEncoding.EncodeToString(out) != text {
-		in.fail("a value is not base64")
-	}
-	return out
 }
 
 // kdf derives 64 bytes from a normalised passphrase: 0–31 the AES key, 32–63
@@ -331,8 +318,8 @@ func encrypt(k *keys, others []AccountInfo, passphrase []byte, n uint64, created
 		return nil, err
 	}
 	plain := k.plaintext()
-	defer plain.wipe()
-	ks.ciphertext = aead.Seal(nil, ks.nonce, plain.bytes, ks.canonical())
+	defer plain.Wipe()
+	ks.ciphertext = aead.Seal(nil, ks.nonce, plain.Bytes, ks.canonical())
 	ks.commitment = ks.commit(derived)
 	return ks, nil
 }
@@ -343,30 +330,30 @@ func encrypt(k *keys, others []AccountInfo, passphrase []byte, n uint64, created
 func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	derived, err := derive(passphrase, ks.salt, ks.n, ks.r, ks.p)
 	if err != nil {
-		return nil, corrupt("derive its key: %w", err)
+		return nil, coded.Corrupt("derive its key: %w", err)
 	}
 	defer clear(derived)
 	if !hmac.Equal(ks.commitment, ks.commit(derived)) {
-		return nil, wrongPassphrase()
+		return nil, coded.WrongPassphrase()
 	}
 	aead, err := newGCM(derived)
 	if err != nil {
-		return nil, corrupt("%w", err)
+		return nil, coded.Corrupt("%w", err)
 	}
 	// Open must not grow it: what it leaves behind stays unwiped
-	memory := newSecret(ks.holds.size(len(ks.accounts)))
-	defer memory.wipe()
-	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
+	memory := guarded.New(ks.holds.size(len(ks.accounts)))
+	defer memory.Wipe()
+	plain, err := aead.Open(memory.Bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {
-		return nil, corrupt("its ciphertext is not authentic")
+		return nil, coded.Corrupt("its ciphertext is not authentic")
 	}
 	k, err := readPlaintext(plain, ks.holds, len(ks.accounts))
 	if err != nil {
-		return nil, corrupt("%w", err)
+		return nil, coded.Corrupt("%w", err)
 	}
 	if !ks.names(k) {
 		k.wipe()
-		return nil, corrupt("its keys do not belong to the addresses it names")
+		return nil, coded.Corrupt("its keys do not belong to the addresses it names")
 	}
 	return k, nil
 }

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // The golden file was written by testdata/golden.py from the documentation
@@ -35,14 +38,14 @@ func TestGoldenFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, w.Unlock(t.Context(), value(passphrase)))
 			require.Equal(t, unhex(t, goldenSolanaSeed), []byte(w.keys.solana[:32]))
-			require.Equal(t, unhex(t, goldenEVMSecret), w.keys.evm.secret[:])
+			require.Equal(t, unhex(t, goldenEVMSecret), w.keys.evm.Secret[:])
 			for i, b := range w.keys.seal {
 				require.EqualValues(t, i, b)
 			}
 			w.Lock()
 		})
 	}
-	requireCode(t, w.Unlock(t.Context(), value("une cle pour la tirelire")), codeInvalidPassphrase)
+	requireCode(t, w.Unlock(t.Context(), value("une cle pour la tirelire")), coded.InvalidPassphrase)
 }
 
 func TestCreateThenOpen(t *testing.T) {
@@ -119,7 +122,7 @@ func TestDecryptRefuses(t *testing.T) {
 	}
 	ks, k := make()
 	other, _ := make()
-	plain := k.plaintext().bytes
+	plain := k.plaintext().Bytes
 
 	swapped := *ks
 	swapped.ciphertext = other.ciphertext
@@ -142,20 +145,20 @@ func TestDecryptRefuses(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		ks   *keystore
-		code errorCode
+		code coded.Code
 	}{
-		"ciphertext of another file":                {&swapped, codeInvalidPassphrase},
-		"ciphertext and commitment of another file": {&swappedBoth, codeInvalidPassphrase},
-		"address of another key":                    {&address, codeInvalidPassphrase},
-		"another date":                              {&created, codeInvalidPassphrase},
-		"committed, but another key's address":      {forge(t, f, ofOther, plain), codeCorrupt},
-		"committed, but not authentic":              {sealedElsewhere, codeCorrupt},
+		"ciphertext of another file":                {&swapped, coded.InvalidPassphrase},
+		"ciphertext and commitment of another file": {&swappedBoth, coded.InvalidPassphrase},
+		"address of another key":                    {&address, coded.InvalidPassphrase},
+		"another date":                              {&created, coded.InvalidPassphrase},
+		"committed, but another key's address":      {forge(t, f, ofOther, plain), coded.KeystoreCorrupt},
+		"committed, but not authentic":              {sealedElsewhere, coded.KeystoreCorrupt},
 		"committed, but another plaintext version": {forge(t, f, ks.header, bytes.Replace(plain, []byte("1"),
-			[]byte("2"), 1)), codeCorrupt},
-		"committed, but an empty plaintext": {forge(t, f, ks.header, nil), codeCorrupt},
+			[]byte("2"), 1)), coded.KeystoreCorrupt},
+		"committed, but an empty plaintext": {forge(t, f, ks.header, nil), coded.KeystoreCorrupt},
 		"committed, but a short plaintext": {forge(t, f, ks.header, plain[:len(plain)-1]),
-			codeCorrupt},
-		"committed, but a key above the order": {forge(t, f, ks.header, noScalar), codeCorrupt},
+			coded.KeystoreCorrupt},
+		"committed, but a key above the order": {forge(t, f, ks.header, noScalar), coded.KeystoreCorrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := tc.ks.decrypt([]byte(testPassphrase), f.derive)
@@ -196,16 +199,15 @@ func TestVerifyAfterWrite(t *testing.T) {
 		return out, err
 	}
 	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: unsteady})
-	requireCode(t, err, codeSetup)
+	requireCode(t, err, coded.SetupFailed)
 	require.Equal(t, 2, f.calls)
 	requireEmpty(t, dir)
 }
 
 func TestCreateFailsWhole(t *testing.T) {
 	f := &fakeKDF{}
-	enough := bytes.Repeat([]byte{7}, 3*secretSize)
-	twin, err := newImported("", ChainEVM, enough[:32])
-	require.NoError(t, err)
+	enough := bytes.Repeat([]byte{7}, 3*guarded.Size)
+	twin := privateKey(t, ChainEVM, enough[:32])
 	for name, opt := range map[string]Options{
 		"no randomness":             {Rand: bytes.NewReader(nil)},
 		"randomness ends in a key":  {Rand: bytes.NewReader(enough[:70])},
@@ -215,8 +217,8 @@ func TestCreateFailsWhole(t *testing.T) {
 		"n too large":               {N: 1 << 21},
 		"n no power of two":         {N: 1<<18 + 1},
 		"n negative":                {N: -1 << 18},
-		"two keys for a chain":      {Import: []Imported{twin, twin}},
-		"an import that is nothing": {Import: []Imported{{}}},
+		"two keys for a chain":      {Import: []guarded.PrivateKey{twin, twin}},
+		"an import that is nothing": {Import: []guarded.PrivateKey{{}}},
 		"derivation fails": {derive: func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
 			return nil, errors.New("no")
 		}},
@@ -228,7 +230,7 @@ func TestCreateFailsWhole(t *testing.T) {
 			}
 			w, err := Create(t.Context(), dir, value(testPassphrase), opt)
 			require.Nil(t, w)
-			requireCode(t, err, codeSetup)
+			requireCode(t, err, coded.SetupFailed)
 			requireEmpty(t, dir)
 		})
 	}

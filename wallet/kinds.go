@@ -7,31 +7,23 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
-// The kinds of messages that are ever signed, and nothing else (beside these signin.go, channel.go and
-// vault.go have some of their own): one transfer of one token, by EIP-3009 or Permit2 (permit2.go) on EVM
-// chains and by TransferChecked on Solana. They are decoded here
-// once more, with none of the code that made them, so that a fault anywhere else, or an attacker who reaches
-// this far, gets no other approval or permit, no change of authority and no second transfer signed.
-// No method signs a digest or any other bytes.
+// The kinds of messages that are ever signed, and nothing else (beside these batch.go, pull.go, approve.go,
+// signin.go and package nuwa have some of their own): one transfer of one token, by EIP-3009 or Permit2
+// (permit2.go) on EVM chains and by TransferChecked on Solana. They are decoded here once more, with none of
+// the code that made them, so that a fault anywhere else, or an attacker who reaches this far, gets no other
+// approval or permit, no change of authority and no second transfer signed. No method signs a digest or any
+// other bytes, but SignChannel, for package nuwa alone.
 
 // maxLife is the longest a transfer may stay valid, whatever the owner's rules.
 const maxLife = 24 * time.Hour
-
-// errUnsupported answers every request to sign anything but the kinds of messages above.
-// Nothing was signed, and the passphrase was not asked for.
-var errUnsupported = errors.New("the wallet does not sign this")
-
-func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errUnsupported, fmt.Sprintf(format, args...))
-}
 
 // TransferWithAuthorization is EIP-3009's message and its EIP-712 domain. Addresses are 0x and 40
 // hex digits in any letter case.
@@ -69,26 +61,26 @@ const gatewayDomain = "GatewayWalletBatched"
 
 // check refuses everything but a payment out of the account self, or out of a vault, that is valid now.
 func (t *TransferWithAuthorization) check(self string, now time.Time) error {
-	token, from, to := addressWord(t.Token), addressWord(t.From), addressWord(t.To)
+	token, from, to := curve.AddressWord(t.Token), curve.AddressWord(t.From), curve.AddressWord(t.To)
 	seconds := uint64(max(now.Unix(), 0))
 	latest := seconds + uint64(maxLife/time.Second)
 	var zero [32]byte
 	switch {
 	case token == nil || from == nil || to == nil || bytes.Equal(token, zero[:]):
-		return unsupported("an address in it is not one")
-	case bytes.Equal(from, addressWord(self)) == t.OfVault || bytes.Equal(from, zero[:]):
-		return unsupported("it spends from another account than this wallet's")
-	case bytes.Equal(to, from) || bytes.Equal(to, addressWord(self)), bytes.Equal(to, zero[:]) ||
+		return coded.Unsupported("an address in it is not one")
+	case bytes.Equal(from, curve.AddressWord(self)) == t.OfVault || bytes.Equal(from, zero[:]):
+		return coded.Unsupported("it spends from another account than this wallet's")
+	case bytes.Equal(to, from) || bytes.Equal(to, curve.AddressWord(self)), bytes.Equal(to, zero[:]) ||
 		bytes.Equal(to, token):
-		return unsupported("it pays nobody")
+		return coded.Unsupported("it pays nobody")
 	case t.Value == zero:
-		return unsupported("it pays nothing")
+		return coded.Unsupported("it pays nothing")
 	case t.ChainID == 0 || t.Name == "" || t.Version == "":
-		return unsupported("it names no token")
+		return coded.Unsupported("it names no token")
 	case strings.EqualFold(t.Name, gatewayDomain):
-		return unsupported("it spends from Circle Gateway, not a token")
+		return coded.Unsupported("it spends from Circle Gateway, not a token")
 	case t.ValidBefore <= seconds || t.ValidBefore > latest || t.ValidAfter > seconds:
-		return unsupported("it is not valid now, or for longer than %v", maxLife)
+		return coded.Unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
 	return nil
 }
@@ -103,36 +95,21 @@ const (
 // digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), of a message that
 // check has accepted.
 func (t *TransferWithAuthorization) digest() [32]byte {
-	domain := hashWords(
-		keccak256([]byte(domainType)), keccak256([]byte(t.Name)), keccak256([]byte(t.Version)),
-		uintWord(t.ChainID), addressWord(t.Token))
-	message := hashWords(
-		keccak256([]byte(transferType)), addressWord(t.From), addressWord(t.To), t.Value[:],
-		uintWord(t.ValidAfter), uintWord(t.ValidBefore), t.Nonce[:])
-	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
-}
-
-func hashWords(list ...[]byte) []byte { return keccak256(slices.Concat(list...)) }
-
-func uintWord(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 24, 32), n) }
-
-// addressWord reads an address in any letter case into its 32 bytes, or returns nil.
-func addressWord(text string) []byte {
-	if len(text) != 42 || text[:2] != "0x" {
-		return nil
-	}
-	word := make([]byte, 32)
-	if _, err := hex.Decode(word[12:], []byte(text[2:])); err != nil {
-		return nil
-	}
-	return word
+	domain := curve.HashWords(
+		curve.Keccak256([]byte(domainType)), curve.Keccak256([]byte(t.Name)),
+		curve.Keccak256([]byte(t.Version)),
+		curve.UintWord(t.ChainID), curve.AddressWord(t.Token))
+	message := curve.HashWords(
+		curve.Keccak256([]byte(transferType)), curve.AddressWord(t.From), curve.AddressWord(t.To), t.Value[:],
+		curve.UintWord(t.ValidAfter), curve.UintWord(t.ValidBefore), t.Nonce[:])
+	return [32]byte(curve.HashWords([]byte{0x19, 0x01}, domain, message))
 }
 
 // The programs a signed Solana message may name.
 const (
 	computeBudgetProgram = "ComputeBudget111111111111111111111111111111"
-	tokenProgram         = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA" //nolint:gosec // a public address
-	token2022Program     = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb" //nolint:gosec // a public address
+	TokenProgram         = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA" //nolint:gosec // a public address
+	Token2022Program     = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb" //nolint:gosec // a public address
 	memoProgram          = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
 )
 
@@ -142,7 +119,7 @@ const (
 // no account; no lookup tables. It unlocks the wallet. Errors: "the wallet does not sign this" for
 // everything else; those of [Wallet.Unlock].
 func (a *Account) SignSolana(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	if err := checkTransfer(message, unbase58(a.self().solana, ed25519.PublicKeySize)); err != nil {
+	if err := checkTransfer(message, curve.Unbase58(a.self().solana, ed25519.PublicKeySize)); err != nil {
 		return sig, err
 	}
 	return a.signSolana(ctx, Transaction, message)
@@ -150,51 +127,52 @@ func (a *Account) SignSolana(ctx context.Context, message []byte) (sig [64]byte,
 
 // checkTransfer holds a message to the rules of SignSolana; self is this wallet's public key.
 func checkTransfer(message, self []byte) error {
-	m, err := readSolanaMessage(message)
+	m, err := ReadSolanaMessage(message)
 	if err != nil {
 		return err
 	}
-	isOurs := m.signers == 2 && m.readonlySigners == 1 && len(m.keys) >= 3 && bytes.Equal(m.keys[1], self)
-	if !isOurs || bytes.Equal(m.keys[0], self) {
-		return unsupported("this wallet is not its second signer of two, and read only")
+	isOurs := m.Signers == 2 && m.ReadonlySigners == 1 && len(m.Keys) >= 3 && bytes.Equal(m.Keys[1], self)
+	if !isOurs || bytes.Equal(m.Keys[0], self) {
+		return coded.Unsupported("this wallet is not its second signer of two, and read only")
 	}
 	transfers := 0
-	for _, in := range m.instructions {
-		switch in.program {
+	for _, in := range m.Instructions {
+		switch in.Program {
 		case computeBudgetProgram:
-			limit := len(in.data) == 5 && in.data[0] == 2
-			price := len(in.data) == 9 && in.data[0] == 3
-			if len(in.accounts) != 0 || (!limit && !price) {
-				return unsupported("it asks more of computing than a limit and a price")
+			limit := len(in.Data) == 5 && in.Data[0] == 2
+			price := len(in.Data) == 9 && in.Data[0] == 3
+			if len(in.Accounts) != 0 || (!limit && !price) {
+				return coded.Unsupported("it asks more of computing than a limit and a price")
 			}
 		case memoProgram:
-			if len(in.accounts) != 0 {
-				return unsupported("its memo names accounts")
+			if len(in.Accounts) != 0 {
+				return coded.Unsupported("its memo names accounts")
 			}
-		case tokenProgram, token2022Program:
+		case TokenProgram, Token2022Program:
 			if err := in.checkTransferChecked(); err != nil {
 				return err
 			}
 			transfers++
 		default:
-			return unsupported("it names the program %s", in.program)
+			return coded.Unsupported("it names the program %s", in.Program)
 		}
 	}
 	if transfers != 1 {
-		return unsupported("it makes %d transfers", transfers)
+		return coded.Unsupported("it makes %d transfers", transfers)
 	}
 	return nil
 }
 
 // checkTransferChecked wants [12, amount u64, decimals u8] over source, mint, destination and
 // authority, where the second signer is the authority and no signer is anything else.
-func (in solanaInstruction) checkTransferChecked() error {
-	if len(in.data) != 10 || in.data[0] != 12 || len(in.accounts) != 4 || in.accounts[3] != 1 {
-		return unsupported("it asks something of the token program that is not one TransferChecked by " +
-			"this wallet")
+func (in SolanaInstruction) checkTransferChecked() error {
+	if len(in.Data) != 10 || in.Data[0] != 12 || len(in.Accounts) != 4 || in.Accounts[3] != 1 {
+		return coded.Unsupported(
+			"it asks something of the token program that is not one TransferChecked by " +
+				"this wallet")
 	}
-	if slices.Contains(in.accounts[:3], 0) || slices.Contains(in.accounts[:3], 1) {
-		return unsupported("a signer is one of the transfer's accounts")
+	if slices.Contains(in.Accounts[:3], 0) || slices.Contains(in.Accounts[:3], 1) {
+		return coded.Unsupported("a signer is one of the transfer's accounts")
 	}
 	return nil
 }

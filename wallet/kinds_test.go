@@ -9,6 +9,8 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 var kindsNow = time.Unix(1_740_672_089, 0)
@@ -78,7 +80,7 @@ func TestTransferRefused(t *testing.T) {
 			m := goodTransfer()
 			spoil(&m)
 			err := m.check(goldenEVM, kindsNow)
-			require.ErrorIs(t, err, errUnsupported, name)
+			require.ErrorIs(t, err, coded.ErrUnsupported, name)
 		})
 	}
 	m := goodTransfer()
@@ -92,7 +94,7 @@ func TestTransferRefused(t *testing.T) {
 	w.now = func() time.Time { return kindsNow }
 	m.From = m.To
 	_, err := w.SignEVM(t.Context(), m)
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 	_, err = w.SignEVM(t.Context(), goodTransfer())
 	require.NoError(t, err)
@@ -190,11 +192,11 @@ func TestSolanaTransfer(t *testing.T) {
 			append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.ErrorIs(t, checkTransfer(message, self[:]), errUnsupported, name)
+			require.ErrorIs(t, checkTransfer(message, self[:]), coded.ErrUnsupported, name)
 		})
 	}
 	for i := range good {
-		require.ErrorIs(t, checkTransfer(good[:i], self[:]), errUnsupported, "cut at %d", i)
+		require.ErrorIs(t, checkTransfer(good[:i], self[:]), coded.ErrUnsupported, "cut at %d", i)
 		for bit := range 8 {
 			flipped := bytes.Clone(good)
 			flipped[i] ^= 1 << bit
@@ -204,7 +206,7 @@ func TestSolanaTransfer(t *testing.T) {
 
 	w := goldenWallet(t)
 	_, err = w.SignSolana(t.Context(), []byte("sign in to example.com"))
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 	signature, err := w.SignSolana(t.Context(), good)
 	require.NoError(t, err)

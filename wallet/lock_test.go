@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 // One process locks them all: before their next signature, and soon if there is
@@ -33,7 +35,7 @@ func TestLockAll(t *testing.T) {
 		unlock()
 		require.NoError(t, LockAll(w.dir))
 		_, err := others[0].signDigest(t.Context(), [32]byte{1})
-		requireCode(t, err, codeLocked)
+		requireCode(t, err, coded.WalletLocked)
 		require.Eventually(t, func() bool { // nobody asks it
 			others[1].mu.Lock()
 			defer others[1].mu.Unlock()
@@ -44,7 +46,7 @@ func TestLockAll(t *testing.T) {
 		require.NoError(t, LockAll(w.dir))
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 
 	// whatever else becomes of the file locks, too, and hangs nobody
 	elsewhere := filepath.Join(t.TempDir(), "x")

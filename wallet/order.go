@@ -14,6 +14,10 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // Signer makes signatures with one key. The keystore's two keys are signers, and so is whatever keeps a key
@@ -39,7 +43,7 @@ const (
 	Transaction Kind = "transaction"
 	// Text is for people to read. On EVM it is signed behind the prefix of EIP-191 (personal_sign).
 	Text Kind = "text"
-	// Channel is a message of a Nuwa payment channel (channel.go): binary, or ASCII where it proves who
+	// Channel is a message of a Nuwa payment channel (package nuwa): binary, or ASCII where it proves who
 	// calls.
 	Channel Kind = "channel"
 )
@@ -79,12 +83,12 @@ func (s keystoreSigner) Sign(ctx context.Context, o Order) (signature []byte, er
 		k := s.account.pair(all)
 		if s.chain == ChainSolana {
 			var sig [64]byte
-			sig, faulty = signEd25519(k.solana, o.Payload)
+			sig, faulty = curve.SignEd25519(k.solana, o.Payload)
 			signature = sig[:]
 			return
 		}
 		var sig [65]byte
-		sig, faulty = k.evm.sign(&o.Digest)
+		sig, faulty = k.evm.Sign(&o.Digest)
 		sig[64] += 27
 		signature = sig[:]
 	})
@@ -124,6 +128,15 @@ func (a *Account) signSolana(ctx context.Context, kind Kind, message []byte) (si
 	return sig, err
 }
 
+// SignChannel has an order of the kind [Channel] signed, which package nuwa has read and found to be one of
+// those it signs. Nobody else has a leave. It unlocks the wallet. Errors: those of [Wallet.Unlock].
+func (a *Account) SignChannel(ctx context.Context, leave guarded.Leave, o Order) ([]byte, error) {
+	if o.Kind != Channel || !leave.IsGiven() {
+		return nil, coded.Unsupported("nothing has read it")
+	}
+	return a.sign(ctx, o)
+}
+
 // sign carries out an order by whoever signs on its chain. Whoever keeps the key, a locked wallet signs
 // nothing; and one that was locked while a signer was asked gives its signature to nobody.
 func (a *Account) sign(ctx context.Context, o Order) ([]byte, error) {
@@ -142,7 +155,8 @@ func (a *Account) sign(ctx context.Context, o Order) ([]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.lockedSoFar() != locks {
-		return nil, locked("the wallet was locked while the signer was asked; its signature was dropped")
+		return nil, coded.Locked(
+			"the wallet was locked while the signer was asked; its signature was dropped")
 	}
 	return signature, nil
 }
@@ -164,14 +178,15 @@ func SignBy(ctx context.Context, s Signer, o Order) ([]byte, error) {
 	var signature []byte
 	if o.Chain == ChainEVM {
 		signature = recoverable(answer, o.Digest, address)
-	} else if key := unbase58(address, ed25519.PublicKeySize); len(answer) == ed25519.SignatureSize &&
+	} else if key := curve.Unbase58(address, ed25519.PublicKeySize); len(answer) == ed25519.SignatureSize &&
 		key != nil && ed25519.Verify(key, o.Payload, answer) {
 		signature = answer
 	}
 	if signature == nil {
-		e := setup(fmt.Sprintf("the signer %s answered with no signature of %s over what it was to sign; "+
-			"it was dropped", name, address), nil)
-		e.hint = "run: x402-wallet signer test " + name
+		e := coded.Setup(fmt.Sprintf(
+			"the signer %s answered with no signature of %s over what it was to sign; "+
+				"it was dropped", name, address), nil)
+		e.Advice = "run: x402-wallet signer test " + name
 		return nil, e
 	}
 	return signature, nil
@@ -196,7 +211,7 @@ func recoverable(answer []byte, digest [32]byte, address string) []byte {
 		compact := append([]byte{v}, answer[:32]...)
 		compact = append(compact, sBytes[:]...)
 		public, _, err := ecdsa.RecoverCompact(compact, digest[:])
-		if err == nil && evmAddressOf(public) == address {
+		if err == nil && curve.EVMAddressOf(public) == address {
 			return append(compact[1:], v)
 		}
 	}
@@ -219,14 +234,15 @@ func textOrder(chain, text string) Order {
 	o := Order{Chain: chain, Kind: Text, Payload: []byte(text)}
 	if chain == ChainEVM {
 		signed := fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text)
-		o.Digest = [32]byte(keccak256(signed))
+		o.Digest = [32]byte(curve.Keccak256(signed))
 	}
 	return o
 }
 
 // transactionOrder is an unsigned EVM transaction to sign.
 func transactionOrder(unsigned []byte) Order {
-	return Order{Chain: ChainEVM, Kind: Transaction, Payload: unsigned, Digest: [32]byte(keccak256(unsigned))}
+	return Order{Chain: ChainEVM, Kind: Transaction, Payload: unsigned,
+		Digest: [32]byte(curve.Keccak256(unsigned))}
 }
 
 // typed is EIP-712 typed data, as eth_signTypedData_v4 takes it: numbers as decimal text, bytes and addresses
@@ -270,11 +286,11 @@ func AddressOf(chain string, public []byte) (string, error) {
 		if len(public) != ed25519.PublicKeySize {
 			return "", errors.New("not an Ed25519 key")
 		}
-		return base58(public), nil
+		return curve.Base58(public), nil
 	}
 	key, err := secp256k1.ParsePubKey(public)
 	if err != nil {
 		return "", err
 	}
-	return evmAddressOf(key), nil
+	return curve.EVMAddressOf(key), nil
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // elsewhere is a signer that keeps keys of its own, and can lie.
@@ -35,7 +38,7 @@ func (s *elsewhere) Account() (name, address string) {
 	if s.evm != nil {
 		return "hsm", crypto.PubkeyToAddress(s.evm.PublicKey).Hex()
 	}
-	return "hsm", base58(s.solana[32:])
+	return "hsm", curve.Base58(s.solana[32:])
 }
 
 func (s *elsewhere) Check(context.Context) error { return nil }
@@ -164,11 +167,11 @@ func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 		kinds = append(kinds, o.Kind)
 	}
 	require.Equal(t, []Kind{Text, Transaction, Channel}, kinds)
-	require.True(t, w.OwnsChannelKey(ed25519Key, "z"+self))
-	require.False(t, w.OwnsChannelKey(ed25519Key, "z"+goldenSolana),
+	require.True(t, Outside.Owns(&w.Account, ed25519Key, "z"+self))
+	require.False(t, Outside.Owns(&w.Account, ed25519Key, "z"+goldenSolana),
 		"the keystore's own key signs nothing now")
 	_, err = w.SignIn(t.Context(), signInText("Solana", goldenSolana, signInSolanaChain))
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 }
 
 // hashOf is the digest that a device makes of an order by itself.
@@ -296,10 +299,10 @@ func TestALyingSignerIsNotBelieved(t *testing.T) {
 			transfer := goodTransfer()
 			transfer.From = self
 			sig, err := w.SignEVM(t.Context(), transfer)
-			require.Contains(t, requireCode(t, err, codeSetup).Error(), "signer hsm")
+			require.Contains(t, requireCode(t, err, coded.SetupFailed).Error(), "signer hsm")
 			require.Zero(t, sig)
 			signature, err := w.signSolana(t.Context(), Transaction, []byte("message"))
-			requireCode(t, err, codeSetup)
+			requireCode(t, err, coded.SetupFailed)
 			require.Zero(t, signature)
 		})
 	}
@@ -346,7 +349,7 @@ func TestALockedWalletAsksNoSigner(t *testing.T) {
 	transfer := goodTransfer()
 	transfer.From = self
 	_, err := w.SignEVM(t.Context(), transfer)
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	require.Empty(t, onEVM.orders)
 	for name, lock := range map[string]func() error{
 		"by itself":          func() error { w.Lock(); return nil },
@@ -357,7 +360,7 @@ func TestALockedWalletAsksNoSigner(t *testing.T) {
 			w.Sources = []Passphrase{value(string(passphrase))}
 			onEVM.during = func(context.Context) error { return lock() }
 			sig, err := w.SignEVM(t.Context(), transfer)
-			requireCode(t, err, codeLocked)
+			requireCode(t, err, coded.WalletLocked)
 			require.Zero(t, sig)
 		})
 	}
@@ -387,6 +390,6 @@ func TestTestSigner(t *testing.T) {
 		require.NoError(t, TestSigner(t.Context(), s, chain, kindsNow))
 		require.NotEqual(t, o.Payload, s.orders[1].Payload, "no answer can be kept for the next test")
 		s.lie = func(o *Order) { o.Digest[0] ^= 1; o.Payload = []byte("x") }
-		requireCode(t, TestSigner(t.Context(), s, chain, kindsNow), codeSetup)
+		requireCode(t, TestSigner(t.Context(), s, chain, kindsNow), coded.SetupFailed)
 	}
 }

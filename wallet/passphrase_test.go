@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func TestCheckPassphrase(t *testing.T) {
@@ -42,7 +44,7 @@ func TestCheckPassphrase(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			got := requireCode(t, err, codeSetup)
+			got := requireCode(t, err, coded.SetupFailed)
 			require.Contains(t, got.Error(), tc.says)
 			require.NotEmpty(t, got.Hint())
 		})
@@ -55,29 +57,18 @@ func TestNormaliseDoesNotGrow(t *testing.T) {
 		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
 		t.Run(p, func(t *testing.T) {
 			out := normalizeNFC([]byte(p))
-			require.LessOrEqual(t, len(out.bytes), 3*len(p))
-			require.Equal(t, 3*len(p)+4, cap(out.bytes))
+			require.LessOrEqual(t, len(out.Bytes), 3*len(p))
+			require.Equal(t, 3*len(p)+4, cap(out.Bytes))
 			if p != "" {
-				first := &out.bytes[0]
-				out.wipe()
-				require.Equal(t, make([]byte, 3*len(p)+4), out.bytes)
-				require.Same(t, first, &out.bytes[0])
+				first := &out.Bytes[0]
+				out.Wipe()
+				require.Equal(t, make([]byte, 3*len(p)+4), out.Bytes)
+				require.Same(t, first, &out.Bytes[0])
 			}
 		})
 	}
 	p := []byte("unchanged")
-	require.NotSame(t, &p[0], &normalizeNFC(p).bytes[0])
-}
-
-func TestTrimLine(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "\n": "", "\r\n": "", "x": "x", "x\n": "x", "x\r\n": "x", "x\n\n": "x\n", "x\r": "x\r",
-		"x \n": "x ", "\nx": "\nx",
-	} {
-		t.Run(in, func(t *testing.T) {
-			require.Equal(t, want, string(trimLine([]byte(in))), "%q", in)
-		})
-	}
+	require.NotSame(t, &p[0], &normalizeNFC(p).Bytes[0])
 }
 
 func TestFromValue(t *testing.T) {
@@ -90,23 +81,6 @@ func TestFromValue(t *testing.T) {
 	p, err = FromValue("x\n")(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "x\n", string(p))
-}
-
-func TestReadLine(t *testing.T) {
-	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
-		strings.Repeat("x", maxLine) + "\n": strings.Repeat("x", maxLine)} {
-		t.Run(in, func(t *testing.T) {
-			p, err := readLine(strings.NewReader(in))
-			require.NoError(t, err)
-			require.Equal(t, want, string(p))
-		})
-	}
-	_, err := readLine(strings.NewReader("no end"))
-	requireCode(t, err, codeLocked)
-	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
-	_, err = readLine(r)
-	requireCode(t, err, codeInvalidPassphrase)
-	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
 }
 
 // What a source gives is wiped once it has been used.
@@ -123,7 +97,7 @@ func TestGivenPassphraseIsWiped(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 	copy(given, testPassphrase)
-	require.NoError(t, w.confirm(t.Context(), source))
+	require.NoError(t, w.Confirm(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 }
 
@@ -141,7 +115,7 @@ func TestCreateWithoutAGoodPassphrase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir() + "/new"
 			_, err := Create(t.Context(), dir, tc.source, Options{derive: new(fakeKDF).derive})
-			e := requireCode(t, err, codeSetup)
+			e := requireCode(t, err, coded.SetupFailed)
 			require.Contains(t, e.Error(), tc.says)
 			require.NotEmpty(t, e.Hint())
 			require.NoDirExists(t, dir, "nothing is left of it")
@@ -166,7 +140,7 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 		require.NoError(t, w.Unlock(t.Context(), value(p)))
 	}
 	w.Lock()
-	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), codeInvalidPassphrase)
+	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), coded.InvalidPassphrase)
 	require.False(t, bytes.Equal([]byte(nfc), []byte(nfd)))
 }
 
@@ -174,6 +148,6 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 func TestAnOpenProcessTakesNoPassphrase(t *testing.T) {
 	t.Cleanup(func() { failedHarden.Store(nil) })
 	require.Error(t, notHardened(errors.New("not permitted")))
-	_, err := askPassphrase(t.Context(), []Passphrase{FromValue(testPassphrase)})
-	requireCode(t, err, codeLocked)
+	_, err := AskPassphrase(t.Context(), []Passphrase{FromValue(testPassphrase)})
+	requireCode(t, err, coded.WalletLocked)
 }

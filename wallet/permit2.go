@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // A payment by Permit2: one transfer of one token to one payee, by a contract of x402's that can do nothing
@@ -86,42 +89,42 @@ func (t *PermitTransfer) check(self string, now time.Time) error {
 	}
 	switch {
 	case t.Value == [32]byte{}:
-		return unsupported("it pays nothing")
+		return coded.Unsupported("it pays nothing")
 	case t.ChainID == 0:
-		return unsupported("it names no chain")
+		return coded.Unsupported("it names no chain")
 	case t.Deadline <= seconds || t.Deadline > seconds+uint64(maxLife/time.Second) || t.NotBefore > seconds:
-		return unsupported("it is not valid now, or for longer than %v", maxLife)
+		return coded.Unsupported("it is not valid now, or for longer than %v", maxLife)
 	case t.Approval != nil && t.ApprovalGas != nil:
-		return unsupported("it is approved twice")
+		return coded.Unsupported("it is approved twice")
 	case t.Approval != nil && (t.Approval.Name == "" || t.Approval.Version == ""):
-		return unsupported("its approval names no token")
+		return coded.Unsupported("its approval names no token")
 	}
 	return nil
 }
 
 // checkParties refuses what another pays, what pays nobody, and what nobody could settle.
 func (t *PermitTransfer) checkParties(self string) error {
-	token, from, to := addressWord(t.Token), addressWord(t.From), addressWord(t.To)
-	facilitator := addressWord(t.Facilitator)
+	token, from, to := curve.AddressWord(t.Token), curve.AddressWord(t.From), curve.AddressWord(t.To)
+	facilitator := curve.AddressWord(t.Facilitator)
 	var zero [32]byte
 	switch {
 	case token == nil || from == nil || to == nil || bytes.Equal(token, zero[:]):
-		return unsupported("an address in it is not one")
+		return coded.Unsupported("an address in it is not one")
 	case t.Facilitator != "" && (facilitator == nil || bytes.Equal(facilitator, zero[:])):
-		return unsupported("who may settle it is no address")
-	case !bytes.Equal(from, addressWord(self)):
-		return unsupported("it spends from another account than this wallet's")
+		return coded.Unsupported("who may settle it is no address")
+	case !bytes.Equal(from, curve.AddressWord(self)):
+		return coded.Unsupported("it spends from another account than this wallet's")
 	case bytes.Equal(to, from) || bytes.Equal(to, zero[:]) || bytes.Equal(to, token):
-		return unsupported("it pays nobody")
+		return coded.Unsupported("it pays nobody")
 	case isPermit2s(to) || isPermit2s(token):
-		return unsupported("it pays a contract of Permit2's")
+		return coded.Unsupported("it pays a contract of Permit2's")
 	}
 	return nil
 }
 
 func isPermit2s(address []byte) bool {
 	for _, contract := range []string{permit2Contract, exactProxy, uptoProxy} {
-		if bytes.Equal(address, addressWord(contract)) {
+		if bytes.Equal(address, curve.AddressWord(contract)) {
 			return true
 		}
 	}
@@ -142,28 +145,30 @@ const (
 
 // digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), of a message that check has accepted.
 func (t *PermitTransfer) digest() [32]byte {
-	domain := hashWords(keccak256([]byte(permit2DomainType)), keccak256([]byte("Permit2")),
-		uintWord(t.ChainID), addressWord(permit2Contract))
+	domain := curve.HashWords(curve.Keccak256([]byte(permit2DomainType)), curve.Keccak256([]byte("Permit2")),
+		curve.UintWord(t.ChainID), curve.AddressWord(permit2Contract))
 	spender, witnessType := exactProxy, exactWitnessType
-	witness := [][]byte{keccak256([]byte(exactWitnessType)), addressWord(t.To)}
+	witness := [][]byte{curve.Keccak256([]byte(exactWitnessType)), curve.AddressWord(t.To)}
 	if t.Facilitator != "" {
 		spender, witnessType = uptoProxy, uptoWitnessType
-		witness = [][]byte{keccak256([]byte(uptoWitnessType)), addressWord(t.To), addressWord(t.Facilitator)}
+		witness = [][]byte{curve.Keccak256([]byte(uptoWitnessType)), curve.AddressWord(t.To),
+			curve.AddressWord(t.Facilitator)}
 	}
-	message := hashWords(
-		keccak256([]byte(witnessPermitType+permissionsType+witnessType)),
-		hashWords(keccak256([]byte(permissionsType)), addressWord(t.Token), t.Value[:]),
-		addressWord(spender), t.Nonce[:], uintWord(t.Deadline),
-		hashWords(append(witness, uintWord(t.NotBefore))...))
-	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
+	message := curve.HashWords(
+		curve.Keccak256([]byte(witnessPermitType+permissionsType+witnessType)),
+		curve.HashWords(curve.Keccak256([]byte(permissionsType)), curve.AddressWord(t.Token), t.Value[:]),
+		curve.AddressWord(spender), t.Nonce[:], curve.UintWord(t.Deadline),
+		curve.HashWords(append(witness, curve.UintWord(t.NotBefore))...))
+	return [32]byte(curve.HashWords([]byte{0x19, 0x01}, domain, message))
 }
 
 func (t *PermitTransfer) approvalDigest() [32]byte {
 	a := t.Approval
-	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(a.Name)),
-		keccak256([]byte(a.Version)),
-		uintWord(t.ChainID), addressWord(t.Token))
-	message := hashWords(keccak256([]byte(approvalType)), addressWord(t.From), addressWord(permit2Contract),
-		t.Value[:], a.Nonce[:], uintWord(t.Deadline))
-	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
+	domain := curve.HashWords(curve.Keccak256([]byte(domainType)), curve.Keccak256([]byte(a.Name)),
+		curve.Keccak256([]byte(a.Version)),
+		curve.UintWord(t.ChainID), curve.AddressWord(t.Token))
+	message := curve.HashWords(curve.Keccak256([]byte(approvalType)), curve.AddressWord(t.From),
+		curve.AddressWord(permit2Contract),
+		t.Value[:], a.Nonce[:], curve.UintWord(t.Deadline))
+	return [32]byte(curve.HashWords([]byte{0x19, 0x01}, domain, message))
 }

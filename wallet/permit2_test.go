@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func goodPermit(t *testing.T) PermitTransfer {
@@ -83,7 +85,7 @@ func TestPermitRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := goodPermit(t)
 			spoil(&p)
-			require.ErrorIs(t, p.check(goldenEVM, kindsNow), errUnsupported)
+			require.ErrorIs(t, p.check(goldenEVM, kindsNow), coded.ErrUnsupported)
 		})
 	}
 	p := goodPermit(t)
@@ -94,7 +96,7 @@ func TestPermitRefused(t *testing.T) {
 	w.now = func() time.Time { return kindsNow }
 	p.From = p.To
 	_, _, err := w.SignPermit2(t.Context(), p)
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 }
 
@@ -122,7 +124,7 @@ func TestPermitApprovedByTransaction(t *testing.T) {
 		p.ApprovalGas = &ApprovalGas{Gas: 50_000, MaxFee: [32]byte{31: 9}}
 		spoil(&p)
 		permit, approval, err := w.SignPermit2(t.Context(), p)
-		require.ErrorIs(t, err, errUnsupported, name)
+		require.ErrorIs(t, err, coded.ErrUnsupported, name)
 		require.Zero(t, permit, name)
 		require.Zero(t, approval, name)
 		require.True(t, w.Locked(), name)

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"slices"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // PullTransaction is the one kind of transaction that the wallet's own key signs for payments: EIP-1559, with
@@ -34,32 +37,25 @@ func (a *Account) SignPull(ctx context.Context, t PullTransaction) (sig [65]byte
 }
 
 func (t PullTransaction) order(self string) (o Order, err error) {
-	token, owner, agent := addressWord(t.Token), addressWord(t.Owner), addressWord(self)
+	token, owner, agent := curve.AddressWord(t.Token), curve.AddressWord(t.Owner), curve.AddressWord(self)
 	var zero [32]byte
 	switch {
 	case token == nil || owner == nil || agent == nil || bytes.Equal(token, zero[:]):
-		return o, unsupported("an address in it is not one")
+		return o, coded.Unsupported("an address in it is not one")
 	case bytes.Equal(owner, agent) || bytes.Equal(owner, token) || bytes.Equal(owner, zero[:]):
-		return o, unsupported("it takes nothing out of an owner's account")
+		return o, coded.Unsupported("it takes nothing out of an owner's account")
 	case bytes.Equal(token, agent):
-		return o, unsupported("it is for no token")
+		return o, coded.Unsupported("it is for no token")
 	case t.Amount == zero:
-		return o, unsupported("it moves nothing")
+		return o, coded.Unsupported("it moves nothing")
 	case t.ChainID == 0:
-		return o, unsupported("it names no chain")
+		return o, coded.Unsupported("it names no chain")
 	case t.Gas > maxPullGas:
-		return o, unsupported("it may take more gas than a transfer")
+		return o, coded.Unsupported("it may take more gas than a transfer")
 	case bytes.Compare(t.Tip[:], t.MaxFee[:]) > 0:
-		return o, unsupported("its tip is above its fee")
+		return o, coded.Unsupported("its tip is above its fee")
 	}
 	data := slices.Concat(selectTransferFrom, owner, agent, t.Amount[:])
-	return transactionOrder(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)), nil
-}
-
-// transaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20 bytes,
-// or nil where it makes a contract.
-func transaction(chainID, nonce, gas uint64, tip, maxFee [32]byte, to, data []byte) []byte {
-	return append([]byte{2}, rlpList(
-		rlpNumber(uintWord(chainID)), rlpNumber(uintWord(nonce)), rlpNumber(tip[:]), rlpNumber(maxFee[:]),
-		rlpNumber(uintWord(gas)), rlpString(to), rlpString(nil), rlpString(data), rlpList())...)
+	return transactionOrder(EncodeTransaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)),
+		nil
 }

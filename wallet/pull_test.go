@@ -9,6 +9,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 func goodPull() PullTransaction {
@@ -62,11 +64,11 @@ func TestPullRefused(t *testing.T) {
 			p := goodPull()
 			spoil(&p)
 			_, err := p.order(goldenEVM)
-			require.ErrorIs(t, err, errUnsupported)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
 	w := goldenWallet(t)
 	_, err := w.SignPull(t.Context(), PullTransaction{})
-	require.ErrorIs(t, err, errUnsupported)
+	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // pageFlags are the kernel's flags of the mapping that b begins in: lo is locked, dd is left out of
@@ -50,16 +52,16 @@ func TestKeysAreLockedIntoMemory(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context()))
 	k := w.keys
 	passphrase := normalizeNFC([]byte(testPassphrase))
-	parts := map[string][]byte{"solana": k.solana, "end of solana": k.solana[63:], "evm": k.evm.secret[:],
-		"work": k.evm.work[:], "seal": k.seal[:], "end of seal": k.seal[31:], "passphrase": passphrase.bytes,
-		"plaintext": k.plaintext().bytes}
+	parts := map[string][]byte{"solana": k.solana, "end of solana": k.solana[63:], "evm": k.evm.Secret[:],
+		"work": k.evm.Work[:], "seal": k.seal[:], "end of seal": k.seal[31:], "passphrase": passphrase.Bytes,
+		"plaintext": k.plaintext().Bytes}
 	for name, b := range parts {
 		flags := pageFlags(t, b)
 		require.Contains(t, flags, "lo", name)
 		require.Contains(t, flags, "dd", name)
 	}
 	w.Lock()
-	passphrase.wipe()
+	passphrase.Wipe()
 	for _, name := range []string{"solana", "evm", "seal", "passphrase"} {
 		flags := pageFlags(t, parts[name])
 		require.False(t, slices.Contains(flags, "lo") || slices.Contains(flags, "dd"), name)
@@ -71,23 +73,23 @@ func TestKeysAreLockedIntoMemory(t *testing.T) {
 // and wiping twice.
 func TestSecretsShareNoPage(t *testing.T) {
 	mustLock(t)
-	var list []*secret
+	var list []*guarded.Memory
 	for _, size := range []int{1, 32, os.Getpagesize(), os.Getpagesize() + 1, 3 * os.Getpagesize(), 1} {
-		s := newSecret(size)
-		require.NoError(t, s.held)
-		require.Len(t, s.bytes, size)
+		s := guarded.New(size)
+		require.NoError(t, s.Held)
+		require.Len(t, s.Bytes, size)
 		list = append(list, s)
 	}
 	for i, s := range list {
-		s.wipe()
-		s.wipe()
+		s.Wipe()
+		s.Wipe()
 		for _, other := range list[i+1:] {
-			require.Contains(t, pageFlags(t, other.bytes), "lo")
-			require.Contains(t, pageFlags(t, other.bytes[len(other.bytes)-1:]), "lo")
+			require.Contains(t, pageFlags(t, other.Bytes), "lo")
+			require.Contains(t, pageFlags(t, other.Bytes[len(other.Bytes)-1:]), "lo")
 		}
 	}
-	var none *secret
-	none.wipe()
+	var none *guarded.Memory
+	none.Wipe()
 }
 
 // withoutLockedMemory runs in another process: one that may lock no memory opens a wallet and signs.
@@ -108,7 +110,7 @@ func withoutLockedMemory(ctx context.Context) int {
 	}
 	w, err := Open(os.Getenv("WALLET_TEST_DIR"))
 	if err == nil {
-		err = w.Unlock(ctx, FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
+		err = w.Unlock(ctx, Outside.FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
 	}
 	if err == nil {
 		_, err = w.signDigest(ctx, [32]byte{1})

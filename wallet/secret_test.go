@@ -17,6 +17,10 @@ import (
 	"text/template"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 // traces are the spellings a secret could appear in.
@@ -30,7 +34,7 @@ func traces(secret []byte) []string {
 	decimal := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(list), "[]")), " ")
 	return []string{
 		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)),
-		base58(secret),
+		curve.Base58(secret),
 		strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="),
 		strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
 		decimal, strings.ReplaceAll(decimal, " ", ","), strings.Join(words, ", "),
@@ -58,14 +62,13 @@ func goldenSecrets(t *testing.T) [][]byte {
 func TestRedaction(t *testing.T) {
 	w := goldenWallet(t)
 	require.NoError(t, w.Unlock(t.Context()))
-	imported, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
-	require.NoError(t, err)
+	imported := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
 	secrets := goldenSecrets(t)
-	phrase := readPhrase(t, knownPhrase, "", StandardPaths(0))
+	phrase := Outside.Seeds(t, knownPhrase, "", 0)
 	for name, v := range map[string]any{
 		"wallet": w, "keys": w.keys, "keys, by value": *w.keys, "imported": imported,
 		"pointer to imported": &imported, "phrase": phrase,
-		"options": Options{Import: []Imported{imported}}, "slice": []Imported{imported},
+		"options": Options{Import: []guarded.PrivateKey{imported}}, "slice": []guarded.PrivateKey{imported},
 		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,36 +78,36 @@ func TestRedaction(t *testing.T) {
 				requireNoTrace(t, text, secrets...)
 				if slices.Contains([]string{"keys", "imported", "wallet", "phrase"}, name) {
 					if verb != "%T" && verb != "%p" {
-						require.Equal(t, redaction, text, "%s %s", name, verb)
+						require.Equal(t, guarded.Redaction, text, "%s %s", name, verb)
 					}
 				}
 			}
 			out, err := json.Marshal(v)
 			if err == nil { // options holds functions
 				requireNoTrace(t, string(out), secrets...)
-				require.Contains(t, string(out), redaction, name)
+				require.Contains(t, string(out), guarded.Redaction, name)
 			}
 			var log bytes.Buffer
 			slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v)
 			slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v)
 			requireNoTrace(t, log.String(), secrets...)
-			require.Contains(t, log.String(), redaction, name)
+			require.Contains(t, log.String(), guarded.Redaction, name)
 		})
 	}
 	// fmt cannot ask unexported fields for their form: they show an address
 	hidden := struct {
 		w *Wallet
 		k *keys
-		i Imported
+		i guarded.PrivateKey
 	}{w, w.keys, imported}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%x"} {
 		requireNoTrace(t, fmt.Sprintf(verb, hidden), secrets...)
 	}
-	require.Equal(t, redaction, w.keys.String())
-	require.Equal(t, redaction, w.keys.GoString())
+	require.Equal(t, guarded.Redaction, w.keys.String())
+	require.Equal(t, guarded.Redaction, w.keys.GoString())
 	var out strings.Builder
 	require.NoError(t, template.Must(template.New("").Parse("{{.}}")).Execute(&out, w.keys))
-	require.Equal(t, redaction, out.String())
+	require.Equal(t, guarded.Redaction, out.String())
 	out.Reset()
 	fmt.Fprint(&out, errors.Join(fmt.Errorf("%v", w.keys)), w.keys)
 	requireNoTrace(t, out.String(), secrets...)
@@ -114,12 +117,10 @@ func TestRedaction(t *testing.T) {
 func TestNoSecretLeavesATrace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	f := &fakeKDF{}
-	solana, err := newImported("", ChainSolana, unhex(t, goldenSolanaSeed))
-	require.NoError(t, err)
-	evm, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
-	require.NoError(t, err)
+	solana := privateKey(t, ChainSolana, unhex(t, goldenSolanaSeed))
+	evm := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
 	w, err := Create(t.Context(), dir, value(testPassphrase),
-		Options{derive: f.derive, Import: []Imported{solana, evm}})
+		Options{derive: f.derive, Import: []guarded.PrivateKey{solana, evm}})
 	require.NoError(t, err)
 	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.keys.seal[:]))
 
@@ -138,10 +139,8 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	try(err)
 	try(CheckPassphrase([]byte(testPassphrase + "\n")))
 	try(CheckPassphrase(bytes.Repeat([]byte(testPassphrase), 100)))
-	_, err = importRaw(keyFile(t, goldenEVMSecret+"z"), ChainEVM)
-	try(err)
-	_, err = importSolana(keyFile(t, goldenSolanaSeed))
-	try(err)
+	try(Outside.Import(t, "key-file:evm", keyFile(t, goldenEVMSecret+"z")))
+	try(Outside.Import(t, "solana", keyFile(t, goldenSolanaSeed)))
 	for row, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			spoiled := bytes.Clone(whole)
@@ -163,7 +162,7 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 		for e := err; e != nil; e = errors.Unwrap(e) {
 			requireNoTrace(t, fmt.Sprintf("%v %+v %#v", e, e, e), secrets...)
 		}
-		var e *codedError
+		var e *coded.Error
 		require.ErrorAs(t, err, &e)
 		requireNoTrace(t, e.Hint(), secrets...)
 	}
@@ -180,21 +179,22 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 
 // The codes are those of docs/codes.md, and errors.Is goes by kind.
 func TestErrors(t *testing.T) {
-	for want, code := range map[string]errorCode{
-		"WALLET_NOT_FOUND": codeNotFound, "WALLET_LOCKED": codeLocked,
-		"INVALID_PASSPHRASE": codeInvalidPassphrase,
-		"KEYSTORE_CORRUPT":   codeCorrupt, "KEYSTORE_PERMISSIONS": codePermissions,
-		"KEYPAIR_EXISTS": codeExists,
-		"SETUP_FAILED":   codeSetup,
+	for want, code := range map[string]coded.Code{
+		"WALLET_NOT_FOUND": coded.NotFound, "WALLET_LOCKED": coded.WalletLocked,
+		"INVALID_PASSPHRASE": coded.InvalidPassphrase,
+		"KEYSTORE_CORRUPT":   coded.KeystoreCorrupt, "KEYSTORE_PERMISSIONS": coded.Permissions,
+		"KEYPAIR_EXISTS": coded.Exists,
+		"SETUP_FAILED":   coded.SetupFailed,
 	} {
 		t.Run(want, func(t *testing.T) {
-			e := &codedError{code: code, msg: "open it", err: fs.ErrClosed}
+			e := &coded.Error{As: code, Msg: "open it", Cause: fs.ErrClosed}
 			require.Equal(t, want, e.Code())
 			require.ErrorIs(t, fmt.Errorf("pay: %w", e), code)
 			require.ErrorIs(t, e, fs.ErrClosed)
 			require.EqualError(t, e, "open it: file already closed")
 			require.NotErrorIs(t, e, ErrNoPassphrase)
-			for _, other := range []errorCode{codeNotFound, codeLocked, codeCorrupt, codeSetup} {
+			for _, other := range []coded.Code{coded.NotFound, coded.WalletLocked, coded.KeystoreCorrupt,
+				coded.SetupFailed} {
 				require.Equal(t, other == code, errors.Is(e, other))
 			}
 		})

@@ -11,6 +11,9 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 func goldenWallet(t *testing.T) *Wallet {
@@ -63,7 +66,7 @@ func TestSignMessage(t *testing.T) {
 		"5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"), sig[:])
 
 	public := ed25519.PublicKey(unhex(t, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
-	require.Equal(t, base58(public), w.header.solana)
+	require.Equal(t, curve.Base58(public), w.header.solana)
 	msg := []byte("a transaction's message")
 	sig, err = w.signMessage(t.Context(), msg)
 	require.NoError(t, err)
@@ -96,7 +99,7 @@ func TestSeal(t *testing.T) {
 	w.Lock()
 	w.Sources = []Passphrase{}
 	seal, err = w.Seal(t.Context(), "config", nil)
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	require.Nil(t, seal)
 }
 

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 // A sign-in (CAIP-122): a text in words, which names a site, this wallet's account and a nonce. On EVM it is
@@ -57,34 +60,34 @@ func (a *Account) SignIn(ctx context.Context, text string) (signature []byte, er
 // checkSignIn refuses everything but such a text.
 func (h header) checkSignIn(text string, now time.Time) (isSolana bool, err error) {
 	if len(text) > maxSignIn {
-		return false, unsupported("it is longer than %d bytes", maxSignIn)
+		return false, coded.Unsupported("it is longer than %d bytes", maxSignIn)
 	}
 	part := signInForm().FindStringSubmatch(text)
 	if part == nil {
-		return false, unsupported("it is not the text of a sign-in")
+		return false, coded.Unsupported("it is not the text of a sign-in")
 	}
 	site, account, chain, issued, end := part[1]+part[2], part[4], part[7], part[8], part[9]
 	isSolana = part[3] == "Solana"
 	isOurs := account == h.evm && evmChainForm().MatchString(chain)
 	if isSolana {
-		isOurs = account == h.solana && len(unbase58(account, ed25519.PublicKeySize)) > 0 &&
+		isOurs = account == h.solana && len(curve.Unbase58(account, ed25519.PublicKeySize)) > 0 &&
 			solanaChainForm().MatchString(chain)
 	}
 	at, rest := part[6], strings.TrimPrefix(part[6], site)
 	switch {
 	case !isOurs:
-		return false, unsupported("it signs in another account than this wallet's")
+		return false, coded.Unsupported("it signs in another account than this wallet's")
 	case at == rest || (rest != "" && !strings.Contains("/?#", rest[:1])):
-		return false, unsupported("its URI is not at the site that it names")
+		return false, coded.Unsupported("its URI is not at the site that it names")
 	}
 	begun, err := time.Parse(time.RFC3339, issued)
 	if err != nil || now.Sub(begun).Abs() > maxSignInAge {
-		return false, unsupported("it was not issued within the last %v", maxSignInAge)
+		return false, coded.Unsupported("it was not issued within the last %v", maxSignInAge)
 	}
 	if end != "" {
 		until, err := time.Parse(time.RFC3339, end)
 		if err != nil || !now.Before(until) || until.Sub(now) > maxSignInLife {
-			return false, unsupported("it is not good now, or for longer than %v", maxSignInLife)
+			return false, coded.Unsupported("it is not good now, or for longer than %v", maxSignInLife)
 		}
 	}
 	return isSolana, nil

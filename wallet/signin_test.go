@@ -9,6 +9,9 @@ import (
 
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/curve"
 )
 
 const signInSolanaChain = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
@@ -42,7 +45,7 @@ func TestSignIn(t *testing.T) {
 	text = signInText("Solana", goldenSolana, signInSolanaChain)
 	sig, err = w.SignIn(t.Context(), text)
 	require.NoError(t, err)
-	require.True(t, ed25519.Verify(unbase58(goldenSolana, 32), []byte(text), sig))
+	require.True(t, ed25519.Verify(curve.Unbase58(goldenSolana, 32), []byte(text), sig))
 }
 
 // Nothing but a sign-in of this wallet's own account that is good now.
@@ -96,12 +99,12 @@ func TestSignInRefused(t *testing.T) {
 		"a site of other letters":   strings.ReplaceAll(full, "api.example", "аpi.example"),
 	} {
 		_, err := h.checkSignIn(text, kindsNow)
-		require.ErrorIs(t, err, errUnsupported, name)
+		require.ErrorIs(t, err, coded.ErrUnsupported, name)
 	}
 	w := goldenWallet(t)
 	w.Lock()
 	_, err := w.SignIn(t.Context(), "hello")
-	require.ErrorIs(t, err, errUnsupported, "and nobody was asked for the passphrase")
+	require.ErrorIs(t, err, coded.ErrUnsupported, "and nobody was asked for the passphrase")
 }
 
 // What is signed as a sign-in is none of Solana's messages: its first byte would be the number of signers,

@@ -5,13 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/ownfile"
 )
 
 const (
@@ -25,37 +27,38 @@ func readKeystore(dir string) (ks *keystore, data []byte, err error) {
 		return nil, nil, err
 	}
 	path := filepath.Join(dir, keystoreName)
-	data, err = readOwned(path, maxKeystore)
-	if errors.Is(err, errSecondName) && removeStaleTemps(dir) {
+	data, err = ownfile.Read(path, maxKeystore)
+	if errors.Is(err, ownfile.ErrSecondName) && removeStaleTemps(dir) {
 		// A creator that ended, or still is, between link and remove. Once is enough:
 		// it is microseconds from one to the other.
 		time.Sleep(20 * time.Millisecond)
-		data, err = readOwned(path, maxKeystore)
+		data, err = ownfile.Read(path, maxKeystore)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, notFound(dir)
-	case errors.Is(err, errTooLarge):
-		return nil, nil, corrupt("it is larger than %d bytes", maxKeystore)
-	case errors.Is(err, codePermissions):
+	case errors.Is(err, ownfile.ErrTooLarge):
+		return nil, nil, coded.Corrupt("it is larger than %d bytes", maxKeystore)
+	case errors.Is(err, coded.Permissions):
 		return nil, nil, err
 	case err != nil:
-		return nil, nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, "+
-			"did not let it be read; the file was not touched", err)
+		return nil, nil, coded.Denied(path, "cannot be read",
+			"its disk, or this machine's limit of open files, "+
+				"did not let it be read; the file was not touched", err)
 	}
 	ks, err = parse(data)
 	return ks, data, err
 }
 
-func notFound(dir string) *codedError {
-	return &codedError{code: codeNotFound, msg: "there is no wallet in " + dir,
-		hint: "the owner makes it in a terminal: x402-wallet init"}
+func notFound(dir string) *coded.Error {
+	return &coded.Error{As: coded.NotFound, Msg: "there is no wallet in " + dir,
+		Advice: "the owner makes it in a terminal: x402-wallet init"}
 }
 
-func exists(dir string) *codedError {
-	return &codedError{code: codeExists,
-		msg:  "there is a wallet in " + dir + " already, and it is never overwritten",
-		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first"}
+func exists(dir string) *coded.Error {
+	return &coded.Error{As: coded.Exists,
+		Msg:    "there is a wallet in " + dir + " already, and it is never overwritten",
+		Advice: "use another X402_WALLET_HOME, or move the old one to a safe place first"}
 }
 
 // checkHome says whether dir is a directory that only its owner, the caller, can enter.
@@ -65,79 +68,18 @@ func checkHome(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return notFound(dir)
 	case err != nil:
-		return denied(dir, "cannot be looked at", "look at the permissions of the directories above it", err)
+		return coded.Denied(dir, "cannot be looked at", "look at the permissions of the directories above it",
+			err)
 	case !info.IsDir():
-		return denied(dir, "is not a directory", "set X402_WALLET_HOME to the wallet's directory", nil)
+		return coded.Denied(dir, "is not a directory", "set X402_WALLET_HOME to the wallet's directory", nil)
 	}
-	return checkOwner(dir, info)
+	return ownfile.CheckOwner(dir, info)
 }
 
 var (
-	errTooLarge   = errors.New("larger than it may be")
-	errBusy       = errors.New("another process is writing a keystore here")
-	errUnsynced   = errors.New("it is written, but the disk did not confirm its name")
-	errSecondName = errors.New("the file has a second name (hard link)")
+	errBusy     = errors.New("another process is writing a keystore here")
+	errUnsynced = errors.New("it is written, but the disk did not confirm its name")
 )
-
-// readOwned reads a regular file of at most limit bytes that only its owner, the caller, can reach:
-// no symlink, no FIFO or device (neither of which is waited for), no second name, no permission bit
-// of group or others. The checks are made on the open file. Windows has no such bits; there the
-// first half holds.
-func readOwned(path string, limit int) ([]byte, error) { return readPlain(path, limit, checkOwner) }
-
-// readPlain is readOwned by another rule of whose the file may be.
-func readPlain(path string, limit int, isOurs func(path string, info fs.FileInfo) error) ([]byte, error) {
-	f, err := openNoFollow(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, denied(path, "is not a regular file", "put the file itself there", nil)
-	}
-	if err := isOurs(path, info); err != nil {
-		return nil, err
-	}
-	if linkCount(info) > 1 {
-		hint := "find the other with: find DIR -samefile " + shellQuote(path)
-		return nil, denied(path, "must have one name", hint, errSecondName)
-	}
-	return readAll(f, limit)
-}
-
-// readAll reads to the end, or returns errTooLarge. It reads into one buffer:
-// io.ReadAll would leave copies of a secret in the ones it outgrew.
-func readAll(r io.Reader, limit int) ([]byte, error) {
-	data := make([]byte, limit+1)
-	n, err := io.ReadFull(r, data)
-	switch {
-	case err == nil:
-		clear(data)
-		return nil, errTooLarge
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return data[:n], nil
-	}
-	clear(data)
-	return nil, err
-}
-
-// denied is KEYSTORE_PERMISSIONS about path.
-func denied(path, what, hint string, cause error) *codedError {
-	return &codedError{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
-}
-
-// shellQuote makes path one word for a shell.
-func shellQuote(path string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@"
-	if path != "" && strings.Trim(path, plain) == "" {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}
 
 // writeNew puts data into dir as keystore.json, or leaves dir as it was. It never replaces a file,
 // whoever else is creating one: link fails when the name is taken, on every system and also over
@@ -179,7 +121,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 	path := filepath.Join(dir, keystoreName)
 	if err = writeAndVerify(temp, data, verify); err == nil {
 		var now []byte
-		if now, err = readOwned(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
+		if now, err = ownfile.Read(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
 			err = errors.New("another process has changed it meanwhile")
 		}
 	}
@@ -208,7 +150,7 @@ func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	back, err := readOwned(f.Name(), maxKeystore)
+	back, err := ownfile.Read(f.Name(), maxKeystore)
 	if err != nil {
 		return err
 	}

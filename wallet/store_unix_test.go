@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 // What can stand in the keystore's place, and what it is called.
@@ -22,48 +24,48 @@ func TestKeystorePath(t *testing.T) {
 	data, _ := golden(t)
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, dir, path string)
-		code  errorCode // empty: it opens
+		code  coded.Code // empty: it opens
 		says  string
 		hint  string
 	}{
 		"0600":             {func(*testing.T, string, string) {}, "", "", ""},
 		"0400":             {chmod(0o400), "", "", ""},
-		"0644":             {chmod(0o644), codePermissions, "mode 0644", "chmod 600 "},
-		"0640":             {chmod(0o640), codePermissions, "mode 0640", "chmod 600 "},
-		"0604":             {chmod(0o604), codePermissions, "mode 0604", "chmod 600 "},
-		"0620":             {chmod(0o620), codePermissions, "mode 0620", "chmod 600 "},
-		"0601":             {chmod(0o601), codePermissions, "mode 0601", "chmod 600 "},
-		"directory 0755":   {chmodDir(0o755), codePermissions, "mode 0755", "chmod 700 "},
-		"directory 0777":   {chmodDir(0o777), codePermissions, "mode 0777", "chmod 700 "},
-		"directory 0710":   {chmodDir(0o710), codePermissions, "mode 0710", "chmod 700 "},
-		"directory 0702":   {chmodDir(0o702), codePermissions, "mode 0702", "chmod 700 "},
-		"directory sticky": {chmodDir(0o777 | os.ModeSticky), codePermissions, "mode 0777", "chmod 700 "},
+		"0644":             {chmod(0o644), coded.Permissions, "mode 0644", "chmod 600 "},
+		"0640":             {chmod(0o640), coded.Permissions, "mode 0640", "chmod 600 "},
+		"0604":             {chmod(0o604), coded.Permissions, "mode 0604", "chmod 600 "},
+		"0620":             {chmod(0o620), coded.Permissions, "mode 0620", "chmod 600 "},
+		"0601":             {chmod(0o601), coded.Permissions, "mode 0601", "chmod 600 "},
+		"directory 0755":   {chmodDir(0o755), coded.Permissions, "mode 0755", "chmod 700 "},
+		"directory 0777":   {chmodDir(0o777), coded.Permissions, "mode 0777", "chmod 700 "},
+		"directory 0710":   {chmodDir(0o710), coded.Permissions, "mode 0710", "chmod 700 "},
+		"directory 0702":   {chmodDir(0o702), coded.Permissions, "mode 0702", "chmod 700 "},
+		"directory sticky": {chmodDir(0o777 | os.ModeSticky), coded.Permissions, "mode 0777", "chmod 700 "},
 		"no file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Remove(path))
-		}, codeNotFound, "no wallet", "x402-wallet init"},
+		}, coded.NotFound, "no wallet", "x402-wallet init"},
 		"no directory": {func(t *testing.T, dir, _ string) {
 			require.NoError(t, os.RemoveAll(dir))
-		}, codeNotFound, "no wallet", "x402-wallet init"},
+		}, coded.NotFound, "no wallet", "x402-wallet init"},
 		"empty file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Truncate(path, 0))
-		}, codeCorrupt, "", ""},
+		}, coded.KeystoreCorrupt, "", ""},
 		"100 MB file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Truncate(path, 100<<20))
-		}, codeCorrupt, "larger than 65536", ""},
-		"symlink":          {symlink, codePermissions, "symbolic link", ""},
-		"dangling symlink": {danglingLink, codePermissions, "symbolic link", ""},
+		}, coded.KeystoreCorrupt, "larger than 65536", ""},
+		"symlink":          {symlink, coded.Permissions, "symbolic link", ""},
+		"dangling symlink": {danglingLink, coded.Permissions, "symbolic link", ""},
 		"second name": {func(t *testing.T, dir, path string) {
 			require.NoError(t, os.Link(path, dir+"/copy"))
-		}, codePermissions, "one name", "-samefile"},
+		}, coded.Permissions, "one name", "-samefile"},
 		"FIFO": {instead(func(path string) error {
 			return syscall.Mkfifo(path, 0o600)
-		}), codePermissions, "not a regular file", "put the file itself there"},
+		}), coded.Permissions, "not a regular file", "put the file itself there"},
 		"directory": {instead(func(path string) error {
 			return os.Mkdir(path, 0o600)
-		}), codePermissions, "not a regular file", "put the file itself there"},
-		"socket": {instead(socket), codePermissions, "not a regular file",
+		}), coded.Permissions, "not a regular file", "put the file itself there"},
+		"socket": {instead(socket), coded.Permissions, "not a regular file",
 			"put the file itself there"},
-		"a file as home":    {fileAsHome, codePermissions, "not a directory", "X402_WALLET_HOME"},
+		"a file as home":    {fileAsHome, coded.Permissions, "not a directory", "X402_WALLET_HOME"},
 		"linked home opens": {linkedHome, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,33 +145,6 @@ func linkedHome(t *testing.T, dir, _ string) {
 	require.NoError(t, os.Symlink(dir+".real", dir))
 }
 
-func TestOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give files away")
-	}
-	data, _ := golden(t)
-	dir := putKeystore(t, data)
-	require.NoError(t, os.Chown(filepath.Join(dir, keystoreName), 4242, -1))
-	_, err := Open(dir)
-	e := requireCode(t, err, codePermissions)
-	require.Contains(t, e.Error(), "belongs to user 4242")
-	require.Contains(t, e.Hint(), "chown 0 ")
-
-	dir = putKeystore(t, data)
-	require.NoError(t, os.Chown(dir, 4242, -1))
-	_, err = Open(dir)
-	requireCode(t, err, codePermissions)
-}
-
-func TestQuote(t *testing.T) {
-	require.Equal(t, "/home/a/.config/x402-wallet", shellQuote("/home/a/.config/x402-wallet"))
-	for _, path := range []string{"/a b", "/it's", "/$HOME", "", "/`id`", "/ü\n"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(path)).Output()
-		require.NoError(t, err)
-		require.Equal(t, path, string(out))
-	}
-}
-
 func TestNewFilesAreTheOwnersOnly(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
@@ -206,7 +181,9 @@ func requireOnlyKeystore(t *testing.T, dir string) {
 	require.Equal(t, keystoreName, entries[0].Name())
 	info, err := entries[0].Info()
 	require.NoError(t, err)
-	require.EqualValues(t, 1, linkCount(info))
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	require.True(t, ok)
+	require.EqualValues(t, 1, stat.Nlink)
 }
 
 func TestCreateNeverOverwrites(t *testing.T) {
@@ -223,7 +200,7 @@ func TestCreateNeverOverwrites(t *testing.T) {
 			before, err := os.Lstat(path)
 			require.NoError(t, err)
 			_, err = Create(t.Context(), dir, never(t), Options{})
-			requireCode(t, err, codeExists)
+			requireCode(t, err, coded.Exists)
 			after, err := os.Lstat(path)
 			require.NoError(t, err)
 			require.True(t, os.SameFile(before, after))
@@ -236,7 +213,7 @@ func TestCreateWantsAClosedHome(t *testing.T) {
 	dir := home(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	_, err := Create(t.Context(), dir, never(t), Options{})
-	requireCode(t, err, codePermissions)
+	requireCode(t, err, coded.Permissions)
 	requireEmpty(t, dir)
 }
 
@@ -250,7 +227,7 @@ func TestCreateRace(t *testing.T) {
 		return f.derive(passphrase, salt, n, r, p)
 	}
 	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: late})
-	requireCode(t, err, codeExists)
+	requireCode(t, err, coded.Exists)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(data))
@@ -272,7 +249,7 @@ func TestConcurrentCreators(t *testing.T) {
 				if err == nil {
 					winners = append(winners, w)
 				} else {
-					requireCodeAsync(t, err, codeExists)
+					requireCodeAsync(t, err, coded.Exists)
 				}
 			})
 		}
@@ -355,4 +332,22 @@ func TestTempsOfLivingProcessesStay(t *testing.T) {
 	require.True(t, removeStaleTemps(dir))
 	requireEmpty(t, dir)
 	require.False(t, removeStaleTemps(dir))
+}
+
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	data, _ := golden(t)
+	dir := putKeystore(t, data)
+	require.NoError(t, os.Chown(filepath.Join(dir, keystoreName), 4242, -1))
+	_, err := Open(dir)
+	e := requireCode(t, err, coded.Permissions)
+	require.Contains(t, e.Error(), "belongs to user 4242")
+	require.Contains(t, e.Hint(), "chown 0 ")
+
+	dir = putKeystore(t, data)
+	require.NoError(t, os.Chown(dir, 4242, -1))
+	_, err = Open(dir)
+	requireCode(t, err, coded.Permissions)
 }

@@ -10,6 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/ownfile"
+	"x402-wallet/wallet/internal/record"
 )
 
 // After freeAttempts wrong passphrases in a row each further one costs a wait,
@@ -91,10 +96,10 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 	return err
 }
 
-// confirm asks one source for the passphrase and says whether it is right, also
+// Confirm asks one source for the passphrase and says whether it is right, also
 // when the wallet is unlocked, and without unlocking it: for the decisions that
 // only a person may take, at that moment.
-func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
+func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
 	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
 	k.wipe()
 	return err
@@ -115,22 +120,22 @@ func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passph
 	known := w.header.accounts // those that were added since come behind them
 	if ks.solana != w.header.solana || ks.evm != w.header.evm || len(ks.accounts) < len(known) ||
 		!slices.Equal(ks.accounts[:len(known)], known) {
-		return nil, corrupt("it holds other keys than when it was opened")
+		return nil, coded.Corrupt("it holds other keys than when it was opened")
 	}
 	if err := w.checkBackoff(); err != nil {
 		return nil, err
 	}
-	given, err := askPassphrase(ctx, sources)
+	given, err := AskPassphrase(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(given)
 	passphrase := normalizeNFC(given)
-	defer passphrase.wipe()
+	defer passphrase.Wipe()
 
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
-	k, err := ks.decrypt(passphrase.bytes, w.derive)
+	k, err := ks.decrypt(passphrase.Bytes, w.derive)
 	w.count(err)
 	return k, err
 }
@@ -140,11 +145,11 @@ func (w *Wallet) checkBackoff() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return locked("the wallet is closed")
+		return coded.Locked("the wallet is closed")
 	}
 	if wait := w.retryAt.Sub(w.now()); wait > 0 {
-		e := wrongPassphrase()
-		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.failures,
+		e := coded.WrongPassphrase()
+		e.Msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.failures,
 			(wait + time.Second - 1).Truncate(time.Second))
 		return e
 	}
@@ -154,7 +159,7 @@ func (w *Wallet) checkBackoff() error {
 func (w *Wallet) count(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !errors.Is(err, codeInvalidPassphrase) {
+	if !errors.Is(err, coded.InvalidPassphrase) {
 		w.failures = 0
 		return
 	}
@@ -176,7 +181,7 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	defer w.mu.Unlock()
 	if w.closed || locks != (locking{here: w.locks, lockToken: w.readLockToken()}) {
 		k.wipe()
-		return locked("the wallet was locked while it was being unlocked")
+		return coded.Locked("the wallet was locked while it was being unlocked")
 	}
 	w.wipeKeys()
 	k.dropPhrase()
@@ -195,7 +200,7 @@ func (w *Wallet) withKeys(ctx context.Context, f func(*keys)) error {
 	}
 	for tries := 0; !w.withHeldKeys(f); tries++ {
 		if tries == 2 { // the second was for a lock that came between
-			return locked("the wallet was locked again at once")
+			return coded.Locked("the wallet was locked again at once")
 		}
 		if err := w.Unlock(ctx); err != nil {
 			return err
@@ -212,7 +217,7 @@ func (w *Wallet) withHeldKeys(f func(*keys)) bool {
 		return false
 	}
 	w.used = w.now()
-	withCleanStack(func() { f(k) })
+	guarded.WithCleanStack(func() { f(k) })
 	return true
 }
 
@@ -298,27 +303,76 @@ func LockAll(dir string) error {
 	}
 	path := filepath.Join(dir, lockName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be a link to anywhere
-		return setup("ask other processes to lock", err)
+		return coded.Setup("ask other processes to lock", err)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) { // another one asks the same
 		return nil
 	}
 	if err != nil {
-		return setup("ask other processes to lock", err)
+		return coded.Setup("ask other processes to lock", err)
 	}
 	_, err = f.WriteString(rand.Text() + "\n")
 	if err = errors.Join(err, f.Close()); err != nil {
-		return setup("ask other processes to lock", err)
+		return coded.Setup("ask other processes to lock", err)
 	}
 	return nil
 }
 
 // readLockToken is the content of that file; it changes with every [LockAll].
 func (w *Wallet) readLockToken() string {
-	text, err := readOwned(filepath.Join(w.dir, lockName), 64)
+	text, err := ownfile.Read(filepath.Join(w.dir, lockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// LockedMemory says why the system does not hold the pages of keys in memory; nil means that it
+// does, at this moment and for this process.
+func LockedMemory() error {
+	s := guarded.New(1)
+	defer s.Wipe()
+	return s.Held
+}
+
+// HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
+func (w *Wallet) HasPhrase() (bool, error) {
+	ks, _, err := readKeystore(w.dir)
+	return err == nil && ks.holds.phrase, err
+}
+
+// Phrase takes the recovery phrase out of the keystore, for package recovery, which wipes it. The passphrase
+// is asked for, and the wallet is not unlocked. what is what the phrase is for, as an error says it. Errors:
+// those of [Wallet.Unlock]; SETUP_FAILED where there is no phrase.
+func (w *Wallet) Phrase(ctx context.Context, typed Passphrase, what string) (*guarded.Seeds, error) {
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !ks.holds.phrase {
+		return nil, noPhrase(what)
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
+	if err != nil {
+		return nil, err
+	}
+	defer k.wipe()
+	return k.phraseOut(w.dir), nil
+}
+
+// phraseOut copies the phrase, and says whose it is.
+func (k *keys) phraseOut(home string) *guarded.Seeds {
+	s := guarded.NewSeeds(record.Size)
+	s.Home = home
+	s.Solana, s.EVM = k.addresses()
+	_, _, record := guarded.PartsOf(s)
+	copy(record, k.phrase)
+	return s
+}
+
+func noPhrase(what string) *coded.Error {
+	e := coded.Setup(what, errors.New("this keystore has none: its keys were imported, or made without one"))
+	e.Advice = "back up keystore.json, and remember its passphrase: together they are the keys"
+	return e
 }

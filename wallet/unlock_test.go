@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/coded"
 )
 
 // A hundred first payments derive once and are all signed.
@@ -53,7 +55,7 @@ func TestParallelFailureIsShared(t *testing.T) {
 		}}
 		var wg sync.WaitGroup
 		for range 100 {
-			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), codeInvalidPassphrase) })
+			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), coded.InvalidPassphrase) })
 		}
 		wg.Wait()
 		require.Equal(t, 1, f.calls)
@@ -105,7 +107,7 @@ func TestOwnSourceBesidesARunningAttempt(t *testing.T) {
 			hasty = w.Unlock(ctx)
 		})
 		wg.Wait()
-		requireCode(t, configured, codeLocked)
+		requireCode(t, configured, coded.WalletLocked)
 		require.NoError(t, own)
 		require.ErrorIs(t, hasty, context.DeadlineExceeded)
 	})
@@ -117,19 +119,19 @@ func TestSourcesInOrder(t *testing.T) {
 	broken := func(context.Context) ([]byte, error) { return nil, errors.New("no bus") }
 	for name, tc := range map[string]struct {
 		sources []Passphrase
-		code    errorCode
+		code    coded.Code
 	}{
-		"none at all":       {[]Passphrase{}, codeLocked},
-		"all without":       {[]Passphrase{none, none}, codeLocked},
+		"none at all":       {[]Passphrase{}, coded.WalletLocked},
+		"all without":       {[]Passphrase{none, none}, coded.WalletLocked},
 		"the second has it": {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
 		"a wrong one ends it": {[]Passphrase{value("not the passphrase"), never(t)},
-			codeInvalidPassphrase},
-		"a broken one ends it": {[]Passphrase{broken, never(t)}, codeLocked},
+			coded.InvalidPassphrase},
+		"a broken one ends it": {[]Passphrase{broken, never(t)}, coded.WalletLocked},
 		"an empty one ends it": {[]Passphrase{func(context.Context) ([]byte, error) {
 			return nil, nil
-		}, never(t)}, codeLocked},
-		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, maxPassphrase+1))), never(t)},
-			codeInvalidPassphrase},
+		}, never(t)}, coded.WalletLocked},
+		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)},
+			coded.InvalidPassphrase},
 		"an unnamed env variable": {[]Passphrase{value(""), value(testPassphrase)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +157,7 @@ func TestLockWipes(t *testing.T) {
 	w.Lock()
 	require.True(t, w.Locked())
 	require.Equal(t, make([]byte, 64), []byte(held.solana))
-	require.Equal(t, make([]byte, 32), held.evm.secret[:])
+	require.Equal(t, make([]byte, 32), held.evm.Secret[:])
 	require.Equal(t, [32]byte{}, *held.seal)
 
 	_, err := w.signDigest(t.Context(), [32]byte{})
@@ -165,8 +167,8 @@ func TestLockWipes(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
 	_, err = w.signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, codeLocked)
-	requireCode(t, w.Unlock(t.Context(), never(t)), codeLocked)
+	requireCode(t, err, coded.WalletLocked)
+	requireCode(t, w.Unlock(t.Context(), never(t)), coded.WalletLocked)
 }
 
 // A lock while the passphrase is being asked for or stretched wins.
@@ -176,13 +178,13 @@ func TestLockOvertakesUnlock(t *testing.T) {
 		w.Lock()
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	require.True(t, w.Locked())
 	err = w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		_ = w.Close()
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	require.True(t, w.Locked())
 }
 
@@ -198,7 +200,7 @@ func TestSignAgainstLock(t *testing.T) {
 			for range 50 {
 				got, err := w.signDigest(t.Context(), [32]byte{1})
 				if err != nil {
-					requireCodeAsync(t, err, codeLocked)
+					requireCodeAsync(t, err, coded.WalletLocked)
 				} else if got != want {
 					t.Error("another signature")
 				}
@@ -253,7 +255,7 @@ func TestAutoLock(t *testing.T) {
 				require.Equal(t, make([]byte, 64), []byte(held.solana))
 				require.True(t, w.Locked())
 				_, err := w.signDigest(t.Context(), [32]byte{})
-				requireCode(t, err, codeLocked)
+				requireCode(t, err, coded.WalletLocked)
 				time.Sleep(tc.every) // let the signer see it
 				synctest.Wait()
 			})
@@ -288,7 +290,7 @@ func TestElapsed(t *testing.T) {
 	held, later := w.keys, time.Now().Add(defaultIdle)
 	w.now = func() time.Time { return shiftMonotonic(later, -defaultIdle) }
 	_, err := w.signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, codeLocked)
+	requireCode(t, err, coded.WalletLocked)
 	require.Equal(t, make([]byte, 64), []byte(held.solana))
 }
 
@@ -297,17 +299,17 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		w, f := newTestWallet(t)
 		wrong := value("not the passphrase")
 		for range freeAttempts {
-			requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
+			requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
 		}
 		require.Equal(t, freeAttempts, f.calls)
-		e := requireCode(t, w.Unlock(t.Context(), never(t)), codeInvalidPassphrase)
+		e := requireCode(t, w.Unlock(t.Context(), never(t)), coded.InvalidPassphrase)
 		require.Contains(t, e.Error(), "5 wrong passphrases in a row; the next is tried in 1s")
-		requireCode(t, w.confirm(t.Context(), never(t)), codeInvalidPassphrase)
+		requireCode(t, w.Confirm(t.Context(), never(t)), coded.InvalidPassphrase)
 		waited := time.Duration(0)
 		for range 10 {
 			for {
-				e := requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
-				if e.Error() == wrongPassphrase().Error() {
+				e := requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
+				if e.Error() == coded.WrongPassphrase().Error() {
 					break
 				}
 				time.Sleep(time.Second)
@@ -318,7 +320,7 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		time.Sleep(maxBackoff)
 		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
 		w.Lock()
-		requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
+		requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
 		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins again")
 	})
 }
@@ -326,12 +328,12 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 // confirm asks also when the key is held, and holds nothing.
 func TestConfirm(t *testing.T) {
 	w, f := newTestWallet(t)
-	require.NoError(t, w.confirm(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.True(t, w.Locked())
 	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-	requireCode(t, w.confirm(t.Context(), value("not the passphrase")), codeInvalidPassphrase)
-	requireCode(t, w.confirm(t.Context(), value("")), codeLocked)
-	require.NoError(t, w.confirm(t.Context(), value(testPassphrase)))
+	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), coded.InvalidPassphrase)
+	requireCode(t, w.Confirm(t.Context(), value("")), coded.WalletLocked)
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.False(t, w.Locked())
 	require.Equal(t, 4, f.calls)
 }
@@ -342,10 +344,10 @@ func TestExchangedFile(t *testing.T) {
 	w, _ := newTestWallet(t)
 	data, _ := golden(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
-	e := requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
+	e := requireCode(t, w.Unlock(t.Context(), never(t)), coded.KeystoreCorrupt)
 	require.Contains(t, e.Error(), "other keys")
 	require.NoError(t, os.Remove(filepath.Join(w.dir, keystoreName)))
-	requireCode(t, w.Unlock(t.Context(), never(t)), codeNotFound)
+	requireCode(t, w.Unlock(t.Context(), never(t)), coded.NotFound)
 }
 
 // A source that panics does not leave the wallet waiting for it.

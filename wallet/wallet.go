@@ -13,6 +13,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/guarded"
 )
 
 const (
@@ -25,7 +28,7 @@ const (
 // Wallet is one keystore, locked or unlocked. It is safe for concurrent use,
 // once its fields are set. It prints as [redacted].
 type Wallet struct {
-	redacted
+	guarded.Redacted
 	Account // its own; of others [Wallet.AccountNamed]
 
 	// Idle locks the wallet after a time without use; zero means 15 minutes. [MaxAge] locks it
@@ -65,14 +68,14 @@ type Wallet struct {
 
 // Options are for [Create]. The zero value is right outside tests.
 type Options struct {
-	N      int              // scrypt's n: a power of two from 2^14 to 2^20; zero means 2^18
-	Now    func() time.Time // the clock, also of the auto-lock; nil means time.Now
-	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
-	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
+	N      int                  // scrypt's n: a power of two from 2^14 to 2^20; zero means 2^18
+	Now    func() time.Time     // the clock, also of the auto-lock; nil means time.Now
+	Rand   io.Reader            // of keys, salt and nonce; nil means crypto/rand
+	Import []guarded.PrivateKey // keys to take instead of new ones, at most one per chain; wiped
 
-	// Phrase is where both keys come from, in place of Import; wiped. The keystore keeps it unless KeysOnly
-	// is set. nil: there is none.
-	Phrase   *Phrase
+	// Phrase has both keys in place of Import, and the phrase that they come from (recovery.Phrase); wiped.
+	// The keystore keeps the phrase unless KeysOnly is set.
+	Phrase   *guarded.Seeds
 	KeysOnly bool
 
 	// Before is called before the keystore gets its name, to seal what belongs to the wallet from
@@ -105,15 +108,15 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	if err != nil {
 		return nil, err
 	}
-	defer normal.wipe()
+	defer normal.Wipe()
 	k, err := generate(opt.Rand, opt.Import, opt.Phrase)
 	if err != nil {
-		return nil, setup("make the keys", err)
+		return nil, coded.Setup("make the keys", err)
 	}
 	if opt.KeysOnly {
 		k.dropPhrase()
 	}
-	ks, err := create(dir, k, normal.bytes, opt)
+	ks, err := create(dir, k, normal.Bytes, opt)
 	if err != nil {
 		k.wipe()
 		return nil, err
@@ -136,15 +139,15 @@ func (o *Options) complete() error {
 		o.derive = scryptKDF
 	}
 	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil { // a negative n is a very large one
-		return setup("choose the key derivation", err)
+		return coded.Setup("choose the key derivation", err)
 	}
 	if o.Phrase != nil && len(o.Import) > 0 {
-		return setup("import keys", errors.New("a phrase has the keys for both chains"))
+		return coded.Setup("import keys", errors.New("a phrase has the keys for both chains"))
 	}
 	var chains []string
 	for _, i := range o.Import {
-		if i.secret == nil || slices.Contains(chains, i.Chain) {
-			return setup("import keys", errors.New("there must be one key for a chain"))
+		if guarded.SecretOf(i) == nil || slices.Contains(chains, i.Chain) {
+			return coded.Setup("import keys", errors.New("there must be one key for a chain"))
 		}
 		chains = append(chains, i.Chain)
 	}
@@ -157,10 +160,16 @@ func Exists(dir string) bool {
 	return err == nil
 }
 
+// Dir is the directory of the keystore.
+func (w *Wallet) Dir() string { return w.dir }
+
+// KeystoreAddresses are those of the keystore's own keys; [Account.Addresses] are of the keys that sign.
+func (w *Wallet) KeystoreAddresses() (solana, evm string) { return w.header.solana, w.header.evm }
+
 // checkVacant says whether dir can take a new wallet; it need not be there yet.
 func checkVacant(dir string) error {
 	err := checkHome(dir)
-	if errors.Is(err, codeNotFound) {
+	if errors.Is(err, coded.NotFound) {
 		return nil
 	}
 	if err != nil {
@@ -173,16 +182,16 @@ func checkVacant(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
-	return setup("look into "+dir, err)
+	return coded.Setup("look into "+dir, err)
 }
 
 // askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form, which
 // the caller wipes.
-func askNewPassphrase(ctx context.Context, source Passphrase) (*secret, error) {
-	p, err := askPassphrase(ctx, []Passphrase{source})
-	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {
-		e := setup("get a new passphrase", err)
-		e.hint = "run it on a terminal, or give it a file or a descriptor with the new passphrase"
+func askNewPassphrase(ctx context.Context, source Passphrase) (*guarded.Memory, error) {
+	p, err := AskPassphrase(ctx, []Passphrase{source})
+	if errors.Is(err, coded.WalletLocked) || errors.Is(err, coded.InvalidPassphrase) {
+		e := coded.Setup("get a new passphrase", err)
+		e.Advice = "run it on a terminal, or give it a file or a descriptor with the new passphrase"
 		return nil, e
 	}
 	if err != nil {
@@ -208,21 +217,21 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 	}
 	ks, err := encrypt(k, nil, passphrase, uint64(opt.N), opt.Now(), opt.derive, opt.Rand)
 	if err != nil {
-		return nil, setup("encrypt the keys", err)
+		return nil, coded.Setup("encrypt the keys", err)
 	}
 	data, err := ks.marshal()
 	if err != nil {
-		return nil, setup("encode the keystore", err)
+		return nil, coded.Setup("encode the keystore", err)
 	}
 	if err := makeHome(dir); err != nil {
-		return nil, setup("make "+dir, err)
+		return nil, coded.Setup("make "+dir, err)
 	}
 	if err := checkHome(dir); err != nil { // another may have made it meanwhile
 		return nil, err
 	}
 	err = writeNew(dir, data, opensWith(passphrase, opt.derive, k))
-	if err != nil && !errors.Is(err, codeExists) && !errors.Is(err, codePermissions) {
-		return nil, setup("write the keystore", err)
+	if err != nil && !errors.Is(err, coded.Exists) && !errors.Is(err, coded.Permissions) {
+		return nil, coded.Setup("write the keystore", err)
 	}
 	return ks, err
 }
@@ -283,9 +292,9 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 	if err != nil {
 		return err
 	}
-	defer normal.wipe()
+	defer normal.Wipe()
 	ks.n = max(ks.n, uint64(opt.N))
-	if err := w.rewrite(k, normal.bytes, ks, before, opt.Rand); err != nil {
+	if err := w.rewrite(k, normal.Bytes, ks, before, opt.Rand); err != nil {
 		return changeFailed(err)
 	}
 	return nil
@@ -306,14 +315,14 @@ func (w *Wallet) rewrite(k *keys, passphrase []byte, ks *keystore, before []byte
 	return replace(w.dir, before, data, opensWith(passphrase, w.derive, k))
 }
 
-func changeFailed(err error) *codedError {
-	e := setup("change the passphrase", err)
-	e.hint = "the old passphrase still opens the wallet"
+func changeFailed(err error) *coded.Error {
+	e := coded.Setup("change the passphrase", err)
+	e.Advice = "the old passphrase still opens the wallet"
 	switch {
 	case errors.Is(err, errBusy):
-		e.hint += "; wait for the other program and try again"
+		e.Advice += "; wait for the other program and try again"
 	case errors.Is(err, errUnsynced):
-		e.hint = "the new passphrase opens the wallet now; until the disk works again keep the old one too"
+		e.Advice = "the new passphrase opens the wallet now; until the disk works again keep the old one too"
 	}
 	return e
 }

@@ -20,7 +20,7 @@ func wiped(ctx context.Context) int {
 	debug.SetGCPercent(-1)
 	w, err := Open(os.Getenv("WALLET_TEST_DIR"))
 	if err == nil {
-		err = w.Unlock(ctx, FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
+		err = w.Unlock(ctx, Outside.FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
 	}
 	if err == nil {
 		_, err = w.signDigest(ctx, [32]byte{1})

@@ -27,6 +27,6 @@ var aliases = map[string]string{
 	"world": "eip155:480", "worldchain": "eip155:480", "world-chain": "eip155:480",
 	"world-sepolia": "eip155:4801", "x-layer": "eip155:196", "okx-xlayer": "eip155:196",
 	"xdc": "eip155:50", "arc-testnet": "eip155:5042002",
-	"Solana":        solanaMainnet,
-	"solana_devnet": solanaDevnet,
+	"Solana":        SolanaMainnet,
+	"solana_devnet": SolanaDevnet,
 }

@@ -69,22 +69,22 @@ func (r *Registry) Assets(network string) []AssetInfo {
 // makes that token's payments refused, but nothing else would find it.
 var builtin = []AssetInfo{
 	// npm @x402/svm 2.27, defaultAssets
-	spl(solanaMainnet, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC", classic),
-	spl(solanaMainnet, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT", classic),
-	spl(solanaMainnet, "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", "USDG", token2022),
-	spl(solanaMainnet, "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", "PYUSD", token2022),
-	spl(solanaMainnet, "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", "CASH", token2022),
-	spl(solanaDevnet, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC", classic),
-	spl(solanaDevnet, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG", token2022),
-	spl(solanaDevnet, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD", token2022),
-	spl(solanaTestnet, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC", classic),
-	spl(solanaTestnet, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG", token2022),
-	spl(solanaTestnet, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD", token2022),
+	spl(SolanaMainnet, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC", classic),
+	spl(SolanaMainnet, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT", classic),
+	spl(SolanaMainnet, "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", "USDG", token2022),
+	spl(SolanaMainnet, "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", "PYUSD", token2022),
+	spl(SolanaMainnet, "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", "CASH", token2022),
+	spl(SolanaDevnet, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC", classic),
+	spl(SolanaDevnet, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG", token2022),
+	spl(SolanaDevnet, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD", token2022),
+	spl(SolanaTestnet, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC", classic),
+	spl(SolanaTestnet, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG", token2022),
+	spl(SolanaTestnet, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD", token2022),
 
 	// USD1: worldlibertyfinancial.com; a mint of SPL Token without extensions. EURC:
 	// developers.circle.com/stablecoins/eurc-contract-addresses.
-	spl(solanaMainnet, "USD1ttGY1N17NEEHLmELoaybftRBUSErhqYiQzvEmuB", "USD1", classic),
-	euro(spl(solanaMainnet, "HzwqbKZw8HxMN6bF2yFZNrht3c2iXXzpKcFu7uBEDKtr", "EURC", classic)),
+	spl(SolanaMainnet, "USD1ttGY1N17NEEHLmELoaybftRBUSErhqYiQzvEmuB", "USD1", classic),
+	euro(spl(SolanaMainnet, "HzwqbKZw8HxMN6bF2yFZNrht3c2iXXzpKcFu7uBEDKtr", "EURC", classic)),
 
 	// npm @x402/evm 2.27, defaultAssets
 	evm("eip155:8453", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USDC", 6, "USD Coin", "2"),

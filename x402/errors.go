@@ -25,7 +25,7 @@ const (
 // The codes. Their meaning, and who can fix them, is the table below.
 const (
 	InvalidArgument     Code = "INVALID_ARGUMENT"
-	noRequirements      Code = "NO_REQUIREMENTS"
+	NoRequirements      Code = "NO_REQUIREMENTS"
 	InvalidRequirement  Code = "INVALID_REQUIREMENT"
 	AmountExceedsMax    Code = "AMOUNT_EXCEEDS_MAX"
 	BudgetExceeded      Code = "BUDGET_EXCEEDED"
@@ -91,7 +91,7 @@ var codes = map[Code]struct {
 	InvalidArgument: {fixedBy: byAgent, next: Change,
 		means: "something of the call is wrong: URL, method, amount, an unknown id",
 		do:    "correct what the message names"},
-	noRequirements: {fixedBy: bySeller, next: GiveUp,
+	NoRequirements: {fixedBy: bySeller, next: GiveUp,
 		means: "the seller answered 402 in a protocol that is neither x402 nor MPP (L402: named in details)",
 		do:    "nothing here; another seller, or another wallet for that protocol"},
 	InvalidRequirement: {fixedBy: bySeller, next: GiveUp,

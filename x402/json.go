@@ -2,13 +2,17 @@ package x402
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"x402-wallet/x402/money"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,10 +33,10 @@ const (
 	maxDepth = 64
 )
 
-// errAmbiguous marks JSON that two programs may read differently: a key that stands twice in one object, or
+// ErrAmbiguous marks JSON that two programs may read differently: a key that stands twice in one object, or
 // twice but for letter case, or a known key in another letter case. encoding/json takes the last of such
 // keys, JavaScript the exact one. A document with such a key is refused.
-var errAmbiguous = errors.New("ambiguous JSON")
+var ErrAmbiguous = errors.New("ambiguous JSON")
 
 var errDeep = errors.New("too deep")
 
@@ -58,7 +62,7 @@ func DecodeStrict(data []byte, limit int, v any) error {
 	}
 	err := json.Unmarshal(data, inAnyCase.Interface())
 	if err != nil || !reflect.DeepEqual(exact.Interface(), inAnyCase.Interface()) {
-		return &Error{Code: ResponseMalformed, Err: errAmbiguous,
+		return &Error{Code: ResponseMalformed, Err: ErrAmbiguous,
 			Message: "a JSON key in another letter case than the known one"}
 	}
 	into.Set(exact.Elem())
@@ -73,7 +77,7 @@ func DecodeExact(data []byte, limit int, v any) error {
 	}
 	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true))
 	if unknown, ok := errors.AsType[*jsonv2.SemanticError](err); ok && errors.Is(err, jsonv2.ErrUnknownName) {
-		return malformed("unknown field " + quote(unknown.JSONPointer.LastToken()))
+		return Malformed("unknown field " + QuoteName(unknown.JSONPointer.LastToken()))
 	}
 	if err != nil {
 		return errShape(err)
@@ -85,16 +89,16 @@ func errShape(err error) error {
 	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
 }
 
-func malformed(what string) *Error { return &Error{Code: ResponseMalformed, Message: what} }
+func Malformed(what string) *Error { return &Error{Code: ResponseMalformed, Message: what} }
 
 func ambiguous(key string) *Error {
-	e := &Error{Code: ResponseMalformed, Err: errAmbiguous,
+	e := &Error{Code: ResponseMalformed, Err: ErrAmbiguous,
 		Message: "duplicate key in a JSON object (case does not tell keys apart)"}
-	return e.WithDetail("key", quote(key))
+	return e.WithDetail("key", QuoteName(key))
 }
 
-// quote is Quote for names: a key, a network, a version.
-func quote(s string) string {
+// QuoteName is Quote for names: a key, a network, a version.
+func QuoteName(s string) string {
 	const enough = 80
 	return Quote(Clip(s, enough))
 }
@@ -133,7 +137,7 @@ func checkDocument(data []byte) error {
 		isOpen = depth > 0
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return malformed("something follows the JSON document")
+		return Malformed("something follows the JSON document")
 	}
 	return nil
 }
@@ -147,7 +151,7 @@ func notStrict(dec *jsontext.Decoder, err error) error {
 		}
 		at = syntax.ByteOffset
 	}
-	return malformed("not JSON at byte " + strconv.FormatInt(at, 10))
+	return Malformed("not JSON at byte " + strconv.FormatInt(at, 10))
 }
 
 // openObjects holds the names of the objects whose closing brace is not yet read, with letter case folded.
@@ -180,3 +184,94 @@ func (o *openObjects) add(token jsontext.Token, isName bool) (twin string) {
 
 // foldCase makes names equal that encoding/json matches with the same field.
 func foldCase(name string) string { return strings.ToLower(strings.ToUpper(name)) }
+
+// MaxIdentifier bounds scheme, network, asset, payTo and a settlement's transaction, which are
+// shown as they are: the longest real one, a signature on Solana, has 88 characters.
+const MaxIdentifier = maxQuoted
+
+// Object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member
+// that is null counts as absent.
+type Object map[string]json.RawMessage
+
+func IsNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// Text reads a JSON string; absent, and null, are "". ok is false for anything else.
+func Text(raw json.RawMessage) (s string, ok bool) {
+	if IsNull(raw) {
+		return "", true
+	}
+	ok = json.Unmarshal(raw, &s) == nil
+	return s, ok
+}
+
+func (o Object) Has(key string) bool { return !IsNull(o[key]) }
+
+// Text is an optional string.
+func (o Object) Text(key string) (s string, err error) {
+	s, ok := Text(o[key])
+	if !ok {
+		return "", fmt.Errorf("%s is not a JSON string", key)
+	}
+	return s, nil
+}
+
+// Identifier is a required name or address: visible ASCII, so that it can be compared, stored and
+// shown as it is.
+func (o Object) Identifier(key string) (string, error) {
+	if !o.Has(key) {
+		return "", fmt.Errorf("%s is missing", key)
+	}
+	s, err := o.Text(key)
+	if err != nil {
+		return "", err
+	}
+	isVisible := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	if s == "" || len(s) > MaxIdentifier || !isVisible {
+		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, MaxIdentifier,
+			QuoteName(s))
+	}
+	return s, nil
+}
+
+// Object is an optional object, its members as they came.
+func (o Object) Object(key string) (members map[string]json.RawMessage, err error) {
+	if o.Has(key) && json.Unmarshal(o[key], &members) != nil {
+		return nil, fmt.Errorf("%s is not a JSON object", key)
+	}
+	return members, nil
+}
+
+// OptionalAmount is a number of atomic units in a JSON string, 0 too; nil: it is absent.
+func (o Object) OptionalAmount(key string) (*money.Amount, error) {
+	if !o.Has(key) {
+		return nil, nil
+	}
+	text, err := o.Text(key)
+	if err != nil {
+		return nil, err
+	}
+	a, err := money.ParseAmount(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not an amount", key)
+	}
+	return &a, nil
+}
+
+// Unwrap decodes a header's base64. We send standard and padded, but take url-safe, unpadded and
+// plain JSON too: they cannot be confused.
+func Unwrap(name, value string) ([]byte, error) {
+	if strings.HasPrefix(value, "{") {
+		return []byte(value), nil
+	}
+	text := strings.TrimRight(value, "=")
+	padding := len(value) - len(text)
+	if strings.ContainsAny(text, "-_") {
+		text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	}
+	data, err := base64.RawStdEncoding.Strict().DecodeString(text)
+	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
+	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
+		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)
+	}
+	return data, nil
+}

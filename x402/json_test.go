@@ -72,7 +72,7 @@ func TestStrictRefuses(t *testing.T) {
 	}
 }
 
-func isAmbiguous(err error) bool { return AsError(err).Err == errAmbiguous }
+func isAmbiguous(err error) bool { return AsError(err).Err == ErrAmbiguous }
 
 // manyKeys is an open object with n keys k0, k1, …: more than are compared one by one.
 func manyKeys(n int) string {
@@ -212,6 +212,6 @@ func TestDecodeExactRefusesUnknownMembers(t *testing.T) {
 }
 
 func TestQuoteIsBoundedASCII(t *testing.T) {
-	require.Equal(t, `"a\u202e\x1b"`, quote("a\u202e\x1b"))
-	require.Less(t, len(quote(strings.Repeat("\u202e", 1000))), 123)
+	require.Equal(t, `"a\u202e\x1b"`, QuoteName("a\u202e\x1b"))
+	require.Less(t, len(QuoteName(strings.Repeat("\u202e", 1000))), 123)
 }

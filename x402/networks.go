@@ -10,9 +10,9 @@ import (
 
 // Networks this package names more than once.
 const (
-	solanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	solanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
-	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	SolanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 )
 
 // network is what is known of a network.
@@ -26,11 +26,11 @@ type network struct {
 // networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
 // from the ozskr wallet.
 var networks = []network{
-	{caip2: solanaMainnet, title: "Solana", names: []string{"solana", "solana-mainnet", "solana-mainnet-beta",
+	{caip2: SolanaMainnet, title: "Solana", names: []string{"solana", "solana-mainnet", "solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
-	{caip2: solanaDevnet, title: "Solana Devnet", testnet: true,
+	{caip2: SolanaDevnet, title: "Solana Devnet", testnet: true,
 		names: []string{"solana-devnet", "solana:devnet"}},
-	{caip2: solanaTestnet, title: "Solana Testnet", testnet: true,
+	{caip2: SolanaTestnet, title: "Solana Testnet", testnet: true,
 		names: []string{"solana-testnet", "solana:testnet"}},
 	{caip2: "eip155:8453", title: "Base", names: []string{"base"}},
 	{caip2: "eip155:84532", title: "Base Sepolia", testnet: true, names: []string{"base-sepolia"}},

@@ -20,10 +20,10 @@ func TestNetwork(t *testing.T) {
 		"flare":  "eip155:14",
 		"xlayer": "eip155:196", "arbitrum": "eip155:42161", "skale-base": "eip155:1187947933",
 		"sei-testnet": "eip155:1328",
-		"solana":      solanaMainnet, "solana-devnet": solanaDevnet, "solana-testnet": solanaTestnet,
-		"solana:mainnet": solanaMainnet,
-		"solana:devnet":  solanaDevnet, "solana-mainnet": solanaMainnet, "solana-mainnet-beta": solanaMainnet,
-		solanaDevnet:   solanaDevnet,
+		"solana":      SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet,
+		"solana:mainnet": SolanaMainnet,
+		"solana:devnet":  SolanaDevnet, "solana-mainnet": SolanaMainnet, "solana-mainnet-beta": SolanaMainnet,
+		SolanaDevnet:   SolanaDevnet,
 		"eip155:31337": "eip155:31337", "eip155:18446744073709551615": "eip155:18446744073709551615",
 		"aptos:1": "aptos:1", "stellar:pubnet": "stellar:pubnet",
 		// a test validator of the owner's
@@ -78,7 +78,7 @@ func TestNetworksTable(t *testing.T) {
 }
 
 func TestNetworkFacts(t *testing.T) {
-	name, ok := V1Name(solanaDevnet)
+	name, ok := V1Name(SolanaDevnet)
 	require.True(t, ok)
 	require.Equal(t, "solana-devnet", name)
 	for _, none := range []string{"eip155:421614", "eip155:31337", "base", ""} {
@@ -93,13 +93,13 @@ func TestNetworkFacts(t *testing.T) {
 	id, ok := ChainID("eip155:84532")
 	require.True(t, ok)
 	require.Equal(t, uint64(84532), id)
-	for _, none := range []string{solanaDevnet, "eip155:", "base", "eip155:-1", "eip155:01"} {
+	for _, none := range []string{SolanaDevnet, "eip155:", "base", "eip155:-1", "eip155:01"} {
 		t.Run(none, func(t *testing.T) {
 			_, ok := ChainID(none)
 			require.False(t, ok, none)
 		})
 	}
-	require.True(t, IsSolana(solanaDevnet) && !IsSolana("eip155:1"))
+	require.True(t, IsSolana(SolanaDevnet) && !IsSolana("eip155:1"))
 }
 
 func TestRegistry(t *testing.T) {
@@ -112,9 +112,9 @@ func TestRegistry(t *testing.T) {
 	require.False(t, ok, "one nibble off is another token")
 	_, ok = r.Asset("eip155:84532", baseUSDC)
 	require.False(t, ok, "an address is of one network")
-	_, ok = r.Asset(solanaDevnet, strings.ToLower(devnetUSDC))
+	_, ok = r.Asset(SolanaDevnet, strings.ToLower(devnetUSDC))
 	require.False(t, ok, "base58 is exact")
-	pyusd, ok := r.Named(solanaMainnet, "pyusd")
+	pyusd, ok := r.Named(SolanaMainnet, "pyusd")
 	require.True(t, ok && pyusd.Token2022)
 	mega, ok := r.Named("eip155:4326", "")
 	require.True(t, ok && mega.Permit2Only)
@@ -191,7 +191,7 @@ func TestAliases(t *testing.T) {
 		require.NotRegexp(t, `^[-a-z]+:[0-9a-zA-Z]{32}`, name)
 	}
 	for name, want := range map[string]string{"bsc": "eip155:56", "base-mainnet": "eip155:8453",
-		"polygon-pos": "eip155:137", "solana-mainnet": solanaMainnet} {
+		"polygon-pos": "eip155:137", "solana-mainnet": SolanaMainnet} {
 		got, ok := Network(name)
 		require.True(t, ok && got == want, name)
 	}
@@ -207,7 +207,7 @@ func TestForeign(t *testing.T) {
 		"Circle Gateway": {Scheme: Exact, NetworkName: "base",
 			Extra: map[string]json.RawMessage{"name": json.RawMessage(`" gatewaywalletBATCHED"`)}},
 		"Nevermined":     {Scheme: "nvm:card-delegation", NetworkName: "stripe"},
-		"upto on Solana": {Scheme: "upto", Network: solanaMainnet}, "version 1": {Scheme: "upto", Version: 1,
+		"upto on Solana": {Scheme: "upto", Network: SolanaMainnet}, "version 1": {Scheme: "upto", Version: 1,
 			Network: "eip155:8453"},
 		"deferred": {Scheme: "deferred", NetworkName: "cloudflare:402"},
 		"ERC-7710": {Scheme: Exact,
@@ -219,7 +219,7 @@ func TestForeign(t *testing.T) {
 	}
 	require.True(t, Requirement{Extra: map[string]json.RawMessage{"name": json.RawMessage(
 		`"GatewayWalletBatched"`)}}.IsGateway())
-	for _, name := range []string{"base", "eip155:8453", solanaMainnet, "solana-devnet", "nvm"} {
+	for _, name := range []string{"base", "eip155:8453", SolanaMainnet, "solana-devnet", "nvm"} {
 		require.Empty(t, Requirement{Scheme: Exact, NetworkName: name}.Foreign(), name)
 	}
 }
@@ -236,7 +236,7 @@ func TestUnknownAsset(t *testing.T) {
 	require.Contains(t, lines, `address = "0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb"`)
 	require.Contains(t, lines, "EIP-712")
 	require.NotContains(t, fmt.Sprint(e.Message, e.Hint, e.Details, e.Next), "Free")
-	r.Network, r.Asset = solanaMainnet, devnetUSDC
+	r.Network, r.Asset = SolanaMainnet, devnetUSDC
 	require.NotContains(t, UnknownAsset(r).Details["config"], "EIP-712")
 	for _, asset := range []string{"USDC", "", "0x50c5725949A6F0c72E6C4a641F24049A917DB0C",
 		"0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb\"\nusd = \"1\""} {
@@ -245,3 +245,8 @@ func TestUnknownAsset(t *testing.T) {
 		require.Nil(t, e.Details["config"])
 	}
 }
+
+const (
+	baseUSDC   = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+	devnetUSDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+)

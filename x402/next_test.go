@@ -42,7 +42,7 @@ func TestEveryCodeHasANextStep(t *testing.T) {
 			require.NotEmpty(t, next.Command, code)
 		}
 	}
-	for _, code := range []Code{noRequirements, ApprovalDeclined} {
+	for _, code := range []Code{NoRequirements, ApprovalDeclined} {
 		require.Equal(t, GiveUp, Errorf(code, "no").NextStep().Do, "%s: repeating is of no use", code)
 	}
 }

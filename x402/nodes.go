@@ -12,9 +12,9 @@ import (
 // A node is believed about what became of a payment, so this list is short on purpose: a network is in
 // it when facilitators settle on it. What such a node may free: docs/threat-model.md.
 var publicNodes = map[string]string{
-	solanaMainnet: "https://api.mainnet-beta.solana.com", // solana.com/docs/references/clusters
-	solanaDevnet:  "https://api.devnet.solana.com",
-	solanaTestnet: "https://api.testnet.solana.com",
+	SolanaMainnet: "https://api.mainnet-beta.solana.com", // solana.com/docs/references/clusters
+	SolanaDevnet:  "https://api.devnet.solana.com",
+	SolanaTestnet: "https://api.testnet.solana.com",
 
 	"eip155:8453":       "https://mainnet.base.org",
 	"eip155:84532":      "https://sepolia.base.org",

@@ -15,7 +15,7 @@ import (
 
 var errNotSigned = errors.New("no signature")
 
-func keccak256(parts ...[]byte) (sum [32]byte) {
+func Keccak256(parts ...[]byte) (sum [32]byte) {
 	h := sha3.NewLegacyKeccak256()
 	for _, p := range parts {
 		h.Write(p)
@@ -24,9 +24,9 @@ func keccak256(parts ...[]byte) (sum [32]byte) {
 	return sum
 }
 
-// recoverEVM is the account, with the capitals of EIP-55, whose key signed digest: r ‖ s ‖ v, v 27, 28, 0
+// RecoverEVM is the account, with the capitals of EIP-55, whose key signed digest: r ‖ s ‖ v, v 27, 28, 0
 // or 1, s in the lower half (EIP-2).
-func recoverEVM(digest [32]byte, signature [65]byte) (string, error) {
+func RecoverEVM(digest [32]byte, signature [65]byte) (string, error) {
 	v := signature[64]
 	if v < 27 {
 		v += 27
@@ -40,14 +40,14 @@ func recoverEVM(digest [32]byte, signature [65]byte) (string, error) {
 	if err != nil {
 		return "", errNotSigned
 	}
-	return accountOf(key), nil
+	return AccountOf(key), nil
 }
 
-// accountOf is the account of a key, with the capitals of EIP-55.
-func accountOf(key *secp256k1.PublicKey) string {
-	sum := keccak256(key.SerializeUncompressed()[1:])
+// AccountOf is the account of a key, with the capitals of EIP-55.
+func AccountOf(key *secp256k1.PublicKey) string {
+	sum := Keccak256(key.SerializeUncompressed()[1:])
 	text := []byte(hex.EncodeToString(sum[12:]))
-	capitals := keccak256(text)
+	capitals := Keccak256(text)
 	for i, c := range text {
 		if nibble := capitals[i/2] >> (4 * (1 - i%2)) & 0xf; c >= 'a' && nibble >= 8 {
 			text[i] = c - 'a' + 'A'
@@ -68,8 +68,8 @@ var smallOrder = []string{
 	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 }
 
-// verifyEd25519 is RFC 8032's verification for keys that somebody can have.
-func verifyEd25519(public, message, signature []byte) bool {
+// VerifyEd25519 is RFC 8032's verification for keys that somebody can have.
+func VerifyEd25519(public, message, signature []byte) bool {
 	if len(public) != ed25519.PublicKeySize {
 		return false
 	}

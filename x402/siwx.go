@@ -135,7 +135,7 @@ func (s SignIn) checkForm() error {
 	switch {
 	case s.Type == "" || s.Type != SignInType(s.ChainID):
 		return signInError("unsupported_chain", "its chain is not one that accounts sign in on here")
-	case !isChain(s.ChainID):
+	case !IsChainID(s.ChainID):
 		return signInError("chain_id", "its chainId is no CAIP-2 name")
 	case s.Version != "1":
 		return signInError("version", "its version is not 1")
@@ -151,7 +151,7 @@ func (s SignIn) checkForm() error {
 	return nil
 }
 
-func isChain(name string) bool {
+func IsChainID(name string) bool {
 	network, ok := Network(name)
 	return ok && network == name
 }
@@ -293,7 +293,7 @@ func (s SignIn) VerifySignature() error {
 		if public == nil || signature == nil {
 			return signInError("malformed_signature", "its address or signature is not base58 of its length")
 		}
-		if !verifyEd25519(public, []byte(text), signature) {
+		if !VerifyEd25519(public, []byte(text), signature) {
 			return signInError("signature", "the account named in it did not sign it")
 		}
 		return nil
@@ -303,7 +303,7 @@ func (s SignIn) VerifySignature() error {
 		return signInError("malformed_signature",
 			"its signature is not 65 bytes in hex; contracts' are not taken")
 	}
-	signer, err := recoverEVM(personalHash(text), [65]byte(signature))
+	signer, err := RecoverEVM(personalHash(text), [65]byte(signature))
 	if err != nil || !strings.EqualFold(signer, s.Address) {
 		return signInError("signature", "the account named in it did not sign it")
 	}
@@ -312,7 +312,7 @@ func (s SignIn) VerifySignature() error {
 
 // personalHash is what EIP-191 (version 0x45, "personal_sign") signs of a text.
 func personalHash(text string) [32]byte {
-	return keccak256([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
+	return Keccak256([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
 }
 
 // ReadSignInText reads a text of Text back, without a signature. What is not to the letter such a text is

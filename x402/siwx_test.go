@@ -148,13 +148,13 @@ func TestKeysOfSmallOrderSignNothing(t *testing.T) {
 	signature := make([]byte, 64)
 	signature[0] = 1
 	require.True(t, ed25519.Verify(neutral, []byte("anything"), signature), "Go takes it")
-	require.False(t, verifyEd25519(neutral, []byte("anything"), signature))
+	require.False(t, VerifyEd25519(neutral, []byte("anything"), signature))
 	for _, point := range smallOrder {
 		for _, sign := range []byte{0, 0x80} {
 			key, err := hex.DecodeString(point)
 			require.NoError(t, err)
 			key[31] |= sign
-			require.False(t, verifyEd25519(key, []byte("anything"), signature))
+			require.False(t, VerifyEd25519(key, []byte("anything"), signature))
 		}
 	}
 }

@@ -1,22 +1,20 @@
-// Package x402 holds the protocol's types: what a seller asks (Challenge, Requirement), what a
-// buyer answers, what a settlement says, the dialects of HTTP and MCP all of that is written in,
-// the networks and assets the wallet knows, and the error codes of the outside.
+// Package x402 holds the protocol's words: what a seller asks for (Requirement), what was signed and what
+// became of it (Evidence, Settlement), the networks and assets the wallet knows, and the error codes of the
+// outside. Package wire has how sellers and buyers write all of that.
 //
-// What must stay true: everything a stranger sent is read strictly or not at all, and the raw bytes
-// of a chosen option are echoed as they came. Nothing in this package does I/O.
+// What must stay true: everything a stranger sent is read strictly or not at all. Nothing in this package
+// does I/O.
 //
-// The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
-// stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
-// settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
-// mpp.go and auth.go (the same in MPP), siwx.go and siwxoffer.go (signing in), offer.go and did.go (what
-// sellers sign besides), signer.go (who signed), networks.go, aliases.go, nodes.go, assets.go and remedy.go
-// (what is known, and what a person adds where it is not), foreign.go (what is known and not spoken),
-// errors.go (the codes, and what people do about them).
+// The files: json.go (reading strictly), requirement.go (an option), scheme.go (what the chains' packages and
+// the engine say to each other), batch.go, allowance.go and vault.go (the words of these ways of paying),
+// siwx.go (signing in), signer.go (who signed), networks.go, aliases.go, nodes.go, assets.go and remedy.go
+// (what is known, and what a person adds where it is not), foreign.go (options that are known and not
+// paid), errors.go (the codes, and what people do about them).
 package x402
 
 import (
 	"encoding/json"
-	"time"
+	"strings"
 
 	"x402-wallet/x402/money"
 )
@@ -28,29 +26,32 @@ type Dialect string
 // The HTTP dialects, in the order in which they are looked for. The texts are in ledgers.
 const (
 	DialectV2Header   Dialect = "v2"          // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
-	dialectXV2        Dialect = "x-v2"        // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
-	dialectXV1        Dialect = "x-v1"        // X-Payment-Required, version 1 → X-PAYMENT
-	dialectXProof     Dialect = "x-proof"     // X-Payment-Required, bare → settle, then X-Payment-Signature
+	DialectXV2        Dialect = "x-v2"        // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
+	DialectXV1        Dialect = "x-v1"        // X-Payment-Required, version 1 → X-PAYMENT
+	DialectXProof     Dialect = "x-proof"     // X-Payment-Required, bare → settle, then X-Payment-Signature
 	DialectV1Body     Dialect = "v1"          // body with x402Version 1 → X-PAYMENT
-	dialectV2Body     Dialect = "v2-body"     // body with x402Version 2 → PAYMENT-SIGNATURE
-	dialectPlainProof Dialect = "plain-proof" // X-Payment-Amount … → settle, then X-Payment-Signature
+	DialectV2Body     Dialect = "v2-body"     // body with x402Version 2 → PAYMENT-SIGNATURE
+	DialectPlainProof Dialect = "plain-proof" // X-Payment-Amount … → settle, then X-Payment-Signature
 )
 
 // WalletSettles reports whether in this dialect the wallet itself brings the payment to a
 // facilitator.
-func (d Dialect) WalletSettles() bool { return d == dialectXProof || d == dialectPlainProof }
+func (d Dialect) WalletSettles() bool { return d == DialectXProof || d == DialectPlainProof }
 
 // MayWantProof reports whether a seller that asked in this dialect may, though it asked as one that
 // settles itself, look for proof of a settlement alone: it used the header X-PAYMENT-REQUIRED.
-func (d Dialect) MayWantProof() bool { return d == dialectXV2 || d == dialectXV1 }
+func (d Dialect) MayWantProof() bool { return d == DialectXV2 || d == DialectXV1 }
 
 // Version is the protocol version that is spoken in an HTTP dialect.
 func (d Dialect) Version() int {
-	if d == DialectV1Body || d == dialectXV1 {
+	if d == DialectV1Body || d == DialectXV1 {
 		return 1
 	}
 	return 2
 }
+
+// MCP reports whether a payment in this dialect travels in an MCP request's _meta.
+func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
 
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"
@@ -62,78 +63,14 @@ const (
 	Upto    = "upto"
 )
 
+// MPP is the scheme of options that were asked for in MPP.
+const MPP = "mpp"
+
 // The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a payment.
 const (
 	EIP2612Sponsoring = "eip2612GasSponsoring"
 	ERC20Sponsoring   = "erc20ApprovalGasSponsoring"
 )
-
-// Challenge is a seller's "402 Payment Required", read.
-type Challenge struct {
-	Version    int
-	Dialect    Dialect
-	Accepts    []Requirement // the options that could be read, in the seller's order
-	Unreadable []Unreadable  // the options that could not, each with its reason
-	Ignored    []Ignored     // other places of the answer that should hold a challenge and do not
-	Resource   Resource
-	Extensions map[string]json.RawMessage // V2: raw, for the echo
-	Error      string                     // the seller's own words: untrusted
-}
-
-// Resource is what the seller says it sells. All of it is a stranger's text.
-type Resource struct {
-	URL, Description, MimeType string
-	Raw                        json.RawMessage // nil when the seller sent none
-}
-
-// Unreadable is an option that breaks the rules of the format.
-type Unreadable struct {
-	Index int // in the seller's list
-	Why   error
-}
-
-// Ignored is a place that should hold a challenge, and holds none that can be read.
-type Ignored struct {
-	In  string // the header's name, or "body"
-	Why *Error
-}
-
-// Requirement is one way to pay: an entry of accepts[].
-type Requirement struct {
-	Index       int // in the seller's list
-	Version     int // 1 or 2
-	Dialect     Dialect
-	Scheme      string
-	Network     string       // CAIP-2, whatever the seller called it
-	NetworkName string       // as the seller called it
-	Amount      money.Amount // atomic units, > 0
-	Asset       string       // the token's address, the seller's spelling
-	PayTo       string       // the seller's spelling
-	MaxTimeout  time.Duration
-	Extra       map[string]json.RawMessage
-	// the entry as it came: echoed as `accepted`; nil where the seller sent no JSON
-	Raw         json.RawMessage
-	ResourceURL string  // V1 carries it per option
-	Charge      *Charge // of MPP; nil: it came as x402
-}
-
-// Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its
-// scheme, but for "exact" by Permit2, which is signed, asked for and looked up otherwise.
-func (r Requirement) Way() string {
-	if r.Scheme == Exact && r.Charge == nil && r.ExtraString("assetTransferMethod") == Permit2 {
-		return Permit2
-	}
-	return r.Scheme
-}
-
-// AssetKey is the requirement's asset as a map key.
-func (r Requirement) AssetKey() money.Asset { return money.NewAsset(r.Network, r.Asset) }
-
-// ExtraString returns extra[key] when it is a JSON string, and "" otherwise.
-func (r Requirement) ExtraString(key string) string {
-	s, _ := Text(r.Extra[key])
-	return s
-}
 
 // Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a
 // payment. It is a claim, not a proof.

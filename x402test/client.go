@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Account is somebody who has play money, and a key that lies open.
@@ -79,7 +80,7 @@ type Receipt = x402.Settlement
 
 // ReceiptOf reads the receipt in an answer's headers. It returns nil if there is none that can be read.
 func ReceiptOf(answer *http.Response) *Receipt {
-	settled, err := x402.ReadSettlement(answer.Header)
+	settled, err := wire.ReadSettlement(answer.Header)
 	if err != nil {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := errors.Join(err, answer.Body.Close()); err != nil {
 		return nil, err
 	}
-	challenge, err := x402.ReadChallenge(answer.StatusCode, answer.Header, text)
+	challenge, err := wire.ReadChallenge(answer.StatusCode, answer.Header, text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotPaid, err)
 	}
@@ -136,7 +137,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // pay signs for the first option that the account can pay.
-func (b *buyer) pay(ctx context.Context, c *x402.Challenge) (x402.Attachment, error) {
+func (b *buyer) pay(ctx context.Context, c *wire.Challenge) (wire.Attachment, error) {
 	why := []error{ErrNotPaid}
 	for _, r := range c.Accepts {
 		if r.Network != b.account.Network {
@@ -148,16 +149,16 @@ func (b *buyer) pay(ctx context.Context, c *x402.Challenge) (x402.Attachment, er
 			why = append(why, err)
 			continue
 		}
-		encoded, err := x402.EncodePayload(c, r, signed.Payload, signed.Extensions)
+		encoded, err := wire.EncodePayload(c, r, signed.Payload, signed.Extensions)
 		if err != nil {
-			return x402.Attachment{}, err
+			return wire.Attachment{}, err
 		}
-		return x402.Attach(c.Dialect, encoded), nil
+		return wire.Attach(c.Dialect, encoded), nil
 	}
-	return x402.Attachment{}, errors.Join(why...)
+	return wire.Attachment{}, errors.Join(why...)
 }
 
-func (b *buyer) authorize(ctx context.Context, c *x402.Challenge, r x402.Requirement) (x402.Authorization,
+func (b *buyer) authorize(ctx context.Context, c *wire.Challenge, r x402.Requirement) (x402.Authorization,
 	error) {
 	asset, known := b.registry.Asset(r.Network, r.Asset)
 	if !known {

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // SignChannel signs as the agent's keys do, from digests of this package.
@@ -133,7 +134,7 @@ func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
 	v := batchVectors(t)["batch_corrective_402"]
 	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
 	require.NoError(t, err)
-	n, err := x402.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia)
+	n, err := wire.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia)
 	require.NoError(t, err)
 	require.Equal(t, "2900", n.Charged.String())
 	require.Equal(t, "3200", n.Voucher.Ceiling.String())

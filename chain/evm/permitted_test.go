@@ -15,6 +15,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // permit2Vector is a payment that the reference client made and the reference facilitator judged.
@@ -84,7 +85,7 @@ func TestPermittedVectors(t *testing.T) {
 			if isApproved {
 				return
 			}
-			whole, err := x402.EncodePayload(&x402.Challenge{Version: 2,
+			whole, err := wire.EncodePayload(&wire.Challenge{Version: 2,
 				Extensions: v.PaymentRequired.Extensions},
 				v.order(t).Requirement, made.Payload, made.Extensions)
 			require.NoError(t, err)

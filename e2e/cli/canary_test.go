@@ -25,6 +25,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 )
 
 const canaryPassphrase = "canary-7f3a sings in the mine"
@@ -119,13 +120,13 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	c.evm, c.solana = c.file("evm", hex.EncodeToString(evm)), c.file("solana", pair.String())
 	c.program, err = exec.LookPath("x402-wallet")
 	require.NoError(t, err)
-	var imported []wallet.Imported
+	var keys []imported.Key
 	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
-		key, err := wallet.Import(t.Context(), "key-file:"+chain, path, nil)
+		key, err := imported.Read(t.Context(), "key-file:"+chain, path, nil)
 		require.NoError(t, err)
-		imported = append(imported, key)
+		keys = append(keys, key)
 	}
-	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, imported...)
+	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, keys...)
 	require.NoError(t, err)
 
 	page := w.SellerURL + "/weather"

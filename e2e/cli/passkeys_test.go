@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/internal/sandbox"
 )
@@ -46,7 +46,7 @@ func TestPasskeys(t *testing.T) {
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 
-	links := &passkey.Links{Home: w.home}
+	links := &invitation.Links{Home: w.home}
 	_, options, err := links.Options(t.Context(), link[2])
 	require.NoError(t, err)
 	_, err = links.Made(t.Context(), link[2], passkeytest.New(link[1]).Create(options))

@@ -36,6 +36,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/unlock"
 )
 
 // The command line is tested as people and programs use it: testdata/script tells stories, in which
@@ -336,7 +337,7 @@ func scriptSeal(ts *testscript.TestScript, _ bool, args []string) {
 	keys, err := wallet.Open(home)
 	ts.Check(err)
 	defer keys.Close()
-	keys.Sources = []wallet.Passphrase{wallet.FromFile(ts.MkAbs(args[0]))}
+	keys.Sources = []wallet.Passphrase{unlock.File(ts.MkAbs(args[0]))}
 	ts.Check(testworld.SealHome(home, keys))
 }
 

@@ -27,6 +27,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 var everyByte = flag.String("everybyte", "",
@@ -412,7 +413,7 @@ type keptNothing struct {
 	payments pay.Transport
 }
 
-func (k keptNothing) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (k keptNothing) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	return k.payments.Present(ctx, r, with)
 }

@@ -30,6 +30,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // sellerHome says, in the environment of this test's own program, that it is a seller with its ledger there;
@@ -104,7 +105,7 @@ func passOn(facilitatorURL string, ask, serve http.Handler) http.Handler {
 		return err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown := r.Header.Get(x402.PaymentHeaders()[0])
+		shown := r.Header.Get(wire.PaymentHeaders()[0])
 		if shown == "" {
 			ask.ServeHTTP(w, r)
 			return
@@ -249,7 +250,7 @@ func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	require.NoError(b, err)
-	challenge, err := x402.ReadChallenge(answer.StatusCode, answer.Header, body)
+	challenge, err := wire.ReadChallenge(answer.StatusCode, answer.Header, body)
 	require.NoError(b, err)
 	asset, known := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 	require.True(b, known)
@@ -259,9 +260,9 @@ func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 		a, err := pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
 			Source: pays.Address(), Validity: time.Minute, Now: time.Now()})
 		require.NoError(b, err)
-		payload, err := x402.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil)
+		payload, err := wire.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil)
 		require.NoError(b, err)
-		shown := x402.Attach(challenge.Dialect, payload)
+		shown := wire.Attach(challenge.Dialect, payload)
 		all = append(all, http.Header{http.CanonicalHeaderKey(shown.Header): {shown.Value}})
 	}
 	return all

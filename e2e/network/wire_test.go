@@ -78,7 +78,7 @@ func (a *authority) issue(t testing.TB, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// serveFar puts a server behind TLS and a wire of this round trip, and returns its port.
+// serveFar puts a server behind TLS and a link of this round trip, and returns its port.
 func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duration, p *party) (port string) {
 	at, err := url.Parse(target)
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duratio
 	go func() { _ = server.Serve(secure) }()
 	near, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wire{target: listener.Addr().String(), rtt: rtt, open: map[net.Conn]bool{}}
+	w := &slowLink{target: listener.Addr().String(), rtt: rtt, open: map[net.Conn]bool{}}
 	go w.accept(near, p)
 	t.Cleanup(func() {
 		_ = near.Close()
@@ -138,11 +138,11 @@ func isOfCall(r *http.Request) bool {
 	})
 }
 
-// wire is a way to a server that delays and does nothing else: any bandwidth, no loss.
+// slowLink is a way to a server that delays and does nothing else: any bandwidth, no loss.
 //
 // The kernel connects a client on loopback at once. So that TCP's own handshake takes its round trip
 // nevertheless, what the client says first does not arrive before one and a half of them.
-type wire struct {
+type slowLink struct {
 	target string
 	rtt    time.Duration
 
@@ -151,7 +151,7 @@ type wire struct {
 	closed bool
 }
 
-func (w *wire) accept(near net.Listener, p *party) {
+func (w *slowLink) accept(near net.Listener, p *party) {
 	for {
 		client, err := near.Accept()
 		if err != nil {
@@ -173,7 +173,7 @@ func (w *wire) accept(near net.Listener, p *party) {
 }
 
 // carry brings what one end says to the other, half a round trip later.
-func (w *wire) carry(from, to net.Conn, accepted time.Time) {
+func (w *slowLink) carry(from, to net.Conn, accepted time.Time) {
 	type piece struct {
 		bytes []byte
 		due   time.Time
@@ -203,7 +203,7 @@ func (w *wire) carry(from, to net.Conn, accepted time.Time) {
 	}
 }
 
-func (w *wire) keep(conns ...net.Conn) bool {
+func (w *slowLink) keep(conns ...net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, conn := range conns {
@@ -216,7 +216,7 @@ func (w *wire) keep(conns ...net.Conn) bool {
 	return !w.closed
 }
 
-func (w *wire) drop(conns ...net.Conn) {
+func (w *slowLink) drop(conns ...net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, conn := range conns {
@@ -225,7 +225,7 @@ func (w *wire) drop(conns ...net.Conn) {
 	}
 }
 
-func (w *wire) close() {
+func (w *slowLink) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true

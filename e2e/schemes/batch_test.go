@@ -18,6 +18,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // channelKey signs for channels what this package hashes; evm.Channels lets nothing else pass.
@@ -53,7 +54,7 @@ type channelPayer struct {
 	t   *testing.T
 	s   *World
 	key channelKey
-	c   *x402.Challenge
+	c   *wire.Challenge
 }
 
 func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
@@ -88,14 +89,14 @@ func (p *channelPayer) forgotten(payload json.RawMessage) testworld.Answer {
 
 // paid pays, and is what the seller says that it counted.
 func (p *channelPayer) paid(ceiling, deposit uint64) (x402.Authorization, *x402.Settlement,
-	*x402.ChannelCount) {
+	*wire.ChannelCount) {
 	a := p.signed(ceiling, deposit)
 	answer := p.pay(a.Payload)
 	require.Equal(p.t, 200, answer.Status, "%+v", answer)
 	require.Equal(p.t, Content("/batch"), answer.Body)
-	receipt, err := x402.ReadSettlement(answer.Header)
+	receipt, err := wire.ReadSettlement(answer.Header)
 	require.NoError(p.t, err)
-	count, err := receipt.ChannelCount()
+	count, err := wire.CountOf(*receipt)
 	require.NoError(p.t, err)
 	require.Equal(p.t, a.Evidence.Channel, count.ID)
 	return a, receipt, count
@@ -139,7 +140,7 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	require.NoError(t, err)
 	answer := payer.pay(asks)
 	require.Equal(t, 200, answer.Status, "%+v", answer)
-	receipt, err = x402.ReadSettlement(answer.Header)
+	receipt, err = wire.ReadSettlement(answer.Header)
 	require.NoError(t, err)
 	require.Equal(t, "7000", receipt.Amount)
 	require.EqualValues(t, sandbox.USDC-3*mill, s.Balance(payer.Address()))
@@ -166,7 +167,7 @@ func TestTheSellerShowsItsCount(t *testing.T) {
 	first, _, _ := payer.paid(mill, leastDeposit)
 	for _, ceiling := range []uint64{mill, 3 * mill} {
 		answer := payer.pay(payer.signed(ceiling, 0).Payload)
-		c, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
+		c, err := wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 		require.NoError(t, err)
 		require.Equal(t, "invalid_batch_settlement_evm_cumulative_amount_mismatch", c.Error)
 		count, err := c.CorrectiveCount(sandbox.EVM)

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func start(t *testing.T, o sandbox.Options) *World {
@@ -44,6 +45,6 @@ func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) x402.Authori
 }
 
 // pay presents a payload for the first option of a challenge.
-func pay(t *testing.T, s *World, path string, c *x402.Challenge, payload json.RawMessage) testworld.Answer {
+func pay(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage) testworld.Answer {
 	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }

@@ -11,13 +11,14 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // credential is presented to a path; change, where it is given, is made to it before.
-func credential(t *testing.T, s *World, path string, c *x402.Challenge, payload json.RawMessage,
+func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage,
 	change func(map[string]any)) (*http.Response, *x402.Settlement) {
 	t.Helper()
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	encoded, err := wire.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	if change != nil {
 		var members map[string]any
@@ -26,7 +27,7 @@ func credential(t *testing.T, s *World, path string, c *x402.Challenge, payload 
 		encoded, err = json.Marshal(members)
 		require.NoError(t, err)
 	}
-	with := x402.Attach(c.Accepts[0].Dialect, encoded)
+	with := wire.Attach(c.Accepts[0].Dialect, encoded)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.SellerURL+path, nil)
 	require.NoError(t, err)
 	request.Header.Set(with.Header, with.Value)
@@ -34,7 +35,7 @@ func credential(t *testing.T, s *World, path string, c *x402.Challenge, payload 
 	response, err := client.Do(request)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	receipt, err := x402.ReadSettlement(response.Header)
+	receipt, err := wire.ReadSettlement(response.Header)
 	require.NoError(t, err)
 	return response, receipt
 }
@@ -42,7 +43,7 @@ func credential(t *testing.T, s *World, path string, c *x402.Challenge, payload 
 func TestMPPPayment(t *testing.T) {
 	s := start(t, sandbox.Options{})
 	payer := newEVMPayer(t, s, sandbox.USDC)
-	order := func(c *x402.Challenge) x402.Authorization {
+	order := func(c *wire.Challenge) x402.Authorization {
 		a, err := payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
 			Source: payer.Address(), Validity: time.Minute, Now: s.Now()})
 		require.NoError(t, err)

@@ -19,10 +19,11 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // permit authorizes the first offer of a challenge by Permit2.
-func (p *evmPayer) permit(t *testing.T, s *World, c *x402.Challenge) x402.Authorization {
+func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Authorization {
 	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
 		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
 	require.NoError(t, err)
@@ -30,18 +31,18 @@ func (p *evmPayer) permit(t *testing.T, s *World, c *x402.Challenge) x402.Author
 }
 
 // payPermit presents a payment by Permit2, with the approval that it has.
-func payPermit(t *testing.T, s *World, path string, c *x402.Challenge,
+func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
 	a x402.Authorization) testworld.Answer {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
+	encoded, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
-	paid := x402.Attach(c.Dialect, encoded)
+	paid := wire.Attach(c.Dialect, encoded)
 	return testworld.Get(t, s.SellerURL+path, paid.Header, paid.Value)
 }
 
 // settlePermit asks the facilitator to settle for an amount, whatever was accepted.
-func settlePermit(t *testing.T, s *World, c *x402.Challenge, a x402.Authorization,
+func settlePermit(t *testing.T, s *World, c *wire.Challenge, a x402.Authorization,
 	amount string) (*x402.Settlement, error) {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
+	encoded, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
 	var terms map[string]any
 	require.NoError(t, json.Unmarshal(c.Accepts[0].Raw, &terms))
@@ -54,7 +55,7 @@ func settlePermit(t *testing.T, s *World, c *x402.Challenge, a x402.Authorizatio
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
-	return x402.DecodeSettlement(text)
+	return wire.DecodeSettlement(text)
 }
 
 // Both ways are paid, and the wallet's own code finds on the chain what became of it.
@@ -107,7 +108,7 @@ func TestPermit2Refuses(t *testing.T) {
 	key := testworld.NewEVMKey(t)
 	payer := newEVMPayerOf(s, key, sandbox.USDC)
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
-	signed := func(path string, change func(*message.Permit2Authorization)) (*x402.Challenge,
+	signed := func(path string, change func(*message.Permit2Authorization)) (*wire.Challenge,
 		x402.Authorization) {
 		c := testworld.Challenge(t, s.SellerURL+path)
 		honest := payer.permit(t, s, c)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Answer is an HTTP answer, read.
@@ -44,48 +45,48 @@ func within(t testing.TB, patience time.Duration, url, name, value string) Answe
 }
 
 // Challenge asks a URL and reads what it wants.
-func Challenge(t testing.TB, url string) *x402.Challenge {
+func Challenge(t testing.TB, url string) *wire.Challenge {
 	answer := Get(t, url, "", "")
 	require.NoError(t, answer.Err)
-	c, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
+	c, err := wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 	require.NoError(t, err)
 	return c
 }
 
 // Pay presents a payload for the first option of a challenge.
-func Pay(t testing.TB, url string, c *x402.Challenge, payload json.RawMessage) Answer {
+func Pay(t testing.TB, url string, c *wire.Challenge, payload json.RawMessage) Answer {
 	return PayWithin(t, 20*time.Second, url, c, payload)
 }
 
 // PayWithin is Pay by a buyer with less or more patience.
-func PayWithin(t testing.TB, patience time.Duration, url string, c *x402.Challenge,
+func PayWithin(t testing.TB, patience time.Duration, url string, c *wire.Challenge,
 	payload json.RawMessage) Answer {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	encoded, err := wire.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
-	paid := x402.Attach(c.Dialect, encoded)
+	paid := wire.Attach(c.Dialect, encoded)
 	return within(t, patience, url, paid.Header, paid.Value)
 }
 
 // Settle asks a facilitator's /settle as a wallet would.
-func Settle(t testing.TB, facilitator string, c *x402.Challenge, payload json.RawMessage) (status int,
+func Settle(t testing.TB, facilitator string, c *wire.Challenge, payload json.RawMessage) (status int,
 	settlement *x402.Settlement) {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	encoded, err := wire.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,
-		"paymentRequirements": x402.RequirementJSON(c.Accepts[0])})
+		"paymentRequirements": wire.RequirementJSON(c.Accepts[0])})
 	require.NoError(t, err)
 	answer, err := http.Post(facilitator+"/settle", "application/json", bytes.NewReader(body))
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
-	settlement, _ = x402.DecodeSettlement(text)
+	settlement, _ = wire.DecodeSettlement(text)
 	return answer.StatusCode, settlement
 }
 
 // Why is the seller's reason in a refusal.
 func (r Answer) Why(t testing.TB) string {
-	c, err := x402.ReadChallenge(r.Status, r.Header, []byte(r.Body))
+	c, err := wire.ReadChallenge(r.Status, r.Header, []byte(r.Body))
 	require.NoError(t, err, "%+v", r)
 	return c.Error
 }

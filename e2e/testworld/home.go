@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/seal"
 )
 
@@ -56,10 +57,13 @@ func NewHome(t testing.TB, rules string) Home {
 
 // MakeHome makes what init makes, sealed with this config.toml, but with keys that open quickly:
 // init itself has tests of its own, and the key's derivation would be most of the others' time.
-func MakeHome(dir, rules, passphrase string, imported ...wallet.Imported) (evm, solana string, err error) {
+func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, solana string, err error) {
 	ctx := context.Background()
-	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase),
-		wallet.Options{N: 1 << 14, Import: imported})
+	opt := wallet.Options{N: 1 << 14}
+	for _, key := range imported {
+		opt.Import = append(opt.Import, key.PrivateKey)
+	}
+	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase), opt)
 	if err != nil {
 		return "", "", err
 	}

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/internal/receipt"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // row is a payment in a table.
@@ -267,7 +268,7 @@ func payment(l *look) (frame, error) {
 }
 
 // attested is what a seller signed, in words; "" where it signed nothing.
-func attested(a *x402.Attested) string {
+func attested(a *wire.Attested) string {
 	if a == nil {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/x402"
 )
 
@@ -138,7 +139,7 @@ func (s *Service) add(w http.ResponseWriter, r *http.Request) {
 	shown := adding{Token: r.PathValue("token")}
 	shown.Name, err = s.links.Made(r.Context(), shown.Token, []byte(form.Get("answer")))
 	switch {
-	case errors.Is(err, passkey.ErrNoLink):
+	case errors.Is(err, invitation.ErrNoLink):
 		s.noLink(w)
 	case err != nil:
 		shown.Problem = "This passkey cannot be taken: " + err.Error() + "."

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/tools"
 )
 
@@ -18,7 +19,7 @@ import (
 type Service struct {
 	*Server
 	checker *passkey.Checker
-	links   *passkey.Links
+	links   *invitation.Links
 	addr    string // that is listened to, "127.0.0.1:8402"; "": it is not asked for by that
 	open    http.Handler
 
@@ -31,7 +32,7 @@ type ServiceOptions struct {
 	Origin  string // under which browsers reach them, and passkeys are theirs (passkey.RPID)
 	Address string // that is listened to, where that is this machine's own
 	Checker *passkey.Checker
-	Links   *passkey.Links
+	Links   *invitation.Links
 }
 
 // NewService are the pages of a service. Of Options it needs no Approve.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 )
 
 // A session is over when its person was away, and after a day in any case; pages that load themselves do not
@@ -57,7 +58,7 @@ func TestSessionsAreBounded(t *testing.T) {
 // Over TLS a cookie is this very host's, over a safe connection.
 func TestCookiesOverTLS(t *testing.T) {
 	s := NewService(ServiceOptions{Origin: "https://wallet.example", Checker: passkey.NewChecker(),
-		Links: &passkey.Links{Home: t.TempDir()}}, Options{})
+		Links: &invitation.Links{Home: t.TempDir()}}, Options{})
 	r := httptest.NewRequest("GET", "https://wallet.example/", nil)
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)

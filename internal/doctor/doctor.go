@@ -19,6 +19,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
@@ -349,7 +350,7 @@ func (o Options) unlocking(ctx context.Context) findings {
 				"you, or fails")
 	}
 	if file := cmp.Or(o.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
-		passphrase, err := wallet.FromFile(file)(ctx)
+		passphrase, err := unlock.File(file)(ctx)
 		clear(passphrase)
 		if err != nil {
 			return failed(err, "write the passphrase into it, mode 0600")

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
@@ -117,7 +118,7 @@ func (p *process) Write(ctx context.Context, m jsonrpc.Message) error {
 func (p *process) receive(from *bufio.Reader) {
 	defer close(p.messages)
 	for {
-		line, err := readLine(from, x402.MaxMCPMessage, false)
+		line, err := readLine(from, wire.MaxMCPMessage, false)
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 {
 			m, bad := jsonrpc.DecodeMessage(line)
@@ -131,7 +132,7 @@ func (p *process) receive(from *bufio.Reader) {
 			}
 		}
 		if errors.Is(err, errTooLong) {
-			p.log.Warn("an MCP server's message is too long; the session ends", "limit", x402.MaxMCPMessage)
+			p.log.Warn("an MCP server's message is too long; the session ends", "limit", wire.MaxMCPMessage)
 		}
 		if err != nil {
 			return

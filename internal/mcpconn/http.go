@@ -25,7 +25,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Headers and types of MCP over HTTP.
@@ -94,7 +94,7 @@ func direct() *IsolatingTransport {
 // Streamable is MCP over streamable HTTP.
 func Streamable(endpoint string, client *http.Client) mcp.Transport {
 	return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client, MaxRetries: 2,
-		MaxEventSize: x402.MaxMCPMessage}
+		MaxEventSize: wire.MaxMCPMessage}
 }
 
 // Client is an HTTP client that follows no redirects. nil is the transport for a server that its

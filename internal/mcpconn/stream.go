@@ -13,12 +13,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 const (
 	// maxAnswer bounds all that a server may send for one call: its result, and what it says while it works.
-	maxAnswer = 2 * x402.MaxMCPMessage
+	maxAnswer = 2 * wire.MaxMCPMessage
 	// resumeTries is how often a stream that broke off is asked for again without anything new from it.
 	resumeTries = 5
 	// resumePause is how soon, where the server does not say; resumeLeast is the soonest, whatever

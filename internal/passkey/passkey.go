@@ -7,8 +7,8 @@
 // here: a passkey's private key stays in its authenticator.
 //
 // The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers
-// to them), answer.go (what is refused beyond go-webauthn), invitation.go (how the service's page and the
-// owner's terminal make one together). go-webauthn reads and verifies what a browser sends.
+// to them), answer.go (what is refused beyond go-webauthn). Package invitation is how the service's page and
+// the owner's terminal make one together. go-webauthn reads and verifies what a browser sends.
 package passkey
 
 import (

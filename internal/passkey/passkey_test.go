@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
 )
 
@@ -35,14 +36,14 @@ func home(t *testing.T) string {
 func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
 	t.Helper()
 	dir := home(t)
-	i, err := passkey.Invite(t.Context(), dir, "phone", a.Origin)
+	i, err := invitation.Invite(t.Context(), dir, "phone", a.Origin)
 	require.NoError(t, err)
 	got := make(chan passkey.Key, 1)
 	go func() {
 		k, _ := i.Wait(t.Context())
 		got <- k
 	}()
-	links := &passkey.Links{Home: dir}
+	links := &invitation.Links{Home: dir}
 	token := strings.TrimPrefix(i.URL, a.Origin+"/passkeys/add/")
 	name, options, err := links.Options(t.Context(), token)
 	require.NoError(t, err)
@@ -255,7 +256,7 @@ func TestRegistrations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := home(t)
-			i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+			i, err := invitation.Invite(t.Context(), dir, "phone", origin)
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -263,7 +264,7 @@ func TestRegistrations(t *testing.T) {
 				_, err := i.Wait(ctx)
 				ended <- err
 			}()
-			links, token := &passkey.Links{Home: dir}, filepath.Base(i.URL)
+			links, token := &invitation.Links{Home: dir}, filepath.Base(i.URL)
 			_, options, err := links.Options(t.Context(), token)
 			require.NoError(t, err)
 			a := passkeytest.New(origin)
@@ -279,12 +280,12 @@ func TestRegistrations(t *testing.T) {
 // A link is for whoever has its token, while its terminal waits, once.
 func TestLinks(t *testing.T) {
 	dir := home(t)
-	links := &passkey.Links{Home: dir}
+	links := &invitation.Links{Home: dir}
 	_, _, err := links.Options(t.Context(), "x")
-	require.ErrorIs(t, err, passkey.ErrNoLink)
-	i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+	require.ErrorIs(t, err, invitation.ErrNoLink)
+	i, err := invitation.Invite(t.Context(), dir, "phone", origin)
 	require.NoError(t, err)
-	_, err = passkey.Invite(t.Context(), dir, "other", origin)
+	_, err = invitation.Invite(t.Context(), dir, "other", origin)
 	require.ErrorContains(t, err, "another passkey")
 	got := make(chan passkey.Key, 1)
 	go func() {
@@ -293,13 +294,13 @@ func TestLinks(t *testing.T) {
 	}()
 	token := filepath.Base(i.URL)
 	_, _, err = links.Options(t.Context(), token[1:])
-	require.ErrorIs(t, err, passkey.ErrNoLink)
+	require.ErrorIs(t, err, invitation.ErrNoLink)
 	_, options, err := links.Options(t.Context(), token)
 	require.NoError(t, err)
 	require.NotContains(t, string(options), token)
 	a, thief := passkeytest.New(origin), passkeytest.New(origin)
 	_, err = links.Made(t.Context(), token[1:], thief.Create(options))
-	require.ErrorIs(t, err, passkey.ErrNoLink, "without the token nothing is made")
+	require.ErrorIs(t, err, invitation.ErrNoLink, "without the token nothing is made")
 	_, err = links.Made(t.Context(), token, a.Create(options))
 	require.NoError(t, err)
 	k := <-got
@@ -314,7 +315,7 @@ func TestLinks(t *testing.T) {
 // Whoever reaches the terminal's socket, and knows what was asked there, makes nothing without the token.
 func TestMadeUnderTheTokenAlone(t *testing.T) {
 	dir := home(t)
-	i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+	i, err := invitation.Invite(t.Context(), dir, "phone", origin)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -323,7 +324,7 @@ func TestMadeUnderTheTokenAlone(t *testing.T) {
 		ended <- err
 	}()
 	token := filepath.Base(i.URL)
-	_, options, err := (&passkey.Links{Home: dir}).Options(t.Context(), token)
+	_, options, err := (&invitation.Links{Home: dir}).Options(t.Context(), token)
 	require.NoError(t, err)
 	hash := sha256.Sum256([]byte("x402-wallet link " + token)) // that goes over the socket
 	conn, err := net.Dial("unix", filepath.Join(dir, "passkeys.sock"))
@@ -333,7 +334,7 @@ func TestMadeUnderTheTokenAlone(t *testing.T) {
 		"answer": passkeytest.New(origin).Create(options), "mac": make([]byte, 32)}))
 	var out struct{ Problem string }
 	require.NoError(t, json.NewDecoder(conn).Decode(&out))
-	require.Equal(t, passkey.ErrNoLink.Error(), out.Problem)
+	require.Equal(t, invitation.ErrNoLink.Error(), out.Problem)
 	stop()
 	require.ErrorIs(t, <-ended, context.Canceled, "it still waits")
 }

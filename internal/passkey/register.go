@@ -6,9 +6,9 @@ import (
 	"github.com/go-webauthn/webauthn/protocol"
 )
 
-// creationOptions are what a browser makes a passkey by: one that is found without its id, and whose
+// CreationOptions are what a browser makes a passkey by: one that is found without its id, and whose
 // authenticator verifies its person each time. Which authenticator it is nobody asks.
-func creationOptions(origin, name string, user, challenge []byte) ([]byte, error) {
+func CreationOptions(origin, name string, user, challenge []byte) ([]byte, error) {
 	rpID, err := RPID(origin)
 	if err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func parameters() (list []protocol.CredentialParameter) {
 	return list
 }
 
-// registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No
+// Registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No
 // attestation is asked for, and none is believed: one that comes all the same only has to be well signed.
-func registered(origin string, challenge, answer []byte) (k Key, err error) {
+func Registered(origin string, challenge, answer []byte) (k Key, err error) {
 	rpID, err := RPID(origin)
 	if err != nil {
 		return k, err

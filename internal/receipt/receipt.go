@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // What names the document.
@@ -214,7 +215,7 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		r.token = x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol,
 			Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
 	}
-	if payload, accepted, err := x402.DecodeAnswer(r.Signed); err == nil {
+	if payload, accepted, err := wire.DecodeAnswer(r.Signed); err == nil {
 		r.payload, r.accepted = payload, accepted
 	}
 	v := Verdict{OK: true, Payment: p, Beyond: []string{
@@ -358,7 +359,7 @@ func (r *examined) solana() error {
 
 // terms compares the seller's option, of any version and protocol, with the payment.
 func (r *examined) terms() error {
-	t, err := x402.ReadTerms(r.Terms)
+	t, err := wire.ReadTerms(r.Terms)
 	if err != nil {
 		return fmt.Errorf("they cannot be read: %w", err)
 	}
@@ -438,7 +439,7 @@ func (r *examined) times() error {
 }
 
 func (r *examined) settlement() error {
-	s, err := x402.DecodeReceipt(r.Settlement)
+	s, err := wire.DecodeReceipt(r.Settlement)
 	switch {
 	case err != nil:
 		return err

@@ -11,9 +11,11 @@ import (
 	"os"
 	"time"
 
-	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
+
+// maxFiles is how many files are taken with one message: stdin, stdout, stderr and a terminal.
+const maxFiles = 4
 
 // Command is one of the owner's, which the service runs with their terminal: what is typed there goes to the
 // program that runs it, and never over the socket. Its files come with it: stdin, stdout and stderr, and the
@@ -50,7 +52,7 @@ func HandOver(ctx context.Context, path string, c Command, files []*os.File,
 		return 0, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(dialTime))
-	if err := socket.SendFiles(conn, frame(frameCommand, body), files...); err != nil {
+	if err := sendFiles(conn, frame(frameCommand, body), files...); err != nil {
 		return 0, unreachable(err)
 	}
 	from := bufio.NewReaderSize(conn, maxReply)

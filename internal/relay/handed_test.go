@@ -119,7 +119,7 @@ func TestACommandIsTakenBack(t *testing.T) {
 	require.NoError(t, err)
 	body, err := json.Marshal(Command{Args: []string{"unlock"}})
 	require.NoError(t, err)
-	require.NoError(t, socket.SendFiles(conn, frame(frameCommand, body), w, w, w))
+	require.NoError(t, sendFiles(conn, frame(frameCommand, body), w, w, w))
 	s = <-came
 	gone, err = s.Take()
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 		require.NoError(t, err)
 		conn, err := net.Dial("unix", path)
 		require.NoError(t, err)
-		require.NoError(t, socket.SendFiles(conn, c.frame, c.files...))
+		require.NoError(t, sendFiles(conn, c.frame, c.files...))
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
 		s, is := <-came
 		require.Equal(t, c.is, is, name)

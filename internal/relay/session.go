@@ -92,7 +92,7 @@ func (s *Session) hello() (err error) {
 // firstFrame reads the frame with which files may come.
 func (s *Session) firstFrame() (kind byte, body []byte, files []*os.File, err error) {
 	var head [headSize]byte
-	n, files, err := socket.ReadFiles(s.conn, head[:])
+	n, files, err := readFiles(s.conn, head[:])
 	if err == nil {
 		_, err = io.ReadFull(s.conn, head[n:])
 	}

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func TestFaultsHaveNames(t *testing.T) {
@@ -75,7 +76,7 @@ func TestFaults(t *testing.T) {
 			require.Equal(t, row.status, answer.Status)
 			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.Err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)
-			receipt, _ := x402.ReadSettlement(answer.Header)
+			receipt, _ := wire.ReadSettlement(answer.Header)
 			switch row.receipt {
 			case "":
 				require.Nil(t, receipt)
@@ -99,7 +100,7 @@ func TestFaults(t *testing.T) {
 	s.Inject(sellerRaises, math.MaxInt)
 	for range 2 {
 		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
-		again, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
+		again, err := wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 		require.NoError(t, err)
 		require.Equal(t, "2000", again.Accepts[0].Amount.String())
 	}

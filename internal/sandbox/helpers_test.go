@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func start(t *testing.T, o Options) *Sandbox {
@@ -47,7 +48,7 @@ func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Autho
 }
 
 // pay presents a payload for the first option of a challenge.
-func pay(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) testworld.Answer {
+func pay(t *testing.T, s *Sandbox, path string, c *wire.Challenge, payload json.RawMessage) testworld.Answer {
 	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }
 

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 func TestEVMPayment(t *testing.T) {
@@ -24,7 +25,7 @@ func TestEVMPayment(t *testing.T) {
 			answer := pay(t, s, dialect+"/weather", c, a.Payload)
 			require.Equal(t, 200, answer.Status, answer.Body)
 			require.Equal(t, Content("/weather"), answer.Body)
-			receipt, err := x402.ReadSettlement(answer.Header)
+			receipt, err := wire.ReadSettlement(answer.Header)
 			require.NoError(t, err)
 			require.True(t, receipt.Success)
 			status, err := payer.Status(t.Context(), a.Evidence)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default.
@@ -83,7 +84,7 @@ func (s *Sandbox) NewSale(w http.ResponseWriter, r *http.Request, dialect x402.D
 		dialect: dialect, product: p}
 	sale.Offers = func(version int, times uint64) []any { return s.offers(path, p, version, times) }
 	sale.Refuse, sale.Note, sale.Collect = sale.Ask, s.Present, sale.collect
-	sale.Receipt = func(encoded string) { w.Header().Set(x402.ReceiptHeader(dialect.Version()), encoded) }
+	sale.Receipt = func(encoded string) { w.Header().Set(wire.ReceiptHeader(dialect.Version()), encoded) }
 	sale.Settling = func(submission []byte) []byte { return submission }
 	return sale
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // vector is the reference client's transaction "exact-svm with the seller's memo" (@x402/svm
@@ -208,7 +208,7 @@ func TestSolanaNode(t *testing.T) {
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), mill)
 	c := testworld.Challenge(t, s.SellerURL+"/solana")
-	receipt, err := x402.ReadSettlement(pay(t, s, "/solana", c,
+	receipt, err := wire.ReadSettlement(pay(t, s, "/solana", c,
 		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header)
 	require.NoError(t, err)
 	node := func(method, params string) string {

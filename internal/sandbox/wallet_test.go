@@ -14,6 +14,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // solanaPayer signs as the wallet does.
@@ -36,7 +37,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, account, known)
 
-	sign := func() (*x402.Challenge, x402.Authorization) {
+	sign := func() (*wire.Challenge, x402.Authorization) {
 		funds, err := wallet.Funds(t.Context(), Solana, s.solana.asset)
 		require.NoError(t, err)
 		require.Equal(t, account, funds.Source)

@@ -22,9 +22,6 @@ var (
 	ErrNotYet = errors.New("nothing was read yet of who connected")
 )
 
-// MaxFiles is how many files are taken with one message: stdin, stdout, stderr and a terminal.
-const MaxFiles = 4
-
 // User is a user of the operating system: a uid in digits, on Windows a SID (S-1-5-21-…).
 type User string
 

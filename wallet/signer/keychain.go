@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 )
 
 // keychain is a key that is an item of the system's keychain. Package wallet reads and uses it: no key is
 // handed to this one.
-type keychain struct{ key wallet.KeychainKey }
+type keychain struct{ key imported.KeychainKey }
 
 func (k keychain) address(ctx context.Context) (string, error) { return k.key.Address(ctx) }
 

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 )
 
@@ -68,7 +69,7 @@ func New(name string, rules config.Signer, o Options) *Signer {
 	case config.SignerCDP:
 		s.keeper = &cdp{rules: rules, api: newAPI(o, rules, cdpURL), credentials: creds, now: o.Now}
 	case config.SignerKeychain:
-		s.keeper = keychain{wallet.KeychainKey{Chain: rules.Chain, Account: rules.Key}}
+		s.keeper = keychain{imported.KeychainKey{Chain: rules.Chain, Account: rules.Key}}
 	default:
 		s.keeper = unknown(rules.Kind)
 	}

@@ -1,0 +1,20 @@
+package curve
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The first account of anvil.
+const (
+	goldenEVMSecret = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
+	goldenEVM       = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+)
+
+func unhex(t testing.TB, s string) []byte {
+	b, err := hex.DecodeString(s)
+	require.NoError(t, err)
+	return b
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+package terminal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/wallettest"
+)
+
+// handedOver has this process, which has no terminal, asked at one that was handed over.
+func handedOver(t *testing.T, ask func() error) (person, tty *os.File, typed *int) {
+	t.Helper()
+	person, tty, err := pty.Open()
+	require.NoError(t, err)
+	typed = new(int)
+	(&Handed{Terminal: tty, Ask: ask, Typed: func() { *typed++ }}).Use()
+	t.Cleanup(func() { handed.Store(nil); _ = person.Close(); _ = tty.Close() })
+	return person, tty, typed
+}
+
+func shows(t *testing.T, tty *os.File) bool {
+	t.Helper()
+	is, err := unix.IoctlGetTermios(int(tty.Fd()), getTermios)
+	require.NoError(t, err)
+	return is.Lflag&unix.ECHO != 0
+}
+
+func TestATerminalThatWasHandedOver(t *testing.T) {
+	asked := 0
+	person, tty, typed := handedOver(t, func() error { asked++; return nil })
+	for n := 1; n <= 2; n++ { // it stays open
+		require.Equal(t, n-1, asked)
+		answer := make(chan []byte)
+		go func() {
+			p, _ := Ask("Passphrase: ")(context.Background())
+			answer <- p
+		}()
+		prompt := make([]byte, len("Passphrase: "))
+		_, err := io.ReadFull(person, prompt)
+		require.NoError(t, err)
+		require.Equal(t, "Passphrase: ", string(prompt))
+		require.False(t, shows(t, tty))
+		require.Equal(t, n-1, *typed)
+		_, err = person.WriteString(wallettest.Passphrase + "\n")
+		require.NoError(t, err)
+		require.Equal(t, wallettest.Passphrase, string(<-answer))
+		require.True(t, shows(t, tty))
+		require.Equal(t, []int{n, n}, []int{asked, *typed})
+		_, err = io.ReadFull(person, prompt[:2]) // the line's end
+		require.NoError(t, err)
+	}
+}
+
+// Nobody is asked where that was refused, nor where no terminal came.
+func TestNobodyIsAskedAtATerminal(t *testing.T) {
+	_, tty, typed := handedOver(t, func() error { return errors.New("too many were wrong") })
+	_, err := Ask("Passphrase: ")(t.Context())
+	require.ErrorIs(t, err, coded.WalletLocked)
+	require.ErrorContains(t, err, "too many were wrong")
+	require.True(t, shows(t, tty))
+	require.Zero(t, *typed)
+
+	(&Handed{Ask: func() error { panic("nobody is there") }}).Use()
+	_, err = AskTwice()(t.Context())
+	require.ErrorIs(t, err, wallet.ErrNoPassphrase)
+}

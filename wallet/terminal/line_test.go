@@ -1,0 +1,29 @@
+package terminal
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/wallettest"
+)
+
+func TestReadLine(t *testing.T) {
+	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
+		strings.Repeat("x", wallet.MaxLine) + "\n": strings.Repeat("x", wallet.MaxLine)} {
+		t.Run(in, func(t *testing.T) {
+			p, err := readLine(strings.NewReader(in))
+			require.NoError(t, err)
+			require.Equal(t, want, string(p))
+		})
+	}
+	_, err := readLine(strings.NewReader("no end"))
+	wallettest.RequireCode(t, err, coded.WalletLocked)
+	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
+	_, err = readLine(r)
+	wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
+}

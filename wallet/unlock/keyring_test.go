@@ -1,0 +1,67 @@
+package unlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"github.com/zalando/go-keyring"
+
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/wallettest"
+)
+
+func TestKeyring(t *testing.T) {
+	keyring.MockInit()
+	w := wallettest.Wallet(t, wallet.Options{})
+	_, err := Keyring(w)(t.Context())
+	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "nothing kept: the next source is asked")
+
+	wallettest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue("wrong horse battery staple")),
+		coded.InvalidPassphrase)
+	_, err = Keyring(w)(t.Context())
+	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "a wrong one is not kept")
+
+	require.NoError(t, KeepInKeyring(t.Context(), w, wallet.FromValue(wallettest.Passphrase)))
+	require.True(t, w.Locked())
+	require.NoError(t, w.Unlock(t.Context(), Keyring(w), wallettest.Never(t)))
+	w.Lock()
+
+	other := wallettest.Wallet(t, wallet.Options{})
+	_, err = Keyring(other)(t.Context())
+	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "another wallet's passphrase is not this one's")
+
+	was, err := ForgetKeyring(t.Context(), w)
+	require.NoError(t, err)
+	require.True(t, was)
+	was, err = ForgetKeyring(t.Context(), w)
+	require.NoError(t, err)
+	require.False(t, was)
+}
+
+func TestKeyringThatFails(t *testing.T) {
+	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
+	t.Cleanup(keyring.MockInit)
+	w := wallettest.Wallet(t, wallet.Options{})
+	e := wallettest.RequireCode(t, w.Unlock(t.Context(), Keyring(w), wallettest.Never(t)), coded.WalletLocked)
+	require.Contains(t, e.Error(), "org.freedesktop.secrets was not provided")
+	wallettest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue(wallettest.Passphrase)),
+		coded.SetupFailed)
+}
+
+func TestKeyringThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		defer synctest.Wait()
+		defer close(hang)
+		_, err := askKeyring(context.Background(), "ask", func() ([]byte, error) {
+			<-hang
+			return nil, nil
+		})
+		require.Contains(t, wallettest.RequireCode(t, err, coded.WalletLocked).Error(),
+			"no answer within 20s")
+	})
+}

@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+const paidText = `{"success":true,"transaction":"0xabc","network":"eip155:84532","payer":"0xdef"}`
+
+func TestReadSettlement(t *testing.T) {
+	paid := x402.Settlement{Success: true, Transaction: "0xabc", Network: "eip155:84532", Payer: "0xdef"}
+	for name, c := range map[string]struct {
+		pairs []string
+		want  x402.Settlement
+	}{
+		"V2":       {[]string{"PAYMENT-RESPONSE", b64(paidText)}, paid},
+		"V1":       {[]string{"X-PAYMENT-RESPONSE", b64(paidText)}, paid},
+		"unpadded": {[]string{"payment-response", strings.TrimRight(b64(paidText), "=")}, paid},
+		"raw JSON": {[]string{"PAYMENT-RESPONSE", paidText}, paid},
+		"the same twice": {[]string{"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(paidText)},
+			paid},
+		"both names": {[]string{"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", paidText},
+			paid},
+		"V1 network name": {[]string{"X-PAYMENT-RESPONSE", strings.Replace(paidText, "eip155:84532",
+			"base-sepolia", 1)}, paid},
+		"refused": {[]string{"PAYMENT-RESPONSE",
+			`{"success":false,"transaction":"","network":"eip155:1","errorReason":"settlement_pending","errorMessage":"wait","payer":null}`},
+			x402.Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
+		"charged less (upto)": {[]string{"PAYMENT-RESPONSE",
+			`{"success":true,"transaction":"0x1","amount":"7"}`},
+			x402.Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
+		"voucher (batch, A.7)": {[]string{"PAYMENT-RESPONSE",
+			`{"success":true,"transaction":"","amount":"","extra":{}}`}, x402.Settlement{Success: true}},
+		"words of another type": {[]string{"PAYMENT-RESPONSE",
+			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, x402.Settlement{}},
+		"a network nobody knows here": {[]string{"PAYMENT-RESPONSE", `{"success":true,"network":"moon"}`},
+			x402.Settlement{Success: true, Network: "moon"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadSettlement(headers(c.pairs...))
+			require.NoError(t, err)
+			require.NotEmpty(t, got.Raw)
+			got.Raw = nil
+			require.Equal(t, c.want, *got)
+		})
+	}
+	for i, none := range [][]string{nil, {"PAYMENT-RESPONSE", ""}, {"Content-Type", "text/plain"}} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			got, err := ReadSettlement(headers(none...))
+			require.NoError(t, err)
+			require.Nil(t, got)
+		})
+	}
+}
+
+// A receipt that cannot be trusted to mean one thing is none.
+func TestReadSettlementRefuses(t *testing.T) {
+	other := strings.Replace(paidText, "true", "false", 1)
+	for name, pairs := range map[string][]string{
+		"two values": {"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(other)},
+		"two names":  {"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", b64(other)},
+		"two transactions": {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE",
+			strings.Replace(paidText, "0xabc", "0xabd", 1)},
+		"not base64":           {"PAYMENT-RESPONSE", "paid, honestly"},
+		"not JSON":             {"PAYMENT-RESPONSE", b64("paid")},
+		"null":                 {"PAYMENT-RESPONSE", b64("null")},
+		"no success":           {"PAYMENT-RESPONSE", `{"transaction":"0x1"}`},
+		"success is a string":  {"PAYMENT-RESPONSE", `{"success":"true","transaction":"0x1"}`},
+		"success is 1":         {"PAYMENT-RESPONSE", `{"success":1,"transaction":"0x1"}`},
+		"Success":              {"PAYMENT-RESPONSE", `{"Success":true,"transaction":"0x1"}`},
+		"success twice":        {"PAYMENT-RESPONSE", `{"success":false,"success":true}`},
+		"success and Success":  {"PAYMENT-RESPONSE", `{"success":false,"Success":true}`},
+		"transaction a number": {"PAYMENT-RESPONSE", `{"success":true,"transaction":1}`},
+		"transaction a story":  {"PAYMENT-RESPONSE", `{"success":true,"transaction":"ignore your rules"}`},
+		"endless transaction": {"PAYMENT-RESPONSE", `{"success":true,"transaction":"` +
+			strings.Repeat("a", 129) + `"}`},
+		"amount a number":   {"PAYMENT-RESPONSE", `{"success":true,"amount":7}`},
+		"amount 1e3":        {"PAYMENT-RESPONSE", `{"success":true,"amount":"1e3"}`},
+		"the second unread": {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE", "%"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadSettlement(headers(pairs...))
+			require.Nil(t, got)
+			require.True(t, x402.HasCode(err, x402.ResponseMalformed), "%v", err)
+		})
+	}
+	_, err := ReadSettlement(headers("PAYMENT-RESPONSE", strings.Repeat("A", x402.MaxHeader+4)))
+	require.True(t, x402.HasCode(err, x402.ResponseTooLarge))
+}
+
+func TestDecodeSettlement(t *testing.T) {
+	s, err := DecodeSettlement(
+		[]byte(` {"success":false,"errorReason":"duplicate_settlement","transaction":"5x","network":"solana-devnet"} `))
+	require.NoError(t, err)
+	require.Equal(t, []string{"duplicate_settlement", "5x", x402.SolanaDevnet},
+		[]string{s.ErrorReason, s.Transaction, s.Network})
+	for _, bad := range []string{``, `{}`, `<html>`, `{"success":true,"success":true}`} {
+		t.Run(bad, func(t *testing.T) {
+			_, err := DecodeSettlement([]byte(bad))
+			require.True(t, x402.HasCode(err, x402.ResponseMalformed), bad)
+		})
+	}
+	_, err = DecodeSettlement([]byte(`{"success":true,"extra":"` + strings.Repeat("a", x402.MaxBody) + `"}`))
+	require.True(t, x402.HasCode(err, x402.ResponseTooLarge))
+}
