@@ -146,7 +146,8 @@ func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage
 		windows = append(windows, budget.Window{Session: session})
 	}
 	if q.Agent != "" {
-		windows = append(windows, budget.Window{Agent: q.Agent, Since: day}, budget.Window{Agent: q.Agent, Since: month})
+		windows = append(windows, budget.Window{Agent: q.Agent, Since: day},
+			budget.Window{Agent: q.Agent, Since: month})
 	}
 	for _, host := range q.HostEntries {
 		windows = append(windows, budget.Window{Host: host, Since: day})

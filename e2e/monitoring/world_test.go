@@ -158,9 +158,9 @@ func (w *world) leftAlone() testworld.Home {
 	evidence, err := json.Marshal(map[string]any{"expiresAt": yesterday.Add(time.Minute).UTC()})
 	require.NoError(w.t, err)
 	_, err = hand.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload,
-		evidence) VALUES ('old', 's', 'unknown', ?, 0, x'00', 'GET', 'https://api.example/', '', 'api.example', ?,
-		'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', '{}', ?)`,
+		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement,
+		payload, evidence) VALUES ('old', 's', 'unknown', ?, 0, x'00', 'GET', 'https://api.example/', '',
+		'api.example', ?, 'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', '{}', ?)`,
 		yesterday.UnixMicro(), sandbox.EVM, string(evidence))
 	require.NoError(w.t, err)
 	require.NoError(w.t, hand.Recount())
