@@ -3,12 +3,13 @@ package sqldb
 import (
 	"context"
 	"testing"
+	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 
 // engines make an empty database each.
 var engines = []struct {
@@ -16,6 +17,7 @@ var engines = []struct {
 	db   func(t *testing.T) *DB
 }{
 	{"SQLite", func(t *testing.T) *DB { return openIn(t, t.TempDir()) }},
+	{"PostgreSQL", func(t *testing.T) *DB { return openPostgres(t, emptyPostgres(t)) }},
 }
 
 // eachEngine runs a test on a database of each engine, with an empty table.
