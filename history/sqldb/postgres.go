@@ -66,6 +66,8 @@ func OpenPostgres(o Postgres) (*DB, error) {
 	}
 	config.ConnectTimeout = connectTimeout
 	config.RuntimeParams = serverSettings
+	// Of several hosts, the one that takes writes.
+	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	if o.Dial != nil {
 		config.DialFunc = o.Dial
 	}
@@ -139,16 +141,9 @@ type postgresEngine struct {
 	swept      atomic.Int64 // when old batches were deleted last, seconds
 }
 
-// check refuses a server that takes no writes.
+// check asks a new connection what its caller wants to know of it.
 func (e *postgresEngine) check(ctx context.Context, c *pgx.Conn,
 	further func(ask func(query string) (string, error)) error) error {
-	var isStandby bool
-	if err := c.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&isStandby); err != nil {
-		return err
-	}
-	if isStandby {
-		return awayError{errors.New("it is a standby, and takes no writes")}
-	}
 	if further == nil {
 		return nil
 	}
