@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -242,6 +243,7 @@ func (m *model) move(r *modelRow, to State) bool {
 type machine struct {
 	model
 	home   string
+	url    string // of a ledger in PostgreSQL
 	stores [2]*Store
 	name   string // of this sequence: what it makes is told from what other sequences left
 	nested bool   // something happens between a decision and its hold
@@ -252,7 +254,13 @@ type machine struct {
 func (m *machine) clock() time.Time { return m.now }
 
 func (m *machine) open(t require.TestingT, i int) {
-	s, err := Open(context.Background(), m.home, Options{Now: m.clock})
+	open := Open
+	if m.url != "" {
+		open = func(ctx context.Context, home string, o Options) (*Store, error) {
+			return OpenPostgres(ctx, home, sqldb.Postgres{URL: m.url}, o)
+		}
+	}
+	s, err := open(context.Background(), m.home, Options{Now: m.clock})
 	require.NoError(t, err)
 	m.stores[i] = s
 }
@@ -777,7 +785,7 @@ func (m *machine) End(t *rapid.T) {
 	if id != "" {
 		m.alive[id] = false
 		// then its file stays, and nobody holds its lock
-		if rapid.Bool().Draw(t, "killed") {
+		if rapid.Bool().Draw(t, "killed") && m.url == "" {
 			require.NoError(t, os.WriteFile(filepath.Join(m.home, "run", id), nil, 0o600))
 		}
 	}
@@ -967,7 +975,16 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 	require.NoError(t, Create(t.Context(), template, Options{}))
 	empty, err := os.ReadFile(filepath.Join(template, FileName))
 	require.NoError(t, err)
-	for range min(2, runtime.GOMAXPROCS(0)) {
+	makeFile := func(t require.TestingT, m *machine) {
+		require.NoError(t, os.WriteFile(filepath.Join(m.home, FileName), empty, 0o600))
+	}
+	server := pgtest.Shared(t)
+	makeSchema := func(rt require.TestingT, m *machine) {
+		m.url = server.Database(t)
+		require.NoError(rt, CreatePostgres(context.Background(), sqldb.Postgres{URL: m.url}))
+	}
+	workers := []func(require.TestingT, *machine){makeFile, makeSchema}
+	for _, makeLedger := range workers {
 		t.Run("worker", func(t *testing.T) {
 			t.Parallel()
 			const perLedger = 100 // sequences, so that Verify stays cheap
@@ -988,7 +1005,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 				if n%perLedger == 0 || m.stores[0] == nil {
 					end(rt)
 					m.home = scratch(t)
-					require.NoError(rt, os.WriteFile(filepath.Join(m.home, FileName), empty, 0o600))
+					makeLedger(rt, m)
 					m.alive, m.signed = nil, nil
 					m.open(rt, 0)
 					m.open(rt, 1)

@@ -293,35 +293,22 @@ func (r *replay) signed(row auditRow) error {
 	return nil
 }
 
-// signatureBefore is the signature of the payment that a row tells of.
-func (r *replay) signatureBefore(row auditRow) (signature, error) {
-	detail, err := scanText(r.t.Row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ?
-		ORDER BY seq DESC LIMIT 1`, row.payment, row.seq))
-	if err != nil {
-		return signature{}, err
-	}
-	return readSignature(detail)
-}
-
 func (r *replay) charged(row auditRow) error {
-	g, err := r.signatureBefore(row)
+	d, err := row.readGivenBack()
 	if err != nil {
 		return err
 	}
-	d, err := readStep(row.detail)
-	if err != nil {
-		return err
-	}
-	r.sums.lower(g, money.Dollars(d.Returned))
-	r.remembered.put(entry{chargedKey(g.ID), []byte{1}})
+	r.sums.lower(d.Signature, money.Dollars(d.Returned))
+	r.remembered.put(entry{chargedKey(d.Signature.ID), []byte{1}})
 	return nil
 }
 
 func (r *replay) expired(row auditRow) error {
-	g, err := r.signatureBefore(row)
+	d, err := row.readGivenBack()
 	if err != nil {
 		return err
 	}
+	g := d.Signature
 	r.sums.subtract(g)
 	r.remembered.put(entry{expiredKey(g.ID), []byte{1}})
 	if g.Key != "" {

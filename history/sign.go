@@ -298,7 +298,7 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 				return err
 			}
 		}
-		err = t.seal(k, last, before.Number, expiredEvent, map[string]string{"unique": g.Unique})
+		err = t.seal(k, last, before.Number, expiredEvent, givenBack{Unique: g.Unique, Signature: g})
 		if err != nil {
 			return err
 		}

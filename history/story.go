@@ -25,6 +25,7 @@ type story struct {
 	charged                         string // "": all
 	returned                        int64
 	bought                          contentDetail // the newest
+	signature                       signature     // zero before it is signed
 }
 
 // readRedates reads what was redated ahead of the chain, for whoever compares payments without all of it.
@@ -215,15 +216,15 @@ func (r *replay) tell(s *story, a auditRow) error {
 	case signedEvent:
 		impossible = s.state != Reserved || g.Row != s.row || g.ID != s.is.id || g.terms != s.is.signedTerms()
 		s.state, s.signed, s.sent, s.updated = Submitted, true, g.Submitted, a.at
-		s.stored, s.unique = g.Stored, g.Unique
+		s.stored, s.unique, s.signature = g.Stored, g.Unique, g
 	case string(Submitted):
 		impossible = s.state != Submitted || s.sent
 		s.sent, s.stored = true, d.Stored
 	case expiredEvent:
-		impossible = !s.signed || s.expired || s.charged != ""
+		impossible = !s.isOf(a) || s.expired || s.charged != ""
 		s.expired = true
 	case chargedEvent:
-		impossible = !s.charge(d)
+		impossible = !s.isOf(a) || !s.charge(d)
 	case string(Settled), string(Unknown), string(Failed):
 		impossible = !slices.Contains(allowed[s.state], State(a.event)) ||
 			(a.event == string(Failed) && s.signed != s.expired)
@@ -240,6 +241,12 @@ func (r *replay) tell(s *story, a auditRow) error {
 		return corrupt("event %d, that payment %s is %s, cannot be", a.seq, s.is.id, a.event)
 	}
 	return nil
+}
+
+// isOf reports whether an event that gives money back is of the payment's signature.
+func (s *story) isOf(a auditRow) bool {
+	d, err := a.readGivenBack()
+	return err == nil && s.signed && toJSON(d.Signature) == toJSON(s.signature)
 }
 
 // charge takes into account that less was charged than was signed for; false: that cannot be.

@@ -78,6 +78,20 @@ type signature struct {
 	terms
 }
 
+// givenBack is what a sealed row says of a signature whose money is free again: all of it, because it expired, or
+// what was not charged.
+type givenBack struct {
+	Unique    string    `json:"unique"`
+	Charged   string    `json:"charged,omitempty"`  // what was less than was signed for
+	Returned  int64     `json:"returned,omitempty"` // of its price
+	Signature signature `json:"signature"`
+}
+
+func (r auditRow) readGivenBack() (d givenBack, err error) {
+	err = json.Unmarshal([]byte(r.detail), &d)
+	return d, err
+}
+
 // terms are those columns of a payment, all in its digest, that sums and memory are made of.
 type terms struct {
 	Session  string        `json:"session"`

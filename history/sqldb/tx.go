@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"x402-wallet/x402"
 )
 
 // Tx is a transaction, for one goroutine.
@@ -18,6 +19,7 @@ type Tx struct {
 	conn    connection
 	engine  engine
 	failure error // the first of the database's errors
+	isIn    bool  // an answer is being read: PostgreSQL takes no other query before its end
 }
 
 // connection runs queries: a transaction's, or any.
@@ -34,6 +36,9 @@ func (t *Tx) Exec(query string, args ...any) (rows int64, err error) {
 	values, err := arguments(args)
 	if err != nil {
 		return 0, err
+	}
+	if t.isIn {
+		return 0, t.classify("write the ledger", errNested)
 	}
 	done, err := t.conn.ExecContext(t.ctx, t.engine.rewrite(query), values...)
 	if err != nil {
@@ -62,6 +67,8 @@ func (t *Tx) Each(f func(Row) error, query string, args ...any) error {
 		return t.classify("read the ledger", err)
 	}
 	defer rows.Close()
+	t.isIn = true
+	defer func() { t.isIn = false }()
 	for rows.Next() {
 		if err := f(checkedRow{t, rows}); err != nil {
 			return err
@@ -70,7 +77,13 @@ func (t *Tx) Each(f func(Row) error, query string, args ...any) error {
 	return t.classify("read the ledger", rows.Err())
 }
 
+// errNested is a defect: a query within another one.
+var errNested = x402.Errorf(x402.Internal, "a query was made while the answer to another one was read")
+
 func (t *Tx) query(query string, args []any) (*sql.Rows, error) {
+	if t.isIn {
+		return nil, errNested
+	}
 	values, err := arguments(args)
 	if err != nil {
 		return nil, err
