@@ -169,7 +169,7 @@ func (t *tx) moveSale(sale Sale) error {
 		transaction_id = coalesce(nullif(?, ''), transaction_id),
 		facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 		note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
-		WHERE id = ? AND instr(?, ' ' || state || ' ') > 0`,
+		WHERE id = ? AND ? LIKE '% ' || state || ' %'`,
 		sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
 		nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 	if err != nil || n > 0 {
