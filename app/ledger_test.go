@@ -7,16 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
 
-// Rules that name a ledger elsewhere are not paid by with the one at home: that would be a second budget.
-func TestALedgerElsewhereIsRefused(t *testing.T) {
+// While the ledger that the rules name is away nothing is paid, and no other ledger is made or taken: that
+// would be a second budget.
+func TestALedgerThatIsAway(t *testing.T) {
 	a := at(t, t.TempDir(), t.TempDir())
+	testworld.NewStore(t, a.home)
 	require.NoError(t, os.WriteFile(filepath.Join(a.home, config.FileName),
-		[]byte("[ledger]\nurl = 'postgres://wallet@127.0.0.1/x402'\n"), 0o600))
+		[]byte("[ledger]\nurl = 'postgres://wallet@/x402?host="+t.TempDir()+"'\n"), 0o600))
 	_, err := a.OpenLedger(t.Context())
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-	require.ErrorContains(t, err, "ledger.url is not supported yet")
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 }
