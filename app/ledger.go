@@ -161,7 +161,7 @@ func (a *app) follow(ctx context.Context) {
 			version = rules.Version
 		}
 		if err == nil {
-			err = w.look(ctx)
+			err = w.look(ctx, rules.Version)
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("the ledger could not be followed", "why", err)
@@ -174,26 +174,30 @@ func (a *app) follow(ctx context.Context) {
 }
 
 // witness remembers how far a ledger had come. A server that was restored, or a standby that was promoted
-// behind the others, lacks that.
+// behind the others, lacks that. The owner accepts such a ledger by sealing the rules again.
 type witness struct {
 	store *history.Store
 	seen  history.Head
+	lost  int64 // the version of the rules when something was missing, or 0
 }
 
-func (w *witness) look(ctx context.Context) error {
-	if w.seen.Seq > 0 {
+// look compares the ledger with the last look. rules is the version of the sealed rules.
+func (w *witness) look(ctx context.Context, rules int64) error {
+	isAccepted := w.lost > 0 && rules > w.lost
+	if w.seen.Seq > 0 && !isAccepted {
 		has, err := w.store.Has(ctx, w.seen)
 		if err != nil {
 			return err
 		}
 		if !has {
+			w.lost = rules
 			return w.store.Freeze(ctx, history.Freeze{By: "replica",
 				Why: fmt.Sprintf("the ledger's server lost something that it had confirmed: event %d", w.seen.Seq)})
 		}
 	}
 	head, err := w.store.Head(ctx)
 	if err == nil {
-		w.seen = head
+		w.seen, w.lost = head, 0
 	}
 	return err
 }
