@@ -222,5 +222,14 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 		rules.Ledger = own.Ledger
 	}
 	rules.Ledger.URL = to
-	return store.CopyToPostgres(ctx, *a.postgres(rules))
+	server := *a.postgres(rules)
+	is, err := sqldb.PostgresHas(ctx, server, "x402.meta")
+	if err == nil && is {
+		err = x402.Errorf(x402.InvalidArgument, "the database has a ledger, and a copy replaces none").
+			WithHint("name an empty database")
+	}
+	if err != nil {
+		return history.Backup{}, err
+	}
+	return store.CopyToPostgres(ctx, server)
 }

@@ -11,10 +11,12 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // While the ledger that the rules name is away nothing is paid, and no other ledger is made or taken: that
@@ -76,4 +78,56 @@ func TestAFailoverThatLosesEvents(t *testing.T) {
 	require.NoError(t, w.look(ctx, 2))
 	require.NoError(t, guard.VerifySeals(ctx))
 	isFrozen()
+}
+
+// A ledger moves into PostgreSQL and back, with its payments. The one that it was copied from is frozen; a copy
+// replaces no ledger.
+func TestCopyLedger(t *testing.T) {
+	ctx, server := t.Context(), pgtest.Start(t)
+	_, database, _ := strings.Cut(strings.SplitN(server.Database(t), "?", 2)[0], "///")
+	url := "postgres://postgres@/" + database + "?host=" + server.Dir()
+	a := at(t, t.TempDir(), filepath.Join(t.TempDir(), "wallet"))
+	_, _, err := testworld.MakeHome(a.home, "[policy]\n", testworld.Passphrase)
+	require.NoError(t, err)
+	store, err := a.OpenLedger(ctx)
+	require.NoError(t, err)
+	p, err := historytest.Reserve(ctx, store, history.Hold{Payment: history.Payment{Network: base,
+		Asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", Amount: money.NewAmount(1), Price: 1,
+		PayTo: shop[0].Address, Host: "api.example", URL: "https://api.example/"},
+		Funds: x402.Funds{Free: money.NewAmount(10)}})
+	require.NoError(t, err)
+	_, err = a.CopyLedger(ctx, url)
+	require.ErrorContains(t, err, "1 payments are unfinished")
+	require.NoError(t, store.Release(ctx, p.ID, "a test"))
+	require.NoError(t, store.Close())
+
+	_, err = a.CopyLedger(ctx, "home")
+	require.ErrorContains(t, err, "there is another ledger")
+	made, err := a.CopyLedger(ctx, url)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, made.Payments)
+	_, err = a.CopyLedger(ctx, url)
+	require.ErrorContains(t, err, "the database has a ledger")
+
+	frozen := func(n int) {
+		store, err := a.OpenLedger(ctx)
+		require.NoError(t, err)
+		defer store.Close()
+		list, err := store.Freezes(ctx)
+		require.NoError(t, err)
+		require.Len(t, list, n)
+		_, err = store.Backup(ctx, filepath.Join(t.TempDir(), "backup"))
+		require.Equal(t, store.Shared(), err != nil, "%v", err)
+	}
+	frozen(1)
+	rules := filepath.Join(a.home, config.FileName)
+	require.NoError(t, os.WriteFile(rules, []byte("[ledger]\nurl = '"+url+"'\n"), 0o600))
+	frozen(0)
+	require.NoError(t, os.Remove(filepath.Join(a.home, history.FileName)))
+	made, err = a.CopyLedger(ctx, "home")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, made.Payments)
+	frozen(1)
+	require.NoError(t, os.WriteFile(rules, nil, 0o600))
+	frozen(0)
 }
