@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -140,8 +141,9 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 const followEvery = 500 * time.Millisecond
 
 // follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that were
-// sealed, and stops all payments, everywhere, if the ledger lacks something that this process saw in it.
-func (a *app) follow(ctx context.Context) {
+// sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if the
+// ledger lacks something that this process saw in it.
+func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
 	server, err := a.ledgerServer()
 	if err != nil || server == nil {
 		return
@@ -152,24 +154,56 @@ func (a *app) follow(ctx context.Context) {
 		return
 	}
 	defer store.Close()
-	w := witness{store: store}
-	version := int64(0)
+	f := follower{app: a, store: store, verify: verify, witness: witness{store: store}}
 	for ctx.Err() == nil {
-		rules, err := store.Rules(ctx)
-		if err == nil && rules.Version != version {
-			err = a.followRules(ctx, store)
-			version = rules.Version
-		}
-		if err == nil {
-			err = w.look(ctx, rules.Version)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the ledger could not be followed", "why", err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(followEvery):
 		}
+	}
+}
+
+type follower struct {
+	app     *app
+	store   *history.Store
+	verify  func(context.Context) error
+	witness witness
+	version int64  // of the sealed rules that were taken over last
+	tried   []byte // the rules that verify was asked about last
+}
+
+func (f *follower) look(ctx context.Context) error {
+	sealed, err := f.store.Rules(ctx)
+	if err == nil && sealed.Version != f.version {
+		err = f.app.followRules(ctx, f.store)
+		f.version = sealed.Version
+	}
+	if err == nil {
+		err = f.witness.look(ctx, sealed.Version)
+	}
+	if err == nil {
+		f.sealTighter(ctx, sealed)
+	}
+	return err
+}
+
+// sealTighter has rules sealed that were tightened at this replica. A command seals them only if it can open
+// the keys, which a service may have alone. If the wallet is locked, the next payment here seals them.
+func (f *follower) sealTighter(ctx context.Context, sealed history.SealedRules) {
+	here, err := config.Load(f.app.home)
+	if err != nil || bytes.Equal(here.Raw, sealed.Config) || bytes.Equal(here.Raw, f.tried) {
+		return
+	}
+	f.tried = here.Raw
+	changes, err := seal.Changes(sealed, here)
+	if err != nil || config.Loosens(changes) {
+		return
+	}
+	if err := f.verify(ctx); err != nil {
+		f.app.log.Warn("rules that were tightened here hold only here until the next payment", "why", err)
 	}
 }
 

@@ -111,12 +111,12 @@ type claim struct {
 // address keeps it. Homes with one ledger in PostgreSQL share their sales. Other users, machines and containers
 // are not visible here; those are up to the owner.
 func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, store *history.Store) error {
-	ledger := ""
+	ledger, err := "", error(nil)
 	if store.Shared() {
-		var err error
-		if ledger, err = store.LedgerID(ctx); err != nil {
-			return err
-		}
+		ledger, err = store.LedgerID(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	user, err := os.UserConfigDir()
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
 	}
-	if own.Ledger != "" && own.Ledger == first.Ledger || isSameLedger(first.Home, a.home) {
+	if (own.Ledger != "" && own.Ledger == first.Ledger) || isSameLedger(first.Home, a.home) {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+
