@@ -105,7 +105,7 @@ func run(ctx context.Context, s *story) (err error) {
 	s.begin(ctx)
 	s.print("A fleet on this machine: play money, real signatures, a real PostgreSQL, nothing leaves.\n")
 	for _, scene := range []func(context.Context){s.ownerSetsUp, s.agentsPay, s.budgetRunsOut, s.ownerRaises,
-		s.oneStops, s.oneDies, s.ownerLooks} {
+		s.oneStops, s.oneAgentLeaves, s.oneDies, s.ownerLooks} {
 		scene(ctx)
 	}
 	s.print("\nEverything worked in %.0f s. docs/fleet.md says how to set one up.\n", time.Since(started).Seconds())
@@ -241,6 +241,23 @@ func (s *story) oneStops(ctx context.Context) {
 	s.types(ctx, s.homes[0], "unfreeze")
 	s.line("owner", "x402-wallet unfreeze at replica 1, with the passphrase")
 	s.paid(ctx, 1, "research", "thursday")
+}
+
+func (s *story) oneAgentLeaves(ctx context.Context) {
+	s.scene("The owner revokes an agent at replica 2, without the passphrase: x402-wallet agents revoke writing")
+	s.command(ctx, s.homes[1], "agents", "revoke", "writing")
+	since := time.Now()
+	for {
+		got, err := call(ctx, s.sessions[0]["writing"], "x402_check_balance", map[string]any{})
+		if err != nil || got.Error != "" {
+			break
+		}
+		if time.Since(since) > follows {
+			failf("replica 1 lets writing in after %v: %s", follows, got.text)
+		}
+		time.Sleep(tick)
+	}
+	s.line("writing", "is not let in at replica 1, %.1f s later", time.Since(since).Seconds())
 }
 
 func (s *story) oneDies(ctx context.Context) {
