@@ -21,10 +21,7 @@ import (
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
 // the home also takes the rules that the owner sealed at another replica.
 func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
-	server, err := a.ledgerServer()
-	if err != nil {
-		return nil, err
-	}
+	server := a.ledgerServer()
 	store, err := a.ledger.open(ctx, a.home, server, o)
 	if err != nil || server == nil {
 		return store, err
@@ -37,12 +34,12 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 
 // ledgerServer is where the rules keep the ledger, or nil if that is ledger.db. Rules that cannot be read are
 // for their own reader to refuse.
-func (a *app) ledgerServer() (*sqldb.Postgres, error) {
+func (a *app) ledgerServer() *sqldb.Postgres {
 	rules, err := config.Load(a.home)
 	if err != nil || rules.Ledger.URL == "" {
-		return nil, nil //nolint:nilerr // see above
+		return nil
 	}
-	return a.postgres(rules), nil
+	return a.postgres(rules)
 }
 
 func (a *app) postgres(rules *config.Config) *sqldb.Postgres {
@@ -126,8 +123,8 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 		return err
 	}
 	newest := sealed[len(sealed)-1].Config
-	isOld := slices.ContainsFunc(sealed, func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) })
-	if !isOld || bytes.Equal(here, newest) {
+	isHere := func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) }
+	if !slices.ContainsFunc(sealed, isHere) || bytes.Equal(here, newest) {
 		return nil
 	}
 	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
@@ -140,12 +137,11 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 // holds within a second.
 const followEvery = 500 * time.Millisecond
 
-// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that were
-// sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if the
-// ledger lacks something that this process saw in it.
+// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that
+// were sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if
+// the ledger lacks something that this process saw in it.
 func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
-	server, err := a.ledgerServer()
-	if err != nil || server == nil {
+	if a.ledgerServer() == nil {
 		return
 	}
 	store, err := a.OpenLedger(ctx)
@@ -225,8 +221,8 @@ func (w *witness) look(ctx context.Context, rules int64) error {
 		}
 		if !has {
 			w.lost = rules
-			return w.store.Freeze(ctx, history.Freeze{By: "replica",
-				Why: fmt.Sprintf("the ledger's server lost something that it had confirmed: event %d", w.seen.Seq)})
+			why := fmt.Sprintf("the ledger's server lost a confirmed event, %d", w.seen.Seq)
+			return w.store.Freeze(ctx, history.Freeze{By: "replica", Why: why})
 		}
 	}
 	head, err := w.store.Head(ctx)

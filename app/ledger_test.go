@@ -80,8 +80,8 @@ func TestAFailoverThatLosesEvents(t *testing.T) {
 	isFrozen()
 }
 
-// A ledger moves into PostgreSQL and back, with its payments. The one that it was copied from is frozen; a copy
-// replaces no ledger.
+// A ledger moves into PostgreSQL and back, with its payments. The one that it was copied from is frozen; a
+// copy replaces no ledger.
 func TestCopyLedger(t *testing.T) {
 	ctx, server := t.Context(), pgtest.Start(t)
 	_, database, _ := strings.Cut(strings.SplitN(server.Database(t), "?", 2)[0], "///")

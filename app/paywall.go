@@ -108,8 +108,8 @@ type claim struct {
 
 // claimPayees makes sure that all paywalls of this user that are paid to the same address share one sales
 // ledger: a ledger runs each payment once, so two ledgers would run it twice. The first home to claim an
-// address keeps it. Homes with one ledger in PostgreSQL share their sales. Other users, machines and containers
-// are not visible here; those are up to the owner.
+// address keeps it. Homes with one ledger in PostgreSQL share their sales. Other users, machines and
+// containers are not visible here; those are up to the owner.
 func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, store *history.Store) error {
 	ledger, err := "", error(nil)
 	if store.Shared() {

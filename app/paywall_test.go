@@ -47,7 +47,8 @@ func TestOneLedgerForEachPayee(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(one, link))
 	require.NoError(t, at(t, user, link).claimPayees(t.Context(), shop, store))
-	require.NoError(t, at(t, user, other).claimPayees(t.Context(), []paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, store))
+	require.NoError(t, at(t, user, other).claimPayees(t.Context(),
+		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, store))
 
 	err := at(t, user, other).claimPayees(t.Context(), both, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
@@ -57,7 +58,8 @@ func TestOneLedgerForEachPayee(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(one, history.FileName)))
 	err = at(t, user, other).claimPayees(t.Context(), shop, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
-	require.NoError(t, at(t, t.TempDir(), other).claimPayees(t.Context(), shop, store), "another user cannot be seen")
+	err = at(t, t.TempDir(), other).claimPayees(t.Context(), shop, store)
+	require.NoError(t, err, "another user cannot be seen")
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.

@@ -24,7 +24,7 @@ type Backup struct {
 // An existing file is fs.ErrExist, wrapped in LEDGER_UNAVAILABLE.
 func (s *Store) Backup(ctx context.Context, file string) (b Backup, err error) {
 	if s.Shared() {
-		return b, x402.Errorf(x402.InvalidArgument, "the ledger is in PostgreSQL, which has backups of its own").
+		return b, x402.Errorf(x402.InvalidArgument, "the ledger is in PostgreSQL, which has its own backups").
 			WithHint("use those, such as pg_basebackup or pg_dump")
 	}
 	if err := s.mayBackUpTo(file); err != nil {

@@ -11,9 +11,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// A ledger is copied row by row, with its name and its audit chain: from ledger.db into PostgreSQL, or back. The
-// copy is compared with its chain before it counts, and then the ledger that it was made from is frozen, so that
-// nothing is paid from both.
+// A ledger is copied row by row, with its name and its audit chain: from ledger.db into PostgreSQL, or back.
+// The copy is compared with its chain before it counts, and then the ledger that it was made from is frozen,
+// so that nothing is paid from both.
 
 // CopyToPostgres copies the ledger into an empty database.
 func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres) (made Backup, err error) {
@@ -24,7 +24,8 @@ func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres) (made Back
 	return made, err
 }
 
-// CopyToFile copies the ledger into a new ledger.db in a folder. The file gets its name when the copy is whole.
+// CopyToFile copies the ledger into a new ledger.db in a folder. The file gets its name when the copy is
+// whole.
 func (s *Store) CopyToFile(ctx context.Context, home string) (made Backup, err error) {
 	file := filepath.Join(home, FileName)
 	if isNew(file) != nil {

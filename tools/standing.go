@@ -25,8 +25,8 @@ const maxBudgets = 250
 
 var errNotOpen = errors.New("the wallet is not open")
 
-// VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that. It
-// opens the wallet.
+// VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that.
+// It opens the wallet.
 func (s *Server) VerifySeals(ctx context.Context) error {
 	w, done, err := s.wallet(ctx)
 	if err != nil {

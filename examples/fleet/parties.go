@@ -89,7 +89,8 @@ func (s *story) opensShop(ctx context.Context) {
 func (s *story) makesWallet(ctx context.Context) {
 	rules := sandbox.Rules{Day: dayBefore, Extra: s.ledger}
 	for _, agent := range agents {
-		rules.Extra += fmt.Sprintf("[agents.%s]\ntoken = 'sha256:%x'\n", agent, sha256.Sum256([]byte(tokenOf(agent))))
+		hash := sha256.Sum256([]byte(tokenOf(agent)))
+		rules.Extra += fmt.Sprintf("[agents.%s]\ntoken = 'sha256:%x'\n", agent, hash)
 	}
 	place := strings.TrimSuffix(strings.TrimPrefix(s.shop, "http://"), "/mcp")
 	s.world.Loopback = append(s.world.Loopback, place)
@@ -98,7 +99,8 @@ func (s *story) makesWallet(ctx context.Context) {
 	if s.makes != nil {
 		check(s.makes(s.homes[0], s.world.Config(rules), passphrase))
 	} else {
-		s.command(ctx, s.homes[0], "init", "--passphrase-file", s.at("passphrase"), "--config", s.at("rules.toml"))
+		s.command(ctx, s.homes[0], "init", "--passphrase-file", s.at("passphrase"),
+			"--config", s.at("rules.toml"))
 	}
 	text, err := os.ReadFile(filepath.Join(s.homes[0], "keystore.json"))
 	check(err)

@@ -103,8 +103,8 @@ func (s *story) command(ctx context.Context, home string, args ...string) string
 	return string(out)
 }
 
-// types runs a command that asks the owner for the passphrase on a one-time page, and sends the page's form as
-// a browser does.
+// types runs a command that asks the owner for the passphrase on a one-time page, and sends the page's form
+// as a browser does.
 func (s *story) types(ctx context.Context, home string, args ...string) {
 	command := s.start(s.wallet(ctx, home, append(args, "--page")...))
 	page := command.prints(ctx, `(http://127\.0\.0\.1:\d+/\S+)`)
@@ -144,7 +144,8 @@ type answer struct {
 }
 
 // call calls a tool of the wallet's, and again where the answer says so.
-func call(ctx context.Context, session *mcp.ClientSession, tool string, arguments any) (got answer, err error) {
+func call(ctx context.Context, session *mcp.ClientSession, tool string, arguments any) (got answer,
+	err error) {
 	const most = 5
 	for range most {
 		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})

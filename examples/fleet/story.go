@@ -108,7 +108,8 @@ func run(ctx context.Context, s *story) (err error) {
 		s.oneStops, s.oneAgentLeaves, s.oneDies, s.ownerLooks} {
 		scene(ctx)
 	}
-	s.print("\nEverything worked in %.0f s. docs/fleet.md says how to set one up.\n", time.Since(started).Seconds())
+	s.print("\nEverything worked in %.0f s. docs/fleet.md says how to set one up.\n",
+		time.Since(started).Seconds())
 	return nil
 }
 
@@ -128,7 +129,7 @@ func (s *story) ownerSetsUp(ctx context.Context) {
 	s.opensShop(ctx)
 	s.line("paywall", "sells forecasts at $0.10, with no keystore; its book is in PostgreSQL")
 	s.makesWallet(ctx)
-	s.line("owner", "x402-wallet init: the rules are sealed; all agents together may spend $%s a day", dayBefore)
+	s.line("owner", "x402-wallet init: the rules are sealed; both agents may spend $%s a day", dayBefore)
 	s.copiesHome()
 	s.line("owner", "copies keystore.json and config.toml to a second home")
 	for i := range s.homes {
@@ -160,7 +161,7 @@ func (s *story) compare() {
 	bought := s.bought["research"] + s.bought["writing"]
 	settled, runs := len(s.world.Settlements()), int(s.runs.Load())
 	if settled != bought || runs != bought {
-		failf("%d calls were paid, the chain has %d payments and the tools ran %d times", bought, settled, runs)
+		failf("%d calls were paid, the chain has %d payments, the tool ran %d times", bought, settled, runs)
 	}
 }
 
@@ -206,7 +207,7 @@ func (s *story) budgetRunsOut(ctx context.Context) {
 	if n := s.bought["research"] + s.bought["writing"]; n != roomBefore {
 		failf("%d calls were paid, and %d fit into $%s", n, roomBefore, dayBefore)
 	}
-	s.line("", "%d calls in all are paid, as the chain and the tools count too; the other ten are refused:", roomBefore)
+	s.line("", "%d calls in all are paid, on the chain too; the others are refused:", roomBefore)
 	s.line("", "%s: %s", last.Error, last.Message)
 }
 
@@ -244,7 +245,7 @@ func (s *story) oneStops(ctx context.Context) {
 }
 
 func (s *story) oneAgentLeaves(ctx context.Context) {
-	s.scene("The owner revokes an agent at replica 2, without the passphrase: x402-wallet agents revoke writing")
+	s.scene("The owner revokes an agent at replica 2: x402-wallet agents revoke writing")
 	s.command(ctx, s.homes[1], "agents", "revoke", "writing")
 	since := time.Now()
 	for {
@@ -274,7 +275,7 @@ func (s *story) oneDies(ctx context.Context) {
 		failf("replica 2 should have got the forecast, and answers %s", got.text)
 	}
 	s.bought["research"]++
-	s.line("research", "makes the same call at replica 2, which brings the same payment: the forecast comes after %.0f s",
+	s.line("research", "makes the same call at replica 2, which brings the same payment: done after %.0f s",
 		time.Since(since).Seconds())
 	s.compare()
 }
@@ -286,7 +287,7 @@ func (s *story) ownerLooks(ctx context.Context) {
 		text := s.command(ctx, s.homes[1], "history", "--agent", agent, "--json", "--limit", "100")
 		check(json.Unmarshal([]byte(text), &list))
 		if list.Count != s.bought[agent] {
-			failf("the history has %d payments of %s, who bought %d times", list.Count, agent, s.bought[agent])
+			failf("the history has %d payments of %s, and not %d", list.Count, agent, s.bought[agent])
 		}
 		s.line("history", "--agent %s: %d payments", agent, list.Count)
 	}
