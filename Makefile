@@ -20,6 +20,11 @@ build:
 demo: need-go build
 	$(BIN) demo
 
+# A fleet on this machine, from nothing: PostgreSQL, two replicas of the service, a paywall, two agents (docs/fleet.md).
+.PHONY: demo-fleet
+demo-fleet: need-go need-postgres build
+	go run ./examples/fleet -program $(BIN)
+
 # All tests but those of `make nightly`. `make lint` runs the checks of `go vet`, so that they are not run here again.
 TEST := go test -count=1 -vet=off -timeout 15m
 test: need-go need-node need-cc need-postgres need-sqlite3 prep build

@@ -151,8 +151,10 @@ var arrows = map[string][]string{
 	"internal/oauth": {"x402"},
 	// for the tests of what takes access tokens
 	"internal/oauth/oauthtest": {},
-	// for the tests of what keeps the ledger in PostgreSQL
+	// for the tests of what keeps the ledger in PostgreSQL, and the demo of a fleet
 	"internal/pgtest": {},
+	// it plays a fleet's parties: the wallet is a program to it
+	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402", "x402/wire"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -186,8 +188,8 @@ var only = map[string][]string{
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
-	// cli: the demo plays an agent's host
-	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller",
+	// cli, examples/fleet: the demos play an agent's host
+	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall", "seller",
 		"tools"},
 	"modernc.org/sqlite":                 {"history/sqldb"},
 	"github.com/jackc/pgx":               {"history/sqldb"},

@@ -14,16 +14,14 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
 // the home also takes the rules that the owner sealed at another replica.
 func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
-	server, err := a.ledgerServer()
-	if err != nil {
-		return nil, err
-	}
+	server := a.ledgerServer()
 	store, err := a.ledger.open(ctx, a.home, server, o)
 	if err != nil || server == nil {
 		return store, err
@@ -36,12 +34,12 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 
 // ledgerServer is where the rules keep the ledger, or nil if that is ledger.db. Rules that cannot be read are
 // for their own reader to refuse.
-func (a *app) ledgerServer() (*sqldb.Postgres, error) {
+func (a *app) ledgerServer() *sqldb.Postgres {
 	rules, err := config.Load(a.home)
 	if err != nil || rules.Ledger.URL == "" {
-		return nil, nil //nolint:nilerr // see above
+		return nil
 	}
-	return a.postgres(rules), nil
+	return a.postgres(rules)
 }
 
 func (a *app) postgres(rules *config.Config) *sqldb.Postgres {
@@ -125,8 +123,8 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 		return err
 	}
 	newest := sealed[len(sealed)-1].Config
-	isOld := slices.ContainsFunc(sealed, func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) })
-	if !isOld || bytes.Equal(here, newest) {
+	isHere := func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) }
+	if !slices.ContainsFunc(sealed, isHere) || bytes.Equal(here, newest) {
 		return nil
 	}
 	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
@@ -139,11 +137,11 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 // holds within a second.
 const followEvery = 500 * time.Millisecond
 
-// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that were
-// sealed, and stops all payments, everywhere, if the ledger lacks something that this process saw in it.
-func (a *app) follow(ctx context.Context) {
-	server, err := a.ledgerServer()
-	if err != nil || server == nil {
+// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that
+// were sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if
+// the ledger lacks something that this process saw in it.
+func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
+	if a.ledgerServer() == nil {
 		return
 	}
 	store, err := a.OpenLedger(ctx)
@@ -152,18 +150,9 @@ func (a *app) follow(ctx context.Context) {
 		return
 	}
 	defer store.Close()
-	w := witness{store: store}
-	version := int64(0)
+	f := follower{app: a, store: store, verify: verify, witness: witness{store: store}}
 	for ctx.Err() == nil {
-		rules, err := store.Rules(ctx)
-		if err == nil && rules.Version != version {
-			err = a.followRules(ctx, store)
-			version = rules.Version
-		}
-		if err == nil {
-			err = w.look(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the ledger could not be followed", "why", err)
 		}
 		select {
@@ -173,27 +162,72 @@ func (a *app) follow(ctx context.Context) {
 	}
 }
 
+type follower struct {
+	app     *app
+	store   *history.Store
+	verify  func(context.Context) error
+	witness witness
+	version int64  // of the sealed rules that were taken over last
+	tried   []byte // the rules that verify was asked about last
+}
+
+func (f *follower) look(ctx context.Context) error {
+	sealed, err := f.store.Rules(ctx)
+	if err == nil && sealed.Version != f.version {
+		err = f.app.followRules(ctx, f.store)
+		f.version = sealed.Version
+	}
+	if err == nil {
+		err = f.witness.look(ctx, sealed.Version)
+	}
+	if err == nil {
+		f.sealTighter(ctx, sealed)
+	}
+	return err
+}
+
+// sealTighter has rules sealed that were tightened at this replica. A command seals them only if it can open
+// the keys, which a service may have alone. If the wallet is locked, the next payment here seals them.
+func (f *follower) sealTighter(ctx context.Context, sealed history.SealedRules) {
+	here, err := config.Load(f.app.home)
+	if err != nil || bytes.Equal(here.Raw, sealed.Config) || bytes.Equal(here.Raw, f.tried) {
+		return
+	}
+	f.tried = here.Raw
+	changes, err := seal.Changes(sealed, here)
+	if err != nil || config.Loosens(changes) {
+		return
+	}
+	if err := f.verify(ctx); err != nil {
+		f.app.log.Warn("rules that were tightened here hold only here until the next payment", "why", err)
+	}
+}
+
 // witness remembers how far a ledger had come. A server that was restored, or a standby that was promoted
-// behind the others, lacks that.
+// behind the others, lacks that. The owner accepts such a ledger by sealing the rules again.
 type witness struct {
 	store *history.Store
 	seen  history.Head
+	lost  int64 // the version of the rules when something was missing, or 0
 }
 
-func (w *witness) look(ctx context.Context) error {
-	if w.seen.Seq > 0 {
+// look compares the ledger with the last look. rules is the version of the sealed rules.
+func (w *witness) look(ctx context.Context, rules int64) error {
+	isAccepted := w.lost > 0 && rules > w.lost
+	if w.seen.Seq > 0 && !isAccepted {
 		has, err := w.store.Has(ctx, w.seen)
 		if err != nil {
 			return err
 		}
 		if !has {
-			return w.store.Freeze(ctx, history.Freeze{By: "replica",
-				Why: fmt.Sprintf("the ledger's server lost something that it had confirmed: event %d", w.seen.Seq)})
+			w.lost = rules
+			why := fmt.Sprintf("the ledger's server lost a confirmed event, %d", w.seen.Seq)
+			return w.store.Freeze(ctx, history.Freeze{By: "replica", Why: why})
 		}
 	}
 	head, err := w.store.Head(ctx)
 	if err == nil {
-		w.seen = head
+		w.seen, w.lost = head, 0
 	}
 	return err
 }
@@ -218,5 +252,14 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 		rules.Ledger = own.Ledger
 	}
 	rules.Ledger.URL = to
-	return store.CopyToPostgres(ctx, *a.postgres(rules))
+	server := *a.postgres(rules)
+	is, err := sqldb.PostgresHas(ctx, server, "x402.meta")
+	if err == nil && is {
+		err = x402.Errorf(x402.InvalidArgument, "the database has a ledger, and a copy replaces none").
+			WithHint("name an empty database")
+	}
+	if err != nil {
+		return history.Backup{}, err
+	}
+	return store.CopyToPostgres(ctx, server)
 }

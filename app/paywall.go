@@ -97,19 +97,28 @@ func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed
 	return done, nil
 }
 
-// claim is the content of a file that records which home holds the sales ledger of a payee address. There is
-// one file per address and network, in the user's configuration directory, which all paywalls of the user
-// share.
+// claim is the content of a file that records which home holds the sales ledger of a payee address, and the
+// id of the ledger if that is in PostgreSQL. There is one file per address and network, in the user's
+// configuration directory, which all paywalls of the user share.
 type claim struct {
 	Network string `json:"network"`
 	PayTo   string `json:"payTo"`
 	Home    string `json:"home"`
+	Ledger  string `json:"ledger,omitempty"`
 }
 
 // claimPayees makes sure that all paywalls of this user that are paid to the same address share one sales
 // ledger: a ledger runs each payment once, so two ledgers would run it twice. The first home to claim an
-// address keeps it. Other users, machines and containers are not visible here; those are up to the owner.
-func (a *app) claimPayees(payees []paywall.Payee) error {
+// address keeps it. Homes with one ledger in PostgreSQL share their sales. Other users, machines and
+// containers are not visible here; those are up to the owner.
+func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, store *history.Store) error {
+	ledger, err := "", error(nil)
+	if store.Shared() {
+		ledger, err = store.LedgerID(ctx)
+	}
+	if err != nil {
+		return err
+	}
 	user, err := os.UserConfigDir()
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "whether another paywall of this user is paid to the same "+
@@ -124,7 +133,7 @@ func (a *app) claimPayees(payees []paywall.Payee) error {
 	for _, p := range payees {
 		sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
 		path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
-		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home}
+		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home, Ledger: ledger}
 		if err := a.claimPayee(path, own); err != nil {
 			return err
 		}
@@ -150,7 +159,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
 	}
-	if isSameLedger(first.Home, a.home) {
+	if (own.Ledger != "" && own.Ledger == first.Ledger) || isSameLedger(first.Home, a.home) {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+

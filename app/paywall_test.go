@@ -11,7 +11,9 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config/paywallfile"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -38,26 +40,26 @@ var (
 // spelt; the same address on another network is a different payee.
 func TestOneLedgerForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
-	for _, home := range []string{one, other} {
-		testworld.NewStore(t, home)
-	}
-	require.NoError(t, at(t, user, one).claimPayees(shop))
-	require.NoError(t, at(t, user, one).claimPayees(shop), "again")
+	store := testworld.NewStore(t, one)
+	testworld.NewStore(t, other)
+	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, store))
+	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, store), "again")
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(one, link))
-	require.NoError(t, at(t, user, link).claimPayees(shop))
-	require.NoError(t, at(t, user, other).claimPayees(
-		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}))
+	require.NoError(t, at(t, user, link).claimPayees(t.Context(), shop, store))
+	require.NoError(t, at(t, user, other).claimPayees(t.Context(),
+		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, store))
 
-	err := at(t, user, other).claimPayees(both)
+	err := at(t, user, other).claimPayees(t.Context(), both, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.ErrorContains(t, err, one)
 	require.Contains(t, x402.AsError(err).Hint, "X402_WALLET_HOME="+one)
 
 	require.NoError(t, os.Remove(filepath.Join(one, history.FileName)))
-	err = at(t, user, other).claimPayees(shop)
+	err = at(t, user, other).claimPayees(t.Context(), shop, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
-	require.NoError(t, at(t, t.TempDir(), other).claimPayees(shop), "another user cannot be seen")
+	err = at(t, t.TempDir(), other).claimPayees(t.Context(), shop, store)
+	require.NoError(t, err, "another user cannot be seen")
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.
@@ -66,9 +68,9 @@ func TestOneLedgerInARace(t *testing.T) {
 	var all sync.WaitGroup
 	errs := make([]error, len(homes))
 	for i, home := range homes {
-		testworld.NewStore(t, home)
+		store := testworld.NewStore(t, home)
 		a := at(t, user, home)
-		all.Go(func() { errs[i] = a.claimPayees(shop) })
+		all.Go(func() { errs[i] = a.claimPayees(t.Context(), shop, store) })
 	}
 	all.Wait()
 	started := 0
@@ -83,9 +85,9 @@ func TestOneLedgerInARace(t *testing.T) {
 // A claim that cannot be found or read is an error, not permission.
 func TestUnreadablePayeeClaims(t *testing.T) {
 	home, user := t.TempDir(), t.TempDir()
-	testworld.NewStore(t, home)
+	store := testworld.NewStore(t, home)
 	a := at(t, user, home)
-	require.NoError(t, a.claimPayees(shop))
+	require.NoError(t, a.claimPayees(t.Context(), shop, store))
 	files, err := filepath.Glob(filepath.Join(user, "*", "payees", "*.json"))
 	if len(files) == 0 { // Linux and macOS put a directory of their own between
 		files, err = filepath.Glob(filepath.Join(user, "*", "*", "payees", "*.json"))
@@ -93,14 +95,37 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
-	err = a.claimPayees(shop)
+	err = a.claimPayees(t.Context(), shop, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, files[0])
 
 	a = at(t, "", home)
-	err = a.claimPayees(shop)
+	err = a.claimPayees(t.Context(), shop, store)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
+}
+
+// Homes with one ledger in PostgreSQL are one book of sales.
+func TestOneLedgerInPostgreSQL(t *testing.T) {
+	user, server := t.TempDir(), pgtest.Start(t)
+	open := func(database string) (*app, *history.Store) {
+		a := at(t, user, t.TempDir())
+		p := sqldb.Postgres{URL: database}
+		_, err := history.MakePostgres(t.Context(), p)
+		require.NoError(t, err)
+		store, err := history.OpenPostgres(t.Context(), a.home, p, history.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { store.Close() })
+		return a, store
+	}
+	database := server.Database(t)
+	for range 2 {
+		a, store := open(database)
+		require.NoError(t, a.claimPayees(t.Context(), shop, store))
+	}
+	a, store := open(server.Database(t))
+	err := a.claimPayees(t.Context(), shop, store)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 }
 
 // A paywall with an explicit pay_to needs no wallet: it creates its sales ledger and finds it again. One that

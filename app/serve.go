@@ -187,7 +187,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return err
 	}
 	if !conf.SharedPayTo {
-		if err := a.claimPayees(wall.Payees()); err != nil {
+		if err := a.claimPayees(ctx, wall.Payees(), h.store); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,10 @@ type Backup struct {
 // moment. It is read again, every row of it, before it gets its name; a copy that fails leaves no file.
 // An existing file is fs.ErrExist, wrapped in LEDGER_UNAVAILABLE.
 func (s *Store) Backup(ctx context.Context, file string) (b Backup, err error) {
+	if s.Shared() {
+		return b, x402.Errorf(x402.InvalidArgument, "the ledger is in PostgreSQL, which has its own backups").
+			WithHint("use those, such as pg_basebackup or pg_dump")
+	}
 	if err := s.mayBackUpTo(file); err != nil {
 		return b, err
 	}

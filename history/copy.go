@@ -28,8 +28,9 @@ func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres) (made Back
 // whole.
 func (s *Store) CopyToFile(ctx context.Context, home string) (made Backup, err error) {
 	file := filepath.Join(home, FileName)
-	if err := isNew(file); err != nil {
-		return made, err
+	if isNew(file) != nil {
+		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %s", file).
+			WithHint("move it away: a copy of the ledger replaces no file")
 	}
 	temp, err := os.MkdirTemp(home, ".ledger-copy-")
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx) (made Backup, err err
 		if err := t.readEnds(); err != nil {
 			return err
 		}
-		last = t.known.head
+		last, made.Payments = t.known.head, t.known.last
 		for _, table := range tables() {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
@@ -86,7 +87,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx) (made Backup, err err
 	if err != nil {
 		return made, err
 	}
-	made.Events, made.Payments = int64(rows), copied.known.last
+	made.Events = int64(rows)
 	return made, s.tx(ctx, func(t *tx) error {
 		if err := t.readEnds(); err != nil {
 			return err

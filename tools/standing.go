@@ -25,6 +25,17 @@ const maxBudgets = 250
 
 var errNotOpen = errors.New("the wallet is not open")
 
+// VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that.
+// It opens the wallet.
+func (s *Server) VerifySeals(ctx context.Context) error {
+	w, done, err := s.wallet(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return w.Engine.Guard.VerifySeals(ctx)
+}
+
 // Standing reads the ledger for how all agents stand. It does not open the wallet. With an error it still has
 // the sessions.
 func (s *Server) Standing(ctx context.Context) (out metrics.Standing, err error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
@@ -68,13 +69,25 @@ func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, sol
 		return "", "", err
 	}
 	defer keys.Close()
-	err = errors.Join(history.Create(ctx, dir, history.Options{}),
-		config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules)))
+	err = config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules))
+	if err == nil {
+		err = makeLedger(ctx, dir)
+	}
 	if err == nil {
 		err = SealHome(dir, keys)
 	}
 	solana, evm = keys.Addresses()
 	return evm, solana, err
+}
+
+// makeLedger makes the ledger that the rules of a home name, unless it is one in PostgreSQL that is there.
+func makeLedger(ctx context.Context, dir string) error {
+	rules, err := config.Load(dir)
+	if err != nil || rules.Ledger.URL == "" {
+		return errors.Join(err, history.Create(ctx, dir, history.Options{}))
+	}
+	_, err = history.MakePostgres(ctx, sqldb.Postgres{URL: rules.Ledger.URL})
+	return err
 }
 
 // SealHome seals the rules of a home as they are.
@@ -83,7 +96,13 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	if err != nil {
 		return err
 	}
-	store, err := history.Open(context.Background(), dir, history.Options{})
+	var store *history.Store
+	if rules.Ledger.URL == "" {
+		store, err = history.Open(context.Background(), dir, history.Options{})
+	} else {
+		store, err = history.OpenPostgres(context.Background(), dir, sqldb.Postgres{URL: rules.Ledger.URL},
+			history.Options{})
+	}
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func TestNewestProgramsAreTaken(t *testing.T) {
 func TestMissingProgramsAreAFailure(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := programs(filepath.Join(t.TempDir(), "*", "bin"))
-	require.ErrorIs(t, err, errNotInstalled)
+	require.ErrorIs(t, err, ErrNotInstalled)
 	require.ErrorContains(t, err, "apt-get install -y --no-install-recommends postgresql postgresql-contrib")
 
 	require.Equal(t, "failed", verdict(t, "false"))
@@ -142,7 +142,7 @@ func verdict(t *testing.T, short string) string {
 	require.NoError(t, set.Value.Set(short))
 	defer func() { require.NoError(t, set.Value.Set(before)) }()
 	test := &judged{TB: t}
-	missing(test, errNotInstalled)
+	missing(test, ErrNotInstalled)
 	return test.verdict
 }
 

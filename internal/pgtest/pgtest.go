@@ -1,11 +1,11 @@
 // Package pgtest is a real PostgreSQL for tests: a server of their own, with databases, replicas and ways to
-// fail. Only tests import it; no program that is given to anybody contains it.
+// fail. Only tests and the demo of a fleet import it; no program that is given to anybody contains it.
 //
 // What must stay true: fsync stays on, so that a server that is killed loses what a real one would lose, and
 // nothing else, but where a test that kills none says "fsync = off"; and no server outlives the tests that
 // started it.
 //
-// Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
+// Order of reading: pgtest.go, open.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
 // action.go, carry.go, wire.go; replica.go; faults.go, hold.go.
 package pgtest
 
@@ -84,7 +84,7 @@ func stopShared() {
 // missing ends a test that has no server: a failure with what to install, but for `go test -short`.
 func missing(t testing.TB, err error) {
 	t.Helper()
-	if testing.Short() && errors.Is(err, errNotInstalled) {
+	if testing.Short() && errors.Is(err, ErrNotInstalled) {
 		t.Skip(err)
 	}
 	t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-var errNotInstalled = errors.New("these tests need PostgreSQL's server programs: " +
+// ErrNotInstalled says that this machine has no PostgreSQL.
+var ErrNotInstalled = errors.New("this needs PostgreSQL's server programs: " +
 	"apt-get install -y --no-install-recommends postgresql postgresql-contrib")
 
 // debian is where Debian keeps the programs, off PATH, a folder for each version.
@@ -27,7 +28,7 @@ func programs(folders string) (string, error) {
 	}
 	path, err := exec.LookPath("initdb")
 	if err != nil {
-		return "", errNotInstalled
+		return "", ErrNotInstalled
 	}
 	path, err = filepath.EvalSymlinks(path)
 	return filepath.Dir(path), err
