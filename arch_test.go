@@ -63,8 +63,9 @@ var arrows = map[string][]string{
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
-	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet", "wallet/imported", "x402"},
-	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
+	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet",
+		"wallet/imported", "x402"},
+	"chain/rpc": {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
 	"chain/evm/message": {"x402/money", "x402"},
 	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
@@ -189,7 +190,8 @@ var only = map[string][]string{
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
-	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall", "seller",
+	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
+		"seller",
 		"tools"},
 	"modernc.org/sqlite":                 {"history/sqldb"},
 	"github.com/jackc/pgx":               {"history/sqldb"},
@@ -242,7 +244,8 @@ func TestOnlyEnvironReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
 		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
-		isAllowed := strings.HasPrefix(file, "internal/config/environ/") || strings.HasPrefix(file, "cli/demo") ||
+		isAllowed := strings.HasPrefix(file, "internal/config/environ/") ||
+			strings.HasPrefix(file, "cli/demo") ||
 			strings.HasPrefix(file, "wallet/internal/wallettest/")
 		require.True(t, isAllowed, "%s reads the environment", strings.TrimSpace(file))
 	}

@@ -50,8 +50,8 @@ func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Ch
 			return err
 		}
 		last.lower(g, g.Price-c.Worth)
-		err = t.seal(k, last, before.Number, chargedEvent, givenBack{Unique: g.Unique, Charged: c.Amount.String(),
-			Returned: int64(g.Price - c.Worth), Signature: g})
+		err = t.seal(k, last, before.Number, chargedEvent, givenBack{Unique: g.Unique,
+			Charged: c.Amount.String(), Returned: int64(g.Price - c.Worth), Signature: g})
 		if err != nil {
 			return err
 		}

@@ -199,8 +199,8 @@ func TestPromotion_SynchronousLosesNothing(t *testing.T) {
 	t.Logf("%d payments left", p.left.Load())
 }
 
-// A standby that was behind is promoted: each replica that has lost a payment notices, because the ledger lacks
-// the head that it remembers.
+// A standby that was behind is promoted: each replica that has lost a payment notices, because the ledger
+// lacks the head that it remembers.
 func TestPromotion_LaggingStandbyIsNoticed(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)

@@ -220,11 +220,8 @@ func (r *replay) tell(s *story, a auditRow) error {
 	case string(Submitted):
 		impossible = s.state != Submitted || s.sent
 		s.sent, s.stored = true, d.Stored
-	case expiredEvent:
-		impossible = !s.isOf(a) || s.expired || s.charged != ""
-		s.expired = true
-	case chargedEvent:
-		impossible = !s.isOf(a) || !s.charge(d)
+	case expiredEvent, chargedEvent:
+		impossible = !s.giveBack(a, d)
 	case string(Settled), string(Unknown), string(Failed):
 		impossible = !slices.Contains(allowed[s.state], State(a.event)) ||
 			(a.event == string(Failed) && s.signed != s.expired)
@@ -243,15 +240,16 @@ func (r *replay) tell(s *story, a auditRow) error {
 	return nil
 }
 
-// isOf reports whether an event that gives money back is of the payment's signature.
-func (s *story) isOf(a auditRow) bool {
-	d, err := a.readGivenBack()
-	return err == nil && s.signed && toJSON(d.Signature) == toJSON(s.signature)
-}
-
-// charge takes into account that less was charged than was signed for; false: that cannot be.
-func (s *story) charge(d step) bool {
-	mayBe := s.signed && !s.expired && s.charged == ""
+// giveBack takes an event into account that gives money back: the payment's signature expired, or less was
+// charged than was signed for. It reports whether that can be.
+func (s *story) giveBack(a auditRow, d step) bool {
+	of, err := a.readGivenBack()
+	isOf := err == nil && s.signed && toJSON(of.Signature) == toJSON(s.signature)
+	mayBe := isOf && !s.expired && s.charged == ""
+	if a.event == expiredEvent {
+		s.expired = true
+		return mayBe
+	}
 	s.charged, s.returned = d.Charged, d.Returned
 	return mayBe && d.Charged != "" && d.Returned >= 0 && d.Returned <= s.is.usd
 }

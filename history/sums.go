@@ -78,8 +78,8 @@ type signature struct {
 	terms
 }
 
-// givenBack is what a sealed row says of a signature whose money is free again: all of it, because it expired, or
-// what was not charged.
+// givenBack is what a sealed row says of a signature whose money is free again: all of it, because it
+// expired, or what was not charged.
 type givenBack struct {
 	Unique    string    `json:"unique"`
 	Charged   string    `json:"charged,omitempty"`  // what was less than was signed for

@@ -8,11 +8,11 @@
 // them), recovery (recovery phrases), terminal (who types a passphrase) and unlock (where else one comes
 // from). What payment channels have signed, which the unlock agent does not sign, is in nuwa. A key passes
 // between them in the types of internal/guarded, which only a function of that package opens, so that the
-// rest of the program can hand such a value on and never read it. None of them imports anything else of
-// ours: whoever reads these packages has seen all that touches a key. arch_test.go holds both.
+// rest of the program can hand such a value on and never read it. None of them imports anything else of ours:
+// whoever reads these packages has seen all that touches a key. arch_test.go holds both.
 //
-// A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
-// key for EVM chains, the same of each further account, and one HMAC key that seals the owner's rules:
+// A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1 key for EVM
+// chains, the same of each further account, and one HMAC key that seals the owner's rules:
 //
 //	w, err := wallet.Create(ctx, dir, terminal.AskTwice(), wallet.Options{})
 //	w, err := wallet.Open(dir)          // the addresses are known, the keys are not
@@ -22,18 +22,17 @@
 // The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
 // asks, and when it locks again), passphrase.go (which one is good), kinds.go (all that is ever signed, read
 // once more) with solana.go, batch.go, permit2.go, pull.go, approve.go and signin.go beside it, order.go (who
-// signs), keystore.go (the encrypted file), keys.go (what is
-// in it) and store.go (how it is written), harden_linux.go. Below internal: curve (how keys sign, and their
-// addresses), guarded (where secrets lie), record (how the keystore has a phrase), ownfile, piece and
-// strictjson (reading), coded (errors: every error but a context's own has a public code, by Code() string,
-// and what to do about it, by Hint() string).
+// signs), keystore.go (the encrypted file), keys.go (what is in it) and store.go (how it is written),
+// harden_linux.go. Below internal: curve (how keys sign, and their addresses), guarded (where secrets lie),
+// record (how the keystore has a phrase), ownfile, piece and strictjson (reading), coded (errors: every error
+// but a context's own has a public code, by Code() string, and what to do about it, by Hint() string).
 //
 // # The file
 //
-// JSON, strict to the letter: see [Open] for what is refused. From the passphrase
-// (NFC) and the salt, scrypt makes 64 bytes: 0–31 are the AES-256-GCM key, 32–63 the HMAC-SHA-256
-// key of the commitment. The header (every field but ciphertext and commitment) is the additional
-// authenticated data, in this form, each line ended by \n, byte strings in base64:
+// JSON, strict to the letter: see [Open] for what is refused. From the passphrase (NFC) and the salt, scrypt
+// makes 64 bytes: 0–31 are the AES-256-GCM key, 32–63 the HMAC-SHA-256 key of the commitment. The header
+// (every field but ciphertext and commitment) is the additional authenticated data, in this form, each line
+// ended by \n, byte strings in base64:
 //
 //	x402-wallet-keystore <version>
 //	kdf scrypt <n> <r> <p> <salt>
@@ -45,9 +44,9 @@
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
 // HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with the
-// recovery phrase that the keys come from (record.Phrase) where there is one: how long the ciphertext is tells
-// that. The addresses that a locked wallet shows are the header's and become certain only when the wallet is
-// unlocked.
+// recovery phrase that the keys come from (record.Phrase) where there is one: how long the ciphertext is
+// tells that. The addresses that a locked wallet shows are the header's and become certain only when the
+// wallet is unlocked.
 //
 // # In constant time
 //
@@ -61,14 +60,14 @@
 //
 // # What locking and wiping cannot promise
 //
-// Keys, the plaintext of the keystore and the passphrase's NFC form are held in pages that the system
-// is asked to keep out of swap and core files ([LockedMemory] says whether it does), and cleared when
-// the wallet locks. Copies that are not ours lie elsewhere, for the time they are needed or until
-// their memory is used again: the expanded key that crypto/ed25519 caches until the next collection
-// after a lock, the AES key schedule, scrypt's memory and the strings that PBKDF2 makes of the
-// passphrase, the passphrase as its source gave it, a key that is imported, registers, and a stack
-// that the collector shrinks at that moment. A machine that hibernates writes all of its memory to the
-// disk. TestWipedFromMemory looks: of the EVM key there is one copy while it is held, and none after;
-// of the Solana key at most one is left after locking, and of the passphrase two. [Harden] keeps other
-// processes of the same user and core files away from that memory; root is out of reach.
+// Keys, the plaintext of the keystore and the passphrase's NFC form are held in pages that the system is
+// asked to keep out of swap and core files ([LockedMemory] says whether it does), and cleared when the wallet
+// locks. Copies that are not ours lie elsewhere, for the time they are needed or until their memory is used
+// again: the expanded key that crypto/ed25519 caches until the next collection after a lock, the AES key
+// schedule, scrypt's memory and the strings that PBKDF2 makes of the passphrase, the passphrase as its source
+// gave it, a key that is imported, registers, and a stack that the collector shrinks at that moment. A
+// machine that hibernates writes all of its memory to the disk. TestWipedFromMemory looks: of the EVM key
+// there is one copy while it is held, and none after; of the Solana key at most one is left after locking,
+// and of the passphrase two. [Harden] keeps other processes of the same user and core files away from that
+// memory; root is out of reach.
 package wallet

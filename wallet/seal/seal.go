@@ -350,10 +350,10 @@ func (g *Guard) home() (string, error) {
 	return home, nil
 }
 
-// sealer makes seals that hold for this ledger alone, and over rules in this place alone: over the home's path
-// for rules, the ledger's id, each behind its length, and data, under a key from inside the keystore. Nothing is
-// signed without the seal over the rules. It does not read the ledger, so that rows can be sealed while they
-// are written.
+// sealer makes seals that hold for this ledger alone, and over rules in this place alone: over the home's
+// path for rules, the ledger's id, each behind its length, and data, under a key from inside the keystore.
+// Nothing is signed without the seal over the rules. It does not read the ledger, so that rows can be sealed
+// while they are written.
 func (g *Guard) sealer(ctx context.Context) (func(purpose string, data []byte) ([]byte, error), error) {
 	home, err := g.home()
 	if err != nil {

@@ -454,5 +454,6 @@ func TestSealedBytes(t *testing.T) {
 	require.NoError(t, g.Seal(t.Context(), false))
 	rules, err := g.Store.Rules(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, text(home)+where+number(rules.Version)+string(rules.Config), string(k.sealed[purposeRules]))
+	require.Equal(t, text(home)+where+number(rules.Version)+string(rules.Config),
+		string(k.sealed[purposeRules]))
 }
