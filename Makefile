@@ -34,7 +34,7 @@ test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 
 # The packages whose goroutines share the money: they are tested under the race detector. NIGHTLY and SLOW are the packages and
 # the single tests that `make nightly` alone runs.
-RACED   := pay|history|tools|wallet/agent
+RACED   := pay|history|history/sqldb|tools|wallet/agent
 NIGHTLY := e2e/agent|e2e/crash|e2e/monitoring|e2e/vault
 SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
 
@@ -42,14 +42,14 @@ SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
 # derivation. ALONE are tests that the detector would only slow down: they do one thing after another. The simulation is not built
 # for it (!race), nor is what looks for wiped keys in memory.
 RACE := CGO_ENABLED=1 $(TEST) -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false
-ALONE := TestSimulation|TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
+ALONE := TestSimulation|TestVerifyFindsEveryCell|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
 
 # What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the owner's vault,
 # the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
 # mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
 nightly: POINTS := 2000
 nightly: BYTES := all
-nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring screenshots trials load mutants platforms
+nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load mutants platforms
 race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
 
@@ -73,8 +73,8 @@ platforms:
 SEQUENCES := 100000
 SEEDS     := 20000
 EXECS     := 10000
-.PHONY: proof model simulation fuzz patient
-proof: model simulation fuzz crash patient
+.PHONY: proof model simulation fuzz patient failover
+proof: model simulation failover fuzz crash patient
 
 # Waits until what was signed for has expired by the wallet's own clock.
 patient: prep
@@ -82,6 +82,12 @@ patient: prep
 
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
+
+# A ledger in PostgreSQL: 1,000 messages of changes cut, its server killed 20 times under load, and a synchronous standby
+# promoted of which 1,000 payments had left.
+failover: need-go need-postgres
+	$(TEST) -v -run TestAChangeIsMadeOnce ./history/sqldb -args -cuts 1000 | grep -v '^=== '
+	$(TEST) -v -run 'TestServerIsKilled|TestPromotion' ./history -args -crashes 20 -told 1000 | grep -v '^=== '
 
 simulation: need-go
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestSimulation ./pay -args -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
