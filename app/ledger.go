@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -64,7 +65,7 @@ func (a *app) ledgerPassword(ctx context.Context, rules *config.Config) (string,
 		defer cancel()
 		//nolint:gosec // the owner's own command, from sealed rules
 		cmd := exec.CommandContext(ctx, rules.Ledger.PasswordCommand[0], rules.Ledger.PasswordCommand[1:]...)
-		cmd.WaitDelay = time.Second
+		cmd.Env, cmd.WaitDelay = environ.Child(), time.Second
 		text, err = cmd.Output()
 	}
 	if err != nil || len(text) > maxPassword {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -238,8 +239,26 @@ func (e *postgresEngine) sweep(t *Tx, now int64) error {
 	return err
 }
 
-// awayError is trouble with the connection or the server that passes.
+// awayError is trouble with the connection or the server that passes. It tells no address, login or database:
+// agents read it.
 type awayError struct{ error }
+
+// Error implements error.
+func (e awayError) Error() string {
+	var said *pgconn.PgError
+	var number syscall.Errno
+	switch {
+	case errors.As(e.error, &said):
+		return fmt.Sprintf("it says %s (%s)", said.Message, said.Code)
+	case errors.As(e.error, &number):
+		return number.Error()
+	case strings.Contains(e.error.Error(), "standby"): // as pgconn says it
+		return "it is a standby, and takes no writes"
+	case errors.Is(e.error, context.DeadlineExceeded):
+		return "no answer in time"
+	}
+	return "no connection"
+}
 
 func (e awayError) Unwrap() error { return e.error }
 
@@ -280,7 +299,7 @@ func (e *postgresEngine) classify(doing string, err error) error {
 		return err
 	}
 	var said *pgconn.PgError
-	if errors.As(err, &said) {
+	if errors.As(err, &said) && !isAway(said) {
 		err = fmt.Errorf("the server says %s (%s)", said.Message, said.Code) // and nothing of the rows
 	}
 	switch {
