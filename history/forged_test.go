@@ -637,3 +637,22 @@ func TestWithoutAKeyNothingIsSigned(t *testing.T) {
 	require.ErrorContains(t, g.Submit(t.Context(), p, g.signed(p), k), "gone")
 	g.sign(p)
 }
+
+// A session that somebody ended stops payments, and Verify finds it as long as it does: also after a refused
+// payment, with which another session began.
+func TestVerifyFindsAnEndedSession(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		pay(t, s, testHold(1), Submitted)
+		_, err := s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+		forge(t, s, `UPDATE sessions SET ended = 1`)
+		p := pay(t, s, testHold(1), Reserved)
+		err = s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID},
+			testKeyholder())
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		require.NoError(t, s.Release(t.Context(), p.ID, "refused"))
+		_, err = s.Verify(t.Context(), Head{})
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		require.ErrorContains(t, err, "the owner did not begin it")
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"x402-wallet/budget"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -25,6 +26,7 @@ type replay struct {
 	redates      []redate // read ahead of the chain
 	redated      []redate // as it was read: the same
 	sessions     []*chainSession
+	tooEarly     string           // the newest session, if nothing is signed in it: see noteTooEarly
 	paid         map[string]int64 // when the newest payment of each session was made
 	approvals    map[string]*chainApproval
 	usedBy       map[int64]string // payment → approval
@@ -153,6 +155,7 @@ func (r *replay) small(row auditRow, d rowDetail) {
 			s.limit = int64(*d.Cap)
 		}
 		r.sessions = append(r.sessions, s)
+		r.noteTooEarly(s)
 	case redatedEvent:
 		r.redated = append(r.redated, redate{row.seq, d.To})
 		for _, s := range r.sessions {
@@ -319,7 +322,7 @@ func (r *replay) expired(row auditRow) error {
 
 // restartFrom begins anew from the sums that the owner accepted, as tx.rebuildSealed does.
 func (r *replay) restartFrom(s sums) {
-	r.sums = s
+	r.sums, r.tooEarly = s, ""
 	for _, c := range r.channels {
 		e := c.position.entry()
 		r.remembered.remove(e.key)
@@ -329,8 +332,22 @@ func (r *replay) restartFrom(s sums) {
 	}
 }
 
+// noteTooEarly notes a session that a payment began although the one before, in which something was signed, was
+// not over, and the owner did not begin it: nothing is signed in it. Only the owner ends that.
+func (r *replay) noteTooEarly(s *chainSession) {
+	last := r.sums.Session
+	r.tooEarly = ""
+	if s.seal == digestOf(nil) && last.ID != "" && s.started-last.Last < budget.SessionIdle.Microseconds() {
+		r.tooEarly = s.id
+	}
+}
+
 // tables compares the small tables.
 func (r *replay) tables() error {
+	if r.tooEarly != "" {
+		return corrupt("session %s began in it, though the one before was not over and the owner did not begin it",
+			r.tooEarly)
+	}
 	sessions := map[string]string{}
 	for i, s := range r.sessions {
 		last, ended := s.started, int64(1)
