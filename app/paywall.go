@@ -20,7 +20,7 @@ import (
 )
 
 // openPaywallHome opens the home that a paywall runs on. If the paywall's file sets every pay_to, no wallet
-// is needed: the home then holds only the sales ledger, and a config.toml if the owner wrote one (nodes,
+// is needed: the home then holds only the book of sales, and a config.toml if the owner wrote one (nodes,
 // facilitators, assets). A wallet created there later takes the ledger over.
 func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h openHome, err error) {
 	h, err = a.open(ctx)
@@ -97,7 +97,7 @@ func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed
 	return done, nil
 }
 
-// claim is the content of a file that records which home holds the sales ledger of a payee address. There is
+// claim is the content of a file that records which home holds the book of sales of a payee address. There is
 // one file per address and network, in the user's configuration directory, which all paywalls of the user
 // share.
 type claim struct {

@@ -34,7 +34,7 @@ var (
 	both = append(shop, paywall.Payee{Network: base, Address: "0x857b06519E91e3A54538791bDbb0E22373e36b66"})
 )
 
-// All paywalls of a user that are paid to one address share one sales ledger, however the path of its home is
+// All paywalls of a user that are paid to one address share one book of sales, however the path of its home is
 // spelt; the same address on another network is a different payee.
 func TestOneLedgerForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
@@ -103,7 +103,7 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
 }
 
-// A paywall with an explicit pay_to needs no wallet: it creates its sales ledger and finds it again. One that
+// A paywall with an explicit pay_to needs no wallet: it creates its book of sales and finds it again. One that
 // is paid to the wallet needs one.
 func TestAPaywallWithoutAWallet(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "new")

@@ -168,7 +168,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	return signed, nil
 }
 
-// ServePaywall charges for the tools of another MCP server. The home provides the sales ledger and
+// ServePaywall charges for the tools of another MCP server. The home provides the book of sales and
 // the nodes to query; its wallet provides the addresses to be paid to where file names none, and is never
 // unlocked.
 // The metrics are served at a place ("": nowhere).

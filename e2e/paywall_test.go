@@ -197,7 +197,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 	return payment
 }
 
-// A paywall with an explicit pay_to needs no wallet, and still keeps its sales ledger in the home. Another
+// A paywall with an explicit pay_to needs no wallet, and still keeps its book of sales in the home. Another
 // home's ledger is refused for that address, unless the owner allows it; and a wallet that is created in that
 // home takes the ledger over.
 func TestPaywallWithoutAWallet(t *testing.T) {

@@ -31,29 +31,14 @@ func (s *Store) CopyToFile(ctx context.Context, home string) (made Backup, err e
 	if err := isNew(file); err != nil {
 		return made, err
 	}
-	temp, err := os.MkdirTemp(home, ".ledger-copy-")
-	if err != nil {
-		return made, diskError("make the copy", err)
-	}
-	defer func() { _ = os.RemoveAll(temp) }()
-	err = createIn(ctx, temp, Options{}, func(d *sqldb.Tx) error {
+	err = sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName}, schema(), func(d *sqldb.Tx) error {
 		made, err = s.copyInto(ctx, d)
 		return err
 	})
-	if err != nil {
-		return made, err
-	}
-	if info, err := os.Lstat(filepath.Join(temp, FileName)); err == nil {
+	if info, failed := os.Lstat(file); failed == nil {
 		made.Bytes = info.Size()
 	}
-	if err := isNew(file); err != nil {
-		return made, err
-	}
-	err = os.Rename(filepath.Join(temp, FileName), file)
-	if err == nil {
-		err = syncDirectory(home)
-	}
-	return made, diskError("name the copy", err)
+	return made, err
 }
 
 // copyInto copies every row into the empty tables of another database, compares the copy with its chain, and
