@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -206,7 +207,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	}
 	defer store.Close()
 	if to == "home" {
-		return store.CopyToFile(ctx, a.home)
+		return store.CopyToFile(ctx, a.home, a.copyBook(book.Place{Home: a.home}))
 	}
 	if _, err := config.ParseLedgerURL(to); err != nil {
 		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
@@ -218,5 +219,20 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 		rules.Ledger = own.Ledger
 	}
 	rules.Ledger.URL = to
-	return store.CopyToPostgres(ctx, *a.postgres(rules))
+	server := a.postgres(rules)
+	return store.CopyToPostgres(ctx, *server, a.copyBook(book.Place{Server: server}))
+}
+
+// copyBook copies the book of sales, if there is one.
+func (a *app) copyBook(to book.Place) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		sold, err := a.OpenBook(ctx)
+		if errors.Is(err, book.ErrNone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(sold.CopyTo(ctx, to), sold.Close())
+	}
 }

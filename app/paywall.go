@@ -12,21 +12,43 @@ import (
 	"path/filepath"
 
 	"x402-wallet/cli"
-	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
-// openPaywallHome opens the home that a paywall runs on. If the paywall's file sets every pay_to, no wallet
-// is needed: the home then holds only the book of sales, and a config.toml if the owner wrote one (nodes,
-// facilitators, assets). A wallet created there later takes the ledger over.
-func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h openHome, err error) {
-	h, err = a.open(ctx)
-	if conf.NeedsWallet() || !x402.HasCode(err, x402.WalletNotFound) {
+// paywallHome is what a paywall stands on: the home, which has neither ledger nor keystore if there is no wallet,
+// and the book of sales.
+type paywallHome struct {
+	openHome
+	book *book.Book
+}
+
+// Close closes both.
+func (h paywallHome) Close() error { return errors.Join(h.book.Close(), h.openHome.Close()) }
+
+// openPaywallHome opens the home that a paywall runs on, and makes its book of sales at the first time. If the
+// paywall's file sets every pay_to, no wallet is needed: the home then holds only the book, and a config.toml
+// if the owner wrote one (nodes, facilitators, assets).
+func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h paywallHome, err error) {
+	h.openHome, err = a.open(ctx)
+	if !conf.NeedsWallet() && x402.HasCode(err, x402.WalletNotFound) {
+		h.openHome, err = a.openWithoutWallet()
+	}
+	if err != nil {
 		return h, err
 	}
+	h.book, err = book.Make(ctx, a.bookAt(h.rules))
+	if err != nil {
+		_ = h.openHome.Close()
+	}
+	return h, err
+}
+
+// openWithoutWallet makes a home if there is none, and reads its rules, which nobody sealed.
+func (a *app) openWithoutWallet() (h openHome, err error) {
 	h.rules, err = a.rules()
 	if x402.HasCode(err, x402.PolicyUnsealed) { // there is none
 		h.rules, err = config.Parse(nil)
@@ -37,21 +59,29 @@ func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h op
 	if err := config.MakeHome(a.home); err != nil {
 		return h, x402.Errorf(x402.SetupFailed, "%w", err)
 	}
-	if h.rules.Ledger.URL != "" { // the service's, or one for the paywalls alone
-		_, err = history.MakePostgres(ctx, *a.postgres(h.rules))
-	} else {
-		err = a.createLedger(ctx, h.rules)
+	h.spans = a.spans(h.rules)
+	return h, nil
+}
+
+// bookAt is where the rules keep the book of sales: in sales.db, or beside the ledger in PostgreSQL.
+func (a *app) bookAt(rules *config.Config) book.Place {
+	if rules.Ledger.URL == "" {
+		return book.Place{Home: a.home}
 	}
+	return book.Place{Server: a.postgres(rules)}
+}
+
+// OpenBook opens the book of sales; book.ErrNone if nothing was sold yet.
+func (a *app) OpenBook(ctx context.Context) (*book.Book, error) {
+	server, err := a.ledgerServer()
 	if err != nil {
-		return h, err
+		return nil, err
 	}
-	h.store, err = a.OpenLedger(ctx)
-	h.spans = a.spans(h.rules) // without a seal, as its nodes: there is no wallet to make one
-	return h, err
+	return book.Open(ctx, book.Place{Home: a.home, Server: server})
 }
 
 // openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string) (conf *paywallfile.File, h openHome,
+func (a *app) openPaywall(ctx context.Context, file string) (conf *paywallfile.File, h paywallHome,
 	wall *paywall.Paywall, err error) {
 	conf, err = paywallfile.Load(file)
 	if err != nil {
@@ -150,7 +180,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
 	}
-	if isSameLedger(first.Home, a.home) {
+	if isSameBook(first.Home, a.home) {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+
@@ -159,10 +189,13 @@ func (a *app) claimPayee(path string, own claim) error {
 			"gone, remove %s. shared_pay_to = true starts it all the same", first.Home, path)
 }
 
-// isSameLedger reports whether two home paths lead to the same ledger file.
-func isSameLedger(one, other string) bool {
-	a, errA := os.Stat(filepath.Join(one, history.FileName))
-	b, errB := os.Stat(filepath.Join(other, history.FileName))
+// isSameBook reports whether two paths lead to the same home, or to homes with the same sales.db.
+func isSameBook(one, other string) bool {
+	if one == other {
+		return true
+	}
+	a, errA := os.Stat(filepath.Join(one, book.FileName))
+	b, errB := os.Stat(filepath.Join(other, book.FileName))
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 

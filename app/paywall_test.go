@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -36,10 +37,10 @@ var (
 
 // All paywalls of a user that are paid to one address share one book of sales, however the path of its home is
 // spelt; the same address on another network is a different payee.
-func TestOneLedgerForEachPayee(t *testing.T) {
+func TestOneBookForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, home := range []string{one, other} {
-		testworld.NewStore(t, home)
+		testworld.NewBook(t, home)
 	}
 	require.NoError(t, at(t, user, one).claimPayees(shop))
 	require.NoError(t, at(t, user, one).claimPayees(shop), "again")
@@ -54,19 +55,24 @@ func TestOneLedgerForEachPayee(t *testing.T) {
 	require.ErrorContains(t, err, one)
 	require.Contains(t, x402.AsError(err).Hint, "X402_WALLET_HOME="+one)
 
-	require.NoError(t, os.Remove(filepath.Join(one, history.FileName)))
+	require.NoError(t, os.Remove(filepath.Join(one, book.FileName)))
 	err = at(t, user, other).claimPayees(shop)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
 	require.NoError(t, at(t, t.TempDir(), other).claimPayees(shop), "another user cannot be seen")
+
+	user, onServer := t.TempDir(), t.TempDir()
+	for range 2 {
+		require.NoError(t, at(t, user, onServer).claimPayees(shop), "its book is in PostgreSQL")
+	}
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.
-func TestOneLedgerInARace(t *testing.T) {
+func TestOneBookInARace(t *testing.T) {
 	user, homes := t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
 	var all sync.WaitGroup
 	errs := make([]error, len(homes))
 	for i, home := range homes {
-		testworld.NewStore(t, home)
+		testworld.NewBook(t, home)
 		a := at(t, user, home)
 		all.Go(func() { errs[i] = a.claimPayees(shop) })
 	}
@@ -83,7 +89,7 @@ func TestOneLedgerInARace(t *testing.T) {
 // A claim that cannot be found or read is an error, not permission.
 func TestUnreadablePayeeClaims(t *testing.T) {
 	home, user := t.TempDir(), t.TempDir()
-	testworld.NewStore(t, home)
+	testworld.NewBook(t, home)
 	a := at(t, user, home)
 	require.NoError(t, a.claimPayees(shop))
 	files, err := filepath.Glob(filepath.Join(user, "*", "payees", "*.json"))
@@ -121,7 +127,7 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 	require.NoDirExists(t, home)
 
 	paid := load("pay_to = '" + shop[0].Address + "'\n")
-	var sold history.Sale
+	var sold book.Sale
 	for i := range 2 {
 		h, err := a.openPaywallHome(t.Context(), paid)
 		require.NoError(t, err)
@@ -131,13 +137,14 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, shop, wall.Payees())
 		if i == 0 {
-			sold, err = h.store.OpenSale(t.Context(), history.Sale{UniqueKey: "a payment",
+			sold, err = h.book.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment",
 				Requirement: []byte("{}"), Payload: []byte("{}")})
 			require.NoError(t, err)
 		}
-		found, err := h.store.SaleByKey(t.Context(), "a payment")
+		found, err := h.book.SaleByKey(t.Context(), "a payment")
 		require.NoError(t, err)
 		require.Equal(t, sold.ID, found.ID)
 		require.NoError(t, h.Close())
 	}
+	require.NoFileExists(t, filepath.Join(home, history.FileName), "nothing is paid there")
 }

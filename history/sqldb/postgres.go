@@ -112,7 +112,8 @@ func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx
 	}
 	defer func() { _ = tx.Rollback() }()
 	t := &Tx{Now: db.Now(), ctx: ctx, conn: tx, engine: db.engine}
-	err = t.ExecAll("CREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
+	// f may take long over something else
+	err = t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\nCREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
 	if err == nil {
 		err = f(t)
 	}
