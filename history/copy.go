@@ -56,7 +56,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
 		if err := t.readEnds(); err != nil {
 			return err
 		}
-		last = t.known.head
+		last, made.Payments = t.known.head, t.known.last
 		for _, table := range tables() {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
@@ -75,7 +75,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
 	if err != nil {
 		return made, err
 	}
-	made.Events, made.Payments = int64(rows), copied.known.last
+	made.Events = int64(rows)
 	if err := also(ctx); err != nil {
 		return made, err
 	}
