@@ -19,8 +19,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// paywallHome is what a paywall stands on: the home, which has neither ledger nor keystore if there is no wallet,
-// and the book of sales.
+// paywallHome is what a paywall stands on: the home, which has neither ledger nor keystore if there is no
+// wallet, and the book of sales.
 type paywallHome struct {
 	openHome
 	book *book.Book
@@ -29,7 +29,7 @@ type paywallHome struct {
 // Close closes both.
 func (h paywallHome) Close() error { return errors.Join(h.book.Close(), h.openHome.Close()) }
 
-// openPaywallHome opens the home that a paywall runs on, and makes its book of sales at the first time. If the
+// openPaywallHome opens the home that a paywall runs on, and makes its book of sales if there is none. If the
 // paywall's file sets every pay_to, no wallet is needed: the home then holds only the book, and a config.toml
 // if the owner wrote one (nodes, facilitators, assets).
 func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h paywallHome, err error) {

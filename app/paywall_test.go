@@ -35,8 +35,8 @@ var (
 	both = append(shop, paywall.Payee{Network: base, Address: "0x857b06519E91e3A54538791bDbb0E22373e36b66"})
 )
 
-// All paywalls of a user that are paid to one address share one book of sales, however the path of its home is
-// spelt; the same address on another network is a different payee.
+// All paywalls of a user that are paid to one address share one book of sales, however the path of its home
+// is spelt; the same address on another network is a different payee.
 func TestOneBookForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, home := range []string{one, other} {
@@ -109,8 +109,8 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
 }
 
-// A paywall with an explicit pay_to needs no wallet: it creates its book of sales and finds it again. One that
-// is paid to the wallet needs one.
+// A paywall with an explicit pay_to needs no wallet: it creates its book of sales and finds it again. One
+// that is paid to the wallet needs one.
 func TestAPaywallWithoutAWallet(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "new")
 	a := at(t, t.TempDir(), home)

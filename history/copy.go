@@ -34,7 +34,8 @@ func (s *Store) CopyToFile(ctx context.Context, home string,
 	if err := isNew(file); err != nil {
 		return made, err
 	}
-	err = sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName}, schema(), func(d *sqldb.Tx) error {
+	at := sqldb.SQLite{Home: home, Name: FileName}
+	err = sqldb.CreateSQLite(ctx, at, schema(), func(d *sqldb.Tx) error {
 		made, err = s.copyInto(ctx, d, also)
 		return err
 	})
@@ -44,8 +45,8 @@ func (s *Store) CopyToFile(ctx context.Context, home string,
 	return made, err
 }
 
-// copyInto copies every row into the empty tables of another database, compares the copy with its chain, calls
-// also, and freezes this ledger, unless something was written to it meanwhile.
+// copyInto copies every row into the empty tables of another database, compares the copy with its chain,
+// calls also, and freezes this ledger, unless something was written to it meanwhile.
 func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
 	also func(context.Context) error) (made Backup, err error) {
 	var last int64

@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A ledger goes into PostgreSQL and back with its payments, and each one that was copied is frozen. If what is
-// copied with it fails, there is no copy, and it goes on.
+// A ledger goes into PostgreSQL and back with its payments, and each one that was copied is frozen. If the
+// copy of what belongs to it fails, there is no copy, and it goes on.
 func TestCopy(t *testing.T) {
 	s, _, home := emptyStore(t)
 	paid := pay(t, s, testHold(1), Settled)

@@ -16,8 +16,8 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, and subscriptions.go. Below all of
-// it: tx.go (a transaction) and package sqldb (the database).
+// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, and subscriptions.go. Below all
+// of it: tx.go (a transaction) and package sqldb (the database).
 package history
 
 import (

@@ -124,7 +124,8 @@ func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx
 }
 
 // MakePostgres is CreatePostgres if there is no such schema yet, and reports whether it made one.
-func MakePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx) error) (made bool, err error) {
+func MakePostgres(ctx context.Context, o Postgres, tables string,
+	f func(t *Tx) error) (made bool, err error) {
 	is, err := isMade(ctx, o)
 	if err != nil || is {
 		return false, err

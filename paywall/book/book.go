@@ -1,6 +1,6 @@
-// Package book is a paywall's book of what it sold: each payment that it was shown, and the channels of
-// batch-settlement that it is paid out of. It is a database of its own beside the ledger, because the wallet's
-// payments need nothing of it, and a paywall sells without a wallet.
+// Package book is a paywall's book of sales: each payment that it was shown, and the channels of
+// batch-settlement that it is paid out of. It is a database of its own beside the ledger, because a paywall
+// sells without a wallet, and a wallet pays without a paywall.
 //
 // What must stay true: one payment buys one run, whatever process it is shown to, and what a buyer signed for
 // is durable before they get what they bought.
@@ -67,9 +67,11 @@ var (
 
 // Place says where a book is.
 type Place struct {
-	Home   string           // the folder that has sales.db
-	Server *sqldb.Postgres  // the database that has it instead; its Schema and Check are not used; nil for none
-	Now    func() time.Time // default time.Now, and on Server the server's
+	Home string // the folder that has sales.db
+	// Server is the database of PostgreSQL that has the book, or nil if Home has it. Its Schema, Check and
+	// Now are not used.
+	Server *sqldb.Postgres
+	Now    func() time.Time // default time.Now, and on Server the server's clock
 }
 
 // Make makes a book where there is none, and opens it.
@@ -129,7 +131,8 @@ func (p Place) openFile() (*sqldb.DB, error) {
 	case err != nil:
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the book of sales: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, x402.Errorf(x402.LedgerUnavailable, "the book of sales %s is not a regular file", FileName)
+		return nil, x402.Errorf(x402.LedgerUnavailable, "the book of sales %s is not a regular file",
+			FileName)
 	}
 	return sqldb.OpenSQLite(p.sqlite())
 }
@@ -197,8 +200,8 @@ func read[T any](ctx context.Context, b *Book, f func(*tx) (T, error)) (T, error
 	return sqldb.Read(ctx, b.db, func(t *sqldb.Tx) (T, error) { return f(&tx{t}) })
 }
 
-// newID is the time in Unix milliseconds, twelve hex digits, and 80 random bits, behind a prefix that says what
-// it names.
+// newID is the time in Unix milliseconds, twelve hex digits, and 80 random bits, behind a prefix that says
+// what it names.
 func newID(prefix string, at time.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(at.UnixMilli())<<16)
 	b = append(b[:6], make([]byte, 10)...)

@@ -114,7 +114,8 @@ func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
 
 // takeSoldChannel is a channel as it stands, or nil if it is not known yet.
 func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
-	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`, c.Network, c.ID)
+	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`,
+		c.Network, c.ID)
 }
 
 func (t *tx) putSoldChannel(c SoldChannel) error {
@@ -143,7 +144,8 @@ func (b *Book) SoldChannel(ctx context.Context, network, id string) (SoldChannel
 // OwedChannels returns those out of which not all that was charged has been paid out, the oldest debt first.
 func (b *Book) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 	return read(ctx, b, func(t *tx) ([]SoldChannel, error) {
-		return sqldb.Collect(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
+		return sqldb.Collect(t.Tx, scanSoldChannel,
+			selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
 	})
 }
 
@@ -181,7 +183,7 @@ func (b *Book) HoldChannel(ctx context.Context, c SoldChannel, holder string, un
 }
 
 // freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
-// It returns the channel as it stands; nil: it is not known yet.
+// It returns the channel as it stands, or nil if it is not known yet.
 func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
 	known, err := t.takeSoldChannel(c)
 	if known == nil || err != nil {
