@@ -21,10 +21,7 @@ import (
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
 // the home also takes the rules that the owner sealed at another replica.
 func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
-	server, err := a.ledgerServer()
-	if err != nil {
-		return nil, err
-	}
+	server := a.ledgerServer()
 	store, err := a.ledger.open(ctx, a.home, server, o)
 	if err != nil || server == nil {
 		return store, err
@@ -37,12 +34,12 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 
 // ledgerServer is where the rules keep the ledger, or nil if that is ledger.db. Rules that cannot be read are
 // for their own reader to refuse.
-func (a *app) ledgerServer() (*sqldb.Postgres, error) {
+func (a *app) ledgerServer() *sqldb.Postgres {
 	rules, err := config.Load(a.home)
 	if err != nil || rules.Ledger.URL == "" {
-		return nil, nil //nolint:nilerr // see above
+		return nil
 	}
-	return a.postgres(rules), nil
+	return a.postgres(rules)
 }
 
 func (a *app) postgres(rules *config.Config) *sqldb.Postgres {
@@ -126,7 +123,9 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 		return err
 	}
 	newest := sealed[len(sealed)-1].Config
-	isOld := slices.ContainsFunc(sealed, func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) })
+	isOld := slices.ContainsFunc(sealed, func(r history.SealedRules) bool {
+		return bytes.Equal(r.Config, here)
+	})
 	if !isOld || bytes.Equal(here, newest) {
 		return nil
 	}
@@ -140,11 +139,10 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 // holds within a second.
 const followEvery = 500 * time.Millisecond
 
-// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that were
-// sealed, and stops all payments, everywhere, if the ledger lacks something that this process saw in it.
+// follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that
+// were sealed, and stops all payments, everywhere, if the ledger lacks something that this process saw in it.
 func (a *app) follow(ctx context.Context) {
-	server, err := a.ledgerServer()
-	if err != nil || server == nil {
+	if a.ledgerServer() == nil {
 		return
 	}
 	store, err := a.OpenLedger(ctx)
@@ -188,8 +186,8 @@ func (w *witness) look(ctx context.Context) error {
 			return err
 		}
 		if !has {
-			return w.store.Freeze(ctx, history.Freeze{By: "replica",
-				Why: fmt.Sprintf("the ledger's server lost something that it had confirmed: event %d", w.seen.Seq)})
+			return w.store.Freeze(ctx, history.Freeze{By: "replica", Why: fmt.Sprintf(
+				"the ledger's server lost something that it had confirmed: event %d", w.seen.Seq)})
 		}
 	}
 	head, err := w.store.Head(ctx)

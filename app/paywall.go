@@ -73,11 +73,7 @@ func (a *app) bookAt(rules *config.Config) book.Place {
 
 // OpenBook opens the book of sales; book.ErrNone if nothing was sold yet.
 func (a *app) OpenBook(ctx context.Context) (*book.Book, error) {
-	server, err := a.ledgerServer()
-	if err != nil {
-		return nil, err
-	}
-	return book.Open(ctx, book.Place{Home: a.home, Server: server})
+	return book.Open(ctx, book.Place{Home: a.home, Server: a.ledgerServer()})
 }
 
 // openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.

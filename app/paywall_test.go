@@ -11,7 +11,9 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
@@ -147,4 +149,37 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 		require.NoError(t, h.Close())
 	}
 	require.NoFileExists(t, filepath.Join(home, history.FileName), "nothing is paid there")
+}
+
+// The book of sales lies where the ledger does, and is copied with it, unless a sale is under way.
+func TestCopyLedger_WithItsBook(t *testing.T) {
+	a := at(t, t.TempDir(), t.TempDir())
+	testworld.NewStore(t, a.home)
+	sold := testworld.NewBook(t, a.home)
+	sale, err := sold.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment", Requirement: []byte("{}"),
+		Payload: []byte("{}")})
+	require.NoError(t, err)
+	cluster := pgtest.Start(t, pgtest.TCP)
+	server := cluster.TCPURL(t, cluster.Database(t))
+
+	_, err = a.CopyLedger(t.Context(), server)
+	require.ErrorContains(t, err, "1 sales are under way")
+	store, err := a.OpenLedger(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, store.NotFrozen(t.Context(), "", ""))
+	require.NoError(t, store.Close())
+
+	sale.State = book.SaleFailed
+	require.NoError(t, sold.MoveSale(t.Context(), sale))
+	_, err = a.CopyLedger(t.Context(), server)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(a.home, config.FileName),
+		[]byte("[ledger]\nurl = '"+server+"'\n"), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(a.home, book.FileName)))
+	copied, err := a.OpenBook(t.Context())
+	require.NoError(t, err)
+	defer copied.Close()
+	found, err := copied.SaleByKey(t.Context(), "a payment")
+	require.NoError(t, err)
+	require.Equal(t, sale.ID, found.ID)
 }

@@ -59,8 +59,10 @@ func (p *Program) copyCommand(ui *ui) *cobra.Command {
 		Use: "copy TO", Short: "Copy the ledger into PostgreSQL (postgres://…), or back into ledger.db (home)",
 		Long: `Copies every row of the ledger, in one transaction, into an empty database of PostgreSQL, or back into
 ledger.db in the wallet's home, and compares the copy with its audit chain. The ledger that was copied is
-frozen then, so that nothing is paid from both. It is refused while a payment is unfinished. A paywall's book
-of sales, if there is one, is copied with it, and may have no sale under way: stop the paywall first.
+frozen then, so that nothing is paid from both. It is refused while a payment is unfinished.
+
+A paywall's book of sales, if there is one, is copied with it. Stop the paywall first: while a sale is under
+way nothing is copied.
 
 The password of the database comes from X402_WALLET_LEDGER_PASSWORD. Afterwards set url in [ledger] of
 config.toml, or take it out, and seal the rules: x402-wallet policy seal.`,

@@ -119,7 +119,7 @@ func (p *Program) earnings(ctx context.Context, f book.SaleFilter) (out earnings
 	if err != nil {
 		return out, err
 	}
-	defer sold.Close()
+	defer func() { _ = sold.Close() }()
 	list, more, earned, err := sold.Sales(ctx, f)
 	if errors.Is(err, book.ErrNotFound) {
 		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").

@@ -20,12 +20,12 @@ import (
 	"x402-wallet/x402"
 )
 
-// On PostgreSQL one row, which each change locks first, stands for BEGIN IMMEDIATE: changes are made one after
-// the other by all processes, and READ COMMITTED shows each what those before it wrote.
+// On PostgreSQL one row, which each change locks first, stands for BEGIN IMMEDIATE: changes are made one
+// after the other by all processes, and READ COMMITTED shows each what those before it wrote.
 //
-// A commit whose answer is lost may be done, or still run. So a batch has a name, which its transaction writes
-// down behind the lock. The batch is written again, under the same name: that waits for the first transaction,
-// if it still runs, and then finds its name, if it was committed.
+// A commit whose answer is lost may be done, or still run. So a batch has a name, which its transaction
+// writes down behind the lock. The batch is written again, under the same name: that waits for the first
+// transaction, if it still runs, and then finds its name, if it was committed.
 
 // Postgres says where a database of PostgreSQL is.
 type Postgres struct {
@@ -84,7 +84,9 @@ func OpenPostgres(o Postgres) (*DB, error) {
 			}
 			return err
 		}),
-		stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error { return e.check(ctx, c, o.Check) }),
+		stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+			return e.check(ctx, c, o.Check)
+		}),
 	)
 	db := &DB{engine: e, write: sql.OpenDB(connector), read: sql.OpenDB(connector), now: o.Now}
 	if db.now == nil {
@@ -105,7 +107,7 @@ func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	tx, err := db.write.BeginTx(ctx, nil)
 	if err != nil {
 		return db.engine.classify("create the ledger", err)
@@ -113,7 +115,8 @@ func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx
 	defer func() { _ = tx.Rollback() }()
 	t := &Tx{Now: db.Now(), ctx: ctx, conn: tx, engine: db.engine}
 	// f may take long over something else
-	err = t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\nCREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
+	err = t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\n" +
+		"CREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
 	if err == nil {
 		err = f(t)
 	}
@@ -146,7 +149,7 @@ func isMade(ctx context.Context, o Postgres) (is bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	return Read(ctx, db, func(t *Tx) (bool, error) { return t.HasTable("writer") })
 }
 
@@ -287,7 +290,8 @@ func isAway(err error) bool {
 	case "40001", "40P01", "55P03", "57014", "25006", "25P03":
 		return true
 	}
-	return strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
+	return strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "57P") ||
+		strings.HasPrefix(e.Code, "08")
 }
 
 func (e *postgresEngine) retry(err error) bool {
@@ -320,7 +324,8 @@ func (e *postgresEngine) classify(doing string, err error) error {
 	unavailable := x402.Errorf(x402.LedgerUnavailable, "%s: the ledger's server does not answer: %w", doing,
 		awayError{err})
 	unavailable.FixedBy = x402.ByTime
-	return unavailable.WithHint("make the same call again; x402-wallet doctor says what is wrong with the server")
+	return unavailable.WithHint("make the same call again; x402-wallet doctor says what is wrong with the " +
+		"server")
 }
 
 func (e *postgresEngine) inPlace() error { return nil } // each new connection is checked

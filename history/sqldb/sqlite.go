@@ -79,7 +79,8 @@ func CreateSQLite(ctx context.Context, o SQLite, tables string, f func(t *Tx) er
 	defer func() { _ = os.RemoveAll(temp) }()
 
 	made := filepath.Join(temp, o.Name)
-	if err := fillNew(ctx, SQLite{Home: temp, Name: o.Name, Create: true, Now: o.Now}, tables, f); err != nil {
+	err = fillNew(ctx, SQLite{Home: temp, Name: o.Name, Create: true, Now: o.Now}, tables, f)
+	if err != nil {
 		return err
 	}
 	err = os.Chmod(made, 0o600)
