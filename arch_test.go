@@ -253,10 +253,11 @@ func TestNoPatternIsCompiledBeforeMain(t *testing.T) {
 	require.Empty(t, string(out))
 }
 
-// Nothing but package app opens a ledger or a book of sales, or builds a guard, so that each is made in one way.
-// Tests and the parties of e2e do, too.
+// Nothing but package app opens a ledger or a book of sales, or builds a guard, so that each is made in one
+// way. Tests and the parties of e2e do, too.
 func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
-	out, _ := exec.Command("git", "grep", "-nE", `(history|book)\.(Open|Create|Make)[A-Za-z]*\(|seal\.Guard\{`, "--", "*.go",
+	out, _ := exec.Command("git", "grep", "-nE",
+		`(history|book)\.(Open|Create|Make)[A-Za-z]*\(|seal\.Guard\{`, "--", "*.go",
 		":!*_test.go", ":!e2e").Output()
 	for line := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)

@@ -56,7 +56,8 @@ type copiedTo struct {
 // before its rules are sealed.
 func (p *Program) copyCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "copy TO", Short: "Copy the ledger into PostgreSQL (postgres://…), or back into ledger.db (home)",
+		Use:   "copy TO",
+		Short: "Copy the ledger into PostgreSQL (postgres://…), or back into ledger.db (home)",
 		Long: `Copies every row of the ledger, in one transaction, into an empty database of PostgreSQL, or back into
 ledger.db in the wallet's home, and compares the copy with its audit chain. The ledger that was copied is
 frozen then, so that nothing is paid from both. It is refused while a payment is unfinished.
@@ -77,9 +78,10 @@ config.toml, or take it out, and seal the rules: x402-wallet policy seal.`,
 				return err
 			}
 			out := copiedTo{To: args[0], Payments: made.Payments, Events: made.Events}
-			ui.note("next: set url in [ledger] of config.toml, or take it out, and run x402-wallet policy seal")
-			return ui.answerLine(out, "the ledger is copied, and the copy is checked: %d payments, %d events. "+
-				"The one that was copied is frozen.", out.Payments, out.Events)
+			ui.note("next: set url in [ledger] of config.toml, or take it out, and run x402-wallet policy " +
+				"seal")
+			return ui.answerLine(out, "the ledger is copied, and the copy is checked: %d payments, %d "+
+				"events. The one that was copied is frozen.", out.Payments, out.Events)
 		},
 	}
 }
