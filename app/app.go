@@ -144,8 +144,8 @@ func (k newKey) Seal(_ context.Context, purpose string, data []byte) ([]byte, er
 
 func (newKey) Locked() bool { return false }
 
-// createLedger gives the ledger its name only when it is whole: what an init that was killed leaves
-// behind would be taken for a damaged ledger by the next one.
+// createLedger makes the ledger of a new wallet, where the rules keep it. One that is there is taken over if
+// nothing was paid from it.
 func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 	if rules.Ledger.URL != "" {
 		made, err := history.MakePostgres(ctx, *a.postgres(rules))
@@ -154,26 +154,11 @@ func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 		}
 		return err
 	}
-	path := filepath.Join(a.home, history.FileName)
-	if _, err := os.Lstat(path); err == nil {
+	err := history.Create(ctx, a.home, history.Options{})
+	if errors.Is(err, fs.ErrExist) { // also of another init at the same time
 		return a.checkUnused(ctx)
 	}
-	temp, err := os.MkdirTemp(a.home, ".init-")
-	if err != nil {
-		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(temp) }()
-	if err := history.Create(ctx, temp, history.Options{}); err != nil {
-		return err
-	}
-	err = os.Link(filepath.Join(temp, history.FileName), path)
-	if errors.Is(err, fs.ErrExist) { // another init at the same time made it
-		return a.checkUnused(ctx)
-	}
-	if err != nil {
-		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
-	}
-	return nil
+	return err
 }
 
 // checkUnused refuses a ledger without a keystore that has payments in it.

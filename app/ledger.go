@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -241,7 +242,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	}
 	defer store.Close()
 	if to == "home" {
-		return store.CopyToFile(ctx, a.home)
+		return store.CopyToFile(ctx, a.home, a.copyBook(book.Place{Home: a.home}))
 	}
 	if _, err := config.ParseLedgerURL(to); err != nil {
 		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
@@ -254,7 +255,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	}
 	rules.Ledger.URL = to
 	server := *a.postgres(rules)
-	is, err := sqldb.PostgresHas(ctx, server, "x402.meta")
+	is, err := sqldb.PostgresIsMade(ctx, server)
 	if err == nil && is {
 		err = x402.Errorf(x402.InvalidArgument, "the database has a ledger, and a copy replaces none").
 			WithHint("name an empty database")
@@ -262,5 +263,19 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	if err != nil {
 		return history.Backup{}, err
 	}
-	return store.CopyToPostgres(ctx, server)
+	return store.CopyToPostgres(ctx, server, a.copyBook(book.Place{Server: &server}))
+}
+
+// copyBook copies the book of sales, if there is one.
+func (a *app) copyBook(to book.Place) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		sold, err := a.OpenBook(ctx)
+		if errors.Is(err, book.ErrNone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(sold.CopyTo(ctx, to), sold.Close())
+	}
 }

@@ -219,7 +219,7 @@ func typed(passphrase []byte) wallet.Passphrase {
 }
 
 // openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
-// they are, and the ledger. A paywall's may have no keystore (openPaywallHome).
+// they are, and the ledger. A paywall's may have neither keystore nor ledger (openWithoutWallet).
 type openHome struct {
 	keys  *wallet.Wallet
 	rules *config.Config
@@ -289,7 +289,7 @@ func (h openHome) Close() (err error) {
 	if h.hooks != nil {
 		tellers = append(tellers, h.hooks.Close)
 	}
-	if len(tellers) == 0 {
+	if len(tellers) == 0 && h.store != nil {
 		err = h.store.Close()
 	}
 	left := new(atomic.Int32)

@@ -12,21 +12,43 @@ import (
 	"path/filepath"
 
 	"x402-wallet/cli"
-	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
-// openPaywallHome opens the home that a paywall runs on. If the paywall's file sets every pay_to, no wallet
-// is needed: the home then holds only the sales ledger, and a config.toml if the owner wrote one (nodes,
-// facilitators, assets). A wallet created there later takes the ledger over.
-func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h openHome, err error) {
-	h, err = a.open(ctx)
-	if conf.NeedsWallet() || !x402.HasCode(err, x402.WalletNotFound) {
+// paywallHome is what a paywall stands on: the home, which has neither ledger nor keystore if there is no
+// wallet, and the book of sales.
+type paywallHome struct {
+	openHome
+	book *book.Book
+}
+
+// Close closes both.
+func (h paywallHome) Close() error { return errors.Join(h.book.Close(), h.openHome.Close()) }
+
+// openPaywallHome opens the home that a paywall runs on, and makes its book of sales if there is none. If the
+// paywall's file sets every pay_to, no wallet is needed: the home then holds only the book, and a config.toml
+// if the owner wrote one (nodes, facilitators, assets).
+func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h paywallHome, err error) {
+	h.openHome, err = a.open(ctx)
+	if !conf.NeedsWallet() && x402.HasCode(err, x402.WalletNotFound) {
+		h.openHome, err = a.openWithoutWallet()
+	}
+	if err != nil {
 		return h, err
 	}
+	h.book, err = book.Make(ctx, a.bookAt(h.rules))
+	if err != nil {
+		_ = h.openHome.Close()
+	}
+	return h, err
+}
+
+// openWithoutWallet makes a home if there is none, and reads its rules, which nobody sealed.
+func (a *app) openWithoutWallet() (h openHome, err error) {
 	h.rules, err = a.rules()
 	if x402.HasCode(err, x402.PolicyUnsealed) { // there is none
 		h.rules, err = config.Parse(nil)
@@ -37,21 +59,25 @@ func (a *app) openPaywallHome(ctx context.Context, conf *paywallfile.File) (h op
 	if err := config.MakeHome(a.home); err != nil {
 		return h, x402.Errorf(x402.SetupFailed, "%w", err)
 	}
-	if h.rules.Ledger.URL != "" { // the service's, or one for the paywalls alone
-		_, err = history.MakePostgres(ctx, *a.postgres(h.rules))
-	} else {
-		err = a.createLedger(ctx, h.rules)
+	h.spans = a.spans(h.rules)
+	return h, nil
+}
+
+// bookAt is where the rules keep the book of sales: in sales.db, or beside the ledger in PostgreSQL.
+func (a *app) bookAt(rules *config.Config) book.Place {
+	if rules.Ledger.URL == "" {
+		return book.Place{Home: a.home}
 	}
-	if err != nil {
-		return h, err
-	}
-	h.store, err = a.OpenLedger(ctx)
-	h.spans = a.spans(h.rules) // without a seal, as its nodes: there is no wallet to make one
-	return h, err
+	return book.Place{Server: a.postgres(rules)}
+}
+
+// OpenBook opens the book of sales; book.ErrNone if nothing was sold yet.
+func (a *app) OpenBook(ctx context.Context) (*book.Book, error) {
+	return book.Open(ctx, book.Place{Home: a.home, Server: a.ledgerServer()})
 }
 
 // openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string) (conf *paywallfile.File, h openHome,
+func (a *app) openPaywall(ctx context.Context, file string) (conf *paywallfile.File, h paywallHome,
 	wall *paywall.Paywall, err error) {
 	conf, err = paywallfile.Load(file)
 	if err != nil {
@@ -97,25 +123,22 @@ func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed
 	return done, nil
 }
 
-// claim is the content of a file that records which home holds the sales ledger of a payee address, and the
-// id of the ledger if that is in PostgreSQL. There is one file per address and network, in the user's
+// claim is the content of a file that records which home holds the book of sales of a payee address, and the
+// id of the book if that is in PostgreSQL. There is one file per address and network, in the user's
 // configuration directory, which all paywalls of the user share.
 type claim struct {
 	Network string `json:"network"`
 	PayTo   string `json:"payTo"`
 	Home    string `json:"home"`
-	Ledger  string `json:"ledger,omitempty"`
+	Book    string `json:"book,omitempty"`
 }
 
-// claimPayees makes sure that all paywalls of this user that are paid to the same address share one sales
-// ledger: a ledger runs each payment once, so two ledgers would run it twice. The first home to claim an
-// address keeps it. Homes with one ledger in PostgreSQL share their sales. Other users, machines and
-// containers are not visible here; those are up to the owner.
-func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, store *history.Store) error {
-	ledger, err := "", error(nil)
-	if store.Shared() {
-		ledger, err = store.LedgerID(ctx)
-	}
+// claimPayees makes sure that all paywalls of this user that are paid to the same address share one book of
+// sales: a book runs each payment once, so two books would run it twice. The first home to claim an address
+// keeps it. Homes with one book in PostgreSQL share their sales. Other users, machines and containers are not
+// visible here; those are up to the owner.
+func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, sold *book.Book) error {
+	id, err := sold.SharedID(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,7 +156,7 @@ func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, store *hi
 	for _, p := range payees {
 		sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
 		path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
-		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home, Ledger: ledger}
+		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home, Book: id}
 		if err := a.claimPayee(path, own); err != nil {
 			return err
 		}
@@ -159,7 +182,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
 	}
-	if (own.Ledger != "" && own.Ledger == first.Ledger) || isSameLedger(first.Home, a.home) {
+	if (own.Book != "" && own.Book == first.Book) || isSameBook(first.Home, a.home) {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+
@@ -168,10 +191,13 @@ func (a *app) claimPayee(path string, own claim) error {
 			"gone, remove %s. shared_pay_to = true starts it all the same", first.Home, path)
 }
 
-// isSameLedger reports whether two home paths lead to the same ledger file.
-func isSameLedger(one, other string) bool {
-	a, errA := os.Stat(filepath.Join(one, history.FileName))
-	b, errB := os.Stat(filepath.Join(other, history.FileName))
+// isSameBook reports whether two paths lead to the same home, or to homes with the same sales.db.
+func isSameBook(one, other string) bool {
+	if one == other {
+		return true
+	}
+	a, errA := os.Stat(filepath.Join(one, book.FileName))
+	b, errB := os.Stat(filepath.Join(other, book.FileName))
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 

@@ -12,9 +12,11 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -36,41 +38,41 @@ var (
 	both = append(shop, paywall.Payee{Network: base, Address: "0x857b06519E91e3A54538791bDbb0E22373e36b66"})
 )
 
-// All paywalls of a user that are paid to one address share one sales ledger, however the path of its home is
-// spelt; the same address on another network is a different payee.
-func TestOneLedgerForEachPayee(t *testing.T) {
+// All paywalls of a user that are paid to one address share one book of sales, however the path of its home
+// is spelt; the same address on another network is a different payee.
+func TestOneBookForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
-	store := testworld.NewStore(t, one)
-	testworld.NewStore(t, other)
-	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, store))
-	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, store), "again")
+	sold := testworld.NewBook(t, one)
+	testworld.NewBook(t, other)
+	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, sold))
+	require.NoError(t, at(t, user, one).claimPayees(t.Context(), shop, sold), "again")
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(one, link))
-	require.NoError(t, at(t, user, link).claimPayees(t.Context(), shop, store))
+	require.NoError(t, at(t, user, link).claimPayees(t.Context(), shop, sold))
 	require.NoError(t, at(t, user, other).claimPayees(t.Context(),
-		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, store))
+		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, sold))
 
-	err := at(t, user, other).claimPayees(t.Context(), both, store)
+	err := at(t, user, other).claimPayees(t.Context(), both, sold)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.ErrorContains(t, err, one)
 	require.Contains(t, x402.AsError(err).Hint, "X402_WALLET_HOME="+one)
 
-	require.NoError(t, os.Remove(filepath.Join(one, history.FileName)))
-	err = at(t, user, other).claimPayees(t.Context(), shop, store)
+	require.NoError(t, os.Remove(filepath.Join(one, book.FileName)))
+	err = at(t, user, other).claimPayees(t.Context(), shop, sold)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
-	err = at(t, t.TempDir(), other).claimPayees(t.Context(), shop, store)
+	err = at(t, t.TempDir(), other).claimPayees(t.Context(), shop, sold)
 	require.NoError(t, err, "another user cannot be seen")
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.
-func TestOneLedgerInARace(t *testing.T) {
+func TestOneBookInARace(t *testing.T) {
 	user, homes := t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
 	var all sync.WaitGroup
 	errs := make([]error, len(homes))
 	for i, home := range homes {
-		store := testworld.NewStore(t, home)
+		sold := testworld.NewBook(t, home)
 		a := at(t, user, home)
-		all.Go(func() { errs[i] = a.claimPayees(t.Context(), shop, store) })
+		all.Go(func() { errs[i] = a.claimPayees(t.Context(), shop, sold) })
 	}
 	all.Wait()
 	started := 0
@@ -85,9 +87,9 @@ func TestOneLedgerInARace(t *testing.T) {
 // A claim that cannot be found or read is an error, not permission.
 func TestUnreadablePayeeClaims(t *testing.T) {
 	home, user := t.TempDir(), t.TempDir()
-	store := testworld.NewStore(t, home)
+	sold := testworld.NewBook(t, home)
 	a := at(t, user, home)
-	require.NoError(t, a.claimPayees(t.Context(), shop, store))
+	require.NoError(t, a.claimPayees(t.Context(), shop, sold))
 	files, err := filepath.Glob(filepath.Join(user, "*", "payees", "*.json"))
 	if len(files) == 0 { // Linux and macOS put a directory of their own between
 		files, err = filepath.Glob(filepath.Join(user, "*", "*", "payees", "*.json"))
@@ -95,41 +97,38 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
-	err = a.claimPayees(t.Context(), shop, store)
+	err = a.claimPayees(t.Context(), shop, sold)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, files[0])
 
 	a = at(t, "", home)
-	err = a.claimPayees(t.Context(), shop, store)
+	err = a.claimPayees(t.Context(), shop, sold)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
 }
 
-// Homes with one ledger in PostgreSQL are one book of sales.
-func TestOneLedgerInPostgreSQL(t *testing.T) {
+// Homes with one database of PostgreSQL are one book of sales.
+func TestOneBookInPostgreSQL(t *testing.T) {
 	user, server := t.TempDir(), pgtest.Start(t)
-	open := func(database string) (*app, *history.Store) {
+	open := func(database string) (*app, *book.Book) {
 		a := at(t, user, t.TempDir())
-		p := sqldb.Postgres{URL: database}
-		_, err := history.MakePostgres(t.Context(), p)
+		sold, err := book.Make(t.Context(), book.Place{Server: &sqldb.Postgres{URL: database}})
 		require.NoError(t, err)
-		store, err := history.OpenPostgres(t.Context(), a.home, p, history.Options{})
-		require.NoError(t, err)
-		t.Cleanup(func() { store.Close() })
-		return a, store
+		t.Cleanup(func() { sold.Close() })
+		return a, sold
 	}
 	database := server.Database(t)
 	for range 2 {
-		a, store := open(database)
-		require.NoError(t, a.claimPayees(t.Context(), shop, store))
+		a, sold := open(database)
+		require.NoError(t, a.claimPayees(t.Context(), shop, sold))
 	}
-	a, store := open(server.Database(t))
-	err := a.claimPayees(t.Context(), shop, store)
+	a, sold := open(server.Database(t))
+	err := a.claimPayees(t.Context(), shop, sold)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 }
 
-// A paywall with an explicit pay_to needs no wallet: it creates its sales ledger and finds it again. One that
-// is paid to the wallet needs one.
+// A paywall with an explicit pay_to needs no wallet: it creates its book of sales and finds it again. One
+// that is paid to the wallet needs one.
 func TestAPaywallWithoutAWallet(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "new")
 	a := at(t, t.TempDir(), home)
@@ -146,7 +145,7 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 	require.NoDirExists(t, home)
 
 	paid := load("pay_to = '" + shop[0].Address + "'\n")
-	var sold history.Sale
+	var sold book.Sale
 	for i := range 2 {
 		h, err := a.openPaywallHome(t.Context(), paid)
 		require.NoError(t, err)
@@ -156,13 +155,47 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, shop, wall.Payees())
 		if i == 0 {
-			sold, err = h.store.OpenSale(t.Context(), history.Sale{UniqueKey: "a payment",
+			sold, err = h.book.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment",
 				Requirement: []byte("{}"), Payload: []byte("{}")})
 			require.NoError(t, err)
 		}
-		found, err := h.store.SaleByKey(t.Context(), "a payment")
+		found, err := h.book.SaleByKey(t.Context(), "a payment")
 		require.NoError(t, err)
 		require.Equal(t, sold.ID, found.ID)
 		require.NoError(t, h.Close())
 	}
+	require.NoFileExists(t, filepath.Join(home, history.FileName), "nothing is paid there")
+}
+
+// The book of sales lies where the ledger does, and is copied with it, unless a sale is under way.
+func TestCopyLedger_WithItsBook(t *testing.T) {
+	a := at(t, t.TempDir(), t.TempDir())
+	testworld.NewStore(t, a.home)
+	sold := testworld.NewBook(t, a.home)
+	sale, err := sold.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment", Requirement: []byte("{}"),
+		Payload: []byte("{}")})
+	require.NoError(t, err)
+	cluster := pgtest.Start(t, pgtest.TCP)
+	server := cluster.TCPURL(t, cluster.Database(t))
+
+	_, err = a.CopyLedger(t.Context(), server)
+	require.ErrorContains(t, err, "1 sales are under way")
+	store, err := a.OpenLedger(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, store.NotFrozen(t.Context(), "", ""))
+	require.NoError(t, store.Close())
+
+	sale.State = book.SaleFailed
+	require.NoError(t, sold.MoveSale(t.Context(), sale))
+	_, err = a.CopyLedger(t.Context(), server)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(a.home, config.FileName),
+		[]byte("[ledger]\nurl = '"+server+"'\n"), 0o600))
+	require.NoError(t, os.Remove(filepath.Join(a.home, book.FileName)))
+	copied, err := a.OpenBook(t.Context())
+	require.NoError(t, err)
+	defer copied.Close()
+	found, err := copied.SaleByKey(t.Context(), "a payment")
+	require.NoError(t, err)
+	require.Equal(t, sale.ID, found.ID)
 }

@@ -168,7 +168,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	return signed, nil
 }
 
-// ServePaywall charges for the tools of another MCP server. The home provides the sales ledger and
+// ServePaywall charges for the tools of another MCP server. The home provides the book of sales and
 // the nodes to query; its wallet provides the addresses to be paid to where file names none, and is never
 // unlocked.
 // The metrics are served at a place ("": nowhere).
@@ -187,7 +187,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return err
 	}
 	if !conf.SharedPayTo {
-		if err := a.claimPayees(ctx, wall.Payees(), h.store); err != nil {
+		if err := a.claimPayees(ctx, wall.Payees(), h.book); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func setupFailed(err error) error {
 }
 
 // paywallOptions converts the paywall's file into options of the package.
-func (a *app) paywallOptions(conf *paywallfile.File, h openHome) (paywall.Options, error) {
+func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Options, error) {
 	rules := h.rules
 	own := map[string]string{}
 	if h.keys != nil {
@@ -294,10 +294,10 @@ func (a *app) paywallOptions(conf *paywallfile.File, h openHome) (paywall.Option
 		}
 	}
 	o := paywall.Options{
-		Facilitators: a.facilitators(rules, list, nodes, mayRun), Store: h.store, Version: conf.Version,
+		Facilitators: a.facilitators(rules, list, nodes, mayRun), Store: h.book, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
-		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),
+		Log: a.log, Observe: a.observer(h.openHome), Traces: traces(rules, true),
 		ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {

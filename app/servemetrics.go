@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/steps"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -83,7 +83,7 @@ func (a *app) ServeMetrics(ctx context.Context, place string,
 }
 
 // owedIn adds up what was charged in channels and not claimed, by network.
-func owedIn(channels []history.SoldChannel, assets *x402.Registry) map[string]metrics.Owed {
+func owedIn(channels []book.SoldChannel, assets *x402.Registry) map[string]metrics.Owed {
 	owed := map[string]metrics.Owed{}
 	for _, c := range channels {
 		o := owed[c.Network]
@@ -103,7 +103,7 @@ func countSales(sales *metrics.Sales) func(steps.Report) {
 	return func(r steps.Report) {
 		sale := metrics.Sale{Tool: r.Tool, Outcome: r.Outcome, Code: r.Code,
 			Steps: map[string]time.Duration{}}
-		if r.State == string(history.SaleSettled) {
+		if r.State == string(book.SaleSettled) {
 			sale.Network, sale.Earned = r.Network, r.Price
 		}
 		for _, s := range r.Steps {
@@ -116,12 +116,12 @@ func countSales(sales *metrics.Sales) func(steps.Report) {
 }
 
 // shopFor is how a paywall stands, as metrics say it: of each network on which it is paid.
-func shopFor(proxy *paywall.Proxy, h openHome) metrics.Shop {
+func shopFor(proxy *paywall.Proxy, h paywallHome) metrics.Shop {
 	assets := x402.NewRegistry(h.rules.Assets)
 	return metrics.Shop{
 		Load: func() metrics.Load { return metrics.Load(proxy.Load()) },
 		Owed: func(ctx context.Context) (map[string]metrics.Owed, error) {
-			channels, err := h.store.OwedChannels(ctx)
+			channels, err := h.book.OwedChannels(ctx)
 			owed := owedIn(channels, assets)
 			for _, payee := range proxy.Paywall.Payees() { // nothing is owed: a figure, too
 				if _, owes := owed[payee.Network]; !owes {

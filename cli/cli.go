@@ -25,6 +25,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/notify"
+	"x402-wallet/paywall/book"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
@@ -57,8 +58,10 @@ type App interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	// OpenLedger opens the ledger alone.
 	OpenLedger(ctx context.Context) (*history.Store, error)
+	// OpenBook opens the paywall's book of sales; book.ErrNone if nothing was sold yet.
+	OpenBook(ctx context.Context) (*book.Book, error)
 	// CopyLedger copies the ledger into an empty database of PostgreSQL, by its URL, or into ledger.db in the
-	// home ("home"), and freezes the one that was copied.
+	// home ("home"), and freezes the one that was copied. The book of sales is copied with it.
 	CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)

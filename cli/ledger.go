@@ -29,6 +29,8 @@ type backedUp struct {
 func (p *Program) backupCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "backup FILE", Short: "Copy the ledger into a new file, also while wallets pay",
+		Long: `Copies the ledger into a new file while wallets pay, and compares the copy with its audit chain. What a
+paywall sold is in a book of its own, sales.db in the home, and not in the copy.`,
 		Args: wants("FILE"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
 			made, err := waitFor(ui, "copying the ledger, and checking the copy",
@@ -54,10 +56,14 @@ type copiedTo struct {
 // before its rules are sealed.
 func (p *Program) copyCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "copy TO", Short: "Copy the ledger to PostgreSQL (postgres://…), or back to ledger.db (home)",
+		Use:   "copy TO",
+		Short: "Copy the ledger into PostgreSQL (postgres://…), or back into ledger.db (home)",
 		Long: `Copies every row of the ledger, in one transaction, into an empty database of PostgreSQL, or back into
 ledger.db in the wallet's home, and compares the copy with its audit chain. The ledger that was copied is
 frozen then, so that nothing is paid from both. It is refused while a payment is unfinished.
+
+A paywall's book of sales, if there is one, is copied with it. Stop the paywall first: while a sale is under
+way nothing is copied.
 
 The password of the database comes from X402_WALLET_LEDGER_PASSWORD. Afterwards set url in [ledger] of
 config.toml, or take it out, and seal the rules: x402-wallet policy seal.`,
@@ -72,10 +78,10 @@ config.toml, or take it out, and seal the rules: x402-wallet policy seal.`,
 				return err
 			}
 			out := copiedTo{To: args[0], Payments: made.Payments, Events: made.Events}
-			ui.note("next: set url in [ledger] of config.toml, or take it out, and run " +
-				"x402-wallet policy seal")
-			return ui.answerLine(out, "the ledger is copied, and the copy is checked: %d payments, "+
-				"%d events. The one that was copied is frozen.", out.Payments, out.Events)
+			ui.note("next: set url in [ledger] of config.toml, or take it out, and run x402-wallet policy " +
+				"seal")
+			return ui.answerLine(out, "the ledger is copied, and the copy is checked: %d payments, %d "+
+				"events. The one that was copied is frozen.", out.Payments, out.Events)
 		},
 	}
 }

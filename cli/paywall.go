@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -73,21 +72,21 @@ type earningsOut struct {
 }
 
 func (p *Program) earningsCommand(ui *ui) *cobra.Command {
-	var filter history.SaleFilter
+	var filter book.SaleFilter
 	var state, after string
 	cmd := &cobra.Command{
 		Use: "earnings", Short: "What was sold, newest first", Args: wants(),
 		PreRunE: func(*cobra.Command, []string) error {
-			filter.State = history.SaleState(state)
+			filter.State = book.SaleState(state)
 			return checkEarnings(&filter, after)
 		},
-		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-			out, err := earnings(ctx, store, filter)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := p.earnings(cmd.Context(), filter)
 			if err != nil {
 				return err
 			}
 			return ui.answer(out, func() { ui.earnings(out) })
-		}),
+		},
 	}
 	cmd.Flags().IntVar(&filter.Limit, "limit", 10, "at most `N` of them, 1 to 100")
 	cmd.Flags().StringVar(&filter.Before, "before", "", "only those before this sale, by its `ID`")
@@ -98,12 +97,12 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func checkEarnings(f *history.SaleFilter, after string) (err error) {
+func checkEarnings(f *book.SaleFilter, after string) (err error) {
 	if f.Limit < 1 || f.Limit > 100 {
 		return usagef("--limit is %d; it must be from 1 to 100", f.Limit)
 	}
-	states := []history.SaleState{"", history.SaleSettled, history.SaleUnknown, history.SaleFailed,
-		history.SaleVerified, history.SaleRunning, history.SaleSettling}
+	states := []book.SaleState{"", book.SaleSettled, book.SaleUnknown, book.SaleFailed,
+		book.SaleVerified, book.SaleRunning, book.SaleSettling}
 	if !slices.Contains(states, f.State) {
 		return usagef("--status %q is none of settled, unknown, failed, verified, running, settling", f.State)
 	}
@@ -111,14 +110,23 @@ func checkEarnings(f *history.SaleFilter, after string) (err error) {
 	return err
 }
 
-func earnings(ctx context.Context, store *history.Store, f history.SaleFilter) (out earningsOut, err error) {
-	list, more, earned, err := store.Sales(ctx, f)
-	if errors.Is(err, history.ErrNotFound) {
+func (p *Program) earnings(ctx context.Context, f book.SaleFilter) (out earningsOut, err error) {
+	out = earningsOut{Sales: []saleOut{}, Totals: map[string]string{}}
+	sold, err := p.OpenBook(ctx)
+	if errors.Is(err, book.ErrNone) {
+		return out, p.haveWallet()
+	}
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = sold.Close() }()
+	list, more, earned, err := sold.Sales(ctx, f)
+	if errors.Is(err, book.ErrNotFound) {
 		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").
 			WithHint("--before takes a saleId of an earlier answer")
 	}
-	out.Totals, out.Count = map[string]string{}, len(list)
-	out.Sales = each(list, func(s history.Sale) saleOut {
+	out.Count = len(list)
+	out.Sales = each(list, func(s book.Sale) saleOut {
 		return saleOut{SaleID: s.ID, Timestamp: s.Created.UTC().Format(time.RFC3339), Status: string(s.State),
 			Resource: s.Resource, Amount: s.Amount.String(), Price: s.Price.Price(), Asset: s.Asset,
 			Symbol: s.Symbol, Network: s.Network, PayTo: s.PayTo, Payer: payerOf(s),
@@ -134,7 +142,7 @@ func earnings(ctx context.Context, store *history.Store, f history.SaleFilter) (
 }
 
 // payerOf is who paid: as the payment says, or where it could not be read, as the facilitator said.
-func payerOf(s history.Sale) string {
+func payerOf(s book.Sale) string {
 	var said struct{ Payer string }
 	if s.Payer == "" {
 		_ = json.Unmarshal(s.Receipt, &said) // none is none

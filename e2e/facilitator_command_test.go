@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	ledger "x402-wallet/history"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 )
 
 // passOnEnv makes this test binary a facilitator that is a program: it passes what it gets on to the one at
@@ -71,7 +71,7 @@ func TestAProgramSettlesForOurPaywall(t *testing.T) {
 				lab.EVMTransfers(got[0].Receipt.Transaction))
 			sales := s.sales()
 			require.Len(t, sales, 1)
-			require.Equal(t, ledger.SaleSettled, sales[0].State)
+			require.Equal(t, book.SaleSettled, sales[0].State)
 			require.Equal(t, "program", sales[0].Facilitator)
 			require.NotContains(t, opsOf(lab.FacilitatorLog(0)), "settle")
 		})

@@ -197,9 +197,9 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 	return payment
 }
 
-// A paywall with an explicit pay_to needs no wallet, and still keeps its sales ledger in the home. Another
-// home's ledger is refused for that address, unless the owner allows it; and a wallet that is created in that
-// home takes the ledger over.
+// A paywall with an explicit pay_to needs no wallet, and still keeps its book of sales in the home. Another
+// home's book is refused for that address, unless the owner allows it; and a wallet that is created in that
+// home keeps the book.
 func TestPaywallWithoutAWallet(t *testing.T) {
 	s := newShop(t, "")
 	payTo := testworld.NewEVMKey(t).Address()
@@ -215,7 +215,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 	}
 
 	s.home = homes[0]
-	for range 2 { // both at once, on one ledger
+	for range 2 { // both at once, on one book
 		got := s.buys(t, s.overStdio(t))
 		require.False(t, got.IsError, "%v", got)
 	}

@@ -20,8 +20,8 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
-	ledger "x402-wallet/history"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -31,7 +31,7 @@ import (
 type waysShop struct {
 	url     string
 	origin  string
-	sales   func() []ledger.Sale
+	sales   func() []book.Sale
 	served  func() int
 	paywall *paywall.Paywall
 }
@@ -62,7 +62,7 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 	t.Helper()
 	web := httptest.NewUnstartedServer(nil)
 	origin := "http://" + web.Listener.Addr().String()
-	store := testworld.NewStore(t, t.TempDir())
+	store := testworld.NewBook(t, t.TempDir())
 	chain := evm.New(evm.Options{RPC: map[string]string{lab.EVM.Network: lab.EVM.URL}, Now: time.Now})
 	o := paywall.Options{Tools: tools, Store: store, Origin: origin, Received: chain.Received,
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
@@ -90,8 +90,8 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 	web.Start()
 	t.Cleanup(web.Close)
 	return &waysShop{url: web.URL, origin: origin, paywall: sells, served: func() int { return served },
-		sales: func() []ledger.Sale {
-			list, _, _, err := store.Sales(t.Context(), ledger.SaleFilter{})
+		sales: func() []book.Sale {
+			list, _, _, err := store.Sales(t.Context(), book.SaleFilter{})
 			require.NoError(t, err)
 			return list
 		}}
@@ -143,7 +143,7 @@ func TestReferenceClientPaysOurPaywallByPermit2(t *testing.T) {
 	require.Zero(t, lab.EVMAllowanceOfPermit2(lab.EVM.Client.Address))
 	sales := s.sales()
 	require.Len(t, sales, 2)
-	require.Equal(t, []any{ledger.SaleSettled, x402.Permit2}, []any{sales[0].State, sales[0].Scheme})
+	require.Equal(t, []any{book.SaleSettled, x402.Permit2}, []any{sales[0].State, sales[0].Scheme})
 }
 
 // A metered handler takes what a call used, which may be nothing; the reference client pays at most that.

@@ -2,11 +2,9 @@ package history
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,45 +181,4 @@ func BenchmarkPayments(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "payments/s")
-}
-
-// BenchmarkSale is what the ledger takes of a sale: looked up, opened, about to be settled and settled, by
-// 64 buyers at once.
-func BenchmarkSale(b *testing.B) {
-	home := b.TempDir()
-	if err := Create(b.Context(), home, Options{}); err != nil {
-		b.Fatal(err)
-	}
-	s, err := Open(b.Context(), home, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	var made atomic.Int64
-	sell := func() error {
-		sale := testSale(fmt.Sprint("nonce ", made.Add(1)), 1000)
-		if _, err := s.SaleByKey(b.Context(), sale.UniqueKey); !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		sale, err := s.OpenSale(b.Context(), sale)
-		if err != nil {
-			return err
-		}
-		sale.State = SaleSettling
-		if err := s.MoveSale(b.Context(), sale); err != nil {
-			return err
-		}
-		sale.State, sale.Transaction, sale.Receipt = SaleSettled, "0xtx", []byte(`{"success":true}`)
-		return s.MoveSale(b.Context(), sale)
-	}
-	b.SetParallelism(64 / runtime.GOMAXPROCS(0))
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if err := sell(); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "sales/s")
 }

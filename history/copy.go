@@ -15,51 +15,41 @@ import (
 // The copy is compared with its chain before it counts, and then the ledger that it was made from is frozen,
 // so that nothing is paid from both.
 
-// CopyToPostgres copies the ledger into an empty database.
-func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres) (made Backup, err error) {
+// CopyToPostgres copies the ledger into an empty database. also copies what belongs to it: if it fails, the
+// ledger is neither copied nor frozen.
+func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres,
+	also func(context.Context) error) (made Backup, err error) {
 	err = sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, func(d *sqldb.Tx) error {
-		made, err = s.copyInto(ctx, d)
+		made, err = s.copyInto(ctx, d, also)
 		return err
 	})
 	return made, err
 }
 
 // CopyToFile copies the ledger into a new ledger.db in a folder. The file gets its name when the copy is
-// whole.
-func (s *Store) CopyToFile(ctx context.Context, home string) (made Backup, err error) {
+// whole. also is that of CopyToPostgres.
+func (s *Store) CopyToFile(ctx context.Context, home string,
+	also func(context.Context) error) (made Backup, err error) {
 	file := filepath.Join(home, FileName)
 	if isNew(file) != nil {
 		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %s", file).
 			WithHint("move it away: a copy of the ledger replaces no file")
 	}
-	temp, err := os.MkdirTemp(home, ".ledger-copy-")
-	if err != nil {
-		return made, diskError("make the copy", err)
-	}
-	defer func() { _ = os.RemoveAll(temp) }()
-	err = createIn(ctx, temp, Options{}, func(d *sqldb.Tx) error {
-		made, err = s.copyInto(ctx, d)
+	at := sqldb.SQLite{Home: home, Name: FileName}
+	err = sqldb.CreateSQLite(ctx, at, schema(), func(d *sqldb.Tx) error {
+		made, err = s.copyInto(ctx, d, also)
 		return err
 	})
-	if err != nil {
-		return made, err
-	}
-	if info, err := os.Lstat(filepath.Join(temp, FileName)); err == nil {
+	if info, failed := os.Lstat(file); failed == nil {
 		made.Bytes = info.Size()
 	}
-	if err := isNew(file); err != nil {
-		return made, err
-	}
-	err = os.Rename(filepath.Join(temp, FileName), file)
-	if err == nil {
-		err = syncDirectory(home)
-	}
-	return made, diskError("name the copy", err)
+	return made, err
 }
 
-// copyInto copies every row into the empty tables of another database, compares the copy with its chain, and
-// freezes this ledger, unless something was written to it meanwhile.
-func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx) (made Backup, err error) {
+// copyInto copies every row into the empty tables of another database, compares the copy with its chain,
+// calls also, and freezes this ledger, unless something was written to it meanwhile.
+func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
+	also func(context.Context) error) (made Backup, err error) {
 	var last int64
 	err = s.view(ctx, func(t *tx) error {
 		if err := t.isFinished(); err != nil {
@@ -88,6 +78,9 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx) (made Backup, err err
 		return made, err
 	}
 	made.Events = int64(rows)
+	if err := also(ctx); err != nil {
+		return made, err
+	}
 	return made, s.tx(ctx, func(t *tx) error {
 		if err := t.readEnds(); err != nil {
 			return err

@@ -16,16 +16,14 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go
-// and soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
-// database).
+// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, and subscriptions.go. Below all
+// of it: tx.go (a transaction) and package sqldb (the database).
 package history
 
 import (
 	"context"
 	_ "embed"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -87,8 +85,7 @@ type database struct {
 	checkpointLock *sqldb.FileLock
 	channelLocks   channelLocks
 
-	ledgerID         atomic.Pointer[string] // nil until it is read
-	answersForgotten atomic.Int64           // when forgetAnswers last looked, microseconds
+	ledgerID atomic.Pointer[string] // nil until it is read
 
 	lock func(*os.File) (held bool, err error)
 }
@@ -102,41 +99,14 @@ type Options struct {
 	Alerted func()
 }
 
-// Create makes the ledger of a new wallet. It never touches one that is there. Other users cannot read it
-// before it has its mode, because they cannot enter the home.
+// Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
 func Create(ctx context.Context, home string, o Options) error {
-	path := filepath.Join(home, FileName)
-	switch _, err := os.Lstat(path); {
-	case err == nil:
-		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", fs.ErrExist)
-	case !errors.Is(err, fs.ErrNotExist):
-		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
-	}
-	return createIn(ctx, home, o, func(d *sqldb.Tx) error {
-		return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
-	})
+	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema(), foundNew)
 }
 
-// createIn makes a ledger.db with the rows that fill writes.
-func createIn(ctx context.Context, home string, o Options, fill func(*sqldb.Tx) error) error {
-	db, err := sqldb.OpenSQLite(sqldb.SQLite{Home: home, Name: FileName, Create: true, Now: o.Now})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	err = db.Write(ctx, func(d *sqldb.Tx) error {
-		if err := d.ExecAll(schema()); err != nil {
-			return err
-		}
-		return fill(d)
-	})
-	if err == nil {
-		err = os.Chmod(filepath.Join(home, FileName), 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	return db.Checkpoint(ctx) // for whoever moves the file
+// foundNew writes the first rows of a new ledger.
+func foundNew(d *sqldb.Tx) error {
+	return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
 }
 
 // found writes the first rows of a ledger.

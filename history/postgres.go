@@ -23,24 +23,12 @@ var schemaPostgres string
 
 // CreatePostgres makes a ledger in an empty database, in a schema of its own.
 func CreatePostgres(ctx context.Context, p sqldb.Postgres) error {
-	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, func(d *sqldb.Tx) error {
-		return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
-	})
+	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
 }
 
 // MakePostgres is CreatePostgres if there is no ledger yet, and reports whether it made one.
 func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
-	is, err := sqldb.PostgresHas(ctx, p, "x402.meta")
-	if err != nil || is {
-		return false, err
-	}
-	err = CreatePostgres(ctx, p)
-	if err != nil {
-		if is, _ := sqldb.PostgresHas(ctx, p, "x402.meta"); is { // somebody else made it at the same time
-			return false, nil
-		}
-	}
-	return err == nil, err
+	return sqldb.MakePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
 }
 
 // OpenPostgres opens the ledger that CreatePostgres made. home is where this replica keeps its checkpoint and

@@ -58,7 +58,7 @@ func emptyPostgres(t *testing.T) {
 		if _, err := d.Exec(`INSERT INTO content_use VALUES (1, 0, 0)`); err != nil {
 			return err
 		}
-		return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
+		return foundNew(d)
 	}))
 }
 

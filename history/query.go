@@ -64,7 +64,6 @@ var ErrNotFound = errors.New("it is not in the ledger")
 var (
 	errNoPayment  = fmt.Errorf("no such payment: %w", ErrNotFound)
 	errNoApproval = fmt.Errorf("no such approval: %w", ErrNotFound)
-	errNoSale     = fmt.Errorf("no such sale: %w", ErrNotFound)
 	errNoChannel  = fmt.Errorf("no such channel: %w", ErrNotFound)
 	errNoProposal = fmt.Errorf("no such proposal: %w", ErrNotFound)
 	errNoSession  = fmt.Errorf("no such session: %w", ErrNotFound)

@@ -63,8 +63,7 @@ func (c *condition) andOneOf(column string, list []string) {
 
 // andContains adds that a column contains a text, whatever the case of ASCII letters.
 func (c *condition) andContains(column, text string) {
-	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(lower(text))
-	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, "%"+pattern+"%")
+	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, sqldb.Containing(text))
 }
 
 // where is the filter as a condition, but for Before.
@@ -209,14 +208,4 @@ func dearest(sums map[string]money.Dollars, most int) (list []Part, others money
 		others = others.Add(p.Sum)
 	}
 	return list[:min(most, len(list))], others
-}
-
-// lower folds ASCII letters.
-func lower(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		return c
-	}, text)
 }

@@ -221,6 +221,15 @@ func contains(url, part string) bool {
 	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
 }
 
+func lower(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}, text)
+}
+
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
 func TestListOfWhatNoURLHas(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {

@@ -25,7 +25,7 @@ func TestStoriesPageByPage(t *testing.T) {
 				})
 				return found
 			}
-			require.NoError(t, compare(`DELETE FROM sales WHERE seq < 0`))
+			require.NoError(t, compare(`DELETE FROM alerts WHERE at < 0`))
 			for _, edit := range []string{
 				`UPDATE payments SET note = 'x' WHERE seq = 1`,
 				`UPDATE payments SET delivered = 1 - delivered WHERE seq = 5`,

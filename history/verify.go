@@ -16,8 +16,8 @@ import (
 // its last: a changed, missing or reordered row of the chain, and every row and column of the other
 // tables that is not what the chain says, is LEDGER_CORRUPT and named. at, where it is not zero, has
 // to be on the chain. Exempt are who works on a payment and who waits for it (lease_owner, waiter),
-// which say who may go on with a payment and nothing about money; what was sold (sales: the paywall's
-// own book); and the index by which URLs are searched. It reads every table once.
+// which say who may go on with a payment and nothing about money; and the index by which URLs are searched.
+// It reads every table once.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 	return s.verify(ctx, Keyholder{After: at})
 }

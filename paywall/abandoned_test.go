@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 )
 
 // A buyer whose connection is cut while the tool runs pays only for an answer that they can still get:
@@ -80,13 +80,13 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 	require.Eventually(t, func() bool { return f.unanswered.Load() == 0 }, time.Minute,
 		time.Millisecond)
 	close(end)
-	state := func() history.SaleState { return l.sales(t)[0].State }
+	state := func() book.SaleState { return l.sales(t)[0].State }
 	require.Eventually(t, func() bool {
-		return state() != history.SaleRunning && state() != history.SaleSettling
+		return state() != book.SaleRunning && state() != book.SaleSettling
 	}, time.Minute, 10*time.Millisecond)
 	if extensions == nil || version == sessionlessVersion {
 		require.Empty(t, l.Settlements(), "the answer is lost")
-		require.Equal(t, history.SaleFailed, state())
+		require.Equal(t, book.SaleFailed, state())
 		return
 	}
 	again := l.visits(t, endpoint, nil)

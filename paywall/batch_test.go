@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall/book"
 )
 
 // What is not as it was asked is refused before anything runs, in the reference's words; most of it whatever
@@ -101,7 +101,7 @@ func TestAVoucherIsCovered(t *testing.T) {
 	require.Equal(t, product, b.pay("voucher", 1_000_000).text, "its buyer counts, of a lost book")
 	l.paywall.options.Facilitators = newFacilitators(l.Sandbox)
 	require.NoError(t, l.paywall.channels.UpdateSoldChannel(t.Context(), sandbox.EVM, b.id(), "",
-		func(c *history.SoldChannel) { c.OwedSince = time.Time{} })) // there is no such channel
+		func(c *book.SoldChannel) { c.OwedSince = time.Time{} })) // there is no such channel
 }
 
 // What cannot be sold by batch-settlement is refused when the paywall is made.
@@ -129,14 +129,14 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 		"late claims": {func(o *Options, _ *Option) { o.ClaimAfter = 13 * time.Hour },
 			"within 12h"},
 		"no sum": {func(o *Options, _ *Option) { o.ClaimAbove = "0" }, "it is nothing"},
-		"a store without channels": {func(o *Options, _ *Option) { o.Store = struct{ SaleStore }{ledger} },
+		"a store without channels": {func(o *Options, _ *Option) { o.Store = struct{ SaleStore }{testBook} },
 			"a Store that is a ChannelStore"},
 		"facilitators that tell nothing": {func(o *Options, _ *Option) { o.Facilitators = newPermitBank() },
 			"Judge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			option := Option{Network: "84532", PayTo: l.PayToEVM, Price: "0.001", Scheme: "batch-settlement"}
-			o := Options{Facilitators: newFacilitators(l.Sandbox), Store: ledger,
+			o := Options{Facilitators: newFacilitators(l.Sandbox), Store: testBook,
 				Tools: []Tool{{Name: "search"}}}
 			c.change(&o, &option)
 			if option.Network == sandbox.Solana {

@@ -139,7 +139,7 @@ type batchLab struct{ *lab }
 // hasOwnStore keeps what other tests are owed out of a paywall's claims.
 func hasOwnStore(t *testing.T, o *Options) {
 	t.Helper()
-	o.Store = testworld.NewStore(t, t.TempDir())
+	o.Store = testworld.NewBook(t, t.TempDir())
 }
 
 func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {

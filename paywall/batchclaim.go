@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -81,15 +81,15 @@ func (w *Paywall) Claim(ctx context.Context) ([]Claim, error) {
 	defer w.claims.Unlock()
 	owed, err := w.channels.OwedChannels(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errLedger, err)
+		return nil, fmt.Errorf("%w: %w", errBook, err)
 	}
 	var done []Claim
 	var failures []error
 	for len(owed) > 0 {
 		payee := payeeOf(owed[0])
-		isHis := func(c history.SoldChannel) bool { return payeeOf(c) == payee }
+		isHis := func(c book.SoldChannel) bool { return payeeOf(c) == payee }
 		own := slices.Clone(owed)
-		own = slices.DeleteFunc(own, func(c history.SoldChannel) bool { return !isHis(c) })
+		own = slices.DeleteFunc(own, func(c book.SoldChannel) bool { return !isHis(c) })
 		owed = slices.DeleteFunc(owed, isHis)
 		made, err := w.claimFor(ctx, payee, own)
 		if err != nil {
@@ -105,16 +105,16 @@ func (w *Paywall) Claim(ctx context.Context) ([]Claim, error) {
 // channelPayee is whose channels can be claimed in one transaction.
 type channelPayee struct{ network, receiver, authorizer, token string }
 
-func payeeOf(c history.SoldChannel) channelPayee {
+func payeeOf(c book.SoldChannel) channelPayee {
 	return channelPayee{c.Network, c.Config.Receiver, c.Config.ReceiverAuthorizer, c.Config.Token}
 }
 
 // claimFor claims out of the channels of one payee, and has it paid out.
-func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []history.SoldChannel) (made Claim,
+func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []book.SoldChannel) (made Claim,
 	err error) {
 	made = Claim{Network: payee.network, PayTo: payee.receiver, Asset: payee.token}
 	left := slices.Clone(owed)
-	left = slices.DeleteFunc(left, func(c history.SoldChannel) bool { return c.Owed().IsZero() })
+	left = slices.DeleteFunc(left, func(c book.SoldChannel) bool { return c.Owed().IsZero() })
 	var failures []error
 	for batch := range slices.Chunk(left, maxClaims) {
 		failures = append(failures, w.claimBatch(ctx, payee, batch, &made))
@@ -133,7 +133,7 @@ func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []histo
 		made.Transactions = append(made.Transactions, said.Settlement.Transaction)
 	}
 	for _, c := range owed {
-		failures = append(failures, w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
+		failures = append(failures, w.noteClaimed(ctx, c, func(now *book.SoldChannel) {
 			if now.Owed().IsZero() { // or it was charged meanwhile
 				now.OwedSince = time.Time{}
 			}
@@ -144,7 +144,7 @@ func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []histo
 
 // claimBatch claims in one transaction. Where that is refused it tries halves, so that a channel out of which
 // nothing can be claimed keeps nobody else's money.
-func (w *Paywall) claimBatch(ctx context.Context, payee channelPayee, batch []history.SoldChannel,
+func (w *Paywall) claimBatch(ctx context.Context, payee channelPayee, batch []book.SoldChannel,
 	made *Claim) error {
 	said := w.settleFor(ctx, payee, map[string]any{"type": "claim", "claims": each(batch, claimOf)})
 	switch {
@@ -160,7 +160,7 @@ func (w *Paywall) claimBatch(ctx context.Context, payee channelPayee, batch []hi
 	made.Channels += len(batch)
 	for _, c := range batch {
 		made.Amount, _ = made.Amount.Add(c.Owed())
-		err := w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
+		err := w.noteClaimed(ctx, c, func(now *book.SoldChannel) {
 			if c.Charged.Cmp(now.Claimed) > 0 {
 				now.Claimed = c.Charged
 			}
@@ -179,11 +179,11 @@ func each[A, B any](list []A, f func(A) B) (out []B) {
 	return out
 }
 
-func (w *Paywall) noteClaimed(ctx context.Context, c history.SoldChannel,
-	change func(*history.SoldChannel)) error {
+func (w *Paywall) noteClaimed(ctx context.Context, c book.SoldChannel,
+	change func(*book.SoldChannel)) error {
 	err := w.channels.UpdateSoldChannel(context.WithoutCancel(ctx), c.Network, c.ID, "", change)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errLedger, err)
+		return fmt.Errorf("%w: %w", errBook, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,8 +43,8 @@ func (s *saleRun) refund(ctx context.Context) {
 		return
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errLedger, err),
-			"the sales ledger cannot be written; nothing was given back")
+		s.explain(fmt.Errorf("%w: %w", errBook, err),
+			"the book of sales cannot be written; nothing was given back")
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -91,7 +91,7 @@ func (s *saleRun) noteRefund(ctx context.Context, holder string, said facilitato
 		after.Refunds, after.WithdrawsAt = after.Refunds+1, 0
 	}
 	s.channel = &after
-	err := s.channels.UpdateSoldChannel(ctx, after.Network, after.ID, holder, func(c *history.SoldChannel) {
+	err := s.channels.UpdateSoldChannel(ctx, after.Network, after.ID, holder, func(c *book.SoldChannel) {
 		c.Balance, c.Claimed, c.Refunds, c.WithdrawsAt = after.Balance, after.Claimed, after.Refunds,
 			after.WithdrawsAt
 		if c.OwedSince.IsZero() && !owed.IsZero() {
@@ -115,7 +115,7 @@ type channelClaim struct {
 }
 
 // claimOf claims all that was charged in a channel, and no more.
-func claimOf(c history.SoldChannel) (claim channelClaim) {
+func claimOf(c book.SoldChannel) (claim channelClaim) {
 	claim.Voucher.Channel, claim.Voucher.Ceiling = c.Config, c.Voucher.Ceiling
 	claim.Signature, claim.Total = c.Voucher.Signature, c.Charged
 	return claim

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,23 +17,23 @@ import (
 // sale. Until then nothing is: a call that failed leaves its voucher good for the next one.
 
 // ChannelStore is what a SaleStore is besides, where batch-settlement is sold: it keeps the channels, each
-// held by one request at a time, in whatever process. *history.Store is one. All methods are called
+// held by one request at a time, in whatever process. *book.Book is one. All methods are called
 // concurrently.
 type ChannelStore interface {
-	// SoldChannel is a channel as it stands, or history.ErrNotFound.
-	SoldChannel(ctx context.Context, network, id string) (history.SoldChannel, error)
+	// SoldChannel is a channel as it stands, or book.ErrNotFound.
+	SoldChannel(ctx context.Context, network, id string) (book.SoldChannel, error)
 	// OwedChannels are those out of which not all that was charged has been paid out.
-	OwedChannels(ctx context.Context) ([]history.SoldChannel, error)
-	// OpenChannelSale opens a sale that holds the channel: see history.Store.
-	OpenChannelSale(ctx context.Context, sale history.Sale, c history.SoldChannel, until time.Time) (
-		history.Sale, error)
+	OwedChannels(ctx context.Context) ([]book.SoldChannel, error)
+	// OpenChannelSale opens a sale that holds the channel: see book.Store.
+	OpenChannelSale(ctx context.Context, sale book.Sale, c book.SoldChannel, until time.Time) (
+		book.Sale, error)
 	// HoldChannel gives the channel to a request that is no sale.
-	HoldChannel(ctx context.Context, c history.SoldChannel, holder string, until time.Time) error
+	HoldChannel(ctx context.Context, c book.SoldChannel, holder string, until time.Time) error
 	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
-	ChargeChannel(ctx context.Context, sale history.Sale, c history.SoldChannel) error
+	ChargeChannel(ctx context.Context, sale book.Sale, c book.SoldChannel) error
 	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
 	UpdateSoldChannel(ctx context.Context, network, id, holder string,
-		change func(*history.SoldChannel)) error
+		change func(*book.SoldChannel)) error
 }
 
 // holdMargin is how much longer than its payment a request has a channel.
@@ -47,13 +47,13 @@ func (s *saleRun) countVoucher(ctx context.Context) bool {
 	}
 	known, err := s.channels.SoldChannel(ctx, s.offer.Network, c.id)
 	switch {
-	case errors.Is(err, history.ErrNotFound): // its buyer is believed, as the reference server does
-		known = history.SoldChannel{Network: s.offer.Network, ID: c.id, Config: c.Config,
+	case errors.Is(err, book.ErrNotFound): // its buyer is believed, as the reference server does
+		known = book.SoldChannel{Network: s.offer.Network, ID: c.id, Config: c.Config,
 			Charged: c.Voucher.Ceiling.SubFloor(s.channelPrice())}
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errLedger, err),
-			"the sales ledger cannot be read; the payment was not used")
+		s.explain(fmt.Errorf("%w: %w", errBook, err),
+			"the book of sales cannot be read; the payment was not used")
 		return false
 	}
 	return s.expectsVoucher(known)
@@ -65,7 +65,7 @@ func (s *saleRun) isAskedAgain(ctx context.Context) bool {
 		return false
 	}
 	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.uniqueKey)
-	isSame := err == nil && earlier.State == history.SaleSettled && earlier.Answer != nil &&
+	isSame := err == nil && earlier.State == book.SaleSettled && earlier.Answer != nil &&
 		earlier.Identifier == s.payment.name && earlier.Call == s.callHash
 	if isSame {
 		s.replay(ctx, earlier)
@@ -83,7 +83,7 @@ func (s *saleRun) channelPrice() money.Amount {
 
 // expectsVoucher reports whether the voucher is for what was charged and the price. Otherwise the buyer is
 // told the count.
-func (s *saleRun) expectsVoucher(known history.SoldChannel) bool {
+func (s *saleRun) expectsVoucher(known book.SoldChannel) bool {
 	s.channel = &known
 	due, fits := known.Charged.Add(s.channelPrice())
 	if fits && due == s.signed.channel.Voucher.Ceiling {
@@ -126,7 +126,7 @@ func (s *saleRun) verifyChannel(ctx context.Context, asked facilitator.Submissio
 // noteWithdrawal has what was charged claimed at once, before the buyer has their money back.
 func (s *saleRun) noteWithdrawal(ctx context.Context) {
 	err := s.channels.UpdateSoldChannel(context.WithoutCancel(ctx), s.channel.Network, s.channel.ID, "",
-		func(c *history.SoldChannel) { c.WithdrawsAt = s.channel.WithdrawsAt })
+		func(c *book.SoldChannel) { c.WithdrawsAt = s.channel.WithdrawsAt })
 	if err != nil {
 		s.log.Error("note that a buyer takes their money back", "channel", s.channel.ID, "err", err)
 	}
@@ -134,7 +134,7 @@ func (s *saleRun) noteWithdrawal(ctx context.Context) {
 }
 
 // open inserts the sale, and holds its channel where it is paid out of one.
-func (s *saleRun) open(ctx context.Context, sale history.Sale) (history.Sale, error) {
+func (s *saleRun) open(ctx context.Context, sale book.Sale) (book.Sale, error) {
 	if s.channel == nil {
 		return s.options.Store.OpenSale(ctx, sale)
 	}
@@ -143,14 +143,14 @@ func (s *saleRun) open(ctx context.Context, sale history.Sale) (history.Sale, er
 
 // explainHold tells why a channel is not to be had, if that is what err says.
 func (s *saleRun) explainHold(err error) (isHold bool) {
-	var moved *history.ChannelMoved
+	var moved *book.ChannelMoved
 	switch {
 	case errors.As(err, &moved):
 		if s.expectsVoucher(moved.Channel) { // of a channel that another request made known meanwhile
 			s.verification = invalid
 			s.explain(err, batchBusy)
 		}
-	case errors.Is(err, history.ErrChannelBusy):
+	case errors.Is(err, book.ErrChannelBusy):
 		s.verification = invalid
 		s.explain(err, batchBusy)
 	default:
@@ -170,8 +170,8 @@ func (s *saleRun) settleChannel(ctx context.Context) facilitator.Result {
 	}
 	s.row.Transaction = said.Settlement.Transaction
 	if err := s.charge(ctx); err != nil {
-		s.row.Note = "the sales ledger cannot be written; nothing was charged, and the voucher is still good"
-		return facilitator.Result{Outcome: facilitator.NotSent, Err: fmt.Errorf("%w: %w", errLedger, err)}
+		s.row.Note = "the book of sales cannot be written; nothing was charged, and the voucher is still good"
+		return facilitator.Result{Outcome: facilitator.NotSent, Err: fmt.Errorf("%w: %w", errBook, err)}
 	}
 	return said
 }
@@ -244,7 +244,7 @@ func (s *saleRun) releaseChannel(ctx context.Context, holder string) {
 		return
 	}
 	err := s.channels.UpdateSoldChannel(ctx, s.channel.Network, s.channel.ID, holder,
-		func(*history.SoldChannel) {})
+		func(*book.SoldChannel) {})
 	if err != nil {
 		s.log.Error("give a channel back: it is held until its payment would be too old", "channel",
 			s.channel.ID, "err", err)

@@ -14,8 +14,8 @@ import (
 
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402/wire"
 )
 
@@ -135,15 +135,15 @@ func TestAFailedCallIsNotCharged(t *testing.T) {
 }
 
 // fullDisk is a store that cannot write a charge.
-type fullDisk struct{ *history.Store }
+type fullDisk struct{ *book.Book }
 
-func (fullDisk) ChargeChannel(context.Context, history.Sale, history.SoldChannel) error {
+func (fullDisk) ChargeChannel(context.Context, book.Sale, book.SoldChannel) error {
 	return errors.New("no space left on device")
 }
 
 // What cannot be written down is not given; its deposit is in the channel, and its voucher good.
 func TestNothingIsGivenThatIsNotOnDisk(t *testing.T) {
-	l := newBatchLab(t, func(_ *lab, o *Options) { o.Store = fullDisk{o.Store.(*history.Store)} })
+	l := newBatchLab(t, func(_ *lab, o *Options) { o.Store = fullDisk{o.Store.(*book.Book)} })
 	b := l.newBuyer(t)
 	g := b.pay("deposit", 1000)
 	require.NotContains(t, string(g.Result), product)
@@ -151,7 +151,7 @@ func TestNothingIsGivenThatIsNotOnDisk(t *testing.T) {
 	require.Contains(t, g.text, "nothing was charged")
 	require.Zero(t, l.owed(t))
 	require.Equal(t, uint64(990_000), l.Balance(b.key.address))
-	l.paywall.channels = l.paywall.options.Store.(fullDisk).Store
+	l.paywall.channels = l.paywall.options.Store.(fullDisk).Book
 	require.Equal(t, product, b.pay("voucher", 1000).text)
 	require.Equal(t, uint64(1000), l.owed(t))
 }
@@ -223,10 +223,10 @@ func TestALostDeposit(t *testing.T) {
 			}
 			g.asksNothing()
 			require.Contains(t, g.text, "the voucher is still good")
-			book := l.paywall.options.Store.(*history.Store)
-			sales, _, _, err := book.Sales(t.Context(), history.SaleFilter{})
+			own := l.paywall.options.Store.(*book.Book)
+			sales, _, _, err := own.Sales(t.Context(), book.SaleFilter{})
 			require.NoError(t, err)
-			require.Equal(t, history.SaleFailed, sales[0].State)
+			require.Equal(t, book.SaleFailed, sales[0].State)
 			require.Equal(t, product, b.pay("deposit", 1000).text)
 		})
 	}

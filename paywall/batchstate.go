@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -24,7 +24,7 @@ var errNoState = errors.New("the facilitator says nothing of the channel that ca
 
 // takeState takes into c what a facilitator says of a channel: {balance, totalClaimed, withdrawRequestedAt,
 // refundNonce}, the numbers as texts or not.
-func takeState(c *history.SoldChannel, said map[string]json.RawMessage) error {
+func takeState(c *book.SoldChannel, said map[string]json.RawMessage) error {
 	balance, errBalance := money.ParseAmount(plainNumber(said["balance"]))
 	claimed, errClaimed := money.ParseAmount(plainNumber(said["totalClaimed"]))
 	began, errBegan := strconv.ParseInt(plainNumber(said["withdrawRequestedAt"]), 10, 64)
@@ -46,7 +46,7 @@ func plainNumber(raw json.RawMessage) string {
 }
 
 // settledState takes what a settlement says of the channel.
-func settledState(c *history.SoldChannel, s *x402.Settlement) error {
+func settledState(c *book.SoldChannel, s *x402.Settlement) error {
 	var said struct {
 		Extra struct {
 			State map[string]json.RawMessage `json:"channelState"`
@@ -59,14 +59,14 @@ func settledState(c *history.SoldChannel, s *x402.Settlement) error {
 }
 
 // channelState is a channel as buyers are told of it, in the reference's form.
-func channelState(c history.SoldChannel) map[string]any {
+func channelState(c book.SoldChannel) map[string]any {
 	return map[string]any{"channelId": c.ID, "balance": c.Balance, "totalClaimed": c.Claimed,
 		"withdrawRequestedAt": c.WithdrawsAt, "refundNonce": strconv.FormatInt(c.Refunds, 10),
 		"chargedCumulativeAmount": c.Charged}
 }
 
 // corrected is an offer to a buyer who counts otherwise: with our count, and the voucher that proves it.
-func corrected(terms json.RawMessage, c history.SoldChannel) json.RawMessage {
+func corrected(terms json.RawMessage, c book.SoldChannel) json.RawMessage {
 	var entry, extra map[string]json.RawMessage
 	if json.Unmarshal(terms, &entry) != nil || json.Unmarshal(entry["extra"], &extra) != nil {
 		return terms // ours: cannot happen

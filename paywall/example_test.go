@@ -18,8 +18,8 @@ type question struct {
 }
 
 // A server with a free tool and a paid one. The facilitator here is play; with a real one only its
-// address differs. A Book of a wallet's ledger (history.Open) makes one payment buy one run across
-// restarts and processes.
+// address differs. A Store that is a book on disk (book.Make) makes one payment buy one run
+// across restarts and processes.
 func Example() {
 	ctx := context.Background()
 	world, err := x402test.Start(x402test.Options{})

@@ -25,15 +25,15 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
 
-// ledger is one for all tests, because making one takes half a second under the race detector.
-var ledger *history.Store
+// testBook is the book of all tests, because making one takes half a second under the race detector.
+var testBook *book.Book
 
 // No test leaves a goroutine behind.
 func TestMain(m *testing.M) {
@@ -49,13 +49,13 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	if ledger, err = openStore(home); err != nil {
+	if testBook, err = book.Make(context.Background(), book.Place{Home: home}); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(closing{m, home})
 }
 
-// closing closes the ledger before goroutines are counted.
+// closing closes the book before goroutines are counted.
 type closing struct {
 	*testing.M
 	home string
@@ -63,16 +63,9 @@ type closing struct {
 
 func (c closing) Run() int {
 	code := c.M.Run()
-	ledger.Close()
+	testBook.Close()
 	os.RemoveAll(c.home)
 	return code
-}
-
-func openStore(home string) (*history.Store, error) {
-	if err := history.Create(context.Background(), home, history.Options{}); err != nil {
-		return nil, err
-	}
-	return history.Open(context.Background(), home, history.Options{})
 }
 
 // lab is a server with a paywall, a facilitator that checks signatures and keeps its own accounts, and a
@@ -103,7 +96,7 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
 			StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
 	}
-	o := Options{Facilitators: newFacilitators(world), Store: ledger,
+	o := Options{Facilitators: newFacilitators(world), Store: testBook,
 		Tools: []Tool{{Name: "search", Description: "Weather", Accepts: []Option{
 			{Network: sandbox.EVM, PayTo: world.PayToEVM, Price: "0.001"},
 			{Network: sandbox.Solana, PayTo: world.PayToSolana, Price: "0.001"},
@@ -288,9 +281,9 @@ func (l *lab) buy(t *testing.T, arguments any) got {
 }
 
 // sales are the book's, newest first.
-func (l *lab) sales(t *testing.T) []history.Sale {
+func (l *lab) sales(t *testing.T) []book.Sale {
 	t.Helper()
-	list, _, _, err := ledger.Sales(t.Context(), history.SaleFilter{After: l.began})
+	list, _, _, err := testBook.Sales(t.Context(), book.SaleFilter{After: l.began})
 	require.NoError(t, err)
 	return list
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -187,13 +188,12 @@ func TestTwinsOfAPayment(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
-// A ledger that cannot be written sells nothing.
+// A book that cannot be written sells nothing.
 func TestNoBookNoSale(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) {
-		store, err := openStore(t.TempDir())
-		require.NoError(t, err)
-		require.NoError(t, store.Close())
-		o.Store = store
+		closed := testworld.NewBook(t, t.TempDir())
+		require.NoError(t, closed.Close())
+		o.Store = closed
 	})
 	g := l.buy(t, nil)
 	require.True(t, g.isError)

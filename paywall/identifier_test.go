@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402/wire"
 )
 
@@ -96,7 +96,7 @@ func TestARequiredIdentifierIsDeclared(t *testing.T) {
 // under the name is refused. Somebody else's name is another one.
 func TestTwoPaymentsOfOneName(t *testing.T) {
 	for name, store := range map[string]func() SaleStore{"memory": newMemoryStore,
-		"ledger": func() SaleStore { return ledger }} {
+		"book": func() SaleStore { return testBook }} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Store = store() })
 			c := l.call(t, map[string]any{"q": 1}, nil).challenge()
@@ -157,7 +157,7 @@ func TestANameAfterAFailure(t *testing.T) {
 	given := l.tool
 	l.tool = failing("no such city")
 	require.True(t, l.call(t, nil, meta(c, l.payer.sign(t, c, 0, named))).isError)
-	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
+	require.Equal(t, book.SaleFailed, l.sales(t)[0].State)
 	l.tool = given
 	require.Equal(t, product, l.call(t, nil, meta(c, l.payer.sign(t, c, 0, named))).text)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 )
 
 // named is a buyer's name for its payment.
@@ -47,8 +47,8 @@ type forgetful struct {
 	dies bool
 }
 
-func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
-	if f.dies && sale.State != history.SaleSettling {
+func (f *forgetful) MoveSale(ctx context.Context, sale book.Sale) error {
+	if f.dies && sale.State != book.SaleSettling {
 		return errors.New("the process died")
 	}
 	return f.SaleStore.MoveSale(ctx, sale)
@@ -57,21 +57,21 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 // A sale whose process died during the settlement is resolved on the chain when its buyer asks for the
 // answer.
 func TestASaleThatWasLeft(t *testing.T) {
-	book := &forgetful{SaleStore: ledger, dies: true}
+	sales := &forgetful{SaleStore: testBook, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
 		asking(l, o)
-		o.Store = book
+		o.Store = sales
 	})
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, named))
 	l.call(t, nil, shown)
-	require.Equal(t, history.SaleSettling, l.sales(t)[0].State)
-	book.dies = false
+	require.Equal(t, book.SaleSettling, l.sales(t)[0].State)
+	sales.dies = false
 	g := l.call(t, nil, shown)
 	require.Contains(t, g.text, "is being used by another call", "perhaps it is")
 	l.paywall.abandonedAfter = 0
 	require.Equal(t, product, l.call(t, nil, shown).text)
-	require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
+	require.Equal(t, book.SaleSettled, l.sales(t)[0].State)
 	require.EqualValues(t, 1, l.runs.Load())
 	require.Len(t, l.Settlements(), 1)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 )
 
 // Channels in memory: what was charged and not claimed is lost with the process, so they are to try.
@@ -14,17 +14,17 @@ import (
 // channelKey is a channel's network and id.
 type channelKey [2]string
 
-func (m *memoryStore) SoldChannel(_ context.Context, network, id string) (history.SoldChannel, error) {
+func (m *memoryStore) SoldChannel(_ context.Context, network, id string) (book.SoldChannel, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c, there := m.channels[channelKey{network, id}]
 	if !there {
-		return c, history.ErrNotFound
+		return c, book.ErrNotFound
 	}
 	return c, nil
 }
 
-func (m *memoryStore) OwedChannels(context.Context) (owed []history.SoldChannel, err error) {
+func (m *memoryStore) OwedChannels(context.Context) (owed []book.SoldChannel, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.channels {
@@ -32,14 +32,14 @@ func (m *memoryStore) OwedChannels(context.Context) (owed []history.SoldChannel,
 			owed = append(owed, c)
 		}
 	}
-	slices.SortFunc(owed, func(a, b history.SoldChannel) int {
+	slices.SortFunc(owed, func(a, b book.SoldChannel) int {
 		return cmp.Or(a.OwedSince.Compare(b.OwedSince), cmp.Compare(a.ID, b.ID))
 	})
 	return owed, nil
 }
 
-func (m *memoryStore) OpenChannelSale(_ context.Context, sale history.Sale, c history.SoldChannel,
-	until time.Time) (history.Sale, error) {
+func (m *memoryStore) OpenChannelSale(_ context.Context, sale book.Sale, c book.SoldChannel,
+	until time.Time) (book.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	free, err := m.free(c)
@@ -52,7 +52,7 @@ func (m *memoryStore) OpenChannelSale(_ context.Context, sale history.Sale, c hi
 	return sale, err
 }
 
-func (m *memoryStore) HoldChannel(_ context.Context, c history.SoldChannel, holder string,
+func (m *memoryStore) HoldChannel(_ context.Context, c book.SoldChannel, holder string,
 	until time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *memoryStore) HoldChannel(_ context.Context, c history.SoldChannel, hold
 }
 
 // free is a channel that nobody holds. The sale of who held it too long is ended.
-func (m *memoryStore) free(c history.SoldChannel) (history.SoldChannel, error) {
+func (m *memoryStore) free(c book.SoldChannel) (book.SoldChannel, error) {
 	known, there := m.channels[channelKey{c.Network, c.ID}]
 	if !there {
 		return c, nil
@@ -79,23 +79,23 @@ func (m *memoryStore) free(c history.SoldChannel) (history.SoldChannel, error) {
 // endSaleOf ends a sale that was not charged for: its voucher is good for another one.
 func (m *memoryStore) endSaleOf(holder string) {
 	for key, sale := range m.sales {
-		if sale.ID == holder && sale.State != history.SaleSettled {
+		if sale.ID == holder && sale.State != book.SaleSettled {
 			delete(m.sales, key)
 			sale.UniqueKey += " " + sale.ID
-			sale.State = history.SaleFailed
+			sale.State = book.SaleFailed
 			m.sales[sale.UniqueKey] = sale
 			return
 		}
 	}
 }
 
-func (m *memoryStore) ChargeChannel(_ context.Context, sale history.Sale, c history.SoldChannel) error {
+func (m *memoryStore) ChargeChannel(_ context.Context, sale book.Sale, c book.SoldChannel) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := channelKey{c.Network, c.ID}
 	charged, err := m.channels[key].Charge(c, sale.ID, time.Now())
 	if err == nil {
-		sale.State = history.SaleSettled
+		sale.State = book.SaleSettled
 		err = m.move(sale)
 	}
 	if err == nil {
@@ -105,7 +105,7 @@ func (m *memoryStore) ChargeChannel(_ context.Context, sale history.Sale, c hist
 }
 
 func (m *memoryStore) UpdateSoldChannel(_ context.Context, network, id, holder string,
-	change func(*history.SoldChannel)) error {
+	change func(*book.SoldChannel)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := channelKey{network, id}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -74,7 +74,7 @@ func TestMeteredCalls(t *testing.T) {
 			require.Equal(t, test.want, g.receipt().Amount)
 			require.True(t, g.receipt().Success)
 			sale := l.sales(t)[0]
-			require.Equal(t, []any{history.SaleSettled, x402.Upto, test.want}, []any{sale.State, sale.Scheme,
+			require.Equal(t, []any{book.SaleSettled, x402.Upto, test.want}, []any{sale.State, sale.Scheme,
 				sale.Amount.String()})
 			units, _ := sale.Amount.Uint64()
 			require.EqualValues(t, units, sale.Price, "micro-dollars of USDC")
@@ -141,28 +141,28 @@ func TestAPermitThatWasChargedNothing(t *testing.T) {
 func TestMeteredGoodsAreWithheld(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault func(*permitLab, facilitator.Submission) *facilitator.Result
-		state history.SaleState
+		state book.SaleState
 		gives bool
 	}{
 		"refused, unused": {func(*permitLab, facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Refused,
 				Settlement: &x402.Settlement{ErrorReason: "no"}}
-		}, history.SaleFailed, false},
+		}, book.SaleFailed, false},
 		"no answer, but it came": {func(l *permitLab, s facilitator.Submission) *facilitator.Result {
 			l.bank.settle(s)
 			return &facilitator.Result{Outcome: facilitator.Unknown}
-		}, history.SaleSettled, true},
+		}, book.SaleSettled, true},
 		"another amount than asked": {func(l *permitLab, s facilitator.Submission) *facilitator.Result {
 			s.Requirements = charging(s.Requirements, money.NewAmount(1))
 			said := l.bank.settle(s)
 			return &said
-		}, history.SaleUnknown, false},
+		}, book.SaleUnknown, false},
 		"a success that says another amount": {func(l *permitLab,
 			s facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Settled,
 				Settlement: &x402.Settlement{Success: true,
 					Transaction: "0x01", Amount: "7"}}
-		}, history.SaleUnknown, false},
+		}, book.SaleUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newPermitLab(t, nil)

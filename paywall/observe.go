@@ -3,8 +3,8 @@ package paywall
 import (
 	"context"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -33,7 +33,7 @@ func (s *saleRun) note(ctx context.Context) {
 	switch {
 	case r == nil, s.sale.ID == "":
 	case row.ID == "": // an earlier one, whose answer is given once more
-		r.About(steps.Paid{PaymentID: s.sale.ID, State: string(history.SaleSettled)})
+		r.About(steps.Paid{PaymentID: s.sale.ID, State: string(book.SaleSettled)})
 	default:
 		r.About(steps.Paid{PaymentID: row.ID, Network: row.Network, Scheme: row.Scheme, Asset: row.Symbol,
 			Amount: row.Amount, Price: row.Price, State: string(row.State)})

@@ -1,6 +1,6 @@
 package paywall
 
-import "x402-wallet/history"
+import "x402-wallet/paywall/book"
 
 // What is known of a request when it ends: facts, in the order in which they become known. The zero
 // value of each is "not yet".
@@ -79,9 +79,9 @@ const (
 // verdict is a row of the table.
 type verdict struct {
 	answer  answer
-	receipt bool              // the facilitator's settlement goes with it, successful or not
-	state   history.SaleState // "" where no sale was opened
-	err     error             // nil: sold
+	receipt bool           // the facilitator's settlement goes with it, successful or not
+	state   book.SaleState // "" where no sale was opened
+	err     error          // nil: sold
 }
 
 // judge is the table of outcomes. Nothing is given away: "deliver" stands only where the payment is
@@ -135,7 +135,7 @@ func judge(f facts) verdict {
 	}
 	switch f.priorUse {
 	case replayable:
-		return verdict{answer: deliver, receipt: true, state: history.SaleSettled} // 4
+		return verdict{answer: deliver, receipt: true, state: book.SaleSettled} // 4
 	case alreadyUsed:
 		return verdict{answer: reject, err: ErrPaymentUsed} // 5
 	}
@@ -154,16 +154,16 @@ func judge(f facts) verdict {
 // judgeRun is what the tool decides: rows 8 to 13, and 21 to 23, where it is settled already.
 func judgeRun(f facts) verdict {
 	isSettled := f.settlement == settled
-	v := verdict{receipt: isSettled, state: history.SaleFailed}
+	v := verdict{receipt: isSettled, state: book.SaleFailed}
 	if isSettled {
-		v.state = history.SaleSettled
+		v.state = book.SaleSettled
 	}
 	switch {
 	case f.run == succeeded && isSettled: // 21
 		v.answer = deliver
 	case f.run == succeeded && f.verifyOnly: // 13
 		v.answer = deliver
-		v.state = history.SaleVerified
+		v.state = book.SaleVerified
 	case f.run == succeeded: // and nobody tried to settle: cannot happen
 		v.answer, v.err = unavailable, ErrSettlementFailed
 	case f.run == needsInput && isSettled: // 23
@@ -188,15 +188,15 @@ func judgeSettlement(f facts) verdict {
 	v := verdict{receipt: true}
 	switch f.settlement {
 	case settled: // 14
-		v.answer, v.state = deliver, history.SaleSettled
+		v.answer, v.state = deliver, book.SaleSettled
 	case refused: // 15, 18
-		v.answer, v.state, v.err = challenge, history.SaleFailed, ErrSettlementFailed
+		v.answer, v.state, v.err = challenge, book.SaleFailed, ErrSettlementFailed
 	case unknown: // 16, 19
-		v.answer, v.state, v.err = unavailable, history.SaleUnknown, ErrSettlementUnknown
+		v.answer, v.state, v.err = unavailable, book.SaleUnknown, ErrSettlementUnknown
 	case elsewhere: // 24, 25
-		v.answer, v.state, v.err = reject, history.SaleFailed, ErrPaymentUsed
+		v.answer, v.state, v.err = reject, book.SaleFailed, ErrPaymentUsed
 	default: // 17, 20
-		v.answer, v.state, v.err = unavailable, history.SaleFailed, ErrSettlementFailed
+		v.answer, v.state, v.err = unavailable, book.SaleFailed, ErrSettlementFailed
 	}
 	return v
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 )
 
 // One row per line of judge's table.
@@ -26,7 +26,7 @@ func TestOutcomes(t *testing.T) {
 		"2": {facts{presented: unreadable}, verdict{answer: reject, err: ErrInvalidRequest}},
 		"3": {facts{presented: mismatched}, verdict{answer: challenge, err: ErrPaymentRejected}},
 		"4": {facts{presented: matching, priorUse: replayable},
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+			verdict{answer: deliver, receipt: true, state: book.SaleSettled}},
 		"5": {facts{presented: matching, priorUse: alreadyUsed},
 			verdict{answer: reject, err: ErrPaymentUsed}},
 		"5, a race": {paid(facts{priorUse: alreadyUsed}), verdict{answer: reject, err: ErrPaymentUsed}},
@@ -36,48 +36,48 @@ func TestOutcomes(t *testing.T) {
 			verdict{answer: unavailable, err: ErrVerifyUnavailable}},
 		"8": {paid(facts{run: needsInput}), verdict{answer: inputRequired}},
 		"9": {paid(facts{run: failed}),
-			verdict{answer: toolFailed, state: history.SaleFailed, err: ErrToolExecutionFailed}},
+			verdict{answer: toolFailed, state: book.SaleFailed, err: ErrToolExecutionFailed}},
 		"10": {paid(facts{run: stopped}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrAborted}},
+			verdict{answer: unavailable, state: book.SaleFailed, err: ErrAborted}},
 		"11": {paid(facts{run: tooLate}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrTooLate}},
+			verdict{answer: unavailable, state: book.SaleFailed, err: ErrTooLate}},
 		"12": {paid(facts{run: cancelled}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrGone}},
+			verdict{answer: unavailable, state: book.SaleFailed, err: ErrGone}},
 		"13": {paid(facts{run: succeeded, verifyOnly: true}),
-			verdict{answer: deliver, state: history.SaleVerified}},
+			verdict{answer: deliver, state: book.SaleVerified}},
 		"14": {paid(facts{run: succeeded, settlement: settled}),
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+			verdict{answer: deliver, receipt: true, state: book.SaleSettled}},
 		"15": {paid(facts{run: succeeded, settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+			verdict{answer: challenge, receipt: true, state: book.SaleFailed, err: ErrSettlementFailed}},
 		"16": {paid(facts{run: succeeded, settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
+			verdict{answer: unavailable, receipt: true, state: book.SaleUnknown,
 				err: ErrSettlementUnknown}},
 		"17": {paid(facts{run: succeeded, settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+			verdict{answer: unavailable, receipt: true, state: book.SaleFailed, err: ErrSettlementFailed}},
 		"18": {upfront(facts{settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+			verdict{answer: challenge, receipt: true, state: book.SaleFailed, err: ErrSettlementFailed}},
 		"19": {upfront(facts{settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
+			verdict{answer: unavailable, receipt: true, state: book.SaleUnknown,
 				err: ErrSettlementUnknown}},
 		"20": {upfront(facts{settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed}},
+			verdict{answer: unavailable, receipt: true, state: book.SaleFailed, err: ErrSettlementFailed}},
 		"21": {upfront(facts{settlement: settled, run: succeeded}),
-			verdict{answer: deliver, receipt: true, state: history.SaleSettled}},
+			verdict{answer: deliver, receipt: true, state: book.SaleSettled}},
 		"22": {upfront(facts{settlement: settled, run: failed}),
-			verdict{answer: toolFailed, receipt: true, state: history.SaleSettled,
+			verdict{answer: toolFailed, receipt: true, state: book.SaleSettled,
 				err: ErrToolExecutionFailed}},
 		"23 stopped": {upfront(facts{settlement: settled, run: stopped}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrAborted}},
+			verdict{answer: unavailable, receipt: true, state: book.SaleSettled, err: ErrAborted}},
 		"23 cancelled": {upfront(facts{settlement: settled, run: cancelled}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrGone}},
+			verdict{answer: unavailable, receipt: true, state: book.SaleSettled, err: ErrGone}},
 		"23 needs input": {upfront(facts{settlement: settled, run: needsInput}),
-			verdict{answer: inputRequired, receipt: true, state: history.SaleSettled}},
+			verdict{answer: inputRequired, receipt: true, state: book.SaleSettled}},
 		"24": {paid(facts{run: succeeded, settlement: elsewhere}),
-			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed}},
+			verdict{answer: reject, receipt: true, state: book.SaleFailed, err: ErrPaymentUsed}},
 		"25": {upfront(facts{settlement: elsewhere}),
-			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed}},
+			verdict{answer: reject, receipt: true, state: book.SaleFailed, err: ErrPaymentUsed}},
 		"nobody tried to settle": {paid(facts{run: succeeded}),
-			verdict{answer: unavailable, state: history.SaleFailed, err: ErrSettlementFailed}},
+			verdict{answer: unavailable, state: book.SaleFailed, err: ErrSettlementFailed}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, judge(row.facts)) })
 	}
@@ -97,10 +97,10 @@ func TestOutcomesGiveNothingAway(t *testing.T) {
 			require.True(t, isSettled || f.verifyOnly, "%+v", f)
 		}
 		if isVerified && f.settlement == unknown {
-			require.Equal(t, history.SaleUnknown, v.state, "%+v", f)
+			require.Equal(t, book.SaleUnknown, v.state, "%+v", f)
 			require.Equal(t, unavailable, v.answer, "never a challenge: %+v", f)
 		}
-		if v.state == history.SaleSettled && f.priorUse != replayable {
+		if v.state == book.SaleSettled && f.priorUse != replayable {
 			require.True(t, isSettled, "%+v", f)
 		}
 	})

@@ -33,8 +33,8 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -54,7 +54,7 @@ var (
 	ErrSettlementFailed    = errors.New("the payment was not settled")
 	ErrSettlementUnknown   = errors.New("whether the payment was settled is not known")
 	ErrPrice               = errors.New("the price is not known")
-	errLedger              = errors.New("the sales ledger could not be read or written")
+	errBook                = errors.New("the book of sales could not be read or written")
 )
 
 // The dialects, for Options.Dialect. Payments are read in all.
@@ -72,26 +72,26 @@ type Facilitators interface {
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// SaleStore is where sales are written: *history.Store, or none where they need not outlive the
+// SaleStore is where sales are written: *book.Book, or none where they need not outlive the
 // process. All methods are called concurrently, also by several processes on one store.
 // The order of calls for one payment is OpenSale, then MoveSale any number of times, or DropSale once;
 // SaleByKey comes at any time.
 type SaleStore interface {
 	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
-	// one succeeds and is returned with its ID; the others get *history.AlreadySold with that one.
+	// one succeeds and is returned with its ID; the others get *book.AlreadySold with that one.
 	// Likewise of several with the same Payer and Identifier, both not "", as long as the first has
 	// not failed.
-	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
+	OpenSale(ctx context.Context, sale book.Sale) (book.Sale, error)
 	// MoveSale stores state, receipt and answer. It is durable when it returns: the paywall has
 	// nothing settled before the state "settling" is on disk.
-	MoveSale(ctx context.Context, sale history.Sale) error
+	MoveSale(ctx context.Context, sale book.Sale) error
 	// DropSale deletes a sale whose tool has not run yet, so that its payment can be used again.
 	DropSale(ctx context.Context, id string) error
-	// SaleByKey finds a sale by its UniqueKey; history.ErrNotFound when there is none.
-	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
+	// SaleByKey finds a sale by its UniqueKey; book.ErrNotFound when there is none.
+	SaleByKey(ctx context.Context, uniqueKey string) (book.Sale, error)
 	// SoldTo finds the newest sale of a call to a payer that is settled, cost something, and was opened no
-	// earlier than since; history.ErrNotFound when there is none.
-	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale,
+	// earlier than since; book.ErrNotFound when there is none.
+	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (book.Sale,
 		error)
 }
 

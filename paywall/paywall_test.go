@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -180,23 +180,23 @@ func TestExtensions(t *testing.T) {
 }
 
 func TestBookInMemory(t *testing.T) {
-	book := newMemoryStore()
-	sale, err := book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
+	sales := newMemoryStore()
+	sale, err := sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
 	require.NoError(t, err)
-	var sold *history.AlreadySold
-	_, err = book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
+	var sold *book.AlreadySold
+	_, err = sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
 	require.ErrorAs(t, err, &sold)
-	sale.State, sale.Answer = history.SaleSettling, []byte("x")
-	require.NoError(t, book.MoveSale(t.Context(), sale))
-	sale.State, sale.Answer = history.SaleSettled, nil
-	require.NoError(t, book.MoveSale(t.Context(), sale))
-	again, err := book.SaleByKey(t.Context(), "a")
+	sale.State, sale.Answer = book.SaleSettling, []byte("x")
+	require.NoError(t, sales.MoveSale(t.Context(), sale))
+	sale.State, sale.Answer = book.SaleSettled, nil
+	require.NoError(t, sales.MoveSale(t.Context(), sale))
+	again, err := sales.SaleByKey(t.Context(), "a")
 	require.NoError(t, err)
-	require.Equal(t, []any{history.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
-	require.NoError(t, book.DropSale(t.Context(), sale.ID))
-	_, err = book.SaleByKey(t.Context(), "a")
-	require.ErrorIs(t, err, history.ErrNotFound)
-	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNotFound)
+	require.Equal(t, []any{book.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
+	require.NoError(t, sales.DropSale(t.Context(), sale.ID))
+	_, err = sales.SaleByKey(t.Context(), "a")
+	require.ErrorIs(t, err, book.ErrNotFound)
+	require.ErrorIs(t, sales.MoveSale(t.Context(), sale), book.ErrNotFound)
 
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })
 	c := l.call(t, nil, nil).challenge()

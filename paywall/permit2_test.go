@@ -16,7 +16,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -243,7 +243,7 @@ func TestSellsByPermit2(t *testing.T) {
 	require.Equal(t, l.PayToEVM, l.bank.moved[0].to)
 	require.Equal(t, l.bank.moved[0].transaction, g.receipt().Transaction)
 	sale := l.sales(t)[0]
-	require.Equal(t, []any{history.SaleSettled, x402.Permit2, l.buyer.address}, []any{sale.State, sale.Scheme,
+	require.Equal(t, []any{book.SaleSettled, x402.Permit2, l.buyer.address}, []any{sale.State, sale.Scheme,
 		sale.Payer})
 	require.Equal(t, "eip155:84532 permit2 "+strings.ToLower(l.buyer.address)+" 0x"+strings.Repeat("0",
 		62)+"01",
@@ -341,11 +341,11 @@ func (noFacilitators) Verify(context.Context, facilitator.Submission) (bool, str
 func TestAPermitThatAStrangerSettled(t *testing.T) {
 	for name, test := range map[string]struct {
 		settles, sees bool
-		state         history.SaleState
+		state         book.SaleState
 	}{
-		"settled elsewhere": {true, true, history.SaleFailed},
-		"not settled":       {false, true, history.SaleFailed},
-		"no chain to ask":   {true, false, history.SaleUnknown},
+		"settled elsewhere": {true, true, book.SaleFailed},
+		"not settled":       {false, true, book.SaleFailed},
+		"no chain to ask":   {true, false, book.SaleUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newPermitLab(t, func(l *permitLab, o *Options) {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -82,7 +82,7 @@ type result struct {
 	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
 	extra      json.RawMessage // what its receipt says of the channel that paid; nil: none did
 	// how the channel stands of a buyer who counts otherwise; nil: they do not
-	correction *history.SoldChannel
+	correction *book.SoldChannel
 	sale       *Sale
 	version    int  // the buyer's
 	inMPP      bool // the payment came in MPP
@@ -95,13 +95,13 @@ type saleRun struct {
 	request
 	facts
 	payment    *payment
-	unreadable error                // why there is none
-	channel    *history.SoldChannel // that pays it, as it stands; nil: none does
-	isCharged  bool                 // the channel was
+	unreadable error             // why there is none
+	channel    *book.SoldChannel // that pays it, as it stands; nil: none does
+	isCharged  bool              // the channel was
 	offer      offer
 	signed     signed
 	sale       *Sale
-	row        history.Sale
+	row        book.Sale
 	out        result
 }
 
@@ -227,12 +227,12 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 func (s *saleRun) isUsed(ctx context.Context) bool {
 	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.uniqueKey)
 	switch {
-	case errors.Is(err, history.ErrNotFound):
+	case errors.Is(err, book.ErrNotFound):
 		return false
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errLedger, err),
-			"the sales ledger cannot be read; the payment was not used")
+		s.explain(fmt.Errorf("%w: %w", errBook, err),
+			"the book of sales cannot be read; the payment was not used")
 	default:
 		s.seen.add(earlier.UniqueKey)
 		s.replay(ctx, earlier)
@@ -244,7 +244,7 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 // what it bought once more, so that an answer which was lost on its way is not paid for twice. Only
 // the buyer knows that identifier; the payment itself is on the chain for everybody to read, and
 // proves nothing.
-func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
+func (s *saleRun) replay(ctx context.Context, earlier book.Sale) {
 	s.priorUse = alreadyUsed
 	switch id := s.payment.name; {
 	case s.signed.uniqueKey != earlier.UniqueKey && s.callHash != earlier.Call:
@@ -255,13 +255,13 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		return
 	}
 	// The process that was settling it has died.
-	isAbandoned := earlier.State == history.SaleSettling && s.now().Sub(earlier.Updated) > s.abandonedAfter
-	isOpen := (isAbandoned || earlier.State == history.SaleUnknown) && s.payment.isSignedAs(earlier.Payload)
+	isAbandoned := earlier.State == book.SaleSettling && s.now().Sub(earlier.Updated) > s.abandonedAfter
+	isOpen := (isAbandoned || earlier.State == book.SaleUnknown) && s.payment.isSignedAs(earlier.Payload)
 	if isOpen && s.resolveOnChain(ctx, &earlier) {
 		_ = s.options.Store.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
 	switch {
-	case earlier.State == history.SaleSettled && earlier.Answer != nil:
+	case earlier.State == book.SaleSettled && earlier.Answer != nil:
 		s.priorUse = replayable
 		s.out.replayed = earlier.Answer
 		s.sale.ID = earlier.ID
@@ -270,7 +270,7 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		if json.Unmarshal(earlier.Receipt, &stored) == nil {
 			s.out.statements, s.out.extra = stored.Extensions, stored.Extra
 		}
-	case earlier.State == history.SaleRunning || earlier.State == history.SaleSettling:
+	case earlier.State == book.SaleRunning || earlier.State == book.SaleSettling:
 		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
 	default:
 		s.explain(nil, "this payment has been used, and its answer is not stored ("+string(earlier.State)+")")
@@ -343,7 +343,7 @@ func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
 	ctx, step := steps.Begin(ctx, steps.Take)
 	defer func() { step.EndAs(codeIf(!isOpen, cmp.Or(verifyCodes[s.verification], codePaymentUsed))) }()
 	o := s.offer
-	row, err := s.open(ctx, history.Sale{
+	row, err := s.open(ctx, book.Sale{
 		UniqueKey:   s.signed.uniqueKey,
 		Resource:    s.resource,
 		Call:        s.callHash,
@@ -360,7 +360,7 @@ func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
 		Payload:     s.payment.raw,
 	})
 	s.seen.add(s.signed.uniqueKey)
-	var sold *history.AlreadySold
+	var sold *book.AlreadySold
 	switch {
 	case errors.As(err, &sold):
 		s.replay(ctx, sold.Sale)
@@ -369,8 +369,8 @@ func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
 		return false
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errLedger, err),
-			"the sales ledger cannot be written; the payment was not used")
+		s.explain(fmt.Errorf("%w: %w", errBook, err),
+			"the book of sales cannot be written; the payment was not used")
 		return false
 	}
 	s.row = row

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -60,7 +60,7 @@ func TestAPaidCall(t *testing.T) {
 		[]string{seen.Tool, seen.Resource, seen.Price, seen.Symbol})
 
 	sale := l.sales(t)[0]
-	require.Equal(t, history.SaleSettled, sale.State)
+	require.Equal(t, book.SaleSettled, sale.State)
 	require.Equal(t, seen.ID, sale.ID)
 	require.Equal(t, paid.Transaction, sale.Transaction)
 	require.Equal(t, "sandbox", sale.Facilitator)
@@ -193,19 +193,19 @@ func TestSettlementFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault string
 		asks  bool
-		state history.SaleState
+		state book.SaleState
 		moved int
 		runs  int32
 	}{
 		"verify refused": {"facilitator refuses verify", true, "", 0, 0},
 		"down":           {"facilitator down", false, "", 0, 0},
 		// unexpected_settle_error leaves it open
-		"settlement refused": {"facilitator refuses", false, history.SaleUnknown, 0, 1},
-		"settle fails":       {"facilitator fails", false, history.SaleUnknown, 0, 1},
-		"cut before":         {"facilitator cuts before", false, history.SaleUnknown, 0, 1},
-		"pending":            {"facilitator pending", false, history.SaleUnknown, 1, 1},
-		"never lands":        {"facilitator never lands", false, history.SaleUnknown, 0, 1},
-		"down after verify":  {"facilitator down", false, history.SaleUnknown, 0, 1},
+		"settlement refused": {"facilitator refuses", false, book.SaleUnknown, 0, 1},
+		"settle fails":       {"facilitator fails", false, book.SaleUnknown, 0, 1},
+		"cut before":         {"facilitator cuts before", false, book.SaleUnknown, 0, 1},
+		"pending":            {"facilitator pending", false, book.SaleUnknown, 1, 1},
+		"never lands":        {"facilitator never lands", false, book.SaleUnknown, 0, 1},
+		"down after verify":  {"facilitator down", false, book.SaleUnknown, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
@@ -251,7 +251,7 @@ func TestSettlementRefused(t *testing.T) {
 	require.NotContains(t, string(g.Result), product)
 	require.Contains(t, g.challenge().Error, "Payment settlement failed: ")
 	require.False(t, g.receipt().Success)
-	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
+	require.Equal(t, book.SaleFailed, l.sales(t)[0].State)
 	require.Contains(t, g.meta, wire.MetaReceipt)
 }
 
@@ -282,7 +282,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				require.True(t, g.isError)
 				g.asksNothing()
 				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
-				require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
+				require.Equal(t, book.SaleUnknown, l.sales(t)[0].State)
 				knows = true
 				l.paywall.confirmTimeout = time.Minute
 				g = l.call(t, nil, shown)
@@ -291,7 +291,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			require.Equal(t, l.Settlements()[0].Transaction, g.receipt().Transaction)
 			require.Len(t, l.Settlements(), 1)
 			require.EqualValues(t, 1, l.runs.Load())
-			require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
+			require.Equal(t, book.SaleSettled, l.sales(t)[0].State)
 		})
 	}
 }
@@ -315,7 +315,7 @@ func TestToolFailures(t *testing.T) {
 			g.asksNothing()
 			l.nothingMoved(t, g)
 			require.Nil(t, g.receipt())
-			require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
+			require.Equal(t, book.SaleFailed, l.sales(t)[0].State)
 			if name == "panic" {
 				require.NotContains(t, g.text, "no such city")
 			} else {
@@ -344,7 +344,7 @@ func TestSlowTool(t *testing.T) {
 	g.asksNothing()
 	l.nothingMoved(t, g)
 	require.Contains(t, g.text, "longer than the payment is valid")
-	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
+	require.Equal(t, book.SaleFailed, l.sales(t)[0].State)
 
 	// A payment that leaves no time at all is not even verified.
 	payload = l.payer.sign(t, c, 0, nil)
@@ -379,7 +379,7 @@ func TestBuyerLeaves(t *testing.T) {
 		Meta: meta(c, l.payer.sign(t, c, 0, nil))})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
-		return l.sales(t)[0].State == history.SaleFailed
+		return l.sales(t)[0].State == book.SaleFailed
 	}, time.Minute, 5*time.Millisecond)
 	require.Empty(t, l.Settlements())
 
@@ -390,7 +390,7 @@ func TestBuyerLeaves(t *testing.T) {
 	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
-		return l.sales(t)[0].State == history.SaleSettled
+		return l.sales(t)[0].State == book.SaleSettled
 	}, time.Minute, 5*time.Millisecond)
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Len(t, l.Settlements(), 1)
@@ -411,7 +411,7 @@ func TestUpfront(t *testing.T) {
 	require.True(t, g.isError)
 	require.Equal(t, "no such city", g.text)
 	require.True(t, g.receipt().Success, "it was paid for, and says so")
-	require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
+	require.Equal(t, book.SaleSettled, l.sales(t)[0].State)
 
 	l = newLab(t, upfront)
 	c = l.call(t, nil, nil).challenge()
@@ -423,7 +423,7 @@ func TestUpfront(t *testing.T) {
 	require.Contains(t, string(g.Result), "do not pay again")
 	require.NotContains(t, string(g.Result), "can be made again",
 		"it has no name of the buyer's, so it would be refused")
-	require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
+	require.Equal(t, book.SaleUnknown, l.sales(t)[0].State)
 }
 
 func TestVerifyOnly(t *testing.T) {
@@ -432,7 +432,7 @@ func TestVerifyOnly(t *testing.T) {
 	require.Equal(t, product, g.text)
 	require.Nil(t, g.receipt())
 	require.Empty(t, l.Settlements())
-	require.Equal(t, history.SaleVerified, l.sales(t)[0].State)
+	require.Equal(t, book.SaleVerified, l.sales(t)[0].State)
 }
 
 // Every hook can stop a sale as long as nothing is settled; what comes after can break nothing.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 )
 
 // saying is a facilitator that says the same of every payment, and counts how often it is asked.
@@ -68,7 +68,7 @@ type counted struct {
 	lookUps atomic.Int32
 }
 
-func (s *counted) SaleByKey(ctx context.Context, key string) (history.Sale, error) {
+func (s *counted) SaleByKey(ctx context.Context, key string) (book.Sale, error) {
 	s.lookUps.Add(1)
 	return s.SaleStore.SaleByKey(ctx, key)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -25,7 +25,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	}
 	ctx = context.WithoutCancel(ctx)
 	s.takeCharge()
-	s.row.State = history.SaleSettling
+	s.row.State = book.SaleSettling
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
 	}
@@ -37,8 +37,8 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	}
 	if err := s.options.Store.MoveSale(ctx, s.row); err != nil {
 		s.run = stopped
-		s.explain(fmt.Errorf("%w: %w", errLedger, err),
-			"the sales ledger cannot be written; nothing was settled")
+		s.explain(fmt.Errorf("%w: %w", errBook, err),
+			"the book of sales cannot be written; nothing was settled")
 		return false
 	}
 	settling, step := steps.Begin(ctx, steps.Settle)
@@ -51,7 +51,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	if s.settlement == unknown && s.resolveOnChain(ctx, &s.row) {
 		s.settlement = notSent
 		s.out.settlement = s.buyerSettlement(nil)
-		if s.row.State == history.SaleSettled {
+		if s.row.State == book.SaleSettled {
 			s.settlement = settled
 			s.out.settlement.Success = true
 			s.out.settlement.Transaction = s.row.Transaction
@@ -61,7 +61,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	s.sale.Settlement = s.out.settlement
 	s.explainSettlement(said.Err)
 	if s.settlement == settled && s.upfront {
-		s.row.State = history.SaleSettled
+		s.row.State = book.SaleSettled
 		s.writeSale(ctx)
 	}
 	return s.settlement == settled
@@ -113,7 +113,7 @@ func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settle
 }
 
 // evidence is what the chain is asked by, what became of a sale's payment.
-func (s *saleRun) evidence(row history.Sale) x402.Evidence {
+func (s *saleRun) evidence(row book.Sale) x402.Evidence {
 	e := s.signed.evidence
 	if e.Way == x402.Upto {
 		e.Amount = row.Amount
@@ -189,7 +189,7 @@ func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
 
 // resolveOnChain asks the chain about a settlement that a facilitator left open, until the chain
 // knows, the payment has expired, or confirmTimeout is over. True: row says what the chain proved.
-func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
+func (s *saleRun) resolveOnChain(ctx context.Context, row *book.Sale) bool {
 	if s.options.Received == nil || s.signed.evidence.Network == "" {
 		return false
 	}
@@ -203,13 +203,13 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 				"transaction", status.Transaction, "sales", row.Transaction)
 			return false
 		case err == nil && status.State == x402.Settled:
-			row.State, row.Transaction = history.SaleSettled, status.Transaction
+			row.State, row.Transaction = book.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
 			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: status.Transaction,
 				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer})
 			return true
 		case err == nil && status.State == x402.Expired:
-			row.State = history.SaleFailed
+			row.State = book.SaleFailed
 			row.Note = "the chain shows that the payment did not come, and cannot"
 			return true
 		}
@@ -222,9 +222,9 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 }
 
 // isOfThisSale reports whether a payment that the chain found in transaction was made for this sale: in the
-// transaction that the facilitator named, or, if it named none, in any. A ledger has one sale per payment;
+// transaction that the facilitator named, or, if it named none, in any. A book has one sale per payment;
 // but if others sell for the same address, the payment may belong to a sale of theirs.
-func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
+func (s *saleRun) isOfThisSale(row book.Sale, transaction string) bool {
 	switch {
 	case row.Transaction == "":
 		return !s.options.SharedPayTo
@@ -283,7 +283,7 @@ func (s *saleRun) writeSale(ctx context.Context) {
 		s.row.Transaction = st.Transaction
 		s.row.Receipt = s.out.receiptJSON()
 	}
-	isPaid := s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown // or may be
+	isPaid := s.row.State == book.SaleSettled || s.row.State == book.SaleUnknown // or may be
 	mayBeReplayed := s.row.Identifier != "" && isPaid
 	if encode := s.out.toolResult.encode; encode != nil && mayBeReplayed {
 		s.row.Answer = encode()

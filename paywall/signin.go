@@ -16,7 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	evm "x402-wallet/chain/evm/message"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
 
@@ -113,23 +113,23 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 	}
 	bought, err := s.options.Store.SoldTo(ctx, s.resource, s.callHash, payer, s.now().Add(-s.tool.Access))
 	switch {
-	case errors.Is(err, history.ErrNotFound):
+	case errors.Is(err, book.ErrNotFound):
 		return s.refuseSignIn(errors.New("this account did not buy it, or too long ago"))
 	case err != nil:
-		return s.refuseSignIn(fmt.Errorf("%w: %w", errLedger, err))
+		return s.refuseSignIn(fmt.Errorf("%w: %w", errBook, err))
 	case x402.Namespace(bought.Network) != x402.Namespace(message.ChainID):
 		return s.refuseSignIn(errors.New("it was bought on another kind of network"))
 	}
 	once := x402.ExtensionSignIn + " " + message.Nonce
-	row, err := s.options.Store.OpenSale(ctx, history.Sale{UniqueKey: once, Resource: s.resource,
+	row, err := s.options.Store.OpenSale(ctx, book.Sale{UniqueKey: once, Resource: s.resource,
 		Call: s.callHash, Network: message.ChainID, Scheme: x402.ExtensionSignIn,
 		Symbol: bought.Symbol, Payer: payer, Payload: jsonOf(message)})
-	var sold *history.AlreadySold
+	var sold *book.AlreadySold
 	switch {
 	case errors.As(err, &sold):
 		return s.refuseSignIn(errors.New("invalid_siwx_nonce: this message was used before"))
 	case err != nil:
-		return s.refuseSignIn(fmt.Errorf("%w: %w", errLedger, err))
+		return s.refuseSignIn(fmt.Errorf("%w: %w", errBook, err))
 	}
 	s.row = row
 	s.sale.ID, s.sale.Payer, s.sale.SignedIn = row.ID, payer, true
@@ -140,7 +140,7 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 
 func (s *saleRun) refuseSignIn(err error) bool {
 	reason := "the sign-in cannot be looked up now"
-	if !errors.Is(err, errLedger) {
+	if !errors.Is(err, errBook) {
 		reason = "the sign-in is not taken: " + err.Error()
 	}
 	s.presented = mismatched

@@ -22,7 +22,7 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -122,7 +122,7 @@ func signedIn(t *testing.T, key *ecdsa.PrivateKey, m x402.SignIn) x402.SignIn {
 
 // Who bought a call gets it again by signing in, and nothing is paid; nobody else does, and no other call.
 func TestWhoBoughtItSignsIn(t *testing.T) {
-	for name, store := range map[string]SaleStore{"memory": newMemoryStore(), "ledger": ledger} {
+	for name, store := range map[string]SaleStore{"memory": newMemoryStore(), "book": testBook} {
 		t.Run(name, func(t *testing.T) {
 			s := newSignInShop(t, store, time.Hour)
 			s.buy(t, s.buyer, "/a?x=1", "question")
@@ -214,7 +214,7 @@ func TestSignInsThatAreNotTaken(t *testing.T) {
 
 // Of many who show one message one is let in; a run that fails gives its failure, and takes the message.
 func TestAMessageHasOneRun(t *testing.T) {
-	s := newSignInShop(t, ledger, time.Hour)
+	s := newSignInShop(t, testBook, time.Hour)
 	s.buy(t, s.buyer, "/", "")
 	_, _, c := s.visit(t, http.MethodPost, "/", "", nil)
 	header := map[string]string{"sign-in-with-x": signedIn(t, s.buyer.key, message(t, c)).Header()}
@@ -242,10 +242,10 @@ func TestAMessageHasOneRun(t *testing.T) {
 	status, _, _ := s.visit(t, http.MethodPost, "/", "", header)
 	require.Equal(t, http.StatusInternalServerError, status)
 	rows := s.sales(t)
-	require.Equal(t, []any{history.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"},
+	require.Equal(t, []any{book.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"},
 		[]any{rows[0].State,
 			rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
-	require.Equal(t, history.SaleVerified, rows[1].State)
+	require.Equal(t, book.SaleVerified, rows[1].State)
 	require.Len(t, s.bank.moved, 1)
 }
 
@@ -334,15 +334,15 @@ func TestSigningInOnSolana(t *testing.T) {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
-	_, err = w.paywall.options.Store.OpenSale(t.Context(), history.Sale{UniqueKey: "x", Call: hash,
+	_, err = w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer:    address,
 		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
 		Amount: money.NewAmount(1)})
 	require.NoError(t, err)
-	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), history.Sale{UniqueKey: "x", Call: hash,
+	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
 		ID:     "sale_1",
-		Amount: money.NewAmount(1), State: history.SaleSettled, Created: time.Now()}))
+		Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
 	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
 		Type:    "ed25519",
 		ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",

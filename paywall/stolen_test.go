@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -54,14 +54,14 @@ func TestTheNonceIsUsedForSomethingElse(t *testing.T) {
 		toSeller bool
 		amount   uint64
 		fault    string
-		state    history.SaleState
+		state    book.SaleState
 	}{
-		"to a friend":             {false, 1000, "", history.SaleFailed},
-		"less":                    {true, 999, "", history.SaleFailed},
-		"more":                    {true, 1001, "", history.SaleFailed},
-		"to a friend, in doubt":   {false, 1000, "facilitator fails", history.SaleUnknown},
-		"less, in doubt":          {true, 999, "facilitator fails", history.SaleUnknown},
-		"to a friend, cut before": {false, 1000, "facilitator cuts before", history.SaleUnknown},
+		"to a friend":             {false, 1000, "", book.SaleFailed},
+		"less":                    {true, 999, "", book.SaleFailed},
+		"more":                    {true, 1001, "", book.SaleFailed},
+		"to a friend, in doubt":   {false, 1000, "facilitator fails", book.SaleUnknown},
+		"less, in doubt":          {true, 999, "facilitator fails", book.SaleUnknown},
+		"to a friend, cut before": {false, 1000, "facilitator cuts before", book.SaleUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, asking)
@@ -198,7 +198,7 @@ func TestWhoseSettlementItWas(t *testing.T) {
 				require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
 				g.asksNothing()
 			}
-			require.Equal(t, c.sells, l.sales(t)[0].State == history.SaleSettled, "%s", l.sales(t)[0].State)
+			require.Equal(t, c.sells, l.sales(t)[0].State == book.SaleSettled, "%s", l.sales(t)[0].State)
 			require.EqualValues(t, 1, l.runs.Load())
 		})
 	}
@@ -220,22 +220,22 @@ func TestTheNonceIsUsedBeforeAnUpfrontRun(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
 	require.EqualValues(t, -32602, g.Code)
 	require.Zero(t, l.runs.Load())
-	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
+	require.Equal(t, book.SaleFailed, l.sales(t)[0].State)
 }
 
 // The process dies while it settles, and the nonce goes elsewhere: whoever comes for the answer
 // later does not get it. Nor is another payment with the same nonce and name looked up for it.
 func TestASaleThatWasLeftAndStolen(t *testing.T) {
-	book := &forgetful{SaleStore: ledger}
+	sales := &forgetful{SaleStore: testBook}
 	asked := 0
 	l := newLab(t, func(l *lab, o *Options) {
-		o.Store = book
+		o.Store = sales
 		o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			asked++
 			return l.payer.Received(ctx, e)
 		}
 		o.Facilitators = told{newFacilitators(l.Sandbox), func(settling) facilitator.Result {
-			book.dies = true // before a word of it came back
+			sales.dies = true // before a word of it came back
 			return facilitator.Result{Outcome: facilitator.Unknown}
 		}}
 	})
@@ -245,8 +245,8 @@ func TestASaleThatWasLeftAndStolen(t *testing.T) {
 	shown := meta(ch, l.payer.sign(t, ch, 0, named))
 	longer := meta(ch, l.payer.signFor(t, ch, ch.Accepts[0], 2*time.Minute, named))
 	l.call(t, nil, shown)
-	require.Equal(t, history.SaleSettling, l.sales(t)[0].State)
-	book.dies = false
+	require.Equal(t, book.SaleSettling, l.sales(t)[0].State)
+	sales.dies = false
 
 	before := asked
 	require.EqualValues(t, -32602, l.call(t, nil, longer).Code)
@@ -256,7 +256,7 @@ func TestASaleThatWasLeftAndStolen(t *testing.T) {
 		g := l.call(t, nil, shown)
 		require.EqualValues(t, -32602, g.Code)
 		require.NotContains(t, string(g.Data), product)
-		require.NotEqual(t, history.SaleSettled, l.sales(t)[0].State)
+		require.NotEqual(t, book.SaleSettled, l.sales(t)[0].State)
 	}
 	require.Greater(t, asked, before)
 }
@@ -279,6 +279,6 @@ func TestOneTransactionTwoSales(t *testing.T) {
 	require.Equal(t, product, l.buy(t, nil).text)
 	g := l.buy(t, nil)
 	require.NotContains(t, string(g.Result), product)
-	require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
+	require.Equal(t, book.SaleUnknown, l.sales(t)[0].State)
 	require.Len(t, l.Settlements(), 1)
 }

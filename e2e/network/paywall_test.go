@@ -26,14 +26,14 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
-// sellerHome says, in the environment of this test's own program, that it is a seller with its ledger there;
+// sellerHome says, in the environment of this test's own program, that it is a seller with its book there;
 // sellerFacilitator is whom it asks.
 const sellerHome, sellerFacilitator = "NETWORK_TEST_SELLER", "NETWORK_TEST_FACILITATOR"
 
@@ -50,15 +50,12 @@ func sell(home string) error {
 			URL: os.Getenv(sellerFacilitator)}}}),
 	}
 	if home != "memory" && home != "nothing" {
-		if err := history.Create(ctx, home, history.Options{}); err != nil {
-			return err
-		}
-		store, err := history.Open(ctx, home, history.Options{})
+		sold, err := book.Make(ctx, book.Place{Home: home})
 		if err != nil {
 			return err
 		}
-		defer store.Close()
-		o.Store = store
+		defer sold.Close()
+		o.Store = sold
 	}
 	charging, err := paywall.New(o)
 	if err != nil {
@@ -164,7 +161,7 @@ const (
 
 // BenchmarkPaywall is how many paid requests a second a seller answers, on one machine with 32 buyers and a
 // facilitator that answers at once: the reference seller, one that only passes payments on, ours with its
-// sales in memory, and ours with its ledger. The collector of those three has the target that `x402-wallet
+// sales in memory, and ours with its book. The collector of those three has the target that `x402-wallet
 // paywall` gives its own; of the last one, Go's. What the seller computes for each stands beside what buyers
 // and facilitator do.
 func BenchmarkPaywall(b *testing.B) {
@@ -175,7 +172,7 @@ func BenchmarkPaywall(b *testing.B) {
 	require.NoError(b, err)
 	defer func() { require.NoError(b, chain.Close()) }()
 	var express float64
-	for _, seller := range []string{"x402-express", "nothing", "memory", "ledger", ledgerOfGo} {
+	for _, seller := range []string{"x402-express", "nothing", "memory", "book", bookOfGo} {
 		b.Run(seller, func(b *testing.B) {
 			for b.Loop() {
 				url, pid := startSeller(b, seller, asks.URL)
@@ -201,8 +198,8 @@ func BenchmarkPaywall(b *testing.B) {
 	}
 }
 
-// ledgerOfGo is our seller with its ledger and Go's own target for the collector.
-const ledgerOfGo = "ledger-GOGC=100"
+// bookOfGo is our seller with its book and Go's own target for the collector.
+const bookOfGo = "book-GOGC=100"
 
 // startSeller gives the address of what a seller sells, and its process.
 func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid int) {
@@ -215,10 +212,10 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 			string(options))
 	} else {
 		home, collector := seller, "GOGC=400" // app.paywallGarbage
-		if seller == ledgerOfGo {
+		if seller == bookOfGo {
 			collector = "GOGC=100"
 		}
-		if strings.HasPrefix(seller, "ledger") {
+		if strings.HasPrefix(seller, "book") {
 			home = filepath.Join(b.TempDir(), "home")
 			require.NoError(b, os.Mkdir(home, 0o700))
 		}

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/paywall/book"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/seal"
@@ -134,6 +135,15 @@ func (h Home) Command(ctx context.Context, bin string, args ...string) *exec.Cmd
 	cmd.Env = h.Env()
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
+}
+
+// NewBook makes and opens a paywall's book of sales in a home; it is closed when the test ends.
+func NewBook(t testing.TB, home string) *book.Book {
+	t.Helper()
+	sold, err := book.Make(t.Context(), book.Place{Home: home})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sold.Close() })
+	return sold
 }
 
 // NewStore makes and opens a ledger in a home ("": a fresh directory); it is closed when the test ends.

@@ -1,6 +1,7 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,7 +30,8 @@ import (
 
 // Postgres says where a database of PostgreSQL is.
 type Postgres struct {
-	URL string // libpq's, without a password
+	URL    string // libpq's, without a password
+	Schema string // its own, for all of its tables; default x402
 	// Password is asked before each connection, because tokens expire. It may be nil.
 	Password func(ctx context.Context) (string, error)
 	// Check looks at each new connection: behind the same address there may be another server by now. It may
@@ -52,11 +54,16 @@ const (
 	batchesKept = time.Hour
 )
 
-// serverSettings are those of each connection: nothing of PGOPTIONS, because who starts the program says by
-// the URL alone what the server does.
-var serverSettings = map[string]string{
-	"application_name": "x402-wallet", "search_path": "x402", "lock_timeout": "4s",
-	"statement_timeout": "60s", "idle_in_transaction_session_timeout": "10s",
+// schema is the name of the database's schema.
+func (o Postgres) schema() string { return cmp.Or(o.Schema, "x402") }
+
+// settings are those of each connection: nothing of PGOPTIONS, because who starts the program says by the URL
+// alone what the server does.
+func (o Postgres) settings() map[string]string {
+	return map[string]string{
+		"application_name": "x402-wallet", "search_path": o.schema(), "lock_timeout": "4s",
+		"statement_timeout": "60s", "idle_in_transaction_session_timeout": "10s",
+	}
 }
 
 // OpenPostgres opens a database. It connects when it is first asked.
@@ -66,7 +73,7 @@ func OpenPostgres(o Postgres) (*DB, error) {
 		return nil, x402.Errorf(x402.InvalidArgument, "read ledger.url: %w", err)
 	}
 	config.ConnectTimeout = connectTimeout
-	config.RuntimeParams = serverSettings
+	config.RuntimeParams = o.settings()
 	// Of several hosts, the one that takes writes.
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	if o.Dial != nil {
@@ -96,9 +103,10 @@ func OpenPostgres(o Postgres) (*DB, error) {
 	return db, nil
 }
 
-// CreatePostgres makes the schema x402 with the tables of a text, in words of SQLite, and then calls f.
-func CreatePostgres(ctx context.Context, o Postgres, schema string, f func(t *Tx) error) error {
-	db, err := OpenPostgres(Postgres{URL: o.URL, Password: o.Password, Now: o.Now, Dial: o.Dial})
+// CreatePostgres makes a schema with the tables of a text, in words of SQLite, and then calls f.
+func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx) error) error {
+	o.Check = nil
+	db, err := OpenPostgres(o)
 	if err != nil {
 		return err
 	}
@@ -109,7 +117,9 @@ func CreatePostgres(ctx context.Context, o Postgres, schema string, f func(t *Tx
 	}
 	defer func() { _ = tx.Rollback() }()
 	t := &Tx{Now: db.Now(), ctx: ctx, conn: tx, engine: db.engine}
-	err = t.ExecAll(postgresTables + WithoutComments(schema))
+	// f may take long over something else
+	err = t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\n" +
+		"CREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
 	if err == nil {
 		err = f(t)
 	}
@@ -119,19 +129,35 @@ func CreatePostgres(ctx context.Context, o Postgres, schema string, f func(t *Tx
 	return err
 }
 
-// PostgresHas reports whether a database has a table.
-func PostgresHas(ctx context.Context, o Postgres, table string) (is bool, err error) {
-	db, err := OpenPostgres(Postgres{URL: o.URL, Password: o.Password, Dial: o.Dial})
+// MakePostgres is CreatePostgres if there is no such schema yet, and reports whether it made one.
+func MakePostgres(ctx context.Context, o Postgres, tables string,
+	f func(t *Tx) error) (made bool, err error) {
+	is, err := PostgresIsMade(ctx, o)
+	if err != nil || is {
+		return false, err
+	}
+	err = CreatePostgres(ctx, o, tables, f)
+	if err != nil {
+		if is, _ := PostgresIsMade(ctx, o); is { // somebody else made it at the same time
+			return false, nil
+		}
+	}
+	return err == nil, err
+}
+
+// PostgresIsMade reports whether a schema has its tables.
+func PostgresIsMade(ctx context.Context, o Postgres) (is bool, err error) {
+	o.Check = nil
+	db, err := OpenPostgres(o)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = db.Close() }()
-	return Read(ctx, db, func(t *Tx) (bool, error) { return t.HasTable(table) })
+	return Read(ctx, db, func(t *Tx) (bool, error) { return t.HasTable("writer") })
 }
 
 // postgresTables are those that the engine itself needs.
-const postgresTables = `CREATE SCHEMA x402;
-CREATE TABLE writer (id INTEGER PRIMARY KEY);
+const postgresTables = `CREATE TABLE writer (id INTEGER PRIMARY KEY);
 INSERT INTO writer VALUES (1);
 CREATE TABLE batches (name TEXT PRIMARY KEY, at INTEGER NOT NULL);
 CREATE INDEX batches_by_time ON batches (at);
@@ -330,8 +356,8 @@ func (e *postgresEngine) pagesAreSound(*Tx) error { return nil } // the server's
 // server's to keep.
 func (e *postgresEngine) formIs(t *Tx, _ string) error {
 	var n int
-	err := t.Row(`SELECT (SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = 'x402') +
-		(SELECT count(*) FROM pg_rules WHERE schemaname = 'x402')`).Scan(&n)
+	err := t.Row(`SELECT (SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = current_schema()) +
+		(SELECT count(*) FROM pg_rules WHERE schemaname = current_schema())`).Scan(&n)
 	if err == nil && n > 0 {
 		err = fmt.Errorf("%d triggers or rules are none of this wallet's", n)
 	}

@@ -1,5 +1,5 @@
-// Package sqldb is a ledger's database: SQLite in the wallet's home, or PostgreSQL. Both take the same
-// queries and transactions; sqlite.go and postgres.go hold what differs.
+// Package sqldb is the database of a ledger, or of a paywall's book of sales: SQLite in the home, or
+// PostgreSQL. Both take the same queries and transactions; sqlite.go and postgres.go hold what differs.
 //
 // What must stay true: a change is whole or nothing, a change whose caller got nil is durable, and changes
 // are made one after the other, by whatever process, so that each sees all those before it.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,7 +36,7 @@ const busyWait = 50 * time.Millisecond
 
 // OpenSQLite opens a database. A file that is missing is an error, unless o.Create is set.
 func OpenSQLite(o SQLite) (*DB, error) {
-	e := &sqliteEngine{path: filepath.Join(o.Home, o.Name), turn: NewFileLock(o.Home, "ledger")}
+	e := &sqliteEngine{path: filepath.Join(o.Home, o.Name), turn: NewFileLock(o.Home, lockName(o.Name))}
 	if !o.Create {
 		info, err := os.Lstat(e.path)
 		if err != nil {
@@ -58,6 +59,64 @@ func OpenSQLite(o SQLite) (*DB, error) {
 		o.Now = time.Now
 	}
 	return &DB{engine: e, write: write, read: read, now: o.Now}, nil
+}
+
+// lockName is the name of a file's lock: ledger of ledger.db.
+func lockName(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)) }
+
+// CreateSQLite makes a file with the tables of a text, calls f, and gives the file its name then: what a
+// process that was killed leaves behind is not taken for a damaged database. A file that is there is
+// fs.ErrExist, wrapped in LEDGER_UNAVAILABLE. Only the file's owner can read it.
+func CreateSQLite(ctx context.Context, o SQLite, tables string, f func(t *Tx) error) error {
+	file := filepath.Join(o.Home, o.Name)
+	if _, err := os.Lstat(file); err == nil {
+		return creating(fs.ErrExist)
+	}
+	temp, err := os.MkdirTemp(o.Home, "."+o.Name+"-")
+	if err != nil {
+		return creating(err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+
+	made := filepath.Join(temp, o.Name)
+	err = fillNew(ctx, SQLite{Home: temp, Name: o.Name, Create: true, Now: o.Now}, tables, f)
+	if err != nil {
+		return err
+	}
+	err = os.Chmod(made, 0o600)
+	if err == nil {
+		err = os.Link(made, file) // it replaces no file
+	}
+	if err == nil {
+		err = SyncDirectory(o.Home)
+	}
+	return creating(err)
+}
+
+func creating(err error) error {
+	if err == nil {
+		return nil
+	}
+	return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
+}
+
+// fillNew makes a file that holds all of its log.
+func fillNew(ctx context.Context, o SQLite, tables string, f func(t *Tx) error) (err error) {
+	db, err := OpenSQLite(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	err = db.Write(ctx, func(t *Tx) error {
+		if err := t.ExecAll(tables); err != nil {
+			return err
+		}
+		return f(t)
+	})
+	if err == nil {
+		err = db.Checkpoint(ctx)
+	}
+	return err
 }
 
 // readers is how many transactions read at a time.
@@ -207,8 +266,8 @@ func (e *sqliteEngine) classify(doing string, err error) error {
 // Damaged is the error of a database whose data cannot be read.
 func Damaged(doing string, err error) error {
 	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
-		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and " +
-			"ledger.db-shm, and restore a backup; nothing is paid until then")
+		WithHint("stop every process of this wallet, keep a copy of ledger.db (of a paywall: sales.db), " +
+			"its -wal and its -shm, and restore a backup; nothing is paid until then")
 }
 
 func (e *sqliteEngine) free(t *Tx) (bytes int64, err error) {

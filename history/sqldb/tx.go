@@ -191,6 +191,22 @@ func Otherwise(err, another error) error {
 	return err
 }
 
+// Containing is the pattern of LIKE ? ESCAPE '\' for texts, in lower case, that contain a text, whatever the
+// case of its ASCII letters.
+func Containing(text string) string {
+	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(lower(text)) + "%"
+}
+
+// lower folds ASCII letters.
+func lower(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}, text)
+}
+
 // Free is how many bytes of the database's file are not in use.
 func (t *Tx) Free() (bytes int64, err error) { return t.engine.free(t) }
 

@@ -48,13 +48,13 @@ func TestADeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 	for name, hold := range map[string]func(*testing.T, string) (end func()){
 		"by a transaction": func(t *testing.T, home string) func() { return another(t, home, `BEGIN EXCLUSIVE`) },
 		"by a process of this wallet that writes": func(t *testing.T, home string) func() {
-			l := NewFileLock(home, "ledger")
+			l := NewFileLock(home, "test")
 			unlock, err := l.Lock(t.Context())
 			require.NoError(t, err)
 			return func() { unlock(); require.NoError(t, l.Close()) }
 		},
 		"by a process that is next": func(t *testing.T, home string) func() {
-			l := NewFileLock(home, "ledger")
+			l := NewFileLock(home, "test")
 			require.NoError(t, l.open())
 			held, err := LockFile(l.next)
 			require.NoError(t, err)

@@ -186,6 +186,12 @@ func TestHome(t *testing.T) {
 		list = o.home(t.Context())
 		require.Len(t, list, 2)
 		require.Equal(t, "chmod 600 '"+filepath.Join(o.Home, "keystore.json")+"'", list[0].Remedy)
+
+		sales := filepath.Join(o.Home, "sales.db")
+		write(t, sales, "x")
+		require.NoError(t, os.Chmod(sales, 0o640))
+		list = o.home(t.Context())
+		require.Equal(t, "chmod 600 '"+sales+"'", list[len(list)-1].Remedy)
 	}
 }
 

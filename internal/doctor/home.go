@@ -20,7 +20,8 @@ var files = []struct {
 	name   string
 	needed bool
 }{{config.FileName, true}, {"keystore.json", true}, {"ledger.db", true}, {"ledger.db-wal", false},
-	{"ledger.db-shm", false}, {"ledger.mark", false}}
+	{"ledger.db-shm", false}, {"ledger.mark", false}, {"sales.db", false}, {"sales.db-wal", false},
+	{"sales.db-shm", false}}
 
 // empty reports whether there is no wallet yet, and nothing of one: no keys, no payments.
 func (o Options) empty() bool {

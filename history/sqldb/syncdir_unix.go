@@ -1,14 +1,14 @@
 //go:build !windows
 
-package history
+package sqldb
 
 import (
 	"errors"
 	"os"
 )
 
-// syncDirectory makes the names in a directory durable.
-func syncDirectory(dir string) error {
+// SyncDirectory makes the names in a directory durable.
+func SyncDirectory(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

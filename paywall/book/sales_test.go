@@ -1,4 +1,4 @@
-package history
+package book
 
 import (
 	"context"
@@ -27,15 +27,15 @@ func testSale(trace string, micro uint64) Sale {
 }
 
 // One payment has one run, whoever shows it: many goroutines of two processes (two openings of one
-// ledger) at once.
+// book) at once.
 func TestOnePaymentOneSale(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		other := besides(t, s)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		other := besides(t, b)
 		var first, before atomic.Int32
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
+				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
 				var sold *AlreadySold
 				switch {
 				case err == nil:
@@ -55,28 +55,28 @@ func TestOnePaymentOneSale(t *testing.T) {
 }
 
 func TestSaleMoves(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
 		all := []SaleState{SaleRunning, SaleSettling, SaleSettled, SaleUnknown, SaleFailed, SaleVerified}
 		for i, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled},
 			{SaleSettling, SaleUnknown},
 			{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				for _, to := range all {
-					sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
+					sale, err := b.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
 					require.NoError(t, err)
 					from := SaleRunning
 					for _, state := range path {
 						sale.State, from = state, state
-						require.NoError(t, s.MoveSale(t.Context(), sale))
+						require.NoError(t, b.MoveSale(t.Context(), sale))
 					}
 					sale.State, sale.Note = to, "why"
-					err = s.MoveSale(t.Context(), sale)
+					err = b.MoveSale(t.Context(), sale)
 					allowed := map[SaleState]string{SaleRunning: "settling failed verified",
 						SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
 						SaleSettled: "settled"}[from]
 					if slices.Contains(strings.Fields(allowed), string(to)) {
 						require.NoError(t, err, "%s → %s", from, to)
-						again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
+						again, err := b.SaleByKey(t.Context(), sale.UniqueKey)
 						require.NoError(t, err)
 						require.Equal(t, to, again.State)
 						require.Equal(t, "why", again.Note)
@@ -86,35 +86,35 @@ func TestSaleMoves(t *testing.T) {
 				}
 			})
 		}
-		require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
-		_, err := s.SaleByKey(t.Context(), "none")
+		require.ErrorIs(t, b.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
+		_, err := b.SaleByKey(t.Context(), "none")
 		require.ErrorIs(t, err, ErrNotFound)
 
 		// What was sold can be asked for again for an hour.
-		sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
+		sale, err := b.OpenSale(t.Context(), testSale("answered", 1))
 		require.NoError(t, err)
 		sale.State, sale.Answer = SaleSettling, []byte("weather")
-		require.NoError(t, s.MoveSale(t.Context(), sale))
-		again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
+		require.NoError(t, b.MoveSale(t.Context(), sale))
+		again, err := b.SaleByKey(t.Context(), sale.UniqueKey)
 		require.NoError(t, err)
 		require.Equal(t, "weather", string(again.Answer))
 		clock.set(clock.now().Add(keepAnswers + time.Minute))
-		_, err = s.OpenSale(t.Context(), testSale("later", 1))
+		_, err = b.OpenSale(t.Context(), testSale("later", 1))
 		require.NoError(t, err)
-		again, err = s.SaleByKey(t.Context(), sale.UniqueKey)
+		again, err = b.SaleByKey(t.Context(), sale.UniqueKey)
 		require.NoError(t, err)
 		require.Nil(t, again.Answer)
 
 		// A run that asked for more has not been one.
-		sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
 		require.NoError(t, err)
-		require.NoError(t, s.DropSale(t.Context(), sale.ID))
-		sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+		require.NoError(t, b.DropSale(t.Context(), sale.ID))
+		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
 		require.NoError(t, err)
 		sale.State = SaleSettling
-		require.NoError(t, s.MoveSale(t.Context(), sale))
-		require.NoError(t, s.DropSale(t.Context(), sale.ID))
-		_, err = s.SaleByKey(t.Context(), sale.UniqueKey)
+		require.NoError(t, b.MoveSale(t.Context(), sale))
+		require.NoError(t, b.DropSale(t.Context(), sale.ID))
+		_, err = b.SaleByKey(t.Context(), sale.UniqueKey)
 		require.NoError(t, err, "what may have been settled is never forgotten")
 	})
 }
@@ -122,18 +122,18 @@ func TestSaleMoves(t *testing.T) {
 // Sales that share a transaction need no savepoints: of one payment one is opened, a move that is not allowed
 // writes nothing, and neither spoils what the others wrote.
 func TestSalesTogether(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	closed, err := s.OpenSale(t.Context(), testSale("closed", 1))
+	b, _ := inFile(t)
+	closed, err := b.OpenSale(t.Context(), testSale("closed", 1))
 	require.NoError(t, err)
 	closed.State = SaleFailed
-	require.NoError(t, s.MoveSale(t.Context(), closed))
-	release := occupy(t, s)
+	require.NoError(t, b.MoveSale(t.Context(), closed))
+	release := occupy(b)
 	const each = 8
 	var all sync.WaitGroup
 	var opened, used, refused atomic.Int64
 	for i := range each {
 		all.Go(func() {
-			_, err := s.OpenSale(context.Background(), testSale("same", 1))
+			_, err := b.OpenSale(context.Background(), testSale("same", 1))
 			var sold *AlreadySold
 			if errors.As(err, &sold) && sold.Sale.UniqueKey == testSale("same", 1).UniqueKey {
 				used.Add(1)
@@ -144,66 +144,66 @@ func TestSalesTogether(t *testing.T) {
 		all.Go(func() {
 			moved := closed
 			moved.State, moved.Note = SaleSettled, "never"
-			if assert.ErrorIs(t, s.MoveSale(context.Background(), moved), ErrTransition) {
+			if assert.ErrorIs(t, b.MoveSale(context.Background(), moved), ErrTransition) {
 				refused.Add(1)
 			}
 		})
 		all.Go(func() {
-			_, err := s.OpenSale(context.Background(), testSale(fmt.Sprint("other ", i), 1))
+			_, err := b.OpenSale(context.Background(), testSale(fmt.Sprint("other ", i), 1))
 			assert.NoError(t, err)
 		})
 	}
-	gathered := func() bool { return s.db.Waiting() == 3*each }
+	gathered := func() bool { return b.db.Waiting() == 3*each }
 	require.Eventually(t, gathered, time.Minute, time.Millisecond)
 	release()
 	all.Wait()
 	require.Equal(t, []int64{1, each - 1, each}, []int64{opened.Load(), used.Load(), refused.Load()})
-	list, _, _, err := s.Sales(t.Context(), SaleFilter{})
+	list, _, _, err := b.Sales(t.Context(), SaleFilter{})
 	require.NoError(t, err)
 	require.Len(t, list, 1+1+each)
-	is, err := s.SaleByKey(t.Context(), closed.UniqueKey)
+	is, err := b.SaleByKey(t.Context(), closed.UniqueKey)
 	require.NoError(t, err)
 	require.Equal(t, SaleFailed, is.State)
 	require.Empty(t, is.Note)
 }
 
 func TestSales(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
 		for i, to := range []SaleState{SaleSettled, SaleSettled, SaleUnknown, SaleFailed} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
 				if i == 1 {
 					sale.Resource = "mcp://tool/report"
 				}
-				sale, err := s.OpenSale(t.Context(), sale)
+				sale, err := b.OpenSale(t.Context(), sale)
 				require.NoError(t, err)
 				sale.State = SaleSettling
-				require.NoError(t, s.MoveSale(t.Context(), sale))
+				require.NoError(t, b.MoveSale(t.Context(), sale))
 				sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
-				require.NoError(t, s.MoveSale(t.Context(), sale))
+				require.NoError(t, b.MoveSale(t.Context(), sale))
 			})
 		}
-		list, more, earned, err := s.Sales(t.Context(), SaleFilter{})
+		list, more, earned, err := b.Sales(t.Context(), SaleFilter{})
 		require.NoError(t, err)
 		require.Len(t, list, 4)
 		require.False(t, more)
 		require.Equal(t, SaleFailed, list[0].State, "newest first")
 		require.Equal(t, map[string]money.Dollars{"USDC": 3000}, earned, "only what is settled is earned")
-		list, more, earned, err = s.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
+		list, more, earned, err = b.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.True(t, more)
 		require.Equal(t, SaleUnknown, list[0].State)
 		require.Equal(t, money.Dollars(3000), earned["USDC"])
-		list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: SaleSettled})
+		list, _, earned, err = b.Sales(t.Context(), SaleFilter{Resource: "report", State: SaleSettled})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, "0xtx", list[0].Transaction)
 		require.Equal(t, money.Dollars(2000), earned["USDC"])
-		list, _, _, err = s.Sales(t.Context(), SaleFilter{After: clock.now()})
+		list, _, _, err = b.Sales(t.Context(), SaleFilter{After: clock.now()})
 		require.NoError(t, err)
 		require.Empty(t, list)
-		_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
+		_, _, _, err = b.Sales(t.Context(), SaleFilter{Before: "sale_none"})
 		require.ErrorIs(t, err, ErrNotFound)
 	})
 }
@@ -211,8 +211,8 @@ func TestSales(t *testing.T) {
 // Of two payments that a payer gave one name one is a sale, in whatever process; another payer's names are
 // other names, and a sale that failed keeps none.
 func TestOneNameOneSale(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		other := besides(t, s)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		other := besides(t, b)
 		named := func(key, name, payer string) Sale {
 			sale := testSale(key, 1000)
 			sale.Identifier, sale.Payer = name, payer
@@ -222,7 +222,7 @@ func TestOneNameOneSale(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
+				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
 				var sold *AlreadySold
 				switch {
 				case err == nil:
@@ -241,28 +241,28 @@ func TestOneNameOneSale(t *testing.T) {
 			named("no payer either", "a name", ""), named("other name", "b name", "a"),
 			named("no name", "", "a"),
 			named("no name either", "", "a")} {
-			_, err := s.OpenSale(t.Context(), sale)
+			_, err := b.OpenSale(t.Context(), sale)
 			require.NoError(t, err, sale.UniqueKey)
 		}
-		failed, err := s.OpenSale(t.Context(), named("fails", "c name", "a"))
+		failed, err := b.OpenSale(t.Context(), named("fails", "c name", "a"))
 		require.NoError(t, err)
 		failed.State = SaleFailed
-		require.NoError(t, s.MoveSale(t.Context(), failed))
-		_, err = s.OpenSale(t.Context(), named("after it", "c name", "a"))
+		require.NoError(t, b.MoveSale(t.Context(), failed))
+		_, err = b.OpenSale(t.Context(), named("after it", "c name", "a"))
 		require.NoError(t, err)
 	})
 }
 
 // What a sale brought is what it was moved with, and that is what was earned.
 func TestASaleOfLess(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		sale, err := s.OpenSale(t.Context(), testSale("upto", 1000))
+	eachEngine(t, func(t *testing.T, b *Book, _ *clock) {
+		sale, err := b.OpenSale(t.Context(), testSale("upto", 1000))
 		require.NoError(t, err)
 		sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
-		require.NoError(t, s.MoveSale(t.Context(), sale))
+		require.NoError(t, b.MoveSale(t.Context(), sale))
 		sale.State = SaleSettled
-		require.NoError(t, s.MoveSale(t.Context(), sale))
-		list, _, earned, err := s.Sales(t.Context(), SaleFilter{})
+		require.NoError(t, b.MoveSale(t.Context(), sale))
+		list, _, earned, err := b.Sales(t.Context(), SaleFilter{})
 		require.NoError(t, err)
 		require.Equal(t, "7", list[0].Amount.String())
 		require.EqualValues(t, 7, earned["USDC"])
@@ -271,7 +271,7 @@ func TestASaleOfLess(t *testing.T) {
 
 // Who bought a call, and when: settled, for money, that call, that resource, that payer.
 func TestSoldTo(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
 		call := [32]byte{1}
 		sell := func(key string, state SaleState, change func(*Sale)) {
 			t.Helper()
@@ -280,16 +280,16 @@ func TestSoldTo(t *testing.T) {
 			if change != nil {
 				change(&sale)
 			}
-			sale, err := s.OpenSale(t.Context(), sale)
+			sale, err := b.OpenSale(t.Context(), sale)
 			require.NoError(t, err)
 			for _, state := range []SaleState{SaleSettling, state} {
 				sale.State = state
-				require.NoError(t, s.MoveSale(t.Context(), sale))
+				require.NoError(t, b.MoveSale(t.Context(), sale))
 			}
 		}
 		start := clock.now()
 		bought := func(since time.Time) bool {
-			sale, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
+			sale, err := b.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
 			if err != nil {
 				require.ErrorIs(t, err, ErrNotFound)
 				return false
@@ -305,7 +305,7 @@ func TestSoldTo(t *testing.T) {
 		sell("failed", SaleFailed, nil)
 		sell("open", SaleUnknown, nil)
 		require.False(t, bought(start.Add(-time.Hour)))
-		_, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
+		_, err := b.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
 		require.ErrorIs(t, err, ErrNotFound)
 		sell("bought", SaleSettled, nil)
 		require.True(t, bought(start.Add(-time.Hour)))

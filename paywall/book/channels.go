@@ -1,12 +1,92 @@
-package history
+package book
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
+
 	"x402-wallet/history/sqldb"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
+
+// SoldChannel is a channel of batch-settlement that our paywall is paid out of.
+type SoldChannel struct {
+	Network, ID string
+	Config      x402.ChannelConfig
+	Charged     money.Amount        // in all
+	Voucher     x402.ChannelVoucher // the newest that something was given for; zero before
+	// as the facilitator said last
+	Balance, Claimed money.Amount
+	Refunds          int64  // the nonce of the next refund
+	WithdrawsAt      int64  // when its payer began to take the money back, Unix seconds; 0: they did not
+	Holder           string // the sale or refund that is under way; "": none is
+	HeldUntil        time.Time
+	OwedSince        time.Time // the oldest charge that was not paid out; zero: all was
+}
+
+// ErrChannelBusy says that another request for the channel is under way; or, to who holds it, that its time
+// was over and another one has it.
+var ErrChannelBusy = errors.New("the channel is held by another request")
+
+// ChannelMoved says that a channel was charged otherwise than its caller saw; Channel is how it stands now.
+type ChannelMoved struct{ Channel SoldChannel }
+
+// Error implements error.
+func (e *ChannelMoved) Error() string { return "the channel was charged meanwhile" }
+
+// Owed is what can be claimed.
+func (c SoldChannel) Owed() money.Amount { return c.Charged.SubFloor(c.Claimed) }
+
+// IsEmpty reports whether a channel never was charged, and need not be remembered.
+func (c SoldChannel) IsEmpty() bool {
+	return c.Holder == "" && c.Voucher.Signature == "" && c.OwedSince.IsZero()
+}
+
+// HeldBy is the channel with another holder, or none.
+func (c SoldChannel) HeldBy(holder string, until time.Time) SoldChannel {
+	c.Holder, c.HeldUntil = holder, until
+	return c
+}
+
+// Hold is the channel in the hands of a request that saw it as c, with what the facilitator told that one.
+func (c SoldChannel) Hold(seen SoldChannel, holder string, until, now time.Time) (SoldChannel, error) {
+	switch {
+	case c.Holder != "" && now.Before(c.HeldUntil):
+		return c, ErrChannelBusy
+	case c.Charged != seen.Charged:
+		return c, &ChannelMoved{Channel: c}
+	}
+	return c.onChain(seen).HeldBy(holder, until), nil
+}
+
+// onChain is the channel with what the facilitator said of another one's state: what was claimed only grows.
+func (c SoldChannel) onChain(at SoldChannel) SoldChannel {
+	c.Balance, c.Refunds, c.WithdrawsAt = at.Balance, at.Refunds, at.WithdrawsAt
+	if at.Claimed.Cmp(c.Claimed) > 0 {
+		c.Claimed = at.Claimed
+	}
+	return c
+}
+
+// Charge is the channel after a sale that holds it: with the charge and the voucher of to, and free.
+func (c SoldChannel) Charge(to SoldChannel, sale string, now time.Time) (SoldChannel, error) {
+	switch {
+	case c.Holder != sale:
+		return c, ErrChannelBusy
+	case to.Voucher.Ceiling.Cmp(to.Charged) < 0 || to.Charged.Cmp(c.Charged) < 0:
+		return c, fmt.Errorf("a charge of %s after %s, by a voucher for %s", to.Charged, c.Charged,
+			to.Voucher.Ceiling)
+	}
+	c = c.onChain(to).HeldBy("", time.Time{})
+	c.Charged, c.Voucher = to.Charged, to.Voucher
+	if c.OwedSince.IsZero() {
+		c.OwedSince = now
+	}
+	return c, nil
+}
 
 const selectSoldChannel = `SELECT network, channel, config, charged, ceiling, signature, balance, claimed,
 	refunds, withdraws_at, holder, held_until, owed_since FROM sold_channels`
@@ -19,12 +99,7 @@ func scanSoldChannel(row sqldb.Row) (c SoldChannel, err error) {
 	if err != nil {
 		return c, err
 	}
-	if until > 0 {
-		c.HeldUntil = fromMicros(until)
-	}
-	if owed > 0 {
-		c.OwedSince = fromMicros(owed)
-	}
+	c.HeldUntil, c.OwedSince = fromMicros(until), fromMicros(owed)
 	if err := json.Unmarshal([]byte(config), &c.Config); err != nil {
 		return c, sqldb.Damaged("read a channel's config", err)
 	}
@@ -39,20 +114,14 @@ func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
 
 // takeSoldChannel is a channel as it stands, or nil if it is not known yet.
 func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
-	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`, c.Network, c.ID)
+	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`,
+		c.Network, c.ID)
 }
 
 func (t *tx) putSoldChannel(c SoldChannel) error {
 	config, err := json.Marshal(c.Config)
 	if err != nil {
 		return err
-	}
-	var until, owed int64
-	if !c.HeldUntil.IsZero() {
-		until = micros(c.HeldUntil)
-	}
-	if !c.OwedSince.IsZero() {
-		owed = micros(c.OwedSince)
 	}
 	_, err = t.Exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
 		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
@@ -63,30 +132,31 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
 			held_until = excluded.held_until, owed_since = excluded.owed_since`,
 		c.Network, c.ID, string(config), c.Charged, c.Voucher.Ceiling, c.Voucher.Signature, c.Balance,
-		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, until, owed)
+		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, micros(c.HeldUntil), micros(c.OwedSince))
 	return err
 }
 
 // SoldChannel returns a channel, or ErrNotFound.
-func (s *Store) SoldChannel(ctx context.Context, network, id string) (SoldChannel, error) {
-	return read(ctx, s, func(t *tx) (SoldChannel, error) { return t.soldChannel(network, id) })
+func (b *Book) SoldChannel(ctx context.Context, network, id string) (SoldChannel, error) {
+	return read(ctx, b, func(t *tx) (SoldChannel, error) { return t.soldChannel(network, id) })
 }
 
 // OwedChannels returns those out of which not all that was charged has been paid out, the oldest debt first.
-func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
-	return read(ctx, s, func(t *tx) ([]SoldChannel, error) {
-		return sqldb.Collect(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
+func (b *Book) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
+	return read(ctx, b, func(t *tx) ([]SoldChannel, error) {
+		return sqldb.Collect(t.Tx, scanSoldChannel,
+			selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
 	})
 }
 
 // OpenChannelSale opens a sale that a voucher pays, as OpenSale does, and gives it the channel until then:
 // what was charged has to be as c has it (*ChannelMoved), and nobody may hold the channel (ErrChannelBusy).
 // A channel that is not known yet is known afterwards. What the facilitator said of it is taken from c.
-func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
+func (b *Book) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
 	Sale, error) {
 	sale.State = SaleRunning
-	err := s.tx(ctx, func(t *tx) error {
-		if err := s.sells(t); err != nil {
+	err := b.write(ctx, func(t *tx) error {
+		if err := b.beginSale(t); err != nil {
 			return err
 		}
 		known, err := t.freeChannel(c)
@@ -102,8 +172,8 @@ func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, u
 }
 
 // HoldChannel gives a channel to a request that is no sale, on the terms of OpenChannelSale.
-func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
-	return s.tx(ctx, func(t *tx) error {
+func (b *Book) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
+	return b.write(ctx, func(t *tx) error {
 		known, err := t.freeChannel(c)
 		if err != nil {
 			return err
@@ -113,7 +183,7 @@ func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, u
 }
 
 // freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
-// It returns the channel as it stands; nil: it is not known yet.
+// It returns the channel as it stands, or nil if it is not known yet.
 func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
 	known, err := t.takeSoldChannel(c)
 	if known == nil || err != nil {
@@ -149,9 +219,9 @@ func (t *tx) endSaleOf(holder string) error {
 // ChargeChannel settles a sale by its voucher: in one transaction the sale is settled, and the channel has
 // the charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is
 // durable before it returns, so that what was given can be claimed.
-func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
+func (b *Book) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
 	sale.State = SaleSettled
-	return s.tx(ctx, func(t *tx) error {
+	return b.write(ctx, func(t *tx) error {
 		known, err := t.soldChannel(c.Network, c.ID)
 		if err == nil {
 			known, err = known.Charge(c, sale.ID, t.Now)
@@ -167,15 +237,15 @@ func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) err
 }
 
 // ReleaseChannel ends a hold without a charge. A channel that never was charged is forgotten.
-func (s *Store) ReleaseChannel(ctx context.Context, network, id, holder string) error {
-	return s.UpdateSoldChannel(ctx, network, id, holder, func(*SoldChannel) {})
+func (b *Book) ReleaseChannel(ctx context.Context, network, id, holder string) error {
+	return b.UpdateSoldChannel(ctx, network, id, holder, func(*SoldChannel) {})
 }
 
 // UpdateSoldChannel changes what is known of a channel, in one transaction, durably. It ends a hold of
 // holder's, if that is one.
-func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder string,
+func (b *Book) UpdateSoldChannel(ctx context.Context, network, id, holder string,
 	change func(*SoldChannel)) error {
-	return s.tx(ctx, func(t *tx) error {
+	return b.write(ctx, func(t *tx) error {
 		c, err := t.soldChannel(network, id)
 		if errors.Is(err, ErrNotFound) {
 			return nil

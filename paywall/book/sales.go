@@ -1,4 +1,4 @@
-package history
+package book
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"x402-wallet/history/sqldb"
@@ -77,10 +78,10 @@ const forgetEvery = time.Minute
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and
 // everybody else gets *AlreadySold; so does another payment that its payer gave the same Identifier. It is
 // durable before it returns, so that a crash gives no second run.
-func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
+func (b *Book) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	sale.State = SaleRunning
-	err := s.tx(ctx, func(t *tx) error {
-		if err := s.sells(t); err != nil {
+	err := b.write(ctx, func(t *tx) error {
+		if err := b.beginSale(t); err != nil {
 			return err
 		}
 		return t.insertSale(&sale)
@@ -88,13 +89,12 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	return sale, err
 }
 
-// sells refuses sales in a ledger that is not this one any more, looked at once in a transaction, and forgets
-// old answers.
-func (s *Store) sells(t *tx) error {
-	if err := s.InPlace(); err != nil {
+// beginSale refuses sales in a file that is not the book's any more, and forgets old answers.
+func (b *Book) beginSale(t *tx) error {
+	if err := b.db.InPlace(); err != nil {
 		return err
 	}
-	return s.forgetAnswers(t)
+	return b.forgetAnswers(t)
 }
 
 // insertSale opens a sale, unless its payment has had its run, or its name.
@@ -102,7 +102,7 @@ func (t *tx) insertSale(sale *Sale) error {
 	if err := t.isNamedOnce(*sale); err != nil {
 		return err
 	}
-	sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
+	sale.ID, sale.Created, sale.Updated = newID("sale_", t.Now), t.Now, t.Now
 	n, err := t.Exec(
 		`INSERT INTO sales (seq, id, unique_key, state, created_at, updated_at, resource, call, identifier,
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
@@ -143,15 +143,15 @@ func (t *tx) isNamedOnce(sale Sale) error {
 }
 
 // forgetAnswers deletes the answers that are kept no longer, once in a while.
-func (s *Store) forgetAnswers(t *tx) error {
+func (b *Book) forgetAnswers(t *tx) error {
 	now := micros(t.Now)
-	if last := s.answersForgotten.Load(); last <= now && now-last < forgetEvery.Microseconds() {
+	if last := b.answersForgotten.Load(); last <= now && now-last < forgetEvery.Microseconds() {
 		return nil
 	}
 	_, err := t.Exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
 		micros(t.Now.Add(-keepAnswers)))
 	if err == nil {
-		s.answersForgotten.Store(now)
+		b.answersForgotten.Store(now)
 	}
 	return err
 }
@@ -159,8 +159,8 @@ func (s *Store) forgetAnswers(t *tx) error {
 // MoveSale records where a sale stands now, with what became known of it: Amount and Price, which may be less
 // than at first; and Transaction, Facilitator, Receipt, Note and Answer, where they are not empty. It is
 // durable before it returns.
-func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
-	return s.tx(ctx, func(t *tx) error { return t.moveSale(sale) })
+func (b *Book) MoveSale(ctx context.Context, sale Sale) error {
+	return b.write(ctx, func(t *tx) error { return t.moveSale(sale) })
 }
 
 func (t *tx) moveSale(sale Sale) error {
@@ -171,7 +171,7 @@ func (t *tx) moveSale(sale Sale) error {
 		note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
 		WHERE id = ? AND ? LIKE '% ' || state || ' %'`,
 		sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
-		nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
+		orNull(sale.Receipt), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 	if err != nil || n > 0 {
 		return err
 	}
@@ -183,8 +183,8 @@ func (t *tx) moveSale(sale Sale) error {
 }
 
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
-func (s *Store) DropSale(ctx context.Context, id string) error {
-	return s.tx(ctx, func(t *tx) error {
+func (b *Book) DropSale(ctx context.Context, id string) error {
+	return b.write(ctx, func(t *tx) error {
 		_, err := t.Exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
 		return err
 	})
@@ -208,20 +208,34 @@ func scanSale(row sqldb.Row) (sale Sale, err error) {
 	return sale, err
 }
 
+// raw is a text as JSON, or nil if it is empty.
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+// orNull is JSON as a text, or NULL if there is none.
+func orNull(text json.RawMessage) sql.NullString {
+	return sql.NullString{String: string(text), Valid: len(text) > 0}
+}
+
 // SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
 // or ErrNotFound.
-func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
-	return readOnce(ctx, s, func(t *tx) (Sale, error) {
-		sale, err := scanSale(t.Row(selectSale+` WHERE unique_key = ?`, uniqueKey))
-		return sale, sqldb.Otherwise(err, errNoSale)
+func (b *Book) SaleByKey(ctx context.Context, uniqueKey string) (sale Sale, err error) {
+	err = b.db.Once(ctx, func(t *sqldb.Tx) error {
+		sale, err = scanSale(t.Row(selectSale+` WHERE unique_key = ?`, uniqueKey))
+		return sqldb.Otherwise(err, errNoSale)
 	})
+	return sale, err
 }
 
 // SoldTo returns the newest settled sale of a call to a payer that was opened no earlier than since, and not
 // for nothing; or ErrNotFound.
-func (s *Store) SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
+func (b *Book) SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
 	Sale, error) {
-	return read(ctx, s, func(t *tx) (Sale, error) {
+	return read(ctx, b, func(t *tx) (Sale, error) {
 		sale, err := scanSale(t.Row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
 			AND state = ? AND amount <> '0' AND created_at >= ? ORDER BY seq DESC LIMIT 1`,
 			call[:], payer, resource, SaleSettled, micros(since)))
@@ -240,38 +254,46 @@ type SaleFilter struct {
 
 // Sales lists sales, newest first, and sums up what all that match have earned, by the asset's
 // symbol: settled only.
-func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool,
+func (b *Book) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool,
 	earned map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
 	earned = map[string]money.Dollars{}
-	err = s.view(ctx, func(t *tx) error {
-		var c condition
-		c.and(`created_at >= ?`, micros(f.After))
-		if f.State != "" {
-			c.and(`state = ?`, f.State)
-		}
-		if f.Resource != "" {
-			c.andContains(`resource`, f.Resource)
-		}
-		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+c.text+
-			` AND state = 'settled' GROUP BY symbol`, c.args...); err != nil {
+	where := ` WHERE created_at >= ? AND (state = ? OR ? = '') AND lower(resource) LIKE ? ESCAPE '\'`
+	args := []any{micros(f.After), f.State, f.State, sqldb.Containing(f.Resource)}
+	err = b.view(ctx, func(t *tx) error {
+		if err := t.addEarned(earned, where, args); err != nil {
 			return err
 		}
+		page, args := where, slices.Clone(args)
 		if f.Before != "" {
 			var seq int64
 			if err := t.Row(`SELECT seq FROM sales WHERE id = ?`, f.Before).Scan(&seq); err != nil {
-				return sqldb.Otherwise(err, errNoPayment)
+				return sqldb.Otherwise(err, errNoSale)
 			}
-			c.and(`seq < ?`, seq)
+			page += ` AND seq < ?`
+			args = append(args, seq)
 		}
-		list, err = sqldb.Collect(t.Tx, scanSale, selectSale+c.text+` ORDER BY seq DESC LIMIT ?`,
-			append(c.args, f.Limit+1)...)
+		list, err = sqldb.Collect(t.Tx, scanSale, selectSale+page+` ORDER BY seq DESC LIMIT ?`,
+			append(args, f.Limit+1)...)
 		return err
 	})
 	if len(list) > f.Limit {
 		list, more = list[:f.Limit], true
 	}
 	return list, more, earned, err
+}
+
+// addEarned adds up what was settled, by the asset's symbol.
+func (t *tx) addEarned(into map[string]money.Dollars, where string, args []any) error {
+	return t.Each(func(row sqldb.Row) error {
+		var symbol string
+		var sum money.Dollars
+		err := row.Scan(&symbol, &sum)
+		if sum != 0 {
+			into[symbol] = sum
+		}
+		return err
+	}, `SELECT symbol, sum(usd) FROM sales`+where+` AND state = 'settled' GROUP BY symbol`, args...)
 }

@@ -1,4 +1,4 @@
-package history
+package book
 
 import (
 	"errors"
@@ -25,26 +25,26 @@ func charged(ceiling uint64) SoldChannel {
 	return c
 }
 
-func sellByVoucher(t *testing.T, s *Store, clock *clock, key string, before uint64) Sale {
+func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint64) Sale {
 	t.Helper()
-	sale, err := s.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
+	sale, err := b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
 		clock.now().Add(time.Minute))
 	require.NoError(t, err)
 	sale.State = SaleSettling
-	require.NoError(t, s.MoveSale(t.Context(), sale))
+	require.NoError(t, b.MoveSale(t.Context(), sale))
 	return sale
 }
 
 // Of many who come with vouchers for one channel at once, in two processes, one has it.
 func TestOneHoldsAChannel(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		other := besides(t, s)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		other := besides(t, b)
 		var first, busy atomic.Int32
 		var all sync.WaitGroup
 		until := clock.now().Add(time.Minute)
 		for i := range 20 {
 			all.Go(func() {
-				_, err := []*Store{s, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
+				_, err := []*Book{b, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
 					testSoldChannel(0), until)
 				switch {
 				case err == nil:
@@ -64,12 +64,12 @@ func TestOneHoldsAChannel(t *testing.T) {
 
 // A charge is there after the process, is counted once, and another sale that saw less is refused.
 func TestACharge(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		sale := sellByVoucher(t, s, clock, "1000", 0)
-		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
-		require.ErrorIs(t, s.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		sale := sellByVoucher(t, b, clock, "1000", 0)
+		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))
+		require.ErrorIs(t, b.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
 
-		again := besides(t, s)
+		again := besides(t, b)
 		owed, err := again.OwedChannels(t.Context())
 		require.NoError(t, err)
 		require.Len(t, owed, 1)
@@ -81,38 +81,38 @@ func TestACharge(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, SaleSettled, settled.State)
 
-		_, err = s.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
+		_, err = b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
 		var moved *ChannelMoved
 		require.ErrorAs(t, err, &moved)
 		require.Equal(t, money.NewAmount(1000), moved.Channel.Charged)
-		_, err = s.SaleByKey(t.Context(), "x")
+		_, err = b.SaleByKey(t.Context(), "x")
 		require.ErrorIs(t, err, ErrNotFound)
 	})
 }
 
 // A charge is covered by its voucher, and never less than before.
 func TestAChargeIsCovered(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		require.NoError(t, s.ChargeChannel(t.Context(), sellByVoucher(t, s, clock, "1", 0), charged(1000)))
-		sale := sellByVoucher(t, s, clock, "2", 1000)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		require.NoError(t, b.ChargeChannel(t.Context(), sellByVoucher(t, b, clock, "1", 0), charged(1000)))
+		sale := sellByVoucher(t, b, clock, "2", 1000)
 		over := charged(1000)
 		over.Charged = money.NewAmount(1001)
-		require.Error(t, s.ChargeChannel(t.Context(), sale, over))
-		require.Error(t, s.ChargeChannel(t.Context(), sale, charged(999)))
-		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(2000)))
+		require.Error(t, b.ChargeChannel(t.Context(), sale, over))
+		require.Error(t, b.ChargeChannel(t.Context(), sale, charged(999)))
+		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(2000)))
 	})
 }
 
 // What held a channel too long lost it: it can charge nothing any more, and its voucher is good for another.
 func TestADeadHolderLosesTheChannel(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		lost := sellByVoucher(t, s, clock, "1000", 0)
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		lost := sellByVoucher(t, b, clock, "1000", 0)
 		clock.set(clock.now().Add(2 * time.Minute))
-		sale := sellByVoucher(t, s, clock, "1000", 0)
-		require.ErrorIs(t, s.ChargeChannel(t.Context(), lost, charged(1000)), ErrChannelBusy)
-		require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", lost.ID))
-		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
-		list, _, _, err := s.Sales(t.Context(), SaleFilter{State: SaleFailed})
+		sale := sellByVoucher(t, b, clock, "1000", 0)
+		require.ErrorIs(t, b.ChargeChannel(t.Context(), lost, charged(1000)), ErrChannelBusy)
+		require.NoError(t, b.ReleaseChannel(t.Context(), "eip155:84532", "0x01", lost.ID))
+		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))
+		list, _, _, err := b.Sales(t.Context(), SaleFilter{State: SaleFailed})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Equal(t, lost.ID, list[0].ID)
@@ -122,23 +122,23 @@ func TestADeadHolderLosesTheChannel(t *testing.T) {
 // A sale that charged nothing gives the channel back, and its voucher; of a channel that never was charged
 // nothing is left.
 func TestAReleasedChannel(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
-		sale := sellByVoucher(t, s, clock, "1000", 0)
-		require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", sale.ID))
-		_, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
+	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
+		sale := sellByVoucher(t, b, clock, "1000", 0)
+		require.NoError(t, b.ReleaseChannel(t.Context(), "eip155:84532", "0x01", sale.ID))
+		_, err := b.SoldChannel(t.Context(), "eip155:84532", "0x01")
 		require.ErrorIs(t, err, ErrNotFound)
-		sale = sellByVoucher(t, s, clock, "1000", 0)
-		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
+		sale = sellByVoucher(t, b, clock, "1000", 0)
+		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))
 		until := clock.now().Add(time.Minute)
-		require.NoError(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_1", until))
-		require.ErrorIs(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until),
+		require.NoError(t, b.HoldChannel(t.Context(), testSoldChannel(1000), "refund_1", until))
+		require.ErrorIs(t, b.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until),
 			ErrChannelBusy)
-		require.NoError(t, s.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
+		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
 			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
-		owed, err := s.OwedChannels(t.Context())
+		owed, err := b.OwedChannels(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, owed)
-		kept, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
+		kept, err := b.SoldChannel(t.Context(), "eip155:84532", "0x01")
 		require.NoError(t, err)
 		require.Equal(t, money.NewAmount(1000), kept.Charged)
 		require.Empty(t, kept.Holder)

@@ -1,0 +1,124 @@
+package book
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
+
+// clock is a book's time, which tests set.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(time.Microsecond) // no two sales at once
+	return c.at
+}
+
+func (c *clock) set(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
+}
+
+// engines make an empty book each, whose time is the clock's.
+var engines = []struct {
+	name string
+	book func(t *testing.T) (*Book, *clock)
+}{
+	{"SQLite", inFile},
+	{"PostgreSQL", onServer},
+}
+
+// eachEngine runs a test on an empty book of each engine.
+func eachEngine(t *testing.T, test func(t *testing.T, b *Book, c *clock)) {
+	t.Helper()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			b, c := e.book(t)
+			test(t, b, c)
+		})
+	}
+}
+
+// places say where a test's books are.
+var places sync.Map
+
+func inFile(t *testing.T) (*Book, *clock) {
+	t.Helper()
+	c := newClock()
+	return made(t, Place{Home: t.TempDir(), Now: c.now}), c
+}
+
+// testServer is one database for all tests, which go one after the other.
+var testServer struct {
+	sync.Mutex
+	url string
+}
+
+func server(t *testing.T) *sqldb.Postgres {
+	t.Helper()
+	testServer.Lock()
+	defer testServer.Unlock()
+	if testServer.url == "" {
+		testServer.url = pgtest.Shared(t).Database(t)
+	}
+	return &sqldb.Postgres{URL: testServer.url}
+}
+
+func onServer(t *testing.T) (*Book, *clock) {
+	t.Helper()
+	c := newClock()
+	b := made(t, Place{Server: server(t), Now: c.now})
+	require.NoError(t, b.write(t.Context(), func(tx *tx) error {
+		return tx.ExecAll("DELETE FROM sales;\nDELETE FROM sold_channels;\n")
+	}))
+	return b, c
+}
+
+func made(t *testing.T, p Place) *Book {
+	t.Helper()
+	b, err := Make(t.Context(), p)
+	require.NoError(t, err)
+	places.Store(b, p)
+	t.Cleanup(func() {
+		places.Delete(b)
+		require.NoError(t, b.Close())
+	})
+	return b
+}
+
+// besides is the book as another process has it open.
+func besides(t *testing.T, b *Book) *Book {
+	t.Helper()
+	place, _ := places.Load(b)
+	other, err := Open(t.Context(), place.(Place))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	return other
+}
+
+// occupy holds the book's writer until release is called.
+func occupy(b *Book) (release func()) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = b.write(context.Background(), func(*tx) error { close(begun); <-end; return nil })
+	}()
+	<-begun
+	return func() { close(end) }
+}
