@@ -332,8 +332,8 @@ func (r *replay) restartFrom(s sums) {
 	}
 }
 
-// noteTooEarly notes a session that a payment began although the one before, in which something was signed, was
-// not over, and the owner did not begin it: nothing is signed in it. Only the owner ends that.
+// noteTooEarly notes a session that a payment began although the one before, in which something was signed,
+// was not over, and the owner did not begin it: nothing is signed in it. Only the owner ends that.
 func (r *replay) noteTooEarly(s *chainSession) {
 	last := r.sums.Session
 	r.tooEarly = ""
@@ -345,8 +345,8 @@ func (r *replay) noteTooEarly(s *chainSession) {
 // tables compares the small tables.
 func (r *replay) tables() error {
 	if r.tooEarly != "" {
-		return corrupt("session %s began in it, though the one before was not over and the owner did not begin it",
-			r.tooEarly)
+		return corrupt("session %s began in it, though the one before was not over and the owner did not "+
+			"begin it", r.tooEarly)
 	}
 	sessions := map[string]string{}
 	for i, s := range r.sessions {
