@@ -58,8 +58,10 @@ var arrows = map[string][]string{
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history":       {"budget", "history/sqldb", "x402/money", "x402"},
 	"history/sqldb": {"x402"}, // knows nothing of payments
+	// what people and agents read of the ledger: it writes nothing
+	"history/report": {"budget", "history", "history/sqldb", "x402/money"},
 	// for the tests of packages that hold money
-	"history/historytest": {"budget", "history", "x402", "x402/money"},
+	"history/historytest": {"budget", "history", "history/sqldb", "internal/pgtest", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
@@ -105,13 +107,13 @@ var arrows = map[string][]string{
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
-	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
+	"internal/dashboard": {"internal/books", "budget", "history", "history/report", "internal/loopback", "internal/passkey",
 		"internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
-	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
+	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "history/report", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
 		"x402/wire", "x402/weburl"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
@@ -123,7 +125,7 @@ var arrows = map[string][]string{
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
-		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
+		"internal/config/environ", "internal/dashboard", "internal/doctor", "history", "history/report",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey",
 		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
@@ -134,7 +136,7 @@ var arrows = map[string][]string{
 	"internal/notify": {"internal/child", "history", "x402"},
 	// child: the owner's programs; history: what came of a payment
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
-	"internal/books": {"history", "x402/money", "x402"},
+	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
 		"x402/money",

@@ -16,7 +16,7 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go
+// Beside the money: content.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go
 // and soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
 // database).
 package history

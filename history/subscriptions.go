@@ -58,12 +58,14 @@ const runKey, proposalKey = "subscription ", "proposal "
 // SubscriptionRuns are the newest runs, by budget.Subscription.ID.
 func (s *Store) SubscriptionRuns(ctx context.Context) (map[string]SubscriptionRun, error) {
 	runs := map[string]SubscriptionRun{}
-	err := s.facts(ctx, runKey, func(id, text string) error {
-		var r SubscriptionRun
-		if json.Unmarshal([]byte(text), &r) == nil { // what is no JSON of ours says nothing
-			runs[id] = r
-		}
-		return nil
+	err := s.View(ctx, func(t *sqldb.Tx) error {
+		return EachNote(t, runKey, func(id, text string) error {
+			var r SubscriptionRun
+			if json.Unmarshal([]byte(text), &r) == nil { // what is no JSON of ours says nothing
+				runs[id] = r
+			}
+			return nil
+		})
 	})
 	return runs, err
 }
@@ -152,7 +154,7 @@ func (s *Store) SubscriptionSpent(ctx context.Context, id string) (use budget.Us
 func (s *Store) SubscriptionPayments(ctx context.Context, id string, limit int) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
 		where, args := ofSubscription(id)
-		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where+` ORDER BY created_at DESC, seq DESC LIMIT ?`,
+		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+where+` ORDER BY created_at DESC, seq DESC LIMIT ?`,
 			append(args, limit)...)
 	})
 }

@@ -354,7 +354,7 @@ func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error
 
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
-	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})
+	list, err := b.store.Recent(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]

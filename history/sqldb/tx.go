@@ -178,6 +178,34 @@ func Otherwise(err, another error) error {
 	return err
 }
 
+// ScanText reads a row of one text.
+func ScanText(row Row) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
+// ScanNumber reads a row of one number.
+func ScanNumber(row Row) (n int64, err error) {
+	err = row.Scan(&n)
+	return n, err
+}
+
+// Micros is a time as columns have it: microseconds since 1970, or zero for the zero time.
+func Micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// FromMicros is the time of a column: see Micros.
+func FromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
 // Free is how many bytes of the database's file are not in use.
 func (t *Tx) Free() (bytes int64, err error) { return t.engine.free(t) }
 

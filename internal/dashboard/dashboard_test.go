@@ -29,6 +29,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/pay"
@@ -583,7 +584,7 @@ func TestExport(t *testing.T) {
 	b.pays("pay_2", "https://api.example/b", "failed", 2000, day)
 	b.pays("pay_3", "https://other.example/a", "settled", 3000, day)
 	b.pays("pay_4", "https://other.example/a", "settled", 4000, day.Add(time.Minute))
-	for query, within := range map[string]history.Range{
+	for query, within := range map[string]report.Range{
 		"":                {},
 		"&url=OTHER":      {URL: "OTHER"},
 		"&status=settled": {State: history.Settled},

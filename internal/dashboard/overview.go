@@ -119,7 +119,7 @@ func overview(l *look) (frame, error) {
 		r.Since = ago(now.Sub(o.Created))
 		p.Unfinished = append(p.Unfinished, r)
 	}
-	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
+	newest, err := store.Recent(ctx, recent)
 	if err != nil {
 		return frame{}, err
 	}
