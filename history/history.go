@@ -16,7 +16,7 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, books.go, alerts.go and tell.go, subscriptions.go, and sales.go
+// Beside the money: content.go, books.go, alerts.go, subscriptions.go, and sales.go
 // and soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
 // database).
 package history
@@ -65,7 +65,7 @@ type Store struct {
 	*database
 
 	contentQuota int64
-	alerted      func() // may be nil
+	alerts       Alerts
 	closing      sync.Once
 
 	self     *instance // nil before the first payment
@@ -98,8 +98,8 @@ type Options struct {
 	Now func() time.Time // default time.Now
 	// ContentQuota is how many bytes of content may be stored, besides what nobody got yet. Zero is no limit.
 	ContentQuota int64
-	// Alerted is called after this process wrote an alert, and must return at once. It may be nil.
-	Alerted func()
+	// Alerts hears of what the owner may have to be told. It may be nil.
+	Alerts Alerts
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there. Other users cannot read it
@@ -183,11 +183,19 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 }
 
 func newStore(db *sqldb.DB, home string, o Options) *Store {
-	return &Store{
+	return (&Store{
 		database: &database{db: db, home: home, stores: 1, lock: sqldb.LockFile,
 			checkpointLock: sqldb.NewFileLock(home, "mark")},
-		contentQuota: o.ContentQuota, alerted: o.Alerted,
+	}).with(o)
+}
+
+// with sets the options that each Store of a ledger has of its own.
+func (s *Store) with(o Options) *Store {
+	s.contentQuota, s.alerts = o.ContentQuota, o.Alerts
+	if s.alerts == nil {
+		s.alerts = nobody{}
 	}
+	return s
 }
 
 // isLedger refuses a database that is not a ledger, or one of another format.
@@ -240,7 +248,7 @@ func (s *Store) Share(o Options) (shared *Store, open bool) {
 		return nil, false
 	}
 	s.stores++
-	return &Store{database: s.database, contentQuota: o.ContentQuota, alerted: o.Alerted}, true
+	return (&Store{database: s.database}).with(o), true
 }
 
 // Close ends this Store. The last one of a ledger ends this process's part in it.

@@ -68,7 +68,6 @@ var (
 	errNoApproval = fmt.Errorf("no such approval: %w", ErrNotFound)
 	errNoSale     = fmt.Errorf("no such sale: %w", ErrNotFound)
 	errNoChannel  = fmt.Errorf("no such channel: %w", ErrNotFound)
-	errNoProposal = fmt.Errorf("no such proposal: %w", ErrNotFound)
 	errNoSession  = fmt.Errorf("no such session: %w", ErrNotFound)
 )
 

@@ -139,10 +139,7 @@ func (t *tx) reserve(h Hold, p *Payment, owner string) error {
 	if err := t.insert(p); err != nil {
 		return err
 	}
-	if err := t.alertBudgets(h.Decision.Caps, *p); err != nil {
-		return err
-	}
-	if err := t.alertFunds(h.Low, *p); err != nil {
+	if err := t.alerts.Held(t.Tx, *p, h.Decision.Caps, h.Low); err != nil {
 		return err
 	}
 	return t.useApproval(h.Approval, *p)

@@ -102,7 +102,7 @@ func (t *tx) insertSale(sale *Sale) error {
 	if err := t.isNamedOnce(*sale); err != nil {
 		return err
 	}
-	sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
+	sale.ID, sale.Created, sale.Updated = NewTimedID("sale_", t.Now), t.Now, t.Now
 	n, err := t.Exec(
 		`INSERT INTO sales (seq, id, unique_key, state, created_at, updated_at, resource, call, identifier,
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)

@@ -14,7 +14,7 @@ type tx struct {
 
 	contentQuota int64 // as Options.ContentQuota
 	followed     *followed
-	hasAlerted   bool // it wrote an alert
+	alerts       Alerts
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -30,22 +30,15 @@ type known struct {
 
 // tx runs f in a durable transaction: see sqldb.DB.Write.
 func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
-	var hasAlerted bool
-	err := s.db.Write(ctx, func(d *sqldb.Tx) error {
+	return s.db.Write(ctx, func(d *sqldb.Tx) error {
 		shared, _ := d.Shared.(*known)
 		if shared == nil {
 			shared = &known{}
 			d.Shared = shared
 		}
-		t := &tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed}
-		err := f(t)
-		hasAlerted = t.hasAlerted
-		return err
+		return f(&tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed,
+			alerts: s.alerts})
 	})
-	if err == nil && hasAlerted && s.alerted != nil {
-		s.alerted()
-	}
-	return err
 }
 
 // View runs f on one state of the ledger, for packages that show it. What f returns is returned unchanged.

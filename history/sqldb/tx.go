@@ -17,7 +17,8 @@ type Tx struct {
 	ctx     context.Context
 	conn    connection
 	engine  engine
-	failure error // the first of the database's errors
+	failure error   // the first of the database's errors
+	change  *change // nil in a transaction that only reads
 }
 
 // connection runs queries: a transaction's, or any.
@@ -113,6 +114,9 @@ func (t *Tx) classify(doing string, err error) error {
 	}
 	return err
 }
+
+// AfterCommit has f called once this change is durable, before Write returns. f must return at once.
+func (t *Tx) AfterCommit(f func()) { t.change.committed = append(t.change.committed, f) }
 
 // Failed reports whether the database failed in this transaction.
 func (t *Tx) Failed() bool { return t.failure != nil }
