@@ -16,9 +16,10 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, books.go, alerts.go, subscriptions.go, and sales.go
-// and soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
-// database).
+// Beside the money: content.go, books.go, alerts.go (what others hear of), subscriptions.go, and sales.go and
+// soldchannels.go, which are a paywall's. Below all of it: tx.go (a transaction) and package sqldb (the
+// database). Packages of their own, which this one does not import: report (searching, totals, books), alerts
+// (what the owner is told) and subscriptions (their runs and proposals).
 package history
 
 import (
