@@ -14,7 +14,8 @@ type Alerts interface {
 	Asked(t *sqldb.Tx, list []Approval) error
 	// Frozen hears of a freeze that is not the owner's own, and of its number.
 	Frozen(t *sqldb.Tx, number int64, f Freeze) error
-	// Held hears of a payment whose money is held, with the caps that it was held under, as they were before it.
+	// Held hears of a payment whose money is held, with the caps that it was held under, as they were
+	// before it.
 	Held(t *sqldb.Tx, p Payment, caps []budget.Cap, low *LowFunds) error
 
 	Overdue(ctx context.Context, s *Store, p Payment) error

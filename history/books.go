@@ -76,7 +76,8 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		digest := sha256.New()
 		for _, i := range list {
 			text := toJSON(i)
-			n, err := t.Exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`, ImportedNote+i.ID(), text)
+			n, err := t.Exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`,
+				ImportedNote+i.ID(), text)
 			if err != nil {
 				return err
 			}
@@ -113,8 +114,8 @@ func (t *tx) importedDigest() (string, error) {
 	return encodeDigest(digest.Sum(nil)), err
 }
 
-// EachNote calls f with each row of the table meta that is of a kind (as LabelNote): with the rest of its key,
-// and its value.
+// EachNote calls f with each row of the table meta that is of a kind (as LabelNote): with the rest of its
+// key, and its value.
 func EachNote(t *sqldb.Tx, kind string, f func(key, value string) error) error {
 	return t.Each(func(row sqldb.Row) error {
 		var key, value string

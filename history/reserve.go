@@ -217,7 +217,8 @@ func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if !found {
 		return nil, err
 	}
-	return sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`, p.Fingerprint[:])
+	return sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`,
+		p.Fingerprint[:])
 }
 
 // sessionFor is the session that a payment falls into: the one its decision was made for, or a new one.
@@ -344,8 +345,8 @@ func (s *Store) HeldUpTo(ctx context.Context, p Payment, readAt time.Time) (mone
 // OpenFrom is the unfinished payments out of a source, oldest first.
 func (s *Store) OpenFrom(ctx context.Context, network, source string) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+` WHERE network = ? AND source = ? AND `+unfinished+
-			` ORDER BY seq`, network, source)
+		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+` WHERE network = ? AND source = ? AND `+
+			unfinished+` ORDER BY seq`, network, source)
 	})
 }
 

@@ -11,11 +11,12 @@ import (
 // one: its amount and price are zero, and it pays nobody. The memory keeps at which hosts the wallet
 // signed in, and of it no payee and no price.
 
-// searched selects payments by an index that has what a search looks at (schema_sqlite.sql), so that only those
-// that are found are read whole. State is an expression there, because its own index has nothing else of it.
+// searched selects payments by an index that has what a search looks at (schema_sqlite.sql), so that only
+// those that are found are read whole. State is an expression there, because its own index has nothing else
+// of it.
 func searched(where string) string {
-	return SelectPayment + ` WHERE seq IN (SELECT seq FROM payments WHERE state || '' = 'settled' AND ` + where +
-		` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`
+	return SelectPayment + ` WHERE seq IN (SELECT seq FROM payments WHERE state || '' = 'settled' AND ` +
+		where + ` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`
 }
 
 // Earlier returns settled payments for a host that were made before a payment, newest first, and no more than
@@ -26,7 +27,8 @@ func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, e
 		if err != nil {
 			return nil, sqldb.Otherwise(err, errNoPayment)
 		}
-		found, err := sqldb.Collect(t.Tx, ScanPayment, searched(`host = ? AND seq < ?`), p.Host, before, 2*limit)
+		found, err := sqldb.Collect(t.Tx, ScanPayment, searched(`host = ? AND seq < ?`), p.Host, before,
+			2*limit)
 		for _, was := range found {
 			if !was.IsSignIn() && !was.IsPull() && len(list) < limit {
 				list = append(list, was)

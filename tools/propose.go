@@ -52,7 +52,8 @@ func (w *Wallet) propose(ctx context.Context, in proposeIn) (out proposeOut, err
 		return out, err
 	}
 	p.Agent, p.Host = pay.AgentFrom(ctx), pay.HostOf(in.URL)
-	if p, err = subscriptions.Propose(ctx, w.Store, w.Alerts, p); errors.Is(err, subscriptions.ErrManyProposals) {
+	p, err = subscriptions.Propose(ctx, w.Store, w.Alerts, p)
+	if errors.Is(err, subscriptions.ErrManyProposals) {
 		return out, x402.Errorf(x402.RateLimited, "as many proposals wait for the owner as may").
 			WithHint("the owner decides on those first: x402-wallet subscriptions").
 			WithCommand(x402.Command("subscriptions"),

@@ -1,7 +1,8 @@
-// Package alerts is what the owner is told of: it writes alerts beside what they are about, in the ledger, and
-// keeps who tells them from telling one twice.
+// Package alerts is what the owner is told of: it writes alerts beside what they are about, in the ledger,
+// and keeps who tells them from telling one twice.
 //
-// What must stay true: an alert is written in the transaction of its cause, one for each, and decides nothing.
+// What must stay true: an alert is written in the transaction of its cause, one for each, and decides
+// nothing.
 //
 // The files: alerts.go (what an alert is), write.go (when there is one), tell.go (what waits to be told).
 package alerts

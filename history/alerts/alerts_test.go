@@ -68,8 +68,10 @@ func TestAFreezeIsAnAlert(t *testing.T) {
 	for range 2 {
 		require.NoError(t, s.Freeze(t.Context(), breaker))
 	}
-	require.NoError(t, s.Freeze(t.Context(), history.Freeze{Network: "n", Account: "a", By: "agent", Why: "why"}))
-	require.NoError(t, s.Freeze(t.Context(), history.Freeze{Network: "n", Account: "b", By: "owner", Why: "why"}))
+	require.NoError(t, s.Freeze(t.Context(),
+		history.Freeze{Network: "n", Account: "a", By: "agent", Why: "why"}))
+	require.NoError(t, s.Freeze(t.Context(),
+		history.Freeze{Network: "n", Account: "b", By: "owner", Why: "why"}))
 	list := alertsOf(t, s, Freeze)
 	require.Len(t, list, 2)
 	require.Equal(t, Detail{By: "breaker", Why: "why"}, list[0].Detail)
@@ -119,7 +121,8 @@ func TestMostOfABudgetIsAnAlert(t *testing.T) {
 		t.Helper()
 		before := len(alertsOf(t, s, Budget))
 		h := historytest.Hold(micros)
-		h.Payment.Host, h.Payment.URL, h.Payment.Agent = host, "https://"+host+"/"+history.NewID(c.Now()), agent
+		h.Payment.Host, h.Payment.Agent = host, agent
+		h.Payment.URL = "https://" + host + "/" + history.NewID(c.Now())
 		_, err := reserveBy(s, rules, h)
 		require.NoError(t, err)
 		for _, a := range alertsOf(t, s, Budget)[before:] {

@@ -25,8 +25,9 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 func asking(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host, Method: p.Method,
-		URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host,
+		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price,
+		PayTo: p.PayTo})
 	require.NoError(t, err)
 	return a
 }

@@ -36,9 +36,10 @@ func Next(ctx context.Context, s *history.Store) (next time.Time, waits bool, er
 	return next, waits, err
 }
 
-// Due lists what waits to be told now, oldest first, for the holder of a turn; and how often the owner was told
-// something since a time. With all, what was held back is due too. What was settled before anybody was told of
-// it is over by that: an approval that was answered, a freeze that was lifted, a payment that was cleared up.
+// Due lists what waits to be told now, oldest first, for the holder of a turn; and how often the owner was
+// told something since a time. With all, what was held back is due too. What was settled before anybody was
+// told of it is over by that: an approval that was answered, a freeze that was lifted, a payment that was
+// cleared up.
 func Due(ctx context.Context, s *history.Store, turn history.Turn, all bool, since time.Time) (due []Alert,
 	recent int, err error) {
 	err = s.Write(ctx, func(t *sqldb.Tx) error {
@@ -89,8 +90,8 @@ func endAlerts(t *sqldb.Tx) error {
 	return nil
 }
 
-// MarkTold notes that the owner was told of alerts, by one notice. history.ErrNoTurn: by somebody whose turn it was
-// no longer, so that it may be told again.
+// MarkTold notes that the owner was told of alerts, by one notice. history.ErrNoTurn: by somebody whose
+// turn it was no longer, so that it may be told again.
 func MarkTold(ctx context.Context, s *history.Store, turn history.Turn, notice string, ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET state = 'told', told_at = ?, told_as = ?
@@ -100,7 +101,8 @@ func MarkTold(ctx context.Context, s *history.Store, turn history.Turn, notice s
 }
 
 // HoldBack lets alerts wait until a time, because too much was told.
-func HoldBack(ctx context.Context, s *history.Store, turn history.Turn, until time.Time, ids ...string) error {
+func HoldBack(ctx context.Context, s *history.Store, turn history.Turn, until time.Time,
+	ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`,
 			sqldb.Micros(until), id)
@@ -109,7 +111,8 @@ func HoldBack(ctx context.Context, s *history.Store, turn history.Turn, until ti
 }
 
 // MarkFailed notes that alerts could not be told. They are tried again at a time, or given up (MaxTries).
-func MarkFailed(ctx context.Context, s *history.Store, turn history.Turn, again time.Time, ids ...string) error {
+func MarkFailed(ctx context.Context, s *history.Store, turn history.Turn, again time.Time,
+	ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET next_at = ?, attempts = attempts + 1,
 				state = CASE WHEN attempts + 1 >= ? THEN 'failed' ELSE 'waiting' END

@@ -105,16 +105,19 @@ func TestWhatIsOverIsNotTold(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Approve(t.Context(), approved.ID, "owner", nil)
 	require.NoError(t, err)
-	require.NoError(t, s.Freeze(t.Context(), history.Freeze{Network: "n", Account: "a", By: "agent", Why: "lifted"}))
+	require.NoError(t, s.Freeze(t.Context(),
+		history.Freeze{Network: "n", Account: "a", By: "agent", Why: "lifted"}))
 	_, err = s.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
-	require.NoError(t, s.Freeze(t.Context(), history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stands"}))
+	require.NoError(t, s.Freeze(t.Context(),
+		history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stands"}))
 	open := historytest.Pay(t, s, historytest.Hold(1), history.Unknown)
 	settled := historytest.Pay(t, s, historytest.Hold(2), history.Unknown)
 	for _, p := range []history.Payment{open, settled} {
 		require.NoError(t, s.AlertOverdue(t.Context(), p))
 	}
-	_, err = s.Finish(t.Context(), settled.ID, history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: "0xtx"})
+	_, err = s.Finish(t.Context(), settled.ID, history.Outcome{State: history.Settled, Proof: history.Chain,
+		Transaction: "0xtx"})
 	require.NoError(t, err)
 	due := func() (list []string) {
 		t.Helper()

@@ -52,7 +52,8 @@ func (w Writer) Write(t *sqldb.Tx, kind Kind, subject, window string, d Detail) 
 // maxText bounds what a detail keeps of a text, in characters.
 const maxText = 1000
 
-// Asked tells the owner that a question waits for them. A list is one question, as long as its first one waits.
+// Asked tells the owner that a question waits for them. A list is one question, as long as its first one
+// waits.
 func (w Writer) Asked(t *sqldb.Tx, list []history.Approval) error {
 	a := list[0]
 	if len(list) > 1 {
@@ -74,9 +75,9 @@ func (w Writer) Frozen(t *sqldb.Tx, number int64, f history.Freeze) error {
 		Detail{Network: f.Network, Account: f.Account, By: f.By, Why: f.Why})
 }
 
-// Held tells the owner, of a payment that is held, of each budget of which it takes four fifths or more, where
-// that was not so before it; and once a day that little is left to pay from. The caps say what was used before
-// it; low is nil if enough is left.
+// Held tells the owner, of a payment that is held, of each budget of which it takes four fifths or more,
+// where that was not so before it; and once a day that little is left to pay from. The caps say what was
+// used before it; low is nil if enough is left.
 func (w Writer) Held(t *sqldb.Tx, p history.Payment, caps []budget.Cap, low *history.LowFunds) error {
 	for _, c := range caps {
 		line, used := c.Limit-c.Limit/5, c.Used.Add(p.Price)
@@ -106,7 +107,8 @@ func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 func (w Writer) Overdue(ctx context.Context, s *history.Store, p history.Payment) error {
 	var has bool
 	err := s.View(ctx, func(t *sqldb.Tx) (err error) {
-		has, err = t.Is(`SELECT EXISTS (SELECT 1 FROM alerts WHERE kind = ? AND subject = ?)`, string(Payment), p.ID)
+		has, err = t.Is(`SELECT EXISTS (SELECT 1 FROM alerts WHERE kind = ? AND subject = ?)`,
+			string(Payment), p.ID)
 		return err
 	})
 	if err != nil || has {

@@ -60,8 +60,8 @@ func TestImport(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, added)
 		}
-		grown := append(list, history.Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Transaction: "c",
-			URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
+		grown := append(list, history.Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC),
+			Transaction: "c", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
 		added, err := s.Import(t.Context(), grown)
 		require.NoError(t, err)
 		require.Equal(t, 1, added)

@@ -75,7 +75,8 @@ func List(ctx context.Context, s *history.Store, f Filter) (list []history.Payme
 			return nil
 		}
 		c := f.where()
-		return addSums(t, totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY symbol`, c.Args...)
+		return addSums(t, totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY symbol`,
+			c.Args...)
 	})
 	more = len(list) > f.Limit
 	if more {
@@ -104,8 +105,9 @@ func (f Filter) page(t *sqldb.Tx) ([]history.Payment, error) {
 		}
 		c.And(`seq < ?`, before)
 	}
-	return sqldb.Collect(t, history.ScanPayment, history.SelectPayment+` WHERE seq IN (SELECT seq FROM payments`+c.Text+
-		` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`, append(c.Args, f.Limit+1)...)
+	return sqldb.Collect(t, history.ScanPayment, history.SelectPayment+` WHERE seq IN (
+		SELECT seq FROM payments`+c.Text+` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`,
+		append(c.Args, f.Limit+1)...)
 }
 
 // numberOf is the number of a payment by its id, or its transaction's; of several in one the newest's.
@@ -114,8 +116,8 @@ func numberOf(t *sqldb.Tx, name string) (int64, error) {
 	if sqldb.Otherwise(err, nil) != nil || err == nil {
 		return seq, err
 	}
-	seq, err = sqldb.ScanNumber(t.Row(`SELECT seq FROM payments WHERE transaction_id = ? AND transaction_id <> ''
-		ORDER BY seq DESC LIMIT 1`, name))
+	seq, err = sqldb.ScanNumber(t.Row(`SELECT seq FROM payments
+		WHERE transaction_id = ? AND transaction_id <> '' ORDER BY seq DESC LIMIT 1`, name))
 	return seq, sqldb.Otherwise(err, fmt.Errorf("no such payment: %w", history.ErrNotFound))
 }
 
@@ -151,7 +153,8 @@ func AddUp(ctx context.Context, s *history.Store, f Filter, most int) (p Parts, 
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		c := f.where()
 		sellers, networks := map[string]money.Dollars{}, map[string]money.Dollars{}
-		err := addSums(t, sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY host`, c.Args...)
+		err := addSums(t, sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY host`,
+			c.Args...)
 		if err == nil {
 			err = addSums(t, networks, `SELECT network, sum(`+worth+`) FROM payments`+c.Text+
 				` GROUP BY network`, c.Args...)

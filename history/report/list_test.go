@@ -28,6 +28,10 @@ type row struct {
 	agent           string
 }
 
+// states are those of payments, the common one most.
+var states = []history.State{history.Reserved, history.Submitted, history.Settled, history.Settled,
+	history.Settled, history.Settled, history.Unknown, history.Failed}
+
 // someURL is made of few words, so that many are alike, and parts of them end and begin anywhere.
 func someURL(r *rand.Rand) string {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
@@ -49,8 +53,7 @@ func someRows(r *rand.Rand, n int) (rows []row) {
 	for i := range n {
 		rows = append(rows, row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
 			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)),
-			[]history.State{history.Reserved, history.Submitted, history.Settled, history.Settled, history.Settled,
-				history.Settled, history.Unknown, history.Failed}[r.IntN(8)], at,
+			states[r.IntN(len(states))], at,
 			money.Dollars(r.IntN(3)), []string{"", "", "ann", "bob", "bo"}[r.IntN(5)]})
 		at = at.Add(time.Duration(r.IntN(3)) * time.Duration(r.IntN(40)) * time.Minute)
 	}
@@ -64,8 +67,10 @@ func insertRows(t *testing.T, s *history.Store, rows []row) {
 			_, err := tx.Exec(`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint,
 				method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
 				source, requirement, agent)
-				VALUES (coalesce((SELECT max(seq) FROM payments), 0) + 1, ?, 's', ?, ?, 0, ?, 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
-				p.id, p.state, sqldb.Micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol, int64(p.usd),
+				VALUES (coalesce((SELECT max(seq) FROM payments), 0) + 1, ?, 's', ?, ?, 0, ?, 'GET', ?,
+					'', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
+				p.id, p.state, sqldb.Micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol,
+				int64(p.usd),
 				p.agent)
 			require.NoError(t, err)
 		}
@@ -113,8 +118,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 				f.Until = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
 			}
 			if r.IntN(2) == 0 {
-				f.State = []history.State{history.Reserved, history.Submitted, history.Settled, history.Unknown,
-					history.Failed}[r.IntN(5)]
+				f.State = states[r.IntN(len(states))]
 			}
 			wantIDs, wantMore, wantTotals := look(rows, f)
 			list, more, totals, err := List(t.Context(), s, f)
@@ -223,7 +227,8 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 
 // contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
 func contains(url, part string) bool {
-	return strings.ToValidUTF8(part, "") == part && strings.Contains(sqldb.LowerASCII(url), sqldb.LowerASCII(part))
+	return strings.ToValidUTF8(part, "") == part &&
+		strings.Contains(sqldb.LowerASCII(url), sqldb.LowerASCII(part))
 }
 
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
@@ -279,7 +284,8 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 		}{
 			{Filter{After: third.Created}, sums{"USDC": 3 + 4, "PYUSD": 5}},
 			{Filter{After: third.Created.Add(time.Microsecond)}, sums{"USDC": 4, "PYUSD": 5}},
-			{Filter{State: history.Settled}, sums{"USDC": 10, "PYUSD": 5}}, {Filter{State: history.Unknown}, sums{}},
+			{Filter{State: history.Settled}, sums{"USDC": 10, "PYUSD": 5}},
+			{Filter{State: history.Unknown}, sums{}},
 			{Filter{URL: "weather"}, sums{"USDC": 10}},
 			{Filter{After: third.Created.AddDate(0, 0, -1)}, sums{"USDC": 10, "PYUSD": 5}},
 			{Filter{After: third.Created.AddDate(0, 0, 2)}, sums{}},

@@ -62,7 +62,8 @@ func parts(t *sqldb.Tx, column string, since time.Time, most int) (list []NamedS
 		return p, err
 	}, `SELECT `+column+`, `+spentHeld+` FROM payments
 		WHERE created_at >= ? AND `+column+` <> '' GROUP BY `+column+`
-		HAVING sum(`+worth+`) > 0 ORDER BY sum(`+worth+`) DESC, `+column+` LIMIT ?`, sqldb.Micros(since), most)
+		HAVING sum(`+worth+`) > 0 ORDER BY sum(`+worth+`) DESC, `+column+` LIMIT ?`,
+		sqldb.Micros(since), most)
 }
 
 // Agents are the names of all that ever paid, in order.

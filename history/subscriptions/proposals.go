@@ -115,14 +115,16 @@ func scanProposal(row sqldb.Row) (p Proposal, err error) {
 func Proposals(ctx context.Context, s *history.Store) (list []Proposal, err error) {
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		list, err = sqldb.Collect(t, scanProposal, selectProposals)
-		list = slices.DeleteFunc(list, func(p Proposal) bool { return p.ID == "" || !t.Now.Before(p.Expires) })
+		list = slices.DeleteFunc(list, func(p Proposal) bool {
+			return p.ID == "" || !t.Now.Before(p.Expires)
+		})
 		return err
 	})
 	return list, err
 }
 
-// EndProposal takes a proposal away, because the owner decided on it. It returns history.ErrNotFound if there is
-// none.
+// EndProposal takes a proposal away, because the owner decided on it. It returns history.ErrNotFound if
+// there is none.
 func EndProposal(ctx context.Context, s *history.Store, id string) error {
 	return s.Write(ctx, func(t *sqldb.Tx) error {
 		n, err := t.Exec(`DELETE FROM meta WHERE key = ?`, proposalKey+id)

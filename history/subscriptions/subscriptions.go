@@ -1,9 +1,9 @@
-// Package subscriptions is what the ledger has of the owner's subscriptions beside their payments: where the newest
-// run of each stands, and which ones agents proposed.
+// Package subscriptions is what the ledger has of the owner's subscriptions beside their payments: where
+// the newest run of each stands, and which ones agents proposed.
 //
-// What must stay true: both are hints (rows of the table meta). That a slot is bought once, and for how much, is
-// kept by the payments' keys and by what is sealed. So whoever writes to them makes a run wait or come again,
-// and nothing be paid.
+// What must stay true: both are hints (rows of the table meta). That a slot is bought once, and for how
+// much, is kept by the payments' keys and by what is sealed. So whoever writes to them makes a run wait or
+// come again, and nothing be paid.
 package subscriptions
 
 import (
@@ -124,14 +124,15 @@ func Spent(ctx context.Context, s *history.Store, id string) (use budget.Use, er
 	where, args := history.OfSubscription(id)
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		return t.Row(`SELECT coalesce(sum(CASE WHEN state = 'settled' THEN usd - returned END), 0),
-			coalesce(sum(CASE WHEN state <> 'settled' THEN usd - returned END), 0) FROM payments`+where, args...).
-			Scan(&use.Spent, &use.Held)
+			coalesce(sum(CASE WHEN state <> 'settled' THEN usd - returned END), 0)
+			FROM payments`+where, args...).Scan(&use.Spent, &use.Held)
 	})
 	return use, err
 }
 
 // Payments are a subscription's newest payments that did not fail, newest first.
-func Payments(ctx context.Context, s *history.Store, id string, limit int) (list []history.Payment, err error) {
+func Payments(ctx context.Context, s *history.Store, id string, limit int) (list []history.Payment,
+	err error) {
 	where, args := history.OfSubscription(id)
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		list, err = sqldb.Collect(t, history.ScanPayment,

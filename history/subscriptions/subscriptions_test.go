@@ -90,7 +90,8 @@ func TestNoteRun(t *testing.T) {
 func TestProposalsAreBounded(t *testing.T) {
 	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		propose := func(agent, url string) (Proposal, error) {
-			return Propose(t.Context(), s, alerts.Writer{}, Proposal{Agent: agent, URL: url, Every: "1d", Max: 10})
+			return Propose(t.Context(), s, alerts.Writer{},
+				Proposal{Agent: agent, URL: url, Every: "1d", Max: 10})
 		}
 		first, err := propose("a", "0")
 		require.NoError(t, err)

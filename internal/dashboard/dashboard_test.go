@@ -645,7 +645,8 @@ func TestPaging(t *testing.T) {
 // What an agent proposes is shown, with the command that makes it a subscription, and no button does.
 func TestProposals(t *testing.T) {
 	b := opened(t)
-	p, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{Agent: "research",
+	p, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
+		Agent: "research",
 		URL:   "https://api.example/news",
 		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"})
 	require.NoError(t, err)
