@@ -1,13 +1,11 @@
 package history
 
 import (
-	"strings"
-
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
-// What sales.go needs of searching, until it is a package of its own: see sqldb.Condition.
+// What sales.go needs of searching, until it is a package of its own.
 
 // condition is a WHERE.
 type condition struct {
@@ -26,8 +24,7 @@ func (c *condition) and(text string, args ...any) {
 
 // andContains adds that a column contains a text, whatever the case of ASCII letters.
 func (c *condition) andContains(column, text string) {
-	pattern := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(lower(text))
-	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, "%"+pattern+"%")
+	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, sqldb.Containing(text))
 }
 
 // addSums adds up the rows of a query by its first column.
@@ -41,14 +38,4 @@ func (t *tx) addSums(into map[string]money.Dollars, query string, args ...any) e
 		}
 		return err
 	}, query, args...)
-}
-
-// lower folds ASCII letters.
-func lower(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		return c
-	}, text)
 }

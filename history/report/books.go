@@ -20,13 +20,13 @@ type Range struct {
 }
 
 // where is the range as a condition.
-func (r Range) where() sqldb.Condition {
+func (r Range) where() condition {
 	c := Filter{After: r.After, Until: r.Until, URL: r.URL, State: r.State, Agents: r.Agents}.where()
 	if r.Host != "" {
-		c.And(`host = ?`, r.Host)
+		c.and(`host = ?`, r.Host)
 	}
 	if r.Session != "" {
-		c.And(`session = ?`, r.Session)
+		c.and(`session = ?`, r.Session)
 	}
 	return c
 }
@@ -45,11 +45,11 @@ func Each(ctx context.Context, s *history.Store, r Range, f func(history.Payment
 	})
 	for next := int64(1); err == nil && next <= newest; {
 		c := r.where()
-		c.And(`seq >= ? AND seq <= ?`, next, newest)
+		c.and(`seq >= ? AND seq <= ?`, next, newest)
 		var page []history.Payment
 		err = s.View(ctx, func(t *sqldb.Tx) (err error) {
 			page, err = sqldb.Collect(t, history.ScanPayment,
-				history.SelectBrief+c.Text+` ORDER BY seq LIMIT ?`, append(c.Args, pageOfBooks)...)
+				history.SelectBrief+c.text+` ORDER BY seq LIMIT ?`, append(c.args, pageOfBooks)...)
 			return err
 		})
 		next = newest + 1

@@ -33,26 +33,26 @@ const maxPart = 8 << 10
 const worth = `CASE WHEN state = 'failed' THEN 0 ELSE usd - returned END`
 
 // where is the filter as a condition, but for Before.
-func (f Filter) where() (c sqldb.Condition) {
+func (f Filter) where() (c condition) {
 	if !f.After.IsZero() {
-		c.And(`created_at >= ?`, sqldb.Micros(f.After))
+		c.and(`created_at >= ?`, sqldb.Micros(f.After))
 	}
 	if !f.Until.IsZero() {
-		c.And(`created_at < ?`, sqldb.Micros(f.Until))
+		c.and(`created_at < ?`, sqldb.Micros(f.Until))
 	}
 	if f.State != "" {
-		c.And(`state || '' = ?`, f.State) // by no index of a state, whose rows have to be read
+		c.and(`state || '' = ?`, f.State) // by no index of a state, whose rows have to be read
 	}
 	if f.Agents != nil {
-		c.AndOneOf(`agent`, f.Agents)
+		c.andOneOf(`agent`, f.Agents)
 	}
 	if f.URL != "" {
 		isURL := len(f.URL) <= maxPart && utf8.ValidString(f.URL) &&
 			!strings.ContainsFunc(f.URL, unicode.IsControl)
 		if isURL {
-			c.AndContains(`url`, f.URL)
+			c.andContains(`url`, f.URL)
 		} else {
-			c.And(`1 = 0`)
+			c.and(`1 = 0`)
 		}
 	}
 	return c
@@ -75,8 +75,8 @@ func List(ctx context.Context, s *history.Store, f Filter) (list []history.Payme
 			return nil
 		}
 		c := f.where()
-		return addSums(t, totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY symbol`,
-			c.Args...)
+		return addSums(t, totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.text+` GROUP BY symbol`,
+			c.args...)
 	})
 	more = len(list) > f.Limit
 	if more {
@@ -103,11 +103,11 @@ func (f Filter) page(t *sqldb.Tx) ([]history.Payment, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.And(`seq < ?`, before)
+		c.and(`seq < ?`, before)
 	}
 	return sqldb.Collect(t, history.ScanPayment, history.SelectPayment+` WHERE seq IN (
-		SELECT seq FROM payments`+c.Text+` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`,
-		append(c.Args, f.Limit+1)...)
+		SELECT seq FROM payments`+c.text+` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`,
+		append(c.args, f.Limit+1)...)
 }
 
 // numberOf is the number of a payment by its id, or its transaction's; of several in one the newest's.
@@ -153,11 +153,11 @@ func AddUp(ctx context.Context, s *history.Store, f Filter, most int) (p Parts, 
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		c := f.where()
 		sellers, networks := map[string]money.Dollars{}, map[string]money.Dollars{}
-		err := addSums(t, sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.Text+` GROUP BY host`,
-			c.Args...)
+		err := addSums(t, sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.text+` GROUP BY host`,
+			c.args...)
 		if err == nil {
-			err = addSums(t, networks, `SELECT network, sum(`+worth+`) FROM payments`+c.Text+
-				` GROUP BY network`, c.Args...)
+			err = addSums(t, networks, `SELECT network, sum(`+worth+`) FROM payments`+c.text+
+				` GROUP BY network`, c.args...)
 		}
 		p.Sellers, p.Others = dearest(sellers, most)
 		p.Networks, _ = dearest(networks, most)

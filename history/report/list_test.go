@@ -228,7 +228,16 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 // contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
 func contains(url, part string) bool {
 	return strings.ToValidUTF8(part, "") == part &&
-		strings.Contains(sqldb.LowerASCII(url), sqldb.LowerASCII(part))
+		strings.Contains(lower(url), lower(part))
+}
+
+func lower(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}, text)
 }
 
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.

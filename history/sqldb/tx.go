@@ -182,6 +182,22 @@ func Otherwise(err, another error) error {
 	return err
 }
 
+// Containing is the pattern of LIKE ? ESCAPE '\' for texts, in lower case, that contain a text, whatever the
+// case of its ASCII letters.
+func Containing(text string) string {
+	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(lower(text)) + "%"
+}
+
+// lower folds ASCII letters.
+func lower(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}, text)
+}
+
 // ScanText reads a row of one text.
 func ScanText(row Row) (text string, err error) {
 	err = row.Scan(&text)
