@@ -360,13 +360,13 @@ func TestLongHistory(t *testing.T) {
 	require.NoError(t, err)
 	now := time.Now().UTC()
 	for i := range 250 {
-		at := now.AddDate(0, 0, -3*(i%2)).UnixMicro() - int64(i) // of two days
+		at := now.AddDate(0, 0, -3*((249-i)/125)).UnixMicro() - int64(249-i) // of two days
 		_, err := db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
 			fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-			pay_to, source, prefix_length, delivered, record)
+			pay_to, source, delivered, requirement)
 			VALUES (?, 's', 'settled', 'chain', ?, ?, x'00', 'GET',
 			'https://a.example/', '', 'a.example', 'eip155:8453', 'exact', 'v2', '0x', 'USDC', '1000', 1000,
-			'0xpayee', '', 0, 1, x'')`,
+			'0xpayee', '', 1, '{}')`,
 			fmt.Sprintf("pay_%032x", i), at, at)
 		require.NoError(t, err)
 	}

@@ -199,7 +199,7 @@ func deposits(t *testing.T, home string) {
 
 // row puts a payment straight into the ledger.
 const row = `INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, source, prefix_length, delivered, record) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 0, 1, x'')`
+			asset, symbol, amount, usd, pay_to, source, delivered, requirement) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 1, '{}')`
 
 func ledger(t *testing.T, home string) *sql.DB {
 	t.Helper()
