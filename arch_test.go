@@ -58,8 +58,14 @@ var arrows = map[string][]string{
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history":       {"budget", "history/sqldb", "x402/money", "x402"},
 	"history/sqldb": {"x402"}, // knows nothing of payments
+	// what people and agents read of the ledger: it writes nothing
+	"history/report": {"budget", "history", "history/sqldb", "x402/money"},
+	// what the owner is told of: beside its cause, in the transaction of that
+	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
+	// alerts: the owner is told of a run that failed, and of a proposal
+	"history/subscriptions": {"budget", "history", "history/alerts", "history/sqldb", "x402", "x402/money"},
 	// for the tests of packages that hold money
-	"history/historytest": {"budget", "history", "x402", "x402/money"},
+	"history/historytest": {"budget", "history", "history/sqldb", "internal/pgtest", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
@@ -106,13 +112,15 @@ var arrows = map[string][]string{
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
-	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
+	"internal/dashboard": {"internal/books", "budget", "history", "history/alerts", "history/report",
+		"history/subscriptions", "internal/loopback", "internal/passkey",
 		"internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
-	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
+	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "history/alerts",
+		"history/report", "history/subscriptions", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
 		"x402/wire", "x402/weburl"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
@@ -125,23 +133,25 @@ var arrows = map[string][]string{
 		"channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey",
+		"history/alerts", "history/report", "history/subscriptions", "internal/install", "internal/notify",
+		"internal/ownuser", "internal/passkey",
 		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "paywall/book",
 		"internal/receipt", "wallet/seal",
 		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},
 
 	// child: the owner's own command; history: it hears of what waits there
-	"internal/notify": {"internal/child", "history", "x402"},
+	"internal/notify": {"internal/child", "history", "history/alerts", "x402"},
 	// child: the owner's programs; history: what came of a payment
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
-	"internal/books": {"history", "x402/money", "x402"},
+	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
 		"x402/money",
 		"x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
+	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
+		"internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},
@@ -263,7 +273,7 @@ func TestNoPatternIsCompiledBeforeMain(t *testing.T) {
 func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-nE",
 		`(history|book)\.(Open|Create|Make)[A-Za-z]*\(|seal\.Guard\{`, "--", "*.go",
-		":!*_test.go", ":!e2e").Output()
+		":!*_test.go", ":!e2e", ":!history/historytest").Output()
 	for line := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)
 	}
@@ -271,7 +281,7 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 }
 
 // mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
-const mostSignerLines = 29_600
+const mostSignerLines = 29_000
 
 // What has to be believed before one signature: all packages of ours that wallet/agent is made of.
 func TestClosureOfWhoSigns(t *testing.T) {

@@ -170,7 +170,7 @@ func (a *app) checkUnusedAt(ctx context.Context, server *sqldb.Postgres) error {
 		return err
 	}
 	defer store.Close()
-	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
+	list, err := store.Recent(ctx, 1)
 	if err == nil && len(list) > 0 {
 		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", a.home).
 			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME; a " +

@@ -85,7 +85,7 @@ func TestCallsEqualClaims(t *testing.T) {
 			report, err := w.m.Engine.Reconcile(t.Context()) // the chain's word takes the claims' place
 			require.NoError(t, err)
 			require.Equal(t, 8, report.Settled)
-			list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 100})
+			list, err := w.store.Recent(t.Context(), 100)
 			require.NoError(t, err)
 			for _, p := range list {
 				require.Equal(t, history.Chain, p.Proof, p.URL)
@@ -412,7 +412,7 @@ func TestOpening(t *testing.T) {
 	report, err := w.m.Engine.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
-	list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 1})
+	list, err := w.store.Recent(t.Context(), 1)
 	require.NoError(t, err)
 	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
 

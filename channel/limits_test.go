@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -84,7 +83,7 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
 	require.NoError(t, err)
-	list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 10})
+	list, err := w.store.Recent(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, []money.Dollars{502_200, 2_200}, []money.Dollars{list[0].Price, list[1].Price})
 

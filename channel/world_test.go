@@ -541,7 +541,7 @@ func (w *world) approve(err error) {
 
 // paidFor is the sum of what the ledger says was paid for calls, in units.
 func (w *world) paidFor() (sum money.Amount) {
-	list, _, _, err := w.store.List(w.t.Context(), history.Filter{Limit: 1000})
+	list, err := w.store.Recent(w.t.Context(), 1000)
 	require.NoError(w.t, err)
 	for _, p := range list {
 		if p.Scheme == schemeCall && p.State == history.Settled {

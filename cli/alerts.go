@@ -7,24 +7,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/internal/notify"
 )
 
 // alertOut is an alert as --json prints it.
 type alertOut struct {
-	ID       string              `json:"id"`
-	Kind     string              `json:"kind"` // history.AlertKind
-	Subject  string              `json:"subject"`
-	Window   string              `json:"window,omitempty"`
-	At       string              `json:"at"`
-	State    string              `json:"state"` // waiting | told | over | failed
-	ToldAt   string              `json:"toldAt,omitempty"`
-	Attempts int                 `json:"attempts,omitempty"` // that failed
-	Text     string              `json:"text"`
-	Detail   history.AlertDetail `json:"detail"`
+	ID       string        `json:"id"`
+	Kind     string        `json:"kind"` // alerts.Kind
+	Subject  string        `json:"subject"`
+	Window   string        `json:"window,omitempty"`
+	At       string        `json:"at"`
+	State    string        `json:"state"` // waiting | told | over | failed
+	ToldAt   string        `json:"toldAt,omitempty"`
+	Attempts int           `json:"attempts,omitempty"` // that failed
+	Text     string        `json:"text"`
+	Detail   alerts.Detail `json:"detail"`
 }
 
-func alertShown(a history.Alert) alertOut {
+func alertShown(a alerts.Alert) alertOut {
 	out := alertOut{ID: a.ID, Kind: string(a.Kind), Subject: a.Subject, Window: a.Window,
 		At: a.At.Format(time.RFC3339), State: string(a.State), Attempts: a.Attempts, Text: notify.Text(a),
 		Detail: a.Detail}
@@ -35,9 +36,9 @@ func alertShown(a history.Alert) alertOut {
 }
 
 // alertStates are the states in words.
-var alertStates = map[history.AlertState]string{history.AlertWaiting: "not told yet",
-	history.AlertTold: "told", history.AlertOver: "over before it was told",
-	history.AlertFailed: "could not be told"}
+var alertStates = map[alerts.State]string{alerts.Waiting: "not told yet",
+	alerts.Told: "told", alerts.Over: "over before it was told",
+	alerts.Failed: "could not be told"}
 
 // presetAlerts is how many alerts are listed.
 const presetAlerts = 20
@@ -50,7 +51,7 @@ func (p *Program) alertsCommand(ui *ui) *cobra.Command {
 			if limit < 1 {
 				return usagef("--limit must be at least 1")
 			}
-			list, err := store.Alerts(ctx, limit)
+			list, err := alerts.List(ctx, store, limit)
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"x402-wallet/history/report"
 	"x402-wallet/tools"
 	"x402-wallet/x402/money"
 )
@@ -73,7 +74,7 @@ type dayOut struct {
 // them.
 func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time) error {
 	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days)
-	spent, err := w.Store.Spending(ctx, first, 24*time.Hour, 0)
+	spent, err := report.SpendingSince(ctx, w.Store, first, 24*time.Hour, 0)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -31,14 +32,14 @@ func (p *Program) sessionCommand(ui *ui) *cobra.Command {
 }
 
 func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
-	report, session, err := budgetReport(ctx, w)
+	used, session, err := budgetReport(ctx, w)
 	if err != nil {
 		return err
 	}
-	out := sessionOut{ID: session.ID, Budget: report.Session}
+	out := sessionOut{ID: session.ID, Budget: used.Session}
 	if session.ID != "" {
 		out.Started = session.Started.UTC().Format(time.RFC3339)
-		labels, err := w.Store.Labels(ctx)
+		labels, err := report.Labels(ctx, w.Store)
 		if err != nil {
 			return err
 		}

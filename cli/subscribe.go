@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet/seal"
@@ -252,7 +253,7 @@ func (p *Program) acceptCommand(ui *ui) *cobra.Command {
 }
 
 // mostOf is what all runs of a proposal cost at its price.
-func mostOf(proposal history.Proposal, now time.Time) money.Dollars {
+func mostOf(proposal subscriptions.Proposal, now time.Time) money.Dollars {
 	every, err := budget.ParseEvery(proposal.Every)
 	if err != nil {
 		return proposal.Max
@@ -264,17 +265,17 @@ func mostOf(proposal history.Proposal, now time.Time) money.Dollars {
 	return sum
 }
 
-func (p *Program) proposal(ctx context.Context, id string) (found history.Proposal, err error) {
+func (p *Program) proposal(ctx context.Context, id string) (found subscriptions.Proposal, err error) {
 	store, err := p.OpenLedger(ctx)
 	if err != nil {
 		return found, errors.Join(p.haveWallet(), err)
 	}
 	defer store.Close()
-	list, err := store.Proposals(ctx)
+	list, err := subscriptions.Proposals(ctx, store)
 	if err != nil {
 		return found, err
 	}
-	i := slices.IndexFunc(list, func(p history.Proposal) bool { return p.ID == id })
+	i := slices.IndexFunc(list, func(p subscriptions.Proposal) bool { return p.ID == id })
 	if i < 0 {
 		return found, noProposal(id)
 	}
@@ -287,7 +288,7 @@ func (p *Program) endProposal(ctx context.Context, id string) error {
 		return err
 	}
 	defer store.Close()
-	if err := store.EndProposal(ctx, id); !errors.Is(err, history.ErrNotFound) {
+	if err := subscriptions.EndProposal(ctx, store, id); !errors.Is(err, history.ErrNotFound) {
 		return err
 	}
 	return nil // another process ended it

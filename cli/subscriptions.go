@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
@@ -18,8 +19,8 @@ import (
 
 // subscriptionsOut is what the list of them prints as JSON.
 type subscriptionsOut struct {
-	Subscriptions []tools.SubscriptionOut `json:"subscriptions"`
-	Proposals     []history.Proposal      `json:"proposals"`
+	Subscriptions []tools.SubscriptionOut  `json:"subscriptions"`
+	Proposals     []subscriptions.Proposal `json:"proposals"`
 }
 
 func (p *Program) subscriptionsCommand(ui *ui) *cobra.Command {
@@ -28,11 +29,11 @@ func (p *Program) subscriptionsCommand(ui *ui) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		proposals, err := w.Store.Proposals(ctx)
+		proposals, err := subscriptions.Proposals(ctx, w.Store)
 		if err != nil {
 			return err
 		}
-		return ui.answer(subscriptionsOut{list, append([]history.Proposal{}, proposals...)}, func() {
+		return ui.answer(subscriptionsOut{list, append([]subscriptions.Proposal{}, proposals...)}, func() {
 			ui.subscriptions(list)
 			for _, proposal := range proposals {
 				ui.proposal(proposal)
@@ -167,7 +168,7 @@ func (u *ui) runLine(r tools.SubscriptionRunOut) string {
 }
 
 // proposal shows what an agent would like: its words in quotes, whatever is in them.
-func (u *ui) proposal(p history.Proposal) {
+func (u *ui) proposal(p subscriptions.Proposal) {
 	from := "an agent"
 	if p.Agent != "" {
 		from = "the agent " + safe(p.Agent)
@@ -182,7 +183,7 @@ func (p *Program) declineCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "decline ID", Short: "Decline the subscription that an agent proposed", Args: wants("ID"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
-			err := store.EndProposal(ctx, args[0])
+			err := subscriptions.EndProposal(ctx, store, args[0])
 			if errors.Is(err, history.ErrNotFound) {
 				return noProposal(args[0])
 			}

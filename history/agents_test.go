@@ -1,7 +1,6 @@
 package history
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -135,27 +134,6 @@ func TestAForgedAgentWithoutWindows(t *testing.T) {
 	p.Agent = "bob" // whoever signs read it there
 	err = g.Submit(t.Context(), p, signed, g.k)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-}
-
-func TestBooksOfAnAgent(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		for _, agent := range []string{"", "ann", "bob", "ann"} {
-			pay(t, s, holdOf(agent, 1), Settled)
-		}
-		for whose, want := range map[string][]string{"ann": {"ann", "ann"}, "": nil,
-			"bob ann": {"ann", "bob", "ann"}} {
-			var agents []string
-			r := Range{Agents: strings.Fields(whose)}
-			require.NoError(t, s.Each(t.Context(), r, func(p Payment) error {
-				agents = append(agents, p.Agent)
-				return nil
-			}))
-			require.Equal(t, want, agents)
-		}
-		all, err := s.Agents(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, []string{"ann", "bob"}, all)
-	})
 }
 
 // What was bought is found for who bought it; without a name, for whoever did.

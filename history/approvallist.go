@@ -187,7 +187,7 @@ func (t *tx) askTogether(asks []Approval, process string) (list []Approval, err 
 			return nil, err
 		}
 	}
-	return list, t.alertList(list)
+	return list, t.alerts.Asked(t.Tx, list)
 }
 
 // isList reports whether open questions are one whole list of n.

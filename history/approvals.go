@@ -159,7 +159,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err := t.openQuestion(&a, asked); err != nil {
 			return err
 		}
-		return t.alertQuestion(a)
+		return t.alerts.Asked(t.Tx, []Approval{a})
 	})
 	return a, err
 }

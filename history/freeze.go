@@ -51,8 +51,10 @@ func (t *tx) freeze(f Freeze) error {
 	if err != nil {
 		return err
 	}
-	if err := t.alertFreeze(seq, f); err != nil {
-		return err
+	if f.By != byOwner { // of what they stopped themselves nobody has to be told
+		if err := t.alerts.Frozen(t.Tx, seq, f); err != nil {
+			return err
+		}
 	}
 	t.known.freezes = nil
 	return t.audit(0, frozenEvent, f.told())

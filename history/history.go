@@ -16,8 +16,10 @@
 // accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the ledger
 // with the chain.
 //
-// Beside the money: content.go, search.go, books.go, alerts.go and tell.go, and subscriptions.go. Below all
-// of it: tx.go (a transaction) and package sqldb (the database).
+// Beside the money: content.go, books.go, alerts.go (what others hear of) and subscriptions.go. Below all of it:
+// tx.go (a transaction) and package sqldb (the database). Packages of their own, which this one does not import:
+// report (searching, totals, books), alerts (what the owner is told) and subscriptions (their runs and
+// proposals).
 package history
 
 import (
@@ -63,7 +65,7 @@ type Store struct {
 	*database
 
 	contentQuota int64
-	alerted      func() // may be nil
+	alerts       Alerts
 	closing      sync.Once
 
 	self     *instance // nil before the first payment
@@ -95,8 +97,8 @@ type Options struct {
 	Now func() time.Time // default time.Now
 	// ContentQuota is how many bytes of content may be stored, besides what nobody got yet. Zero is no limit.
 	ContentQuota int64
-	// Alerted is called after this process wrote an alert, and must return at once. It may be nil.
-	Alerted func()
+	// Alerts hears of what the owner may have to be told. It may be nil.
+	Alerts Alerts
 }
 
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
@@ -153,11 +155,19 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 }
 
 func newStore(db *sqldb.DB, home string, o Options) *Store {
-	return &Store{
+	return (&Store{
 		database: &database{db: db, home: home, stores: 1, lock: sqldb.LockFile,
 			checkpointLock: sqldb.NewFileLock(home, "mark")},
-		contentQuota: o.ContentQuota, alerted: o.Alerted,
+	}).with(o)
+}
+
+// with sets the options that each Store of a ledger has of its own.
+func (s *Store) with(o Options) *Store {
+	s.contentQuota, s.alerts = o.ContentQuota, o.Alerts
+	if s.alerts == nil {
+		s.alerts = nobody{}
 	}
+	return s
 }
 
 // isLedger refuses a database that is not a ledger, or one of another format.
@@ -210,7 +220,7 @@ func (s *Store) Share(o Options) (shared *Store, open bool) {
 		return nil, false
 	}
 	s.stores++
-	return &Store{database: s.database, contentQuota: o.ContentQuota, alerted: o.Alerted}, true
+	return (&Store{database: s.database}).with(o), true
 }
 
 // Close ends this Store. The last one of a ledger ends this process's part in it.

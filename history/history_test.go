@@ -406,63 +406,6 @@ func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
 	})
 }
 
-func TestListFiltersPagesAndAdds(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
-		var ids []string
-		for i := range 5 {
-			h := testHold(uint64(i + 1))
-			if i == 4 {
-				h.Payment.URL, h.Payment.Symbol = "https://other.example/100%_sure", "PYUSD"
-			}
-			ids = append(ids, pay(t, s, h, Settled).ID)
-			c.set(c.now().Add(time.Hour))
-		}
-		list, more, totals, err := s.List(t.Context(), Filter{Limit: 2})
-		require.NoError(t, err)
-		require.True(t, more)
-		require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
-		require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
-
-		// not everything, as Before the oldest once returned
-		list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5})
-		require.NoError(t, err)
-		require.False(t, more)
-		require.Len(t, list, 1)
-		list, _, _, err = s.List(t.Context(), Filter{Before: ids[0]})
-		require.NoError(t, err)
-		require.Empty(t, list)
-		_, _, _, err = s.List(t.Context(), Filter{Before: "pay_none"})
-		require.ErrorIs(t, err, ErrNotFound)
-
-		third, err := s.Payment(t.Context(), ids[2])
-		require.NoError(t, err)
-		type sums map[string]money.Dollars
-		for _, look := range []struct {
-			Filter
-			want sums
-		}{
-			{Filter{After: third.Created}, sums{"USDC": 3 + 4, "PYUSD": 5}},
-			{Filter{After: third.Created.Add(time.Microsecond)}, sums{"USDC": 4, "PYUSD": 5}},
-			{Filter{State: Settled}, sums{"USDC": 10, "PYUSD": 5}}, {Filter{State: Unknown}, sums{}},
-			{Filter{URL: "weather"}, sums{"USDC": 10}},
-			{Filter{After: third.Created.AddDate(0, 0, -1)}, sums{"USDC": 10, "PYUSD": 5}},
-			{Filter{After: third.Created.AddDate(0, 0, 2)}, sums{}},
-			{Filter{Agents: []string{}}, sums{}},
-		} {
-			_, _, totals, err := s.List(t.Context(), look.Filter)
-			require.NoError(t, err)
-			require.Equal(t, look.want, sums(totals), "%+v", look.Filter)
-		}
-
-		list, _, _, err = s.List(t.Context(), Filter{URL: "100%_s"})
-		require.NoError(t, err)
-		require.Len(t, list, 1, "a part of a URL, not a pattern")
-		list, _, _, err = s.List(t.Context(), Filter{URL: "100_"})
-		require.NoError(t, err)
-		require.Empty(t, list)
-	})
-}
-
 // A ledger that is gone or damaged stops payments; it is never replaced.
 func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
@@ -616,22 +559,22 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := emptyStore(t)
 	for query, index := range map[string]string{
-		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown')
+		SelectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown')
 			OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_resumable",
 		`SELECT EXISTS (SELECT 1 FROM payments WHERE fingerprint = ? AND (` + resumable +
 			`))`: "payments_resumable",
 		`SELECT EXISTS (SELECT 1 FROM payments WHERE fingerprint = ? AND (` + resumable +
 			`) AND waiter = '' AND delivered = 0)`: "payments_resumable",
-		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
+		SelectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
 			` ORDER BY seq LIMIT ?`: "payments_unfinished",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ?
 			AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled'
 			AND updated_at >= ?`: "payments_settled",
-		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ?
+		SelectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ?
 			ORDER BY seq LIMIT ?`: "payments_claimed",
 		`SELECT max(created_at) FROM payments`:                                           "payments_by_time",
-		selectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`: "payments_by_key",
+		SelectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`: "payments_by_key",
 	} {
 		args := make([]any, strings.Count(query, "?"))
 		rows, err := rawDB(t, s).Query("EXPLAIN QUERY PLAN "+query, args...)
@@ -683,7 +626,7 @@ func TestAFullDisk(t *testing.T) {
 	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed,
 		Content: &Content{Body: make([]byte, 1<<20)}})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	list, _, _, err := s.List(t.Context(), Filter{})
+	list, err := s.Recent(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, Submitted, list[0].State)

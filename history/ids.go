@@ -12,9 +12,10 @@ import (
 // and the rest are 80 random bits, as in a UUIDv7 (RFC 9562 §5.7). Ids sort by time, so that a
 // large ledger can be partitioned by them; sellers that remember purchases by this id (extension
 // payment-identifier: 16 to 128 characters of [A-Za-z0-9_-]) cannot guess another one.
-func NewID(at time.Time) string { return newTimedID("pay_", at) }
+func NewID(at time.Time) string { return NewTimedID("pay_", at) }
 
-func newTimedID(prefix string, at time.Time) string {
+// NewTimedID is NewID with another prefix.
+func NewTimedID(prefix string, at time.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(at.UnixMilli())<<16)
 	b = append(b[:6], make([]byte, 10)...)
 	rand.Read(b[6:]) // never fails (crypto/rand)

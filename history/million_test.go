@@ -153,7 +153,6 @@ func BenchmarkMillionRead(b *testing.B) {
 		"Content": func() error { _, err := s.VerifyContent(b.Context()); return err },
 		"Sample":  func() error { _, err := s.Sample(b.Context()); return err },
 		"Ahead":   func() error { _, err := s.Ahead(b.Context()); return err },
-		"Export":  func() error { return s.Each(b.Context(), Range{}, func(Payment) error { return nil }) },
 		"Prune":   func() error { _, _, err := s.Prune(b.Context(), time.Unix(1, 0), false); return err },
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"time"
 
 	"x402-wallet/budget"
@@ -10,13 +9,6 @@ import (
 
 // What the agents and teams of the owner's tree of budgets used. The ledger keeps sums by agent alone: which
 // agents a team has is the rules' to say (budget.Teams), and may change.
-
-// Agents are the names of all that ever paid, in order.
-func (s *Store) Agents(ctx context.Context) ([]string, error) {
-	return read(ctx, s, func(t *tx) ([]string, error) {
-		return sqldb.Collect(t.Tx, scanText, `SELECT DISTINCT key FROM totals WHERE scope = 'agent' ORDER BY key`)
-	})
-}
 
 // teamsOf adds up what agents used for the teams that a query names.
 func teamsOf(q budget.Query, inDay, inMonth map[string]budget.Use) map[string]budget.NodeUsage {

@@ -17,13 +17,15 @@ const paymentColumns = `seq, id, session, state, proof, created_at, updated_at, 
 	amount, usd, pay_to, source, transaction_id, facilitator, note, false_receipt, lease_owner, waiter,
 	delivered, charged, returned, agent`
 
+// What ScanPayment reads: a payment, or all of it but the evidence.
 const (
-	selectPayment = `SELECT ` + paymentColumns + `, requirement, payload, evidence, receipt, chain_proof
+	SelectPayment = `SELECT ` + paymentColumns + `, requirement, payload, evidence, receipt, chain_proof
 		FROM payments`
-	selectBrief = `SELECT ` + paymentColumns + `, NULL, NULL, NULL, NULL, NULL FROM payments`
+	SelectBrief = `SELECT ` + paymentColumns + `, NULL, NULL, NULL, NULL, NULL FROM payments`
 )
 
-func scanPayment(row sqldb.Row) (p Payment, err error) {
+// ScanPayment reads a row of SelectPayment or SelectBrief.
+func ScanPayment(row sqldb.Row) (p Payment, err error) {
 	var created, updated int64
 	var fingerprint []byte
 	var charged string
@@ -54,7 +56,7 @@ func raw(text string) json.RawMessage {
 
 // brief reads a payment without its evidence.
 func (t *tx) brief(id string) (Payment, error) {
-	p, err := scanPayment(t.Row(selectBrief+` WHERE id = ?`, id))
+	p, err := ScanPayment(t.Row(SelectBrief+` WHERE id = ?`, id))
 	return p, sqldb.Otherwise(err, errNoPayment)
 }
 
@@ -65,7 +67,6 @@ var (
 	errNoPayment  = fmt.Errorf("no such payment: %w", ErrNotFound)
 	errNoApproval = fmt.Errorf("no such approval: %w", ErrNotFound)
 	errNoChannel  = fmt.Errorf("no such channel: %w", ErrNotFound)
-	errNoProposal = fmt.Errorf("no such proposal: %w", ErrNotFound)
 	errNoSession  = fmt.Errorf("no such session: %w", ErrNotFound)
 )
 
@@ -81,7 +82,7 @@ func (s *Store) ByKey(ctx context.Context, agent, key string) (Payment, error) {
 
 func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, error) {
 	return readOnce(ctx, s, func(t *tx) (Payment, error) {
-		p, err := scanPayment(t.Row(selectPayment+where, args...))
+		p, err := ScanPayment(t.Row(SelectPayment+where, args...))
 		return p, sqldb.Otherwise(err, errNoPayment)
 	})
 }
@@ -92,7 +93,7 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, er
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
 	const where = ` WHERE fingerprint = ? AND (` + resumable + `)`
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
+		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
 	})
 }
 
@@ -129,7 +130,7 @@ const seqOf = `coalesce((SELECT seq FROM payments WHERE id = ?), 0)`
 
 func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return sqldb.Collect(t.Tx, scanPayment, selectPayment+where, args...)
+		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+where, args...)
 	})
 }
 

@@ -181,9 +181,9 @@ func (r *replay) small(row auditRow, d rowDetail) {
 	case delegationEvent:
 		r.delegations[d.Network+" "+d.Account] = toJSON([]any{d.Largest})
 	case labelledEvent:
-		delete(r.meta, labelKey+d.Session)
+		delete(r.meta, LabelNote+d.Session)
 		if d.Label != "" {
-			r.meta[labelKey+d.Session] = toJSON([]any{d.Label})
+			r.meta[LabelNote+d.Session] = toJSON([]any{d.Label})
 		}
 	case importedEvent:
 		r.imported = d.All

@@ -139,10 +139,7 @@ func (t *tx) reserve(h Hold, p *Payment, owner string) error {
 	if err := t.insert(p); err != nil {
 		return err
 	}
-	if err := t.alertBudgets(h.Decision.Caps, *p); err != nil {
-		return err
-	}
-	if err := t.alertFunds(h.Low, *p); err != nil {
+	if err := t.alerts.Held(t.Tx, *p, h.Decision.Caps, h.Low); err != nil {
 		return err
 	}
 	return t.useApproval(h.Approval, *p)
@@ -206,7 +203,7 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 // resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
 func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if p.IdempotencyKey != "" {
-		found, err := sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE idempotency_key = ? AND agent = ?
+		found, err := sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE idempotency_key = ? AND agent = ?
 			AND state <> 'failed'`, p.IdempotencyKey, p.Agent)
 		if found != nil || err != nil {
 			return found, err
@@ -220,7 +217,8 @@ func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if !found {
 		return nil, err
 	}
-	return sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`, p.Fingerprint[:])
+	return sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`,
+		p.Fingerprint[:])
 }
 
 // sessionFor is the session that a payment falls into: the one its decision was made for, or a new one.
@@ -347,8 +345,8 @@ func (s *Store) HeldUpTo(ctx context.Context, p Payment, readAt time.Time) (mone
 // OpenFrom is the unfinished payments out of a source, oldest first.
 func (s *Store) OpenFrom(ctx context.Context, network, source string) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return sqldb.Collect(t.Tx, scanPayment, selectPayment+` WHERE network = ? AND source = ? AND `+unfinished+
-			` ORDER BY seq`, network, source)
+		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+` WHERE network = ? AND source = ? AND `+
+			unfinished+` ORDER BY seq`, network, source)
 	})
 }
 

@@ -95,7 +95,7 @@ func (t *tx) signedByAgent(p Payment, signed Signed) (bool, error) {
 	if p.State != Submitted {
 		return false, nil
 	}
-	is, err := sqldb.Find(t.Tx, scanPayment, selectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
+	is, err := sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
 		uniqueHash(signed.UniqueKey))
 	return is != nil && is.Payload == nil && toJSON(is.Evidence) == toJSON(signed.Evidence), err
 }
@@ -109,7 +109,7 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		return err
 	}
 	return s.tx(ctx, func(t *tx) error {
-		row, err := scanPayment(t.Row(selectPayment+` WHERE id = ?`, p.ID))
+		row, err := ScanPayment(t.Row(SelectPayment+` WHERE id = ?`, p.ID))
 		if err != nil {
 			return sqldb.Otherwise(err, errNoPayment)
 		}

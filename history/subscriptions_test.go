@@ -50,16 +50,9 @@ func TestSubscriptionUse(t *testing.T) {
 		require.EqualValues(t, 24, use.Total())
 		require.NotNil(t, use.LastPrice)
 		require.Equal(t, "0xpayee", use.LastPayTo)
-		spent, err := s.SubscriptionSpent(t.Context(), sub.ID())
-		require.NoError(t, err)
-		require.Equal(t, budget.Use{Spent: 8, Held: 16}, spent)
 
 		pay(t, s, slotOf(sub, 2, 32), Failed)
 		require.EqualValues(t, 24, factsOf(t, s, sub).Total())
-		list, err := s.SubscriptionPayments(t.Context(), sub.ID(), 9)
-		require.NoError(t, err)
-		require.Len(t, list, 2)
-		require.EqualValues(t, 16, list[0].Price, "newest first")
 	})
 }
 
@@ -85,70 +78,4 @@ func TestASubscriptionsTotalIsSealed(t *testing.T) {
 		UniqueKey: "u"}, k))
 	require.EqualValues(t, 8, sealed.Total())
 	require.Equal(t, new(money.Dollars(8)), sealed.LastPrice)
-}
-
-// Where a run stands goes on, and never back: of several processes the late one changes nothing.
-func TestNoteRun(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		sub := testSubscription()
-		slot := sub.Since
-		for _, step := range []struct {
-			note SubscriptionRun
-			want RunState
-			slot time.Time
-		}{
-			{SubscriptionRun{Slot: slot, State: RunRunning}, RunRunning, slot},
-			{SubscriptionRun{Slot: slot, State: RunWaiting}, RunWaiting, slot},
-			{SubscriptionRun{Slot: slot, State: RunDone}, RunDone, slot},
-			{SubscriptionRun{Slot: slot, State: RunFailed}, RunDone, slot},
-			{SubscriptionRun{Slot: slot.Add(sub.Every), State: RunRunning}, RunRunning, slot.Add(sub.Every)},
-			{SubscriptionRun{Slot: slot, State: RunDone}, RunRunning, slot.Add(sub.Every)},
-		} {
-			alert := &SubscriptionAlert{Window: "one", Why: "why"}
-			require.NoError(t, s.NoteRun(t.Context(), sub, step.note, alert))
-			runs, err := s.SubscriptionRuns(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, step.want, runs[sub.ID()].State)
-			require.True(t, step.slot.Equal(runs[sub.ID()].Slot))
-		}
-		alerts, err := s.Alerts(t.Context(), 9)
-		require.NoError(t, err)
-		require.Len(t, alerts, 1, "once for each window")
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err, "hints are nothing to the chain")
-	})
-}
-
-// No agent keeps another one from proposing, nor fills the ledger; what nobody wanted is forgotten.
-func TestProposalsAreBounded(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
-		propose := func(agent, url string) (Proposal, error) {
-			return s.Propose(t.Context(), Proposal{Agent: agent, URL: url, Every: "1d", Max: 10})
-		}
-		first, err := propose("a", "0")
-		require.NoError(t, err)
-		same, err := propose("a", "0")
-		require.NoError(t, err)
-		require.Equal(t, first.ID, same.ID)
-		for _, url := range []string{"1", "2", "3", "4"} {
-			_, err = propose("a", url)
-			require.NoError(t, err)
-		}
-		_, err = propose("a", "5")
-		require.ErrorIs(t, err, ErrManyProposals)
-		for _, agent := range []string{"b", "c", "d", "e"} {
-			for _, url := range []string{"0", "1", "2", "3", "4"} {
-				_, err = propose(agent, url)
-				require.NoError(t, err)
-			}
-		}
-		_, err = propose("f", "0")
-		require.ErrorIs(t, err, ErrManyProposals)
-		c.at = c.at.Add(proposalTime)
-		_, err = propose("a", "5")
-		require.NoError(t, err)
-		list, err := s.Proposals(t.Context())
-		require.NoError(t, err)
-		require.Len(t, list, 1)
-	})
 }

@@ -55,8 +55,8 @@ func (t *tx) setTurn(turn Turn, until int64) error {
 	return err
 }
 
-// hasTurn refuses, with ErrNoTurn, a turn that somebody else took meanwhile.
-func (t *tx) hasTurn(turn Turn) error {
+// Check refuses, with ErrNoTurn, a turn that somebody else took meanwhile.
+func (turn Turn) Check(t *sqldb.Tx) error {
 	has, err := t.Is(`SELECT EXISTS (SELECT 1 FROM turns WHERE name = ? AND holder = ? AND fence = ?)`,
 		turn.Name, turn.Holder, turn.Fence)
 	if err == nil && !has {

@@ -14,7 +14,7 @@ type tx struct {
 
 	contentQuota int64 // as Options.ContentQuota
 	followed     *followed
-	hasAlerted   bool // it wrote an alert
+	alerts       Alerts
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -30,23 +30,23 @@ type known struct {
 
 // tx runs f in a durable transaction: see sqldb.DB.Write.
 func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
-	var hasAlerted bool
-	err := s.db.Write(ctx, func(d *sqldb.Tx) error {
+	return s.db.Write(ctx, func(d *sqldb.Tx) error {
 		shared, _ := d.Shared.(*known)
 		if shared == nil {
 			shared = &known{}
 			d.Shared = shared
 		}
-		t := &tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed}
-		err := f(t)
-		hasAlerted = t.hasAlerted
-		return err
+		return f(&tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed,
+			alerts: s.alerts})
 	})
-	if err == nil && hasAlerted && s.alerted != nil {
-		s.alerted()
-	}
-	return err
 }
+
+// View runs f on one state of the ledger, for packages that show it. What f returns is returned unchanged.
+func (s *Store) View(ctx context.Context, f func(*sqldb.Tx) error) error { return s.db.View(ctx, f) }
+
+// Write runs f in a durable transaction, for packages that keep rows of their own in the ledger: see
+// sqldb.DB.Write. f changes no rows of this package.
+func (s *Store) Write(ctx context.Context, f func(*sqldb.Tx) error) error { return s.db.Write(ctx, f) }
 
 // view runs f on one state of the ledger. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
@@ -74,26 +74,10 @@ func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T
 	return v, err
 }
 
-func scanText(row sqldb.Row) (text string, err error) {
-	err = row.Scan(&text)
-	return text, err
-}
+func scanText(row sqldb.Row) (text string, err error) { return sqldb.ScanText(row) }
 
-func scanNumber(row sqldb.Row) (n int64, err error) {
-	err = row.Scan(&n)
-	return n, err
-}
+func scanNumber(row sqldb.Row) (n int64, err error) { return sqldb.ScanNumber(row) }
 
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
+func micros(t time.Time) int64 { return sqldb.Micros(t) }
 
-func fromMicros(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(n).UTC()
-}
+func fromMicros(n int64) time.Time { return sqldb.FromMicros(n) }

@@ -161,7 +161,7 @@ func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, er
 
 // outcome records an outcome. Of one that gives money back a sealed row of this transaction tells.
 func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
-	p, err = scanPayment(t.Row(selectPayment+` WHERE id = ?`, id))
+	p, err = ScanPayment(t.Row(SelectPayment+` WHERE id = ?`, id))
 	if err != nil {
 		return p, sqldb.Otherwise(err, errNoPayment)
 	}

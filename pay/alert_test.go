@@ -7,16 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // alerts are those of a kind.
-func (b *bench) alerts(t *testing.T, kind history.AlertKind) (list []history.Alert) {
+func (b *bench) alerts(t *testing.T, kind alerts.Kind) (list []alerts.Alert) {
 	t.Helper()
-	all, err := b.store.Alerts(t.Context(), 100)
+	all, err := alerts.List(t.Context(), b.store, 100)
 	require.NoError(t, err)
 	for _, a := range all {
 		if a.Kind == kind {
@@ -47,16 +47,16 @@ func (c limited) Funds(ctx context.Context, network string, asset x402.AssetInfo
 func TestLittleIsLeft(t *testing.T) {
 	b := newBench(t, "10000", honest) // of a million
 	b.Policy.LowFunds = 980_000
-	pays := func(query string) []history.Alert {
+	pays := func(query string) []alerts.Alert {
 		t.Helper()
 		b.mustPay(t, testURL+"?"+query)
-		return b.alerts(t, history.AlertFunds)
+		return b.alerts(t, alerts.Funds)
 	}
 	require.Empty(t, pays("1"), "0.99 are left")
 	require.Empty(t, pays("2"), "0.98 are")
 	list := pays("3")
 	require.Len(t, list, 1)
-	require.Equal(t, history.AlertDetail{Source: "balance", Left: 970_000, Symbol: "USDC",
+	require.Equal(t, alerts.Detail{Source: "balance", Left: 970_000, Symbol: "USDC",
 		Network: "eip155:84532", Account: "0xagent"}, list[0].Detail)
 	require.Len(t, pays("4"), 1, "once a day")
 
@@ -69,8 +69,8 @@ func TestLittleIsLeft(t *testing.T) {
 	v, vault := newVaultBench(t, honest)
 	v.Policy.LowFunds = 50_000
 	v.mustPay(t, testURL)
-	require.Equal(t, money.Dollars(vault.available-10_000), v.alerts(t, history.AlertFunds)[0].Detail.Left)
-	require.Equal(t, "vault", v.alerts(t, history.AlertFunds)[0].Detail.Source)
+	require.Equal(t, money.Dollars(vault.available-10_000), v.alerts(t, alerts.Funds)[0].Detail.Left)
+	require.Equal(t, "vault", v.alerts(t, alerts.Funds)[0].Detail.Source)
 
 	b = newBench(t, "10000", honest)
 	require.Empty(t, pays("1"), "nobody wants to hear of it")
@@ -89,11 +89,11 @@ func TestAPaymentLongAfterItsEnd(t *testing.T) {
 	}{{-time.Minute, 0}, {overdueAfter - time.Second, 0}, {overdueAfter, 1}, {time.Hour, 1}} {
 		b.Now = func() time.Time { return end.Add(c.after) }
 		b.reconcile(t)
-		require.Len(t, b.alerts(t, history.AlertPayment), c.told, c.after)
+		require.Len(t, b.alerts(t, alerts.Payment), c.told, c.after)
 	}
-	a := b.alerts(t, history.AlertPayment)[0]
+	a := b.alerts(t, alerts.Payment)[0]
 	require.Equal(t, p.ID, a.Subject)
-	require.Equal(t, history.AlertDetail{Price: p.Price, Host: p.Host, Network: p.Network, Expires: end},
+	require.Equal(t, alerts.Detail{Price: p.Price, Host: p.Host, Network: p.Network, Expires: end},
 		a.Detail)
 }
 
@@ -104,7 +104,7 @@ func TestARolledBackLedgerIsTold(t *testing.T) {
 	for range 2 {
 		b.mustRefuse(t, x402.LedgerCorrupt, testURL)
 	}
-	list := b.alerts(t, history.AlertLedger)
+	list := b.alerts(t, alerts.Ledger)
 	require.Len(t, list, 1)
 	require.Equal(t, "rolled back", list[0].Detail.Why)
 }

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -290,7 +291,7 @@ func newBench(t testing.TB, price string, answers script) *bench {
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
@@ -354,7 +355,7 @@ func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error
 
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
-	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})
+	list, err := b.store.Recent(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]

@@ -155,7 +155,7 @@ func (b *bench) withFloats(c *ownersChain) {
 // floats are the ledger's.
 func (b *bench) floats(t *testing.T) (list []history.Payment) {
 	t.Helper()
-	all, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})
+	all, err := b.store.Recent(t.Context(), 100)
 	require.NoError(t, err)
 	for _, p := range all {
 		if p.IsPull() {

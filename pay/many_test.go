@@ -105,7 +105,7 @@ func statuses(b Bought) (list []string) {
 // rows are the ledger's payments, whatever became of them.
 func (b *bench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 200})
+	list, err := b.store.Recent(t.Context(), 200)
 	require.NoError(t, err)
 	return list
 }

@@ -98,7 +98,7 @@ func TestAnOptionThatFailsAtTheSignatureIsPassedOver(t *testing.T) {
 			b.Transport = twoPrices{b.seller}
 			r, err := b.Pay(t.Context(), get(testURL))
 			states := map[history.State]int{}
-			list, _, _, listing := b.store.List(t.Context(), history.Filter{Limit: 10})
+			list, listing := b.store.Recent(t.Context(), 10)
 			require.NoError(t, listing)
 			for _, p := range list {
 				states[p.State]++

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -61,7 +62,7 @@ func TestASlotIsOnePurchase(t *testing.T) {
 	again, err := b.Pay(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, []string{StatusReplayed, first.PaymentID}, []string{again.Status, again.PaymentID})
-	funds := b.alerts(t, history.AlertFunds)
+	funds := b.alerts(t, alerts.Funds)
 	require.Len(t, funds, 1, "although low_funds is not set")
 	require.Equal(t, b.Rules.Month, funds[0].Detail.Renew)
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -230,7 +229,7 @@ func TestACallerThatLeaves(t *testing.T) {
 	defer cancel()
 	_, err := w.wallet.Pay(ctx, CallIn{Server: "shop", Tool: "paid"})
 	require.Error(t, err)
-	list, _, _, err := w.wallet.Store.List(t.Context(), history.Filter{})
+	list, err := w.wallet.Store.Recent(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, list)
 	r, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"})

@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -149,14 +150,14 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 	if own := pay.AgentFrom(ctx); own != "" {
 		filter.Agents = []string{own}
 	}
-	list, more, totals, err := w.Store.List(ctx, filter)
+	list, more, totals, err := report.List(ctx, w.Store, filter)
 	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "before names no payment")
 	}
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
 	}
-	parts, err := w.Store.Parts(ctx, filter, mostParts)
+	parts, err := report.AddUp(ctx, w.Store, filter, mostParts)
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
 	}
@@ -174,9 +175,9 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 }
 
 // totalsBy are totals by seller and by network: the dearest, and what the other sellers came to.
-func totalsBy(parts history.Parts) map[string]any {
+func totalsBy(parts report.Parts) map[string]any {
 	totals := map[string]any{}
-	for name, list := range map[string][]history.Part{"bySeller": parts.Sellers,
+	for name, list := range map[string][]report.Part{"bySeller": parts.Sellers,
 		"byNetwork": parts.Networks} {
 		if len(list) == 0 {
 			continue
@@ -193,8 +194,8 @@ func totalsBy(parts history.Parts) map[string]any {
 	return totals
 }
 
-func (in HistoryIn) filter() (history.Filter, error) {
-	f := history.Filter{Before: in.Before, URL: in.URL, State: history.State(in.Status)}
+func (in HistoryIn) filter() (report.Filter, error) {
+	f := report.Filter{Before: in.Before, URL: in.URL, State: history.State(in.Status)}
 	if in.Limit != nil {
 		f.Limit = *in.Limit
 		if f.Limit < 1 || f.Limit > mostRows {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -52,7 +52,8 @@ func (w *Wallet) propose(ctx context.Context, in proposeIn) (out proposeOut, err
 		return out, err
 	}
 	p.Agent, p.Host = pay.AgentFrom(ctx), pay.HostOf(in.URL)
-	if p, err = w.Store.Propose(ctx, p); errors.Is(err, history.ErrManyProposals) {
+	p, err = subscriptions.Propose(ctx, w.Store, w.Alerts, p)
+	if errors.Is(err, subscriptions.ErrManyProposals) {
 		return out, x402.Errorf(x402.RateLimited, "as many proposals wait for the owner as may").
 			WithHint("the owner decides on those first: x402-wallet subscriptions").
 			WithCommand(x402.Command("subscriptions"),
@@ -69,7 +70,7 @@ func (w *Wallet) propose(ctx context.Context, in proposeIn) (out proposeOut, err
 }
 
 // proposal reads the arguments; what is wrong with them is INVALID_ARGUMENT.
-func (in proposeIn) proposal(now time.Time) (p history.Proposal, err error) {
+func (in proposeIn) proposal(now time.Time) (p subscriptions.Proposal, err error) {
 	for name, text := range map[string]string{"url": in.URL, "reason": in.Reason} {
 		if strings.TrimSpace(text) == "" {
 			return p, missing(name)
@@ -97,7 +98,7 @@ func (in proposeIn) proposal(now time.Time) (p history.Proposal, err error) {
 	if err != nil || price == 0 || (!isDollars && !strings.Contains(most, ".")) {
 		return p, invalid("maxAmount must be dollars like \"$0.05\"")
 	}
-	return history.Proposal{URL: in.URL, Every: budget.EveryText(every), Max: price, Until: until,
+	return subscriptions.Proposal{URL: in.URL, Every: budget.EveryText(every), Max: price, Until: until,
 		Reason: in.Reason}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/steps"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -20,7 +21,7 @@ import (
 
 // Running the owner's subscriptions. Any number of processes may do it at once, and any of them may die at
 // any moment: a slot is one purchase by its key, so that whoever runs it again gets that one's answer. What
-// is noted of a run (history.SubscriptionRun) only says when it is tried again, and what the owner is told.
+// is noted of a run (subscriptions.Run) only says when it is tried again, and what the owner is told.
 
 // Limits with their reasons.
 const (
@@ -38,7 +39,7 @@ var tryAfter = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, t
 // RunSubscriptions buys what is due of the subscriptions of all agents, each slot once, and says when the
 // next one is; zero: never. After an error the others were run all the same.
 func (w *Wallet) RunSubscriptions(ctx context.Context) (ran []SubscriptionRunOut, next time.Time, err error) {
-	runs, err := w.Store.SubscriptionRuns(ctx)
+	runs, err := subscriptions.Runs(ctx, w.Store)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -69,7 +70,7 @@ func (w *Wallet) RunSubscriptions(ctx context.Context) (ran []SubscriptionRunOut
 
 // nextSubscription is when the next run of any is; zero: never.
 func (w *Wallet) nextSubscription(ctx context.Context) (next time.Time, err error) {
-	runs, err := w.Store.SubscriptionRuns(ctx)
+	runs, err := subscriptions.Runs(ctx, w.Store)
 	now := w.Engine.Now()
 	for _, s := range w.Subscriptions {
 		at := nextRun(s.Subscription, runs[s.ID()], now)
@@ -81,7 +82,7 @@ func (w *Wallet) nextSubscription(ctx context.Context) (next time.Time, err erro
 }
 
 // runIfDue buys the slot that a subscription is in, if that is due and not put off; nil: it is not.
-func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run history.SubscriptionRun) (
+func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run subscriptions.Run) (
 	out *SubscriptionRunOut, err error) {
 	defer func() {
 		if p := recover(); p != nil { // one subscription's is no end of the others, nor of the service
@@ -98,12 +99,12 @@ func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run history.Subsc
 	}
 	if !run.Slot.Equal(slot) {
 		w.leave(ctx, s, run)
-		run = history.SubscriptionRun{Slot: slot}
+		run = subscriptions.Run{Slot: slot}
 	}
 	if usedUp, err := w.isUsedUp(ctx, s, slot); err != nil || usedUp {
 		return nil, err
 	}
-	if run.State == history.RunWaiting {
+	if run.State == subscriptions.Waiting {
 		answered, err := w.isAnswered(ctx, run)
 		if err != nil || (!answered && soonest(run, now).After(now)) {
 			return nil, err
@@ -114,7 +115,7 @@ func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run history.Subsc
 
 // leave gives up a slot that passed while its run waited, or died. What it bought is nobody's to wait for any
 // more: it is read as the subscription's content.
-func (w *Wallet) leave(ctx context.Context, s Subscription, run history.SubscriptionRun) {
+func (w *Wallet) leave(ctx context.Context, s Subscription, run subscriptions.Run) {
 	if run.Slot.IsZero() || !run.LastDone().IsZero() {
 		return
 	}
@@ -127,7 +128,7 @@ func (w *Wallet) leave(ctx context.Context, s Subscription, run history.Subscrip
 // isUsedUp reports whether nothing is left of a subscription's total for a slot that nothing was bought for
 // yet. That is no failure.
 func (w *Wallet) isUsedUp(ctx context.Context, s Subscription, slot time.Time) (bool, error) {
-	use, err := w.Store.SubscriptionSpent(ctx, s.ID())
+	use, err := subscriptions.Spent(ctx, w.Store, s.ID())
 	if err != nil || use.Total() < s.Total {
 		return false, err
 	}
@@ -139,7 +140,7 @@ func (w *Wallet) isUsedUp(ctx context.Context, s Subscription, slot time.Time) (
 }
 
 // isAnswered reports whether the person approved what a run waits for, or said no.
-func (w *Wallet) isAnswered(ctx context.Context, run history.SubscriptionRun) (bool, error) {
+func (w *Wallet) isAnswered(ctx context.Context, run subscriptions.Run) (bool, error) {
 	if run.Approval == "" {
 		return false, nil
 	}
@@ -151,11 +152,11 @@ func (w *Wallet) isAnswered(ctx context.Context, run history.SubscriptionRun) (b
 }
 
 // runSlot buys a slot, and notes what came of it.
-func (w *Wallet) runSlot(ctx context.Context, s Subscription, run history.SubscriptionRun) (
+func (w *Wallet) runSlot(ctx context.Context, s Subscription, run subscriptions.Run) (
 	*SubscriptionRunOut, error) {
 	ctx = pay.WithAgent(ctx, s.Agent)
-	run.State = history.RunRunning
-	if err := w.Store.NoteRun(ctx, s.Subscription, run, nil); err != nil {
+	run.State = subscriptions.Running
+	if err := subscriptions.NoteRun(ctx, w.Store, w.Alerts, s.Subscription, run, nil); err != nil {
 		return nil, err
 	}
 	payer, done, err := w.payingFor(ctx, s.Agent)
@@ -174,7 +175,7 @@ func (w *Wallet) runSlot(ctx context.Context, s Subscription, run history.Subscr
 	} else {
 		out.Price = priceOf(result)
 	}
-	if failed := w.Store.NoteRun(ctx, s.Subscription, after, alert); failed != nil {
+	if failed := subscriptions.NoteRun(ctx, w.Store, w.Alerts, s.Subscription, after, alert); failed != nil {
 		return out, failed
 	}
 	// noted first: an answer that is delivered is one that may be removed for newer ones
@@ -221,15 +222,15 @@ func (w *Wallet) buySlot(ctx context.Context, s Subscription, slot time.Time) (r
 }
 
 // afterRun is where a run stands after a try, and what the owner is told of it; nil: nothing.
-func (w *Wallet) afterRun(s Subscription, run history.SubscriptionRun, r pay.Result, err error) (
-	history.SubscriptionRun, *history.SubscriptionAlert) {
+func (w *Wallet) afterRun(s Subscription, run subscriptions.Run, r pay.Result, err error) (
+	subscriptions.Run, *subscriptions.Alert) {
 	now := w.Engine.Now()
 	run.Payment, run.Approval, run.Next, run.Code, run.Why = r.PaymentID, "", time.Time{}, "", ""
 	why := x402.AsError(err)
 	switch {
 	case err == nil && (r.Status == pay.StatusPaid || r.Status == pay.StatusReplayed ||
 		r.Status == pay.StatusFree):
-		run.State, run.Free = history.RunDone, r.Status == pay.StatusFree
+		run.State, run.Free = subscriptions.Done, r.Status == pay.StatusFree
 		return run, nil
 	case err == nil && r.Status == pay.StatusUnserved:
 		why = x402.Errorf(x402.ServerUnavailable, "it was paid, and the seller did not serve it (HTTP %d)",
@@ -242,37 +243,37 @@ func (w *Wallet) afterRun(s Subscription, run history.SubscriptionRun, r pay.Res
 	if why.PaymentID != "" {
 		run.Payment = why.PaymentID
 	}
-	alert := &history.SubscriptionAlert{Window: stamp(run.Slot) + " " + string(why.Code),
+	alert := &subscriptions.Alert{Window: stamp(run.Slot) + " " + string(why.Code),
 		Host: pay.HostOf(s.Call.URL), Why: why.Message}
 	switch why.Code {
 	case x402.ApprovalRequired: // the owner is told of the question itself
-		run.State, run.Next = history.RunWaiting, now.Add(askAgain)
+		run.State, run.Next = subscriptions.Waiting, now.Add(askAgain)
 		run.Approval, _ = why.Details["approvalId"].(string)
 		return run, nil
 	case x402.ApprovalDeclined: // and knows
-		run.State = history.RunFailed
+		run.State = subscriptions.Failed
 		return run, nil
 	case x402.WalletLocked, x402.PolicyUnsealed: // no seller was asked, so the next pass may look again
-		run.State, alert.Next = history.RunWaiting, now
+		run.State, alert.Next = subscriptions.Waiting, now
 		return run, alert
 	case x402.WalletFrozen:
-		run.State, run.Next = history.RunWaiting, now.Add(askAgain)
+		run.State, run.Next = subscriptions.Waiting, now.Add(askAgain)
 		alert.Next = run.Next
 		return run, alert
 	}
 	if why.Code == x402.BudgetExceeded && why.Details["layer"] == "subscription" {
-		run.State, alert.Window = history.RunFailed, "total"
+		run.State, alert.Window = subscriptions.Failed, "total"
 		return run, alert
 	}
 	run.Attempts++
 	slotEnds := run.Slot.Add(s.Every)
 	if run.Attempts <= len(tryAfter) {
 		if again := now.Add(tryAfter[run.Attempts-1]); again.Before(slotEnds) && again.Before(s.Until) {
-			run.State, run.Next = history.RunWaiting, again
+			run.State, run.Next = subscriptions.Waiting, again
 			return run, nil
 		}
 	}
-	run.State = history.RunFailed
+	run.State = subscriptions.Failed
 	return run, alert
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -83,10 +84,10 @@ type SubscriptionRunOut struct {
 	Problem *x402.Error `json:"-"`
 }
 
-func runOut(name string, r history.SubscriptionRun) *SubscriptionRunOut {
+func runOut(name string, r subscriptions.Run) *SubscriptionRunOut {
 	out := &SubscriptionRunOut{Name: name, Slot: stamp(r.Slot), State: string(r.State), Free: r.Free,
 		PaymentID: r.Payment, ApprovalID: r.Approval, Code: r.Code, Why: r.Why, Attempts: r.Attempts}
-	if r.State == history.RunWaiting && !r.Next.IsZero() {
+	if r.State == subscriptions.Waiting && !r.Next.IsZero() {
 		out.TriesAgain = stamp(r.Next)
 	}
 	return out
@@ -97,7 +98,7 @@ const subscriptionURI = "x402://subscriptions/"
 
 // ListSubscriptions are the subscriptions that an agent may see: its own; without a name, all of them.
 func (w *Wallet) ListSubscriptions(ctx context.Context) ([]SubscriptionOut, error) {
-	runs, err := w.Store.SubscriptionRuns(ctx)
+	runs, err := subscriptions.Runs(ctx, w.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -124,16 +125,16 @@ func (w *Wallet) OneSubscription(ctx context.Context, name string) (Subscription
 		return SubscriptionOut{}, x402.Errorf(x402.InvalidArgument, "there is no subscription %s",
 			x402.Quote(name)).WithHint("x402-wallet subscriptions lists those there are")
 	}
-	runs, err := w.Store.SubscriptionRuns(ctx)
+	runs, err := subscriptions.Runs(ctx, w.Store)
 	if err != nil {
 		return SubscriptionOut{}, err
 	}
 	return w.subscriptionOut(ctx, s, runs[s.ID()])
 }
 
-func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run history.SubscriptionRun) (
+func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run subscriptions.Run) (
 	SubscriptionOut, error) {
-	use, err := w.Store.SubscriptionSpent(ctx, s.ID())
+	use, err := subscriptions.Spent(ctx, w.Store, s.ID())
 	if err != nil {
 		return SubscriptionOut{}, err
 	}
@@ -159,7 +160,7 @@ func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run histor
 	if !run.Slot.IsZero() {
 		out.Last = runOut(s.Name, run)
 	}
-	newest, err := w.Store.SubscriptionPayments(ctx, s.ID(), shownPayments)
+	newest, err := subscriptions.Payments(ctx, w.Store, s.ID(), shownPayments)
 	out.payments = newest
 	if _, has := lastBought(newest); has {
 		out.Content = subscriptionURI + s.Name + contentEnd
@@ -183,9 +184,9 @@ func lastBought(list []history.Payment) (p history.Payment, has bool) {
 }
 
 // nextRun is when a subscription is to be run next; zero: never again.
-func nextRun(s budget.Subscription, run history.SubscriptionRun, now time.Time) time.Time {
+func nextRun(s budget.Subscription, run subscriptions.Run, now time.Time) time.Time {
 	if slot, due := s.Due(run.LastDone(), now); due {
-		switch isThis := run.Slot.Equal(slot) && run.State == history.RunWaiting; {
+		switch isThis := run.Slot.Equal(slot) && run.State == subscriptions.Waiting; {
 		case isThis && run.Next.IsZero(): // for the owner, as long as they let it
 			return now.Add(askAgain)
 		case isThis:
@@ -205,7 +206,7 @@ func nextRun(s budget.Subscription, run history.SubscriptionRun, now time.Time) 
 
 // soonest is when a run that waits is tried again. One that was put off farther than any is was put off by a
 // clock that was ahead.
-func soonest(run history.SubscriptionRun, now time.Time) time.Time {
+func soonest(run subscriptions.Run, now time.Time) time.Time {
 	if run.Next.Before(now) || run.Next.After(now.Add(mostPutOff)) {
 		return now
 	}

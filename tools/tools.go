@@ -24,6 +24,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -36,6 +37,7 @@ import (
 type Wallet struct {
 	Engine *pay.Engine
 	Store  *history.Store
+	Alerts alerts.Writer // of what the owner may have to be told
 	Keys   keys
 	EVM    evmChain
 	Solana solanaChain

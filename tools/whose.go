@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/report"
 	"x402-wallet/x402"
 )
 
@@ -33,7 +34,7 @@ func (w *Wallet) Agents(ctx context.Context, of Whose) ([]string, error) {
 	if of.Team == "" && !strings.Contains(of.Agent, "*") {
 		return []string{of.Agent}, nil
 	}
-	all, err := w.Store.Agents(ctx)
+	all, err := report.Agents(ctx, w.Store)
 	if err != nil {
 		return nil, historyFailed(err)
 	}

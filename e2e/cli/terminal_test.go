@@ -360,7 +360,7 @@ func TestLongHistory(t *testing.T) {
 	require.NoError(t, err)
 	now := time.Now().UTC()
 	for i := range 250 {
-		at := now.AddDate(0, 0, -3*(1-i/125)).UnixMicro() - int64(250-i) // of two days
+		at := now.AddDate(0, 0, -3*((249-i)/125)).UnixMicro() - int64(249-i) // of two days
 		_, err := db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
 			fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, delivered, requirement)

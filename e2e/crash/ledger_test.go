@@ -49,7 +49,7 @@ func (r *run) payments() (list []history.Payment, err error) {
 	if _, err := store.Verify(ctx, history.Head{}); err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
-	list, _, _, err = store.List(ctx, history.Filter{Limit: 1000})
+	list, err = store.Recent(ctx, 1000)
 	return list, err
 }
 

@@ -272,7 +272,7 @@ func (l line) ledger(ctx context.Context, w *world, b *buyer, o *outcome) {
 	if _, err := b.store.Verify(ctx, history.Head{}); err != nil {
 		o.violation("verify: %v", err)
 	}
-	list, _, _, err := b.store.List(ctx, history.Filter{Limit: 100})
+	list, err := b.store.Recent(ctx, 100)
 	if err != nil {
 		o.violation("list: %v", err)
 		return

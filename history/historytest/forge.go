@@ -42,6 +42,9 @@ func (f *Forger) Get(into any, query string, args ...any) error {
 	return f.db.QueryRow(query, args...).Scan(into)
 }
 
+// Row reads a row of several values.
+func (f *Forger) Row(query string, args ...any) *sql.Row { return f.db.QueryRow(query, args...) }
+
 // Append puts a row at the end of the audit chain, about the payment of an ID or, for any other, about none.
 func (f *Forger) Append(at int64, payment, event, detail string) error {
 	_, err := f.db.Exec(`INSERT INTO audit (seq, at, payment, event, detail, hash)

@@ -18,8 +18,9 @@ type Tx struct {
 	ctx     context.Context
 	conn    connection
 	engine  engine
-	failure error // the first of the database's errors
-	isIn    bool  // an answer is being read: PostgreSQL takes no other query before its end
+	failure error   // the first of the database's errors
+	isIn    bool    // an answer is being read: PostgreSQL takes no other query before its end
+	change  *change // nil in a transaction that only reads
 }
 
 // connection runs queries: a transaction's, or any.
@@ -127,6 +128,9 @@ func (t *Tx) classify(doing string, err error) error {
 	return err
 }
 
+// AfterCommit has f called once this change is durable, before Write returns. f must return at once.
+func (t *Tx) AfterCommit(f func()) { t.change.committed = append(t.change.committed, f) }
+
 // Failed reports whether the database failed in this transaction.
 func (t *Tx) Failed() bool { return t.failure != nil }
 
@@ -205,6 +209,34 @@ func lower(text string) string {
 		}
 		return c
 	}, text)
+}
+
+// ScanText reads a row of one text.
+func ScanText(row Row) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
+// ScanNumber reads a row of one number.
+func ScanNumber(row Row) (n int64, err error) {
+	err = row.Scan(&n)
+	return n, err
+}
+
+// Micros is a time as columns have it: microseconds since 1970, or zero for the zero time.
+func Micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// FromMicros is the time of a column: see Micros.
+func FromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
 }
 
 // Free is how many bytes of the database's file are not in use.

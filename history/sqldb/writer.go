@@ -18,12 +18,13 @@ import (
 
 // change is one of them.
 type change struct {
-	f        func(*Tx) error
-	since    time.Time
-	err      error
-	panicked any
-	leads    bool          // its caller commits, for all that wait
-	wake     chan struct{} // it leads, or has its answer
+	f         func(*Tx) error
+	since     time.Time
+	err       error
+	panicked  any
+	committed []func()      // called once it is durable
+	leads     bool          // its caller commits, for all that wait
+	wake      chan struct{} // it leads, or has its answer
 }
 
 // writer holds the changes that wait; if one of them leads, it is the first.
@@ -60,6 +61,11 @@ func (db *DB) Write(ctx context.Context, f func(*Tx) error) error {
 	}
 	if c.panicked != nil {
 		panic(c.panicked)
+	}
+	if c.err == nil {
+		for _, f := range c.committed {
+			f()
+		}
 	}
 	return c.err
 }
@@ -201,7 +207,8 @@ var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled bac
 // apply makes one change, and undoes it if it failed. Its error is the database's, which ends the whole
 // batch.
 func (t *Tx) apply(c *change, several bool) error {
-	c.err, c.panicked = nil, nil
+	c.err, c.panicked, c.committed = nil, nil, nil
+	t.change = c
 	if !several {
 		c.run(t)
 		if t.failure == nil && (c.err != nil || c.panicked != nil) {

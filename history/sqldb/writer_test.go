@@ -169,3 +169,27 @@ func TestLeavingTheQueue(t *testing.T) {
 		require.False(t, db.writer.working)
 	}
 }
+
+// Who waits for a change hears of it once it is written, and of one that is undone not at all.
+func TestAfterCommit(t *testing.T) {
+	eachEngine(t, func(t *testing.T, db *DB) {
+		release := occupy(t, db)
+		refusal := x402.Errorf(x402.BudgetExceeded, "no")
+		heard := make([]int, 6)
+		var all sync.WaitGroup
+		for i := range heard {
+			all.Go(func() {
+				_ = db.Write(context.Background(), func(tx *Tx) error {
+					tx.AfterCommit(func() { heard[i]++ })
+					if i%2 == 1 {
+						return refusal
+					}
+					return put(fmt.Sprint(i))(tx)
+				})
+			})
+		}
+		release()
+		all.Wait()
+		require.Equal(t, []int{1, 0, 1, 0, 1, 0}, heard)
+	})
+}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -27,7 +28,7 @@ type Export struct {
 	Format string // one of Formats
 	By     string // one of Keys: sums instead of payments; "": payments
 	Label  string // only of sessions, or of agents, with this one
-	Within history.Range
+	Within report.Range
 	// AgentLabels are the agents' labels, by their names.
 	AgentLabels map[string]string
 	// TeamOf is the team that an agent is in, by the owner's rules as they are now; nil: there are no teams.
@@ -37,11 +38,11 @@ type Export struct {
 // Write writes what was imported first, because it is from before this wallet, and then what the
 // ledger has, oldest first.
 func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, assets *x402.Registry) error {
-	labels, err := store.Labels(ctx)
+	labels, err := report.Labels(ctx, store)
 	if err != nil {
 		return err
 	}
-	imported, err := store.AllImported(ctx)
+	imported, err := report.AllImported(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 			}
 		}
 	}
-	err = store.Each(ctx, e.Within, func(p history.Payment) error {
+	err = report.Each(ctx, store, e.Within, func(p history.Payment) error {
 		label := e.AgentLabels[p.Agent]
 		if e.Label != "" && labels[p.Session] != e.Label && label != e.Label {
 			return nil

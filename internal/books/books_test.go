@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -210,8 +211,8 @@ func TestExportOfAgents(t *testing.T) {
 	require.NoError(t, err)
 	labels := map[string]string{"ann": "team=research"}
 	for want, e := range map[string]Export{
-		"ann team=research":  {Within: history.Range{Agents: []string{"ann"}}},
-		"bob ":               {Within: history.Range{Agents: []string{"bob"}}},
+		"ann team=research":  {Within: report.Range{Agents: []string{"ann"}}},
+		"bob ":               {Within: report.Range{Agents: []string{"bob"}}},
 		"ann team=research ": {Label: "team=research"},
 	} {
 		var out bytes.Buffer

@@ -28,7 +28,10 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/pay"
@@ -65,7 +68,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
 	var err error
-	b.store, err = history.Open(t.Context(), b.home, history.Options{})
+	b.store, err = history.Open(t.Context(), b.home, history.Options{Alerts: alerts.Writer{}})
 	require.NoError(t, err)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
@@ -474,8 +477,8 @@ func TestHostileText(t *testing.T) {
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1,
 		chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
-	_, err := b.store.Propose(t.Context(),
-		history.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
+	_, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{},
+		subscriptions.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
 	require.NoError(t, err)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
@@ -583,7 +586,7 @@ func TestExport(t *testing.T) {
 	b.pays("pay_2", "https://api.example/b", "failed", 2000, day)
 	b.pays("pay_3", "https://other.example/a", "settled", 3000, day)
 	b.pays("pay_4", "https://other.example/a", "settled", 4000, day.Add(time.Minute))
-	for query, within := range map[string]history.Range{
+	for query, within := range map[string]report.Range{
 		"":                {},
 		"&url=OTHER":      {URL: "OTHER"},
 		"&status=settled": {State: history.Settled},
@@ -642,7 +645,8 @@ func TestPaging(t *testing.T) {
 // What an agent proposes is shown, with the command that makes it a subscription, and no button does.
 func TestProposals(t *testing.T) {
 	b := opened(t)
-	p, err := b.store.Propose(t.Context(), history.Proposal{Agent: "research",
+	p, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
+		Agent: "research",
 		URL:   "https://api.example/news",
 		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"})
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/receipt"
 	"x402-wallet/tools"
@@ -128,15 +129,15 @@ func list(l *look) (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
-		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
+	payments, more, totals, err := report.List(l.r.Context(), l.wallet.Store,
+		report.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
 			Agents: q.agents, State: history.State(q.Status)})
 	if err != nil {
 		return frame{}, missing(err, "there is no such payment to list before")
 	}
 	rules := l.wallet.Engine.Rules
 	f := found{wanted: q, States: states, Teams: slices.Sorted(maps.Keys(rules.Teams))}
-	paid, err := l.wallet.Store.Agents(l.r.Context())
+	paid, err := report.Agents(l.r.Context(), l.wallet.Store)
 	if err != nil {
 		return frame{}, err
 	}
@@ -161,7 +162,7 @@ func export(l *look) error {
 	if err != nil {
 		return err
 	}
-	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until,
+	e := books.Export{Format: l.r.FormValue("format"), Within: report.Range{After: q.from, Until: q.until,
 		URL: q.URL, Agents: q.agents, State: history.State(q.Status)},
 		AgentLabels: l.wallet.AgentLabels, TeamOf: l.wallet.Engine.Rules.Teams.Of}
 	kind, known := map[string]string{"csv": "text/csv; charset=utf-8",

@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/subscriptions"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -34,7 +35,7 @@ func (l *look) standing(f *frame) error {
 			f.Decided = append(f.Decided, a)
 		}
 	}
-	proposals, err := l.wallet.Store.Proposals(ctx)
+	proposals, err := subscriptions.Proposals(ctx, l.wallet.Store)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (l *look) standing(f *frame) error {
 }
 
 // proposed is a subscription that an agent would like.
-func proposed(p history.Proposal) alert {
+func proposed(p subscriptions.Proposal) alert {
 	from := "An agent"
 	if p.Agent != "" {
 		from = "The agent " + x402.Brief(p.Agent)
@@ -119,7 +120,7 @@ func overview(l *look) (frame, error) {
 		r.Since = ago(now.Sub(o.Created))
 		p.Unfinished = append(p.Unfinished, r)
 	}
-	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
+	newest, err := store.Recent(ctx, recent)
 	if err != nil {
 		return frame{}, err
 	}

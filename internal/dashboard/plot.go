@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/x402/money"
 )
 
@@ -132,7 +132,7 @@ type lying struct {
 	SpentPart, HeldPart float64 // percent of the dearest
 }
 
-func barsOf(parts []history.NamedSum, whole budget.Use, name func(string) string) (b bars) {
+func barsOf(parts []report.NamedSum, whole budget.Use, name func(string) string) (b bars) {
 	b.Others = whole.Total()
 	for _, p := range parts {
 		most := parts[0].Total()

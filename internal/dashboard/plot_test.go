@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/x402/money"
 )
 
@@ -49,7 +49,7 @@ func TestDraw(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	b := barsOf([]history.NamedSum{{Key: "a", Use: budget.Use{Spent: 60, Held: 20}},
+	b := barsOf([]report.NamedSum{{Key: "a", Use: budget.Use{Spent: 60, Held: 20}},
 		{Key: "b", Use: budget.Use{Spent: 1}}}, budget.Use{Spent: 80, Held: 20}, strings.ToUpper)
 	require.Equal(t, bars{List: []lying{{"A", budget.Use{Spent: 60, Held: 20}, 75, 25},
 		{"B", budget.Use{Spent: 1}, 1.25, 0}}, Others: 19}, b)

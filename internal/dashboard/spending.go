@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/x402"
 )
 
@@ -58,7 +58,7 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 		}
 		out.Range, out.Name = span.title, span.name
 		first := span.step(now, 1-span.steps)
-		all, err := l.wallet.Store.Spending(l.r.Context(), first, span.unit, mostParts)
+		all, err := report.SpendingSince(l.r.Context(), l.wallet.Store, first, span.unit, mostParts)
 		if err != nil {
 			return out, err
 		}
@@ -81,7 +81,7 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 }
 
 // sum adds the kept sums up to steps from a time on.
-func (s span) sum(all history.Spending, first time.Time) (steps []step) {
+func (s span) sum(all report.Spending, first time.Time) (steps []step) {
 	for n := range s.steps {
 		from, to := s.step(first, n), s.step(first, n+1)
 		sum := step{Label: from.Format(s.label), Long: from.Format(s.long), At: from}
@@ -95,7 +95,7 @@ func (s span) sum(all history.Spending, first time.Time) (steps []step) {
 
 // closer looks at the hours of the one day on which everything was spent: a single bar among empty days says
 // less than a sentence. Of a single hour there is no plot at all.
-func (l *look) closer(out *spending, all history.Spending, of span) error {
+func (l *look) closer(out *spending, all report.Spending, of span) error {
 	moment, only := onlyOne(all)
 	if !only {
 		return nil
@@ -107,7 +107,7 @@ func (l *look) closer(out *spending, all history.Spending, of span) error {
 	}
 	day := span{said: moment.Format("2 January 2006"), unit: time.Hour, steps: 24, every: 3, label: "15:04",
 		long: "Mon 2 Jan, 15:04", step: hours}
-	all, err := l.wallet.Store.Spending(l.r.Context(), moment, time.Hour, 0)
+	all, err := report.SpendingSince(l.r.Context(), l.wallet.Store, moment, time.Hour, 0)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (l *look) closer(out *spending, all history.Spending, of span) error {
 }
 
 // onlyOne is the one hour or day in which anything was spent.
-func onlyOne(all history.Spending) (at time.Time, only bool) {
+func onlyOne(all report.Spending) (at time.Time, only bool) {
 	n := 0
 	for moment, use := range all.Over {
 		if use.Total() > 0 {

@@ -7,25 +7,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 )
 
 // Who could not be told of something hears it from the doctor, for a week.
 func TestWhatCouldNotBeTold(t *testing.T) {
 	home, now := t.TempDir(), time.Now()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
 	require.NoError(t, err)
 	defer store.Close()
 	o := Options{Now: func() time.Time { return now }}
 	require.NoError(t, store.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
-	list, err := store.Alerts(t.Context(), 2)
+	list, err := alerts.List(t.Context(), store, 2)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	turn, err := store.TakeTurn(t.Context(), "alerts", "test")
 	require.NoError(t, err)
-	for range history.MaxTries {
+	for range alerts.MaxTries {
 		require.Empty(t, o.alerts(t.Context(), store))
-		require.NoError(t, store.MarkFailed(t.Context(), turn, now, list[0].ID))
+		require.NoError(t, alerts.MarkFailed(t.Context(), store, turn, now, list[0].ID))
 	}
 	found := o.alerts(t.Context(), store)
 	require.Len(t, found, 1)

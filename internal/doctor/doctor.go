@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
@@ -254,13 +255,13 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 
 // alerts complains of what the owner should have been told of within the last week, and could not be.
 func (o Options) alerts(ctx context.Context, store *history.Store) (list findings) {
-	alerts, err := store.Alerts(ctx, mostAlerts)
+	newest, err := alerts.List(ctx, store, mostAlerts)
 	if err != nil {
 		return nil
 	}
 	n := 0
-	for _, a := range alerts {
-		if a.State == history.AlertFailed && o.Now().Sub(a.At) < 7*24*time.Hour {
+	for _, a := range newest {
+		if a.State == alerts.Failed && o.Now().Sub(a.At) < 7*24*time.Hour {
 			n++
 		}
 	}

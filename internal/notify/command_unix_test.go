@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
 )
@@ -135,7 +135,7 @@ func TestTheScriptsArguments(t *testing.T) {
 		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run",
 		n.Text, title, ""}, strings.Split(childtest.Read(t, dir, "arguments"), "\n"))
 	require.Contains(t, n.Text, `"y"`)
-	for _, n := range []Notice{n, test(), more([]history.Alert{a, a})} {
+	for _, n := range []Notice{n, test(), more([]alerts.Alert{a, a})} {
 		require.NotEqual(t, "-", n.Text[:1], "or it would be an option")
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/x402"
 )
 
 // Notice is what is told: enough to decide whether to look, and where. It is ASCII throughout; what a
 // stranger wrote in it is bounded, and what would not be seen is escaped.
 type Notice struct {
-	Kind      string `json:"kind"`            // an alert's (history.AlertKind), "more" or "test"
+	Kind      string `json:"kind"`            // an alert's (alerts.Kind), "more" or "test"
 	ID        string `json:"id"`              // the approval's; of others the alert's or its own
 	Alert     string `json:"alert,omitempty"` // the same in each try: who is told twice knows it by that
 	At        string `json:"at"`              // RFC 3339, as ExpiresAt
@@ -44,7 +45,7 @@ const (
 const maxWhy, maxText = 400, 1000
 
 // notice is an alert as it is told; page is where an approval is decided in a browser.
-func notice(a history.Alert, page string) Notice {
+func notice(a alerts.Alert, page string) Notice {
 	d := a.Detail
 	n := Notice{Kind: string(a.Kind), ID: a.ID, Alert: a.ID, At: stamp(a.At), Host: x402.Brief(d.Host),
 		Agent: x402.Brief(d.Agent), Why: x402.BriefTo(d.Why, maxWhy), Page: page}
@@ -52,7 +53,7 @@ func notice(a history.Alert, page string) Notice {
 		n.ExpiresAt = stamp(d.Expires)
 	}
 	switch a.Kind {
-	case history.AlertApproval:
+	case alerts.Approval:
 		id := history.ListOf(a.Subject)
 		n.ID, n.Price, n.Command = x402.Brief(id), d.Price.Price(), x402.Command("approve", id)
 		what := "Pay " + n.Price + " to"
@@ -61,25 +62,25 @@ func notice(a history.Alert, page string) Notice {
 		}
 		return n.saying("%s %s? Asked because %s. Open until %s.", what, x402.Quote(d.Host), n.Why,
 			n.ExpiresAt)
-	case history.AlertFreeze:
+	case alerts.Freeze:
 		n.Command = x402.Command("unfreeze")
 		stopped := history.Freeze{Network: d.Network, Account: d.Account}
 		return n.saying("Payments of %s are stopped, by the %s: %s.", stopped.What(), d.By, n.Why)
-	case history.AlertBudget:
+	case alerts.Budget:
 		n.Used, n.Limit, n.Command = d.Used.Price(), d.Limit.Price(), x402.Command("budget")
 		return n.saying("Of your %s %s of %s are used.", a.Subject, n.Used, n.Limit)
-	case history.AlertPayment:
+	case alerts.Payment:
 		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("reconcile")
 		return n.saying("Whether %s were paid to %s is still not known, although what was signed ended at "+
 			"%s: the chain did not say. It counts as spent.", n.Price, x402.Quote(d.Host), n.ExpiresAt)
-	case history.AlertLedger:
+	case alerts.Ledger:
 		n.Command = x402.Command("doctor")
 		return n.saying("Nothing is paid, because %s.", n.Why)
-	case history.AlertFunds:
+	case alerts.Funds:
 		n.Left, n.Command = d.Left.Price(), renewal(d)
 		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,
 			x402.Brief(d.Symbol), d.Source, x402.Brief(d.Account), x402.NetworkName(d.Network))
-	case history.AlertSubscription:
+	case alerts.Subscription:
 		name, _, _ := strings.Cut(a.Subject, ":")
 		n.Command = x402.Command("subscriptions", "show", name)
 		again := "This run is over; the next one comes in its time."
@@ -87,7 +88,7 @@ func notice(a history.Alert, page string) Notice {
 			again = "It is tried again from " + n.ExpiresAt + " on."
 		}
 		return n.saying("The subscription %s was not bought: %s. %s", x402.Brief(name), n.Why, again)
-	case history.AlertProposal:
+	case alerts.Proposal:
 		n.ID, n.Price = x402.Brief(a.Subject), d.Price.Price()
 		n.Command = x402.Command("subscriptions", "accept", a.Subject)
 		return n.saying("An agent would like something of %s to be bought again and again, for up to %s "+
@@ -101,7 +102,7 @@ func notice(a history.Alert, page string) Notice {
 // renewal is the command by which the owner renews what the agent may spend of theirs. It makes the
 // transaction anew, for the owner to sign: one that was made with the alert would have ended before it is
 // read. Nothing is signed by it here.
-func renewal(d history.AlertDetail) string {
+func renewal(d alerts.Detail) string {
 	network, known := x402.Network(d.Network)
 	if d.Renew == 0 || !known {
 		return x402.Command("balance")
@@ -114,12 +115,12 @@ func renewal(d history.AlertDetail) string {
 }
 
 // Text is an alert in one line, for a person.
-func Text(a history.Alert) string { return notice(a, "").Text }
+func Text(a alerts.Alert) string { return notice(a, "").Text }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // more stands for alerts that are not told one by one. Its id is that of the very same ones.
-func more(alerts []history.Alert) Notice {
+func more(alerts []alerts.Alert) Notice {
 	newest := slices.Max(ids(alerts))
 	id := fmt.Sprintf("more_%s_%d", strings.TrimPrefix(newest, "alr_"), len(alerts))
 	n := Notice{Kind: kindMore, ID: id, Alert: id, At: stamp(time.Now()), More: len(alerts),

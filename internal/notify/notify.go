@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 )
 
 const (
@@ -38,8 +39,8 @@ const (
 	turnName = "alerts"
 )
 
-// tryAgain is how long is waited after each failure but the last: history.MaxTries.
-var tryAgain = [history.MaxTries - 1]time.Duration{10 * time.Second, 2 * time.Minute}
+// tryAgain is how long is waited after each failure but the last: alerts.MaxTries.
+var tryAgain = [alerts.MaxTries - 1]time.Duration{10 * time.Second, 2 * time.Minute}
 
 // Way is one way to tell the owner.
 type Way interface {
@@ -181,7 +182,7 @@ func (n *Notifier) tellDue(ctx context.Context, isEnd bool) (time.Duration, erro
 
 // untilNext is how long the next alert waits, lookEvery at most; 0: it is due. waits: there is one.
 func (n *Notifier) untilNext(ctx context.Context) (again time.Duration, waits bool, err error) {
-	next, waits, err := n.Store.NextAlert(ctx)
+	next, waits, err := alerts.Next(ctx, n.Store)
 	if err != nil || !waits {
 		return lookEvery, false, err
 	}
@@ -201,17 +202,17 @@ func (n *Notifier) checkSealed(ctx context.Context) error {
 // tellSome tells a part of what is due, and holds back what is too much. It reports whether nothing is left.
 func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) (isDone bool, err error) {
 	minute := time.Now().Truncate(time.Minute)
-	due, err := n.Store.Due(ctx, turn, isEnd, minute)
-	if err != nil || len(due.Alerts) == 0 {
+	due, recent, err := alerts.Due(ctx, n.Store, turn, isEnd, minute)
+	if err != nil || len(due) == 0 {
 		return true, err
 	}
-	room := perMinute - due.Recent
+	room := perMinute - recent
 	if isEnd {
 		room++ // one more, which stands for all that is left
 	}
-	p := plan(due.Alerts, room, isEnd)
+	p := plan(due, room, isEnd)
 	if len(p.later) > 0 {
-		if err := n.Store.HoldBack(ctx, turn, minute.Add(time.Minute), ids(p.later)...); err != nil {
+		if err := alerts.HoldBack(ctx, n.Store, turn, minute.Add(time.Minute), ids(p.later)...); err != nil {
 			return false, err
 		}
 	}
@@ -223,20 +224,20 @@ func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) 
 }
 
 // planned is what is done about what is due.
-type planned struct{ single, asOne, later []history.Alert }
+type planned struct{ single, asOne, later []alerts.Alert }
 
 // plan divides what is due where room notices may be told now. Questions come last, because an agent can ask
 // many. As long as there is room each is told by itself, and what is more is held back; what was held back is
 // told as one with all that came meanwhile, but for what is no question.
-func plan(due []history.Alert, room int, isEnd bool) (p planned) {
-	slices.SortStableFunc(due, func(a, b history.Alert) int { return cmp.Compare(rank(a), rank(b)) })
+func plan(due []alerts.Alert, room int, isEnd bool) (p planned) {
+	slices.SortStableFunc(due, func(a, b alerts.Alert) int { return cmp.Compare(rank(a), rank(b)) })
 	switch {
 	case room <= 0:
 		p.later = due
 	case len(due) <= room && !slices.ContainsFunc(due, wasHeldBack):
 		p.single = due
 	case isEnd || slices.ContainsFunc(due, wasPutOff):
-		others := slices.IndexFunc(due, func(a history.Alert) bool { return rank(a) > 0 })
+		others := slices.IndexFunc(due, func(a alerts.Alert) bool { return rank(a) > 0 })
 		if others < 0 {
 			others = len(due)
 		}
@@ -254,19 +255,19 @@ func plan(due []history.Alert, room int, isEnd bool) (p planned) {
 	return p
 }
 
-func rank(a history.Alert) int {
-	if a.Kind == history.AlertApproval {
+func rank(a alerts.Alert) int {
+	if a.Kind == alerts.Approval {
 		return 1
 	}
 	return 0
 }
 
 // wasHeldBack tells what was too much from what failed; both were put off.
-func wasHeldBack(a history.Alert) bool { return wasPutOff(a) && a.Attempts == 0 }
+func wasHeldBack(a alerts.Alert) bool { return wasPutOff(a) && a.Attempts == 0 }
 
-func wasPutOff(a history.Alert) bool { return !a.Next.IsZero() }
+func wasPutOff(a alerts.Alert) bool { return !a.Next.IsZero() }
 
-func ids(alerts []history.Alert) (list []string) {
+func ids(alerts []alerts.Alert) (list []string) {
 	for _, a := range alerts {
 		list = append(list, a.ID)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 	"x402-wallet/internal/child"
 	"x402-wallet/x402/money"
 )
@@ -60,7 +61,7 @@ func (f *fake) kinds() (list []string) {
 	defer f.mu.Unlock()
 	for _, n := range f.told {
 		switch n.Kind {
-		case string(history.AlertApproval):
+		case string(alerts.Approval):
 			list = append(list, n.Host)
 		case kindMore:
 			list = append(list, fmt.Sprint("+", n.More))
@@ -90,7 +91,7 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s, err := history.Open(t.Context(), home, history.Options{Alerted: n.Wake})
+	s, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{Wake: n.Wake}})
 	require.NoError(t, err)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed
@@ -130,9 +131,9 @@ func (l *ledger) ends() {
 }
 
 // state is where the only alert stands.
-func (l *ledger) state() history.Alert {
+func (l *ledger) state() alerts.Alert {
 	l.t.Helper()
-	list, err := l.Alerts(l.t.Context(), 2)
+	list, err := alerts.List(l.t.Context(), l.Store, 2)
 	require.NoError(l.t, err)
 	require.Len(l.t, list, 1)
 	return list[0]
@@ -157,10 +158,10 @@ func TestNobodyWaits(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		l.n.Ending.Wait()
 		require.Equal(t, closeTime, time.Since(begin), "who hangs is waited for that long, and then given up")
-		list, err := l.Alerts(t.Context(), 2)
+		list, err := alerts.List(t.Context(), l.Store, 2)
 		require.NoError(t, err)
 		for _, a := range list {
-			require.Equal(t, history.AlertWaiting, a.State, "it is the next process's to tell")
+			require.Equal(t, alerts.Waiting, a.State, "it is the next process's to tell")
 			require.Zero(t, a.Attempts)
 		}
 		require.NoError(t, l.Close())
@@ -271,7 +272,7 @@ func TestAnotherProcessTells(t *testing.T) {
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		require.Equal(t, hosts(1, 1), way.kinds())
-		require.Equal(t, history.AlertTold, runs.state().State)
+		require.Equal(t, alerts.Told, runs.state().State)
 		runs.ends()
 
 		silent = another(t, runs.home)
@@ -350,8 +351,8 @@ func TestAWayThatFails(t *testing.T) {
 			time.Sleep(wait)
 		}
 		synctest.Wait()
-		require.Len(t, fails.kinds(), history.MaxTries)
-		require.Equal(t, history.AlertFailed, l.state().State)
+		require.Len(t, fails.kinds(), alerts.MaxTries)
+		require.Equal(t, alerts.Failed, l.state().State)
 		outcomes := l.n.Test(t.Context())
 		require.EqualError(t, outcomes[0].Err, "no")
 		require.Error(t, outcomes[1].Err)
@@ -365,8 +366,8 @@ func TestAWayThatFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Len(t, works.kinds(), 1)
-		require.Len(t, fails.kinds(), history.MaxTries)
-		require.Equal(t, history.AlertTold, l.state().State)
+		require.Len(t, fails.kinds(), alerts.MaxTries)
+		require.Equal(t, alerts.Told, l.state().State)
 		l.ends()
 	})
 }
@@ -382,7 +383,7 @@ func TestWhatWasAnsweredIsNotTold(t *testing.T) {
 		l.n.Begin()
 		synctest.Wait()
 		require.Empty(t, way.kinds())
-		require.Equal(t, history.AlertOver, l.state().State)
+		require.Equal(t, alerts.Over, l.state().State)
 		l.ends()
 	})
 }

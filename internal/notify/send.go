@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
 )
 
 // message is a notice, and the alerts that it tells of.
 type message struct {
 	Notice
-	alerts []history.Alert
+	alerts []alerts.Alert
 }
 
 // told are the messages of a plan, in their order.
 func (p planned) told(page func(string) string) (list []message) {
 	for _, a := range p.single {
 		at := ""
-		if page != nil && a.Kind == history.AlertApproval {
+		if page != nil && a.Kind == alerts.Approval {
 			at = page(history.ListOf(a.Subject))
 		}
-		list = append(list, message{notice(a, at), []history.Alert{a}})
+		list = append(list, message{notice(a, at), []alerts.Alert{a}})
 	}
 	if len(p.asOne) > 0 {
 		list = append(list, message{more(p.asOne), p.asOne})
@@ -144,10 +145,10 @@ func (n *Notifier) mark(ctx context.Context, turn history.Turn, m message, failu
 	for _, a := range m.alerts {
 		attempts = min(attempts, a.Attempts)
 	}
-	isLast := attempts+1 >= history.MaxTries
+	isLast := attempts+1 >= alerts.MaxTries
 	delete(n.taken, m.Alert)
 	if failed == 0 || (isLast && len(told) > 0) {
-		return n.Store.MarkTold(ctx, turn, m.Alert, ids(m.alerts)...)
+		return alerts.MarkTold(ctx, n.Store, turn, m.Alert, ids(m.alerts)...)
 	}
 	again := time.Now()
 	if isLast {
@@ -160,7 +161,7 @@ func (n *Notifier) mark(ctx context.Context, turn history.Turn, m message, failu
 		n.taken[m.Alert] = told
 		again = again.Add(tryAgain[attempts])
 	}
-	return n.Store.MarkFailed(ctx, turn, again, ids(m.alerts)...)
+	return alerts.MarkFailed(ctx, n.Store, turn, again, ids(m.alerts)...)
 }
 
 // maxTaken bounds what is known of messages that some ways told and others did not.

@@ -220,17 +220,3 @@ func newID(prefix string, at time.Time) string {
 	rand.Read(b[6:]) // never fails (crypto/rand)
 	return prefix + hex.EncodeToString(b)
 }
-
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func fromMicros(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(n).UTC()
-}

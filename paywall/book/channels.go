@@ -99,7 +99,7 @@ func scanSoldChannel(row sqldb.Row) (c SoldChannel, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.HeldUntil, c.OwedSince = fromMicros(until), fromMicros(owed)
+	c.HeldUntil, c.OwedSince = sqldb.FromMicros(until), sqldb.FromMicros(owed)
 	if err := json.Unmarshal([]byte(config), &c.Config); err != nil {
 		return c, sqldb.Damaged("read a channel's config", err)
 	}
@@ -132,7 +132,7 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
 			held_until = excluded.held_until, owed_since = excluded.owed_since`,
 		c.Network, c.ID, string(config), c.Charged, c.Voucher.Ceiling, c.Voucher.Signature, c.Balance,
-		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, micros(c.HeldUntil), micros(c.OwedSince))
+		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, sqldb.Micros(c.HeldUntil), sqldb.Micros(c.OwedSince))
 	return err
 }
 
@@ -212,7 +212,7 @@ func (t *tx) hold(known *SoldChannel, c SoldChannel, holder string, until time.T
 func (t *tx) endSaleOf(holder string) error {
 	_, err := t.Exec(`UPDATE sales SET unique_key = unique_key || ' ' || id, updated_at = ?,
 		state = CASE WHEN state IN ('running', 'settling') THEN 'failed' ELSE state END
-		WHERE id = ? AND state <> 'settled'`, micros(t.Now), holder)
+		WHERE id = ? AND state <> 'settled'`, sqldb.Micros(t.Now), holder)
 	return err
 }
 

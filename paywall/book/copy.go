@@ -60,7 +60,7 @@ const diedAfter = time.Hour
 func (t *tx) isFinished() error {
 	var n int
 	err := t.Row(`SELECT count(*) FROM sales WHERE state IN ('running', 'settling') AND updated_at >= ?`,
-		micros(t.Now.Add(-diedAfter))).Scan(&n)
+		sqldb.Micros(t.Now.Add(-diedAfter))).Scan(&n)
 	if err == nil && n > 0 {
 		err = x402.Errorf(x402.LedgerUnavailable, "%d sales are under way", n).
 			WithHint("stop the paywalls of this home; what one left behind that died counts for an hour")

@@ -108,7 +108,7 @@ func (t *tx) insertSale(sale *Sale) error {
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
 		SELECT coalesce(max(seq), 0) + 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM sales
 			WHERE 1 = 1 ON CONFLICT DO NOTHING`,
-		sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
+		sale.ID, sale.UniqueKey, sale.State, sqldb.Micros(sale.Created), sqldb.Micros(sale.Updated), sale.Resource,
 		sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
 		int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
 	if err != nil || n > 0 {
@@ -144,12 +144,12 @@ func (t *tx) isNamedOnce(sale Sale) error {
 
 // forgetAnswers deletes the answers that are kept no longer, once in a while.
 func (b *Book) forgetAnswers(t *tx) error {
-	now := micros(t.Now)
+	now := sqldb.Micros(t.Now)
 	if last := b.answersForgotten.Load(); last <= now && now-last < forgetEvery.Microseconds() {
 		return nil
 	}
 	_, err := t.Exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
-		micros(t.Now.Add(-keepAnswers)))
+		sqldb.Micros(t.Now.Add(-keepAnswers)))
 	if err == nil {
 		b.answersForgotten.Store(now)
 	}
@@ -170,7 +170,7 @@ func (t *tx) moveSale(sale Sale) error {
 		facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 		note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
 		WHERE id = ? AND ? LIKE '% ' || state || ' %'`,
-		sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
+		sale.State, sqldb.Micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
 		orNull(sale.Receipt), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 	if err != nil || n > 0 {
 		return err
@@ -202,7 +202,7 @@ func scanSale(row sqldb.Row) (sale Sale, err error) {
 		&sale.Identifier, &sale.Network, &sale.Scheme, &sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price,
 		&sale.PayTo, &sale.Payer, &requirement, &payload, &sale.Transaction, &sale.Facilitator, &receipt,
 		&sale.Note, &sale.Answer)
-	sale.Created, sale.Updated = fromMicros(created), fromMicros(updated)
+	sale.Created, sale.Updated = sqldb.FromMicros(created), sqldb.FromMicros(updated)
 	copy(sale.Call[:], call)
 	sale.Requirement, sale.Payload, sale.Receipt = raw(requirement), raw(string(payload)), raw(receipt)
 	return sale, err
@@ -238,7 +238,7 @@ func (b *Book) SoldTo(ctx context.Context, resource string, call [32]byte, payer
 	return read(ctx, b, func(t *tx) (Sale, error) {
 		sale, err := scanSale(t.Row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
 			AND state = ? AND amount <> '0' AND created_at >= ? ORDER BY seq DESC LIMIT 1`,
-			call[:], payer, resource, SaleSettled, micros(since)))
+			call[:], payer, resource, SaleSettled, sqldb.Micros(since)))
 		return sale, sqldb.Otherwise(err, errNoSale)
 	})
 }
@@ -261,7 +261,7 @@ func (b *Book) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool,
 	}
 	earned = map[string]money.Dollars{}
 	where := ` WHERE created_at >= ? AND (state = ? OR ? = '') AND lower(resource) LIKE ? ESCAPE '\'`
-	args := []any{micros(f.After), f.State, f.State, sqldb.Containing(f.Resource)}
+	args := []any{sqldb.Micros(f.After), f.State, f.State, sqldb.Containing(f.Resource)}
 	err = b.view(ctx, func(t *tx) error {
 		if err := t.addEarned(earned, where, args); err != nil {
 			return err

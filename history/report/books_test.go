@@ -1,42 +1,46 @@
-package history
+package report
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/x402/money"
 )
 
 func TestBooks(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		first := pay(t, s, testHold(1), Settled)
-		second := pay(t, s, testHold(2), Unknown)
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		first := historytest.Pay(t, s, historytest.Hold(1), history.Settled)
+		second := historytest.Pay(t, s, historytest.Hold(2), history.Unknown)
 		ids := func(r Range) (list []string) {
-			require.NoError(t, s.Each(t.Context(), r, func(p Payment) error {
+			require.NoError(t, Each(t.Context(), s, r, func(p history.Payment) error {
 				list = append(list, p.ID)
 				return nil
 			}))
 			return list
 		}
 		require.Equal(t, []string{first.ID, second.ID}, ids(Range{}))
-		require.Equal(t, []string{second.ID}, ids(Range{State: Unknown}))
+		require.Equal(t, []string{second.ID}, ids(Range{State: history.Unknown}))
 		require.Equal(t, []string{first.ID, second.ID},
 			ids(Range{Host: first.Host, Session: first.Session, URL: first.Host}))
 		require.Empty(t, ids(Range{Host: "elsewhere.example"}))
 		require.Empty(t, ids(Range{Until: first.Created}))
 		require.Empty(t, ids(Range{After: second.Created.Add(time.Hour)}))
 
-		require.ErrorIs(t, s.Label(t.Context(), "ses_none", "x"), ErrNotFound)
+		require.ErrorIs(t, s.Label(t.Context(), "ses_none", "x"), history.ErrNotFound)
 		require.NoError(t, s.Label(t.Context(), first.Session, "one"))
 		require.NoError(t, s.Label(t.Context(), first.Session, "two"))
-		labels, err := s.Labels(t.Context())
+		labels, err := Labels(t.Context(), s)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{first.Session: "two"}, labels)
 		require.NoError(t, s.Label(t.Context(), first.Session, ""))
-		labels, err = s.Labels(t.Context())
+		labels, err = Labels(t.Context(), s)
 		require.NoError(t, err)
 		require.Empty(t, labels)
 	})
@@ -44,8 +48,8 @@ func TestBooks(t *testing.T) {
 
 // What another wallet wrote down is taken once and decides nothing.
 func TestImport(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		list := []Imported{
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		list := []history.Imported{
 			{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Transaction: "a", URL: "https://a.example/",
 				Network: "eip155:8453", Amount: money.NewAmount(1), PayTo: "0x1"},
 			{At: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Transaction: "b", URL: "https://a.example/",
@@ -56,12 +60,12 @@ func TestImport(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, added)
 		}
-		grown := append(list, Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Transaction: "c",
-			URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
+		grown := append(list, history.Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC),
+			Transaction: "c", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
 		added, err := s.Import(t.Context(), grown)
 		require.NoError(t, err)
 		require.Equal(t, 1, added)
-		all, err := s.AllImported(t.Context())
+		all, err := AllImported(t.Context(), s)
 		require.NoError(t, err)
 		require.ElementsMatch(t, grown, all)
 
@@ -71,39 +75,40 @@ func TestImport(t *testing.T) {
 		require.Equal(t, "imported", events[len(events)-2].Event)
 		require.NotEqual(t, "imported", events[len(events)-3].Event,
 			"what was there already is not told again")
-		payments, _, totals, err := s.List(t.Context(), Filter{})
+		payments, _, totals, err := List(t.Context(), s, Filter{})
 		require.NoError(t, err)
 		require.Empty(t, payments)
 		require.Empty(t, totals)
-		_, err = s.Verify(t.Context(), Head{})
+		_, err = s.Verify(t.Context(), history.Head{})
 		require.NoError(t, err)
 	})
 }
 
 // A long export neither holds a snapshot, which would keep the log from being cut, nor goes on for ever.
 func TestEachGoesPageByPage(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	one, err := reserve(s, testHold(1))
+	s, _, home := historytest.SQLite(t, history.Options{})
+	past, err := historytest.Forge(home)
 	require.NoError(t, err)
+	defer past.Close()
 	const all = 2*pageOfBooks + 1
+	made := 0
 	insert := func(n int) {
-		require.NoError(t, s.tx(t.Context(), func(t *tx) error {
-			for ; n > 0 && err == nil; n-- {
-				one.ID = NewID(t.Now)
-				err = t.insert(&one)
-			}
-			return err
-		}))
+		var rows []row
+		for ; n > 0; n-- {
+			made++
+			rows = append(rows, row{id: fmt.Sprint("pay_", made), state: history.Settled})
+		}
+		insertRows(t, s, rows)
 	}
-	insert(all - 1)
+	insert(all)
 	seen := map[string]bool{}
-	require.NoError(t, s.Each(t.Context(), Range{}, func(p Payment) error {
+	require.NoError(t, Each(t.Context(), s, Range{}, func(p history.Payment) error {
 		require.False(t, seen[p.ID])
 		seen[p.ID] = true
 		if len(seen)%pageOfBooks == 1 {
 			var busy, left, moved int
 			insert(1)
-			require.NoError(t, rawDB(t, s).QueryRow(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &left, &moved))
+			require.NoError(t, past.Row(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &left, &moved))
 			require.Zero(t, busy, "somebody reads")
 		}
 		return nil
@@ -111,6 +116,29 @@ func TestEachGoesPageByPage(t *testing.T) {
 	require.Len(t, seen, all, "and none that was made meanwhile")
 	stop := errors.New("enough")
 	n := 0
-	require.ErrorIs(t, s.Each(t.Context(), Range{}, func(Payment) error { n++; return stop }), stop)
+	require.ErrorIs(t, Each(t.Context(), s, Range{}, func(history.Payment) error { n++; return stop }), stop)
 	require.Equal(t, 1, n)
+}
+
+func TestBooksOfAnAgent(t *testing.T) {
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		for _, agent := range []string{"", "ann", "bob", "ann"} {
+			h := historytest.Hold(1)
+			h.Payment.Agent = agent
+			historytest.Pay(t, s, h, history.Settled)
+		}
+		for whose, want := range map[string][]string{"ann": {"ann", "ann"}, "": nil,
+			"bob ann": {"ann", "bob", "ann"}} {
+			var agents []string
+			r := Range{Agents: strings.Fields(whose)}
+			require.NoError(t, Each(t.Context(), s, r, func(p history.Payment) error {
+				agents = append(agents, p.Agent)
+				return nil
+			}))
+			require.Equal(t, want, agents)
+		}
+		all, err := Agents(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, []string{"ann", "bob"}, all)
+	})
 }

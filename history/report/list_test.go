@@ -1,4 +1,4 @@
-package history
+package report
 
 import (
 	"cmp"
@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
@@ -19,11 +22,15 @@ import (
 type row struct {
 	id, url, symbol string
 	host, network   string
-	state           State
+	state           history.State
 	at              time.Time
 	usd             money.Dollars
 	agent           string
 }
+
+// states are those of payments, the common one most.
+var states = []history.State{history.Reserved, history.Submitted, history.Settled, history.Settled,
+	history.Settled, history.Settled, history.Unknown, history.Failed}
 
 // someURL is made of few words, so that many are alike, and parts of them end and begin anywhere.
 func someURL(r *rand.Rand) string {
@@ -46,7 +53,7 @@ func someRows(r *rand.Rand, n int) (rows []row) {
 	for i := range n {
 		rows = append(rows, row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
 			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)),
-			[]State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)], at,
+			states[r.IntN(len(states))], at,
 			money.Dollars(r.IntN(3)), []string{"", "", "ann", "bob", "bo"}[r.IntN(5)]})
 		at = at.Add(time.Duration(r.IntN(3)) * time.Duration(r.IntN(40)) * time.Minute)
 	}
@@ -54,14 +61,16 @@ func someRows(r *rand.Rand, n int) (rows []row) {
 }
 
 // insertRows writes them.
-func insertRows(t *testing.T, s *Store, rows []row) {
-	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-		for i, p := range rows {
+func insertRows(t *testing.T, s *history.Store, rows []row) {
+	require.NoError(t, s.Write(t.Context(), func(tx *sqldb.Tx) error {
+		for _, p := range rows {
 			_, err := tx.Exec(`INSERT INTO payments (seq, id, session, state, created_at, updated_at, fingerprint,
 				method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
 				source, requirement, agent)
-				VALUES (?, ?, 's', ?, ?, 0, ?, 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
-				i+1, p.id, p.state, micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol, int64(p.usd),
+				VALUES (coalesce((SELECT max(seq) FROM payments), 0) + 1, ?, 's', ?, ?, 0, ?, 'GET', ?,
+					'', ?, ?, '', '', '', ?, '0', ?, '', '', '{}', ?)`,
+				p.id, p.state, sqldb.Micros(p.at), []byte{0}, p.url, p.host, p.network, p.symbol,
+				int64(p.usd),
 				p.agent)
 			require.NoError(t, err)
 		}
@@ -73,7 +82,7 @@ func insertRows(t *testing.T, s *Store, rows []row) {
 func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
 	t.Log("seed", seed)
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
 		rows := someRows(r, 600)
 		insertRows(t, s, rows)
@@ -109,10 +118,10 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 				f.Until = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
 			}
 			if r.IntN(2) == 0 {
-				f.State = []State{Reserved, Submitted, Settled, Unknown, Failed}[r.IntN(5)]
+				f.State = states[r.IntN(len(states))]
 			}
 			wantIDs, wantMore, wantTotals := look(rows, f)
-			list, more, totals, err := s.List(t.Context(), f)
+			list, more, totals, err := List(t.Context(), s, f)
 			require.NoError(t, err, "%+v", f)
 			var ids []string
 			for _, p := range list {
@@ -122,7 +131,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			require.Equal(t, wantMore, more, "%+v", f)
 			require.Equal(t, wantTotals, totals, "%+v", f)
 			f.Before, f.Limit = "", len(rows)
-			parts, err := s.Parts(t.Context(), f, 3)
+			parts, err := AddUp(t.Context(), s, f, 3)
 			require.NoError(t, err)
 			require.Equal(t, partsOf(rows, f), parts, "%+v", f)
 		}
@@ -131,7 +140,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			if r.IntN(2) == 0 {
 				since, unit = since.Truncate(24*time.Hour), 24*time.Hour
 			}
-			got, err := s.Spending(t.Context(), since, unit, 3)
+			got, err := SpendingSince(t.Context(), s, since, unit, 3)
 			require.NoError(t, err)
 			require.Equal(t, spending(rows, since, unit), got, "since %s by %s", since, unit)
 		}
@@ -148,9 +157,9 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 		}
 		add := func(d budget.Use) budget.Use {
 			switch p.state {
-			case Settled:
+			case history.Settled:
 				d.Spent += p.usd
-			case Failed:
+			case history.Failed:
 			default:
 				d.Held += p.usd
 			}
@@ -183,7 +192,7 @@ func partsOf(rows []row, f Filter) (p Parts) {
 	ids, _, _ := look(rows, f)
 	sellers, networks := map[string]money.Dollars{}, map[string]money.Dollars{}
 	for _, r := range rows {
-		if r.state == Failed || r.usd == 0 || !slices.Contains(ids, r.id) {
+		if r.state == history.Failed || r.usd == 0 || !slices.Contains(ids, r.id) {
 			continue
 		}
 		sellers[r.host] = sellers[r.host].Add(r.usd)
@@ -201,7 +210,7 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 		match := contains(p.url, f.URL) && !p.at.Before(f.After) &&
 			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state) &&
 			(f.Agents == nil || slices.Contains(f.Agents, p.agent))
-		if match && p.state != Failed && p.usd > 0 {
+		if match && p.state != history.Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}
 		if match && older {
@@ -218,7 +227,8 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 
 // contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
 func contains(url, part string) bool {
-	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
+	return strings.ToValidUTF8(part, "") == part &&
+		strings.Contains(lower(url), lower(part))
 }
 
 func lower(text string) string {
@@ -232,16 +242,74 @@ func lower(text string) string {
 
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
 func TestListOfWhatNoURLHas(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		pay(t, s, testHold(1), Settled)
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		historytest.Pay(t, s, historytest.Hold(1), history.Settled)
 		for _, part := range []string{"api\x00", "\x00", "\xff", strings.Repeat("a", 60_000), `"`, `a"b`, `*`,
 			`api AND`, `weather" OR "api`} {
 			t.Run(part, func(t *testing.T) {
-				list, _, totals, err := s.List(t.Context(), Filter{URL: part})
+				list, _, totals, err := List(t.Context(), s, Filter{URL: part})
 				require.NoError(t, err, "%.20q", part)
 				require.Empty(t, list, "%.20q", part)
 				require.Empty(t, totals, "%.20q", part)
 			})
 		}
+	})
+}
+
+func TestListFiltersPagesAndAdds(t *testing.T) {
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
+		var ids []string
+		for i := range 5 {
+			h := historytest.Hold(uint64(i + 1))
+			if i == 4 {
+				h.Payment.URL, h.Payment.Symbol = "https://other.example/100%_sure", "PYUSD"
+			}
+			ids = append(ids, historytest.Pay(t, s, h, history.Settled).ID)
+			c.Set(c.Now().Add(time.Hour))
+		}
+		list, more, totals, err := List(t.Context(), s, Filter{Limit: 2})
+		require.NoError(t, err)
+		require.True(t, more)
+		require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
+		require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
+
+		// not everything, as Before the oldest once returned
+		list, more, _, err = List(t.Context(), s, Filter{Before: ids[1], Limit: 5})
+		require.NoError(t, err)
+		require.False(t, more)
+		require.Len(t, list, 1)
+		list, _, _, err = List(t.Context(), s, Filter{Before: ids[0]})
+		require.NoError(t, err)
+		require.Empty(t, list)
+		_, _, _, err = List(t.Context(), s, Filter{Before: "pay_none"})
+		require.ErrorIs(t, err, history.ErrNotFound)
+
+		third, err := s.Payment(t.Context(), ids[2])
+		require.NoError(t, err)
+		type sums map[string]money.Dollars
+		for _, look := range []struct {
+			Filter
+			want sums
+		}{
+			{Filter{After: third.Created}, sums{"USDC": 3 + 4, "PYUSD": 5}},
+			{Filter{After: third.Created.Add(time.Microsecond)}, sums{"USDC": 4, "PYUSD": 5}},
+			{Filter{State: history.Settled}, sums{"USDC": 10, "PYUSD": 5}},
+			{Filter{State: history.Unknown}, sums{}},
+			{Filter{URL: "weather"}, sums{"USDC": 10}},
+			{Filter{After: third.Created.AddDate(0, 0, -1)}, sums{"USDC": 10, "PYUSD": 5}},
+			{Filter{After: third.Created.AddDate(0, 0, 2)}, sums{}},
+			{Filter{Agents: []string{}}, sums{}},
+		} {
+			_, _, totals, err := List(t.Context(), s, look.Filter)
+			require.NoError(t, err)
+			require.Equal(t, look.want, sums(totals), "%+v", look.Filter)
+		}
+
+		list, _, _, err = List(t.Context(), s, Filter{URL: "100%_s"})
+		require.NoError(t, err)
+		require.Len(t, list, 1, "a part of a URL, not a pattern")
+		list, _, _, err = List(t.Context(), s, Filter{URL: "100_"})
+		require.NoError(t, err)
+		require.Empty(t, list)
 	})
 }

@@ -1,20 +1,19 @@
-package history
+package report
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
-
-// The history that people and agents search. Every payment is looked at, in an index that has all columns
-// that are needed (schema_sqlite.sql), and sums are added up.
 
 // Filter selects payments for people and agents. Zero fields do not restrict.
 type Filter struct {
@@ -23,7 +22,7 @@ type Filter struct {
 	URL    string // part of the URL, whatever the case of its ASCII letters
 	After  time.Time
 	Until  time.Time // made before it
-	State  State
+	State  history.State
 	Agents []string // whose they are, of those that share the wallet; nil for anybody's
 }
 
@@ -33,46 +32,13 @@ const maxPart = 8 << 10
 // worth is what a payment adds to a sum.
 const worth = `CASE WHEN state = 'failed' THEN 0 ELSE usd - returned END`
 
-// condition is a WHERE.
-type condition struct {
-	text string
-	args []any
-}
-
-func (c *condition) and(text string, args ...any) {
-	if c.text == "" {
-		c.text = ` WHERE ` + text
-	} else {
-		c.text += ` AND ` + text
-	}
-	c.args = append(c.args, args...)
-}
-
-// andOneOf adds that a column is one of some texts.
-func (c *condition) andOneOf(column string, list []string) {
-	if len(list) == 0 {
-		c.and(`1 = 0`)
-		return
-	}
-	args := make([]any, len(list))
-	for i, text := range list {
-		args[i] = text
-	}
-	c.and(column+` IN (`+strings.Repeat(`, ?`, len(list))[2:]+`)`, args...)
-}
-
-// andContains adds that a column contains a text, whatever the case of ASCII letters.
-func (c *condition) andContains(column, text string) {
-	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, sqldb.Containing(text))
-}
-
 // where is the filter as a condition, but for Before.
 func (f Filter) where() (c condition) {
 	if !f.After.IsZero() {
-		c.and(`created_at >= ?`, micros(f.After))
+		c.and(`created_at >= ?`, sqldb.Micros(f.After))
 	}
 	if !f.Until.IsZero() {
-		c.and(`created_at < ?`, micros(f.Until))
+		c.and(`created_at < ?`, sqldb.Micros(f.Until))
 	}
 	if f.State != "" {
 		c.and(`state || '' = ?`, f.State) // by no index of a state, whose rows have to be read
@@ -94,14 +60,14 @@ func (f Filter) where() (c condition) {
 
 // List returns payments, newest first, whether there are more, and what all that match spent, by symbol;
 // failed ones spent nothing. ErrNotFound if f.Before names no payment.
-func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
+func List(ctx context.Context, s *history.Store, f Filter) (list []history.Payment, more bool,
 	totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 10
 	}
 	totals = map[string]money.Dollars{}
-	err = s.view(ctx, func(t *tx) error {
-		if list, err = t.page(f); err != nil {
+	err = s.View(ctx, func(t *sqldb.Tx) error {
+		if list, err = f.page(t); err != nil {
 			return err
 		}
 		if f.Before == "" && len(list) <= f.Limit { // it is all that match
@@ -109,7 +75,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 			return nil
 		}
 		c := f.where()
-		return t.addSums(totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.text+` GROUP BY symbol`, c.args...)
+		return addSums(t, totals, `SELECT symbol, sum(`+worth+`) FROM payments`+c.text+` GROUP BY symbol`,
+			c.args...)
 	})
 	more = len(list) > f.Limit
 	if more {
@@ -120,41 +87,42 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 }
 
 // sumOf adds up payments by their symbol.
-func sumOf(list []Payment, into map[string]money.Dollars) {
+func sumOf(list []history.Payment, into map[string]money.Dollars) {
 	for _, p := range list {
-		if worth := p.Worth(); p.State != Failed && worth != 0 {
+		if worth := p.Worth(); p.State != history.Failed && worth != 0 {
 			into[p.Symbol] = into[p.Symbol].Add(worth)
 		}
 	}
 }
 
 // page is the payments that a filter selects, newest first, and perhaps one more than its limit.
-func (t *tx) page(f Filter) ([]Payment, error) {
+func (f Filter) page(t *sqldb.Tx) ([]history.Payment, error) {
 	c := f.where()
 	if f.Before != "" {
-		before, err := t.seqNamed(f.Before)
+		before, err := numberOf(t, f.Before)
 		if err != nil {
 			return nil, err
 		}
 		c.and(`seq < ?`, before)
 	}
-	return sqldb.Collect(t.Tx, scanPayment, selectPayment+` WHERE seq IN (SELECT seq FROM payments`+c.text+
-		` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`, append(c.args, f.Limit+1)...)
+	return sqldb.Collect(t, history.ScanPayment, history.SelectPayment+` WHERE seq IN (
+		SELECT seq FROM payments`+c.text+` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`,
+		append(c.args, f.Limit+1)...)
 }
 
-// seqNamed is the place of a payment by its id, or its transaction's; of several in one the newest's.
-func (t *tx) seqNamed(name string) (int64, error) {
-	seq, err := scanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, name))
+// numberOf is the number of a payment by its id, or its transaction's; of several in one the newest's.
+func numberOf(t *sqldb.Tx, name string) (int64, error) {
+	seq, err := sqldb.ScanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, name))
 	if sqldb.Otherwise(err, nil) != nil || err == nil {
 		return seq, err
 	}
-	seq, err = scanNumber(t.Row(`SELECT seq FROM payments WHERE transaction_id = ? AND transaction_id <> ''
-		ORDER BY seq DESC LIMIT 1`, name))
-	return seq, sqldb.Otherwise(err, errNoPayment)
+	seq, err = sqldb.ScanNumber(t.Row(`SELECT seq FROM payments
+		WHERE transaction_id = ? AND transaction_id <> '' ORDER BY seq DESC LIMIT 1`, name))
+	return seq, sqldb.Otherwise(err, fmt.Errorf("no such payment: %w", history.ErrNotFound))
 }
 
 // addSums adds up the rows of a query by its first column.
-func (t *tx) addSums(into map[string]money.Dollars, query string, args ...any) error {
+func addSums(t *sqldb.Tx, into map[string]money.Dollars, query string, args ...any) error {
 	return t.Each(func(row sqldb.Row) error {
 		var key string
 		var sum money.Dollars
@@ -179,21 +147,23 @@ type Parts struct {
 	Others            money.Dollars
 }
 
-// Parts adds up the payments that match a filter (but for its page), by seller and by network, at most so
+// AddUp adds up the payments that match a filter (but for its page), by seller and by network, at most so
 // many of each.
-func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
-	return read(ctx, s, func(t *tx) (p Parts, err error) {
+func AddUp(ctx context.Context, s *history.Store, f Filter, most int) (p Parts, err error) {
+	err = s.View(ctx, func(t *sqldb.Tx) error {
 		c := f.where()
 		sellers, networks := map[string]money.Dollars{}, map[string]money.Dollars{}
-		err = t.addSums(sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.text+` GROUP BY host`, c.args...)
+		err := addSums(t, sellers, `SELECT host, sum(`+worth+`) FROM payments`+c.text+` GROUP BY host`,
+			c.args...)
 		if err == nil {
-			err = t.addSums(networks, `SELECT network, sum(`+worth+`) FROM payments`+c.text+
+			err = addSums(t, networks, `SELECT network, sum(`+worth+`) FROM payments`+c.text+
 				` GROUP BY network`, c.args...)
 		}
 		p.Sellers, p.Others = dearest(sellers, most)
 		p.Networks, _ = dearest(networks, most)
-		return p, err
+		return err
 	})
+	return p, err
 }
 
 // dearest are so many at most, and what the others came to.

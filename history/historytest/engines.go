@@ -1,0 +1,109 @@
+package historytest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/pgtest"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Clock is a time that a test sets.
+type Clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+// Now is a microsecond later each time, so that no two payments are made at once.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(time.Microsecond)
+	return c.at
+}
+
+// Set sets the time.
+func (c *Clock) Set(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
+}
+
+// EachEngine runs a test on an empty ledger in SQLite, and on one in PostgreSQL. Its time is the clock's, and
+// not o.Now. Packages that use it have a TestMain of pgtest.Main.
+func EachEngine(t *testing.T, o history.Options, test func(t *testing.T, s *history.Store, c *Clock)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) {
+		s, c, _ := SQLite(t, o)
+		test(t, s, c)
+	})
+	t.Run("PostgreSQL", func(t *testing.T) {
+		c := newClock()
+		o.Now = c.Now
+		p := sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}
+		require.NoError(t, history.CreatePostgres(t.Context(), p))
+		s, err := history.OpenPostgres(t.Context(), t.TempDir(), p, o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		test(t, s, c)
+	})
+}
+
+// SQLite is an empty ledger in SQLite, whose time is the clock's, and its home.
+func SQLite(t *testing.T, o history.Options) (*history.Store, *Clock, string) {
+	t.Helper()
+	home, c := t.TempDir(), newClock()
+	o.Now = c.Now
+	require.NoError(t, history.Create(t.Context(), home, o))
+	s, err := history.Open(t.Context(), home, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s, c, home
+}
+
+func newClock() *Clock { return &Clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
+
+// Hold is for a payment of so many units of USDC, each worth a millionth of a dollar.
+func Hold(atomic uint64) history.Hold {
+	return history.Hold{
+		Payment: history.Payment{
+			Method: "GET", URL: "https://api.example/weather", Host: "api.example", Network: "eip155:84532",
+			Scheme: "exact", Dialect: x402.DialectV2Header,
+			Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(atomic), Price: money.Dollars(atomic),
+			PayTo: "0xpayee", Source: "0xagent",
+		},
+		Funds: x402.Funds{Source: "0xagent", Free: money.NewAmount(1 << 40)},
+	}
+}
+
+// Pay takes a payment to a state.
+func Pay(t *testing.T, s *history.Store, h history.Hold, to history.State) history.Payment {
+	t.Helper()
+	p, err := Reserve(t.Context(), s, h)
+	require.NoError(t, err)
+	if to == history.Reserved {
+		return p
+	}
+	require.NoError(t, s.Submit(t.Context(), p, history.Signed{Payload: []byte(`{"signed":true}`),
+		Requirement: []byte(`{}`), UniqueKey: p.ID}, Keyholder()))
+	o := history.Outcome{State: to, Transaction: "0xtx"}
+	switch to {
+	case history.Submitted:
+		return p
+	case history.Failed:
+		p, err = s.Expire(t.Context(), p.ID, p.Evidence, o, Keyholder())
+	case history.Settled:
+		o.Proof = history.Claimed
+		fallthrough
+	default:
+		p, err = s.Finish(t.Context(), p.ID, o)
+	}
+	require.NoError(t, err)
+	return p
+}
