@@ -108,7 +108,8 @@ func (t *tx) insertSale(sale *Sale) error {
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
 		SELECT coalesce(max(seq), 0) + 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM sales
 			WHERE 1 = 1 ON CONFLICT DO NOTHING`,
-		sale.ID, sale.UniqueKey, sale.State, sqldb.Micros(sale.Created), sqldb.Micros(sale.Updated), sale.Resource,
+		sale.ID, sale.UniqueKey, sale.State, sqldb.Micros(sale.Created), sqldb.Micros(sale.Updated),
+		sale.Resource,
 		sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
 		int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
 	if err != nil || n > 0 {
