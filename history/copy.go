@@ -31,8 +31,8 @@ func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres,
 func (s *Store) CopyToFile(ctx context.Context, home string,
 	also func(context.Context) error) (made Backup, err error) {
 	file := filepath.Join(home, FileName)
-	if isNew(file) != nil {
-		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %s", file).
+	if err := isNew(file); err != nil {
+		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %w", err).
 			WithHint("move it away: a copy of the ledger replaces no file")
 	}
 	at := sqldb.SQLite{Home: home, Name: FileName}

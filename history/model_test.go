@@ -438,7 +438,8 @@ func (m *machine) fingerprint(request byte) (f [32]byte) {
 
 func (m *machine) NewSession(t *rapid.T) {
 	limit := money.Dollars(rapid.Int64Range(0, 50).Draw(t, "limit"))
-	session, err := m.store(t).NewSession(context.Background(), &limit, nil)
+	session, err := m.store(t).NewSession(context.Background(), &limit,
+		func(budget.Session) ([]byte, error) { return []byte("the owner"), nil })
 	require.NoError(t, err)
 	m.session, m.last, m.limit, m.sessionCaps[session.ID] = session.ID, m.at(), &limit, &limit
 }

@@ -110,13 +110,14 @@ func (r *replica) instance() (string, error) {
 	if err := r.beat(id, aliveFor); err != nil {
 		return "", err
 	}
-	r.id, r.stop = id, make(chan struct{})
+	stop := make(chan struct{})
+	r.id, r.stop = id, stop
 	r.beating.Go(func() {
 		tick := time.NewTicker(beatEvery)
 		defer tick.Stop()
 		for {
 			select {
-			case <-r.stop:
+			case <-stop:
 				_ = r.beat(id, 0) // so that nobody has to wait for it
 				return
 			case <-tick.C:
