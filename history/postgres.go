@@ -95,8 +95,9 @@ type replica struct {
 
 const (
 	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does: it
-	// may miss two.
-	aliveFor, beatEvery = 30 * time.Second, 10 * time.Second
+	// may miss two. A call that is repeated within that time without a key is another purchase, so it is short;
+	// a process that is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at the worst.
+	aliveFor, beatEvery = 10 * time.Second, 3 * time.Second
 )
 
 // instance is this process's id. From the first call on it says every few seconds that it lives.
