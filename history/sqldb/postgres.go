@@ -62,7 +62,7 @@ func (o Postgres) schema() string { return cmp.Or(o.Schema, "x402") }
 func (o Postgres) settings() map[string]string {
 	return map[string]string{
 		"application_name": "x402-wallet", "search_path": o.schema(), "lock_timeout": "4s",
-		"statement_timeout": "60s", "idle_in_transaction_session_timeout": "10s",
+		"idle_in_transaction_session_timeout": "10s",
 	}
 }
 
