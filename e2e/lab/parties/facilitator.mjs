@@ -25,7 +25,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { ExactSvmSchemeV1 } from '@x402/svm/exact/v1/facilitator';
 import express from 'express';
 import { createWalletClient, http, parseTransaction, publicActions, recoverTransactionAddress } from 'viem';
-import { nonceManager, privateKeyToAccount } from 'viem/accounts';
+import { privateKeyToAccount } from 'viem/accounts';
 import { options, serve } from '../lib/serve.mjs';
 import { EVM, EVM_ACCOUNTS, SVM, solanaSigner, viemChain } from './world.mjs';
 
@@ -35,16 +35,25 @@ const plain = (value) => JSON.parse(JSON.stringify(value, (_, field) => (typeof 
 
 // ---- the facilitator
 
-const account = privateKeyToAccount(EVM_ACCOUNTS.facilitator.key, { nonceManager });
+const account = privateKeyToAccount(EVM_ACCOUNTS.facilitator.key);
 const client = createWalletClient({ account, chain: viemChain, transport: http(evmUrl), pollingInterval: 25 }).extend(publicActions);
+
+// One send after the other, each with the chain's own count of transactions: a send that fails leaves no gap that the next waits behind.
+let last = Promise.resolve();
+function inTurn(send) {
+  const sent = last.then(send);
+  last = sent.catch(() => {});
+  return sent;
+}
+const sendTransaction = (transaction) => inTurn(() => client.sendTransaction(transaction));
 
 function evmSigner() {
   return toFacilitatorEvmSigner({
     address: account.address,
     readContract: (call) => client.readContract({ ...call, args: call.args ?? [] }),
-    writeContract: (call) => client.writeContract({ ...call, args: call.args ?? [] }),
+    writeContract: (call) => inTurn(() => client.writeContract({ ...call, args: call.args ?? [] })),
     verifyTypedData: (data) => client.verifyTypedData(data),
-    sendTransaction: (transaction) => client.sendTransaction(transaction),
+    sendTransaction,
     waitForTransactionReceipt: (query) => client.waitForTransactionReceipt(query),
     getCode: (query) => client.getCode(query),
   });
@@ -54,7 +63,7 @@ function evmSigner() {
 async function sponsor(serializedTransaction) {
   const { gas, maxFeePerGas } = parseTransaction(serializedTransaction), buyer = await recoverTransactionAddress({ serializedTransaction });
   const lacks = gas * maxFeePerGas - await client.getBalance({ address: buyer });
-  if (lacks > 0n) await client.waitForTransactionReceipt({ hash: await client.sendTransaction({ to: buyer, value: lacks }) });
+  if (lacks > 0n) await client.waitForTransactionReceipt({ hash: await sendTransaction({ to: buyer, value: lacks }) });
   return client.sendRawTransaction({ serializedTransaction });
 }
 
@@ -62,7 +71,7 @@ async function sponsor(serializedTransaction) {
 async function sendTransactions(transactions) {
   const hashes = [];
   for (const transaction of transactions) {
-    const hash = await (typeof transaction === 'string' ? sponsor(transaction) : client.sendTransaction(transaction));
+    const hash = await (typeof transaction === 'string' ? sponsor(transaction) : sendTransaction(transaction));
     const { status } = await client.waitForTransactionReceipt({ hash });
     if (status !== 'success') throw new Error(`transaction ${hash}: ${status}`);
     hashes.push(hash);
