@@ -30,7 +30,6 @@ const (
 	Funds        Kind = "funds"        // little is left to pay from
 	Subscription Kind = "subscription" // one could not be bought
 	Proposal     Kind = "proposal"     // an agent would like one
-	Epoch        Kind = "epoch"        // PostgreSQL's: another server has the ledger now
 )
 
 // State is where an alert stands.

@@ -90,12 +90,12 @@ func TestAnAlertGoesWithItsCause(t *testing.T) {
 	s, _, _ := historytest.SQLite(t, history.Options{})
 	failed := errors.New("failed")
 	require.ErrorIs(t, s.Write(t.Context(), func(t *sqldb.Tx) error {
-		if err := w.Write(t, Epoch, "x", "", Detail{}); err != nil {
+		if err := w.Write(t, Proposal, "x", "", Detail{}); err != nil {
 			return err
 		}
 		return failed
 	}), failed)
-	require.Empty(t, alertsOf(t, s, Epoch))
+	require.Empty(t, alertsOf(t, s, Proposal))
 	require.Zero(t, *wakes)
 }
 
@@ -228,7 +228,7 @@ func TestOldAlertsGo(t *testing.T) {
 		require.NoError(t, s.Write(t.Context(), func(t *sqldb.Tx) error {
 			for i := range n {
 				_, err := t.Exec(`INSERT INTO alerts
-					VALUES (?, 'epoch', ?, '', ?, '{}', 'told', ?, '', 0, 0)`,
+					VALUES (?, 'proposal', ?, '', ?, '{}', 'told', ?, '', 0, 0)`,
 					fmt.Sprint(subject, i), fmt.Sprint(subject, i), sqldb.Micros(t.Now), sqldb.Micros(t.Now))
 				if err != nil {
 					return err
@@ -240,9 +240,9 @@ func TestOldAlertsGo(t *testing.T) {
 	fill(1, "old")
 	c.Set(c.Now().Add(keepAlerts + time.Second))
 	fill(maxAlerts, "new")
-	require.Len(t, alertsOf(t, s, Epoch), 1+maxAlerts)
+	require.Len(t, alertsOf(t, s, Proposal), 1+maxAlerts)
 	c.Set(c.Now().Add(time.Second))
 	require.NoError(t, s.AlertDamage(t.Context(), "why"))
-	require.Len(t, alertsOf(t, s, Epoch), maxAlerts-1)
+	require.Len(t, alertsOf(t, s, Proposal), maxAlerts-1)
 	require.Len(t, alertsOf(t, s, Ledger), 1, "the newest stay")
 }

@@ -84,8 +84,7 @@ func TestWhatIsTold(t *testing.T) {
 			Why: "I like it"}, `An agent would like something of "a.example" to be bought again and again, ` +
 			`for up to $0.05 each time. It says why: "I like it". Nothing is bought until you accept it. ` +
 			"By: x402-wallet subscriptions accept prp_1"},
-		{alerts.Epoch, "2", alerts.Detail{Why: "another server has the ledger"},
-			"epoch: another server has the ledger. By: x402-wallet alerts"},
+		{"another", "2", alerts.Detail{Why: "a newer wallet's"}, "another: a newer wallet's. By: x402-wallet alerts"},
 	} {
 		a := alerts.Alert{ID: "alr_1", Kind: c.kind, Subject: c.subject, Detail: c.detail}
 		require.Equal(t, c.text, Text(a))
@@ -99,7 +98,7 @@ func TestWhatIsTold(t *testing.T) {
 func TestHostileWords(t *testing.T) {
 	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
 	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget,
-		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Epoch,
+		alerts.Payment, alerts.Ledger, alerts.Funds,
 		alerts.Subscription, alerts.Proposal, "other"} {
 		a := alerts.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
 			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
