@@ -1,0 +1,137 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"x402-wallet/history/sqldb"
+)
+
+// approvalOf returns a person's approval of a quote that no payment has used up, or nil.
+func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
+	return sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+		quote[:], micros(t.Now))
+}
+
+// ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
+func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
+	err = s.view(ctx, func(t *tx) error {
+		a, err = scanApproval(t.Row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
+		approved = err == nil && a.Covers(p)
+		return sqldb.Otherwise(err, nil)
+	})
+	return a, approved, err
+}
+
+// Approver is who approved a payment and when: the owner, or a person at a client.
+type Approver struct {
+	At time.Time
+	By string
+}
+
+// ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
+func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
+	return read(ctx, s, func(t *tx) (by *Approver, err error) {
+		a, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
+		if err != nil || a == nil || !a.Covers(p) {
+			return nil, err
+		}
+		err = t.eachYes(func(q question, at time.Time) {
+			if q.ID == a.ID {
+				by = &Approver{At: at, By: q.By}
+			}
+		})
+		return by, err
+	})
+}
+
+// stillApproved refuses an approval that is no longer as it was read. nil: none is needed.
+func (t *tx) stillApproved(read *Approval) error {
+	if read == nil {
+		return nil
+	}
+	now, err := t.approvalOf(read.Quote)
+	if err == nil && (now == nil || now.ID != read.ID || !now.Expires.Equal(read.Expires) ||
+		!bytes.Equal(now.Seal, read.Seal)) {
+		err = moved("the approval was used up or taken back")
+	}
+	return err
+}
+
+// useApproval uses an approval up for a payment, in the transaction that holds its money, where it is
+// still as it was read: once, whoever else tries. nil: none is needed.
+func (t *tx) useApproval(a *Approval, p Payment) error {
+	if a == nil {
+		return nil
+	}
+	_, err := t.Exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, p.ID, a.ID)
+	if err != nil {
+		return err
+	}
+	return t.audit(p.Number, usedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
+}
+
+// usedDetail is what the chain says of an approval that was used up.
+type usedDetail struct {
+	Quote   string `json:"quote"`
+	ID      string `json:"id"`
+	Payment string `json:"payment"`
+}
+
+// The events of the audit chain that say how often an approval was used.
+const usedEvent, returnedEvent = "approval used", "approval returned"
+
+// UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
+// for those that gave it back. The chain's rows from there on have to hold together, and at must be
+// one of them: LEDGER_CORRUPT.
+func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
+	err error) {
+	err = s.view(ctx, func(t *tx) (err error) {
+		u := uses{quote: hexOf(quote), ids: map[int64]string{}, signed: map[int64]bool{}}
+		err = t.walk(since, at, u.add)
+		payments = u.payments
+		return err
+	})
+	return payments, err
+}
+
+// uses are those of a quote's approvals, as events tell of them.
+type uses struct {
+	quote    string
+	payments []string
+	ids      map[int64]string
+	signed   map[int64]bool // what was signed gives nothing back
+}
+
+func (u *uses) add(r auditRow) error {
+	var used usedDetail
+	switch {
+	case r.event == signedEvent:
+		u.signed[r.payment] = true
+	case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil && used.Quote == u.quote:
+		u.ids[r.payment] = used.Payment
+		u.payments = append(u.payments, used.Payment)
+	case r.event == returnedEvent && !u.signed[r.payment]:
+		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.payment] })
+	}
+	return nil
+}
+
+// returnApproval takes the use back that a payment made of an approval, if it was never signed and
+// nobody was asked again since.
+func (t *tx) returnApproval(p Payment) error {
+	if p.State != Reserved {
+		return nil
+	}
+	n, err := t.Exec(`UPDATE approvals SET state = 'approved', payment = '' WHERE payment = ? AND state = 'used'
+		AND NOT EXISTS (SELECT 1 FROM approvals again WHERE again.quote = approvals.quote
+			AND again.state IN ('pending', 'approved', 'denied'))`, p.ID)
+	if err != nil || n == 0 {
+		return err
+	}
+	return t.audit(p.Number, returnedEvent, map[string]string{})
+}
