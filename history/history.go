@@ -1,20 +1,21 @@
-// Package history is the ledger: what the wallet paid, for ever. It holds every payment with its evidence, the
-// content it bought and an audit chain, in a SQLite file that several processes share or in a PostgreSQL schema
-// that the replicas of a service share.
+// Package history is the ledger: what the wallet paid, for ever. It holds every payment with its evidence,
+// the content it bought and an audit chain, in a SQLite file that several processes share or in a PostgreSQL
+// schema that the replicas of a service share.
 //
 // What must stay true: a payment's row is durable before the step it announces is taken, a state changes only
 // as the table in payment.go allows, and a budget is decided in the same transaction that holds its money.
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go and totals.go (what a
 // decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go (every
-// other step, and the audit chain), lease.go (who works on a payment, who waits for it), query.go (one payment,
-// and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go, approvaluse.go,
-// approvallist.go and asked.go (questions to a person), freeze.go and rules.go (what the owner said; the chain's
-// head), channels.go (vouchers), instance.go and turns.go (which processes live, and whose turn it is).
+// other step, and the audit chain), lease.go (who works on a payment, who waits for it), query.go (one
+// payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
+// approvaluse.go, approvallist.go and asked.go (questions to a person), freeze.go and rules.go (what the
+// owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which processes live, and
+// whose turn it is).
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go, memory.go and memorytree.go (what
-// they hold), accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of the
-// ledger with the chain.
+// they hold), accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of
+// the ledger with the chain.
 //
 // Beside the money: content.go, books.go, alerts.go (what others hear of) and subscriptions.go. Below all of
 // it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite) and package sqldb (the database).

@@ -31,7 +31,8 @@ const replicaOf = "HISTORY_TEST_REPLICA"
 const replicasCap = 1_000
 
 func replicasRules() budget.Rules {
-	return budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Day: replicasCap, Month: 1 << 40, Rate: 1 << 30}
+	return budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Day: replicasCap, Month: 1 << 40,
+		Rate: 1 << 30}
 }
 
 // payAsReplica pays until the budget is used up, and says on its output which payments left and which
@@ -71,7 +72,8 @@ func payAloud(s *Store) error {
 		return err
 	}
 	fmt.Printf("%s submitted\n", p.ID)
-	if _, err := s.Finish(ctx, p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true}); err != nil {
+	_, err = s.Finish(ctx, p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true})
+	if err != nil {
 		return err
 	}
 	fmt.Printf("%s settled\n", p.ID)
@@ -87,7 +89,8 @@ func TestReplicasAreKilled(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		out := &bytes.Buffer{}
 		outs = append(outs, out)
-		cmd.Env = append(os.Environ(), replicaOf+"="+t.TempDir()+" "+testServer.url, "GORACE=atexit_sleep_ms=0")
+		cmd.Env = append(os.Environ(), replicaOf+"="+t.TempDir()+" "+testServer.url,
+			"GORACE=atexit_sleep_ms=0")
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		require.NoError(t, cmd.Start())
 		return cmd
@@ -112,7 +115,8 @@ func TestReplicasAreKilled(t *testing.T) {
 	told := map[string]State{}
 	for _, out := range outs {
 		for line := range strings.Lines(out.String()) {
-			if id, state, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ok && strings.HasSuffix(line, "\n") {
+			id, state, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+			if ok && strings.HasSuffix(line, "\n") {
 				told[id] = State(state)
 			}
 		}

@@ -95,8 +95,9 @@ type replica struct {
 
 const (
 	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does: it
-	// may miss two. A call that is repeated within that time without a key is another purchase, so it is short;
-	// a process that is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at the worst.
+	// may miss two. A call that is repeated within that time without a key is another purchase, so it is
+	// short; a process that is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at
+	// the worst.
 	aliveFor, beatEvery = 10 * time.Second, 3 * time.Second
 )
 

@@ -84,7 +84,8 @@ func TestWhatIsTold(t *testing.T) {
 			Why: "I like it"}, `An agent would like something of "a.example" to be bought again and again, ` +
 			`for up to $0.05 each time. It says why: "I like it". Nothing is bought until you accept it. ` +
 			"By: x402-wallet subscriptions accept prp_1"},
-		{"another", "2", alerts.Detail{Why: "a newer wallet's"}, "another: a newer wallet's. By: x402-wallet alerts"},
+		{"another", "2", alerts.Detail{Why: "a newer wallet's"},
+			"another: a newer wallet's. By: x402-wallet alerts"},
 	} {
 		a := alerts.Alert{ID: "alr_1", Kind: c.kind, Subject: c.subject, Detail: c.detail}
 		require.Equal(t, c.text, Text(a))
