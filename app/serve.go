@@ -28,6 +28,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -141,6 +142,9 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	}
 	if err == nil {
 		err = a.Guard(store, rules, keys).VerifySeals(ctx)
+	}
+	if errors.Is(err, seal.ErrSuperseded) { // the rules of the file are newer now
+		return a.sealedRules(ctx, began, store, keys)
 	}
 	if err != nil {
 		return agent.Rules{}, err
