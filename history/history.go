@@ -25,7 +25,6 @@ package history
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,23 +33,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
-//go:embed schema.sql
-var schemaFile string
-
-//go:embed schema_sqlite.sql
-var schemaSQLite string
-
-// schema is schema.sql without its comments: a ledger keeps the text of each table as it was made,
-// which Verify compares.
-var schema = sync.OnceValue(func() string {
-	return sqldb.WithoutComments(schemaFile + schemaSQLite)
-})
-
-// format is what schema.sql makes. A ledger of another one is refused.
+// format is what package schema makes. A ledger of another one is refused.
 const format = 1
 
 // FileName is the ledger's name in the wallet's home.
@@ -104,7 +93,7 @@ type Options struct {
 
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
 func Create(ctx context.Context, home string, o Options) error {
-	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema(), foundNew)
+	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema.SQLite(), foundNew)
 }
 
 // foundNew writes the first rows of a new ledger.
@@ -118,11 +107,8 @@ func (t *tx) found(id string) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
+	return t.audit(0, audit.CreatedEvent, map[string]any{"format": format, "ledger": id})
 }
-
-// createdEvent is the audit chain's first.
-const createdEvent = "created"
 
 // Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
 // empty ledger would be a full budget.
