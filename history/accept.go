@@ -86,7 +86,8 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 			return err
 		}
 		p.Created = fromMicros(created)
-		signed, _ := seals.Read[seals.Signature](detail) // the owner accepts the ledger also where that cannot be read
+		// the owner accepts the ledger also where that cannot be read
+		signed, _ := seals.Read[seals.Signature](detail)
 		g := seals.Signature{ID: p.ID, Created: created, Key: signed.Key, SessionCap: limit, Terms: p.terms()}
 		if p.State == Failed {
 			g.Key = ""

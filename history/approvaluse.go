@@ -110,7 +110,8 @@ func (u *uses) add(r audit.Row) error {
 	switch {
 	case r.Event == audit.SignedEvent:
 		u.signed[r.Payment] = true
-	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil && used.Quote == u.quote:
+	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil &&
+		used.Quote == u.quote:
 		u.ids[r.Payment] = used.Payment
 		u.payments = append(u.payments, used.Payment)
 	case r.Event == audit.ReturnedEvent && !u.signed[r.Payment]:

@@ -59,6 +59,7 @@ func (s *Store) Redate(ctx context.Context) error {
 		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {
 			return err
 		}
-		return t.audit(0, audit.RedatedEvent, map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
+		return t.audit(0, audit.RedatedEvent,
+			map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
 	})
 }

@@ -78,8 +78,8 @@ func (t *tx) keep(p Payment, c Content) (*audit.ContentDetail, error) {
 		body = []byte{} // nil would be NULL
 	}
 	digest := sha256.Sum256(body)
-	d := audit.ContentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
-		Type: c.Type, Truncated: c.Truncated}
+	d := audit.ContentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)),
+		Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated}
 	before, err := sqldb.Find(t.Tx, scanStored, selectStored+` WHERE payment = ?`, p.Number)
 	if err != nil {
 		return nil, err
@@ -217,8 +217,8 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 	}
 	body := sha256.Sum256(c.Body)
 	isBody := bytes.Equal(body[:], digest) && c.Size == int64(len(c.Body))
-	is := audit.ContentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status), Type: c.Type,
-		Truncated: c.Truncated}
+	is := audit.ContentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status),
+		Type: c.Type, Truncated: c.Truncated}
 	if is != said || (c.Removed == "" && !isBody) {
 		return AnotherContent(id)
 	}

@@ -589,8 +589,8 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
 				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
 			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
-				audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent, Detail: detail}.Linked(previous),
-				p.Number)
+				audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent,
+					Detail: detail}.Linked(previous), p.Number)
 		}
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)

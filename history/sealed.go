@@ -23,9 +23,9 @@ import (
 // only a cache. What is believed when something is signed are the sealed rows of the audit chain:
 // those of rules (sealed), of signatures (signed, voucher) and of signatures that the chain showed
 // to have expired (expired) or to have moved less than they allowed (charged). Each is written by a process
-// that holds the key, with a MAC over its hash, and names the sums (sums.go) of everything that was signed
-// up to it: the windows, the session, the rate, the failures in a row and the root of the memory. The next
-// one begins from there, goes through the rows since, and compares the tables with what comes out.
+// that holds the key, with a MAC over its hash, and names the sums (package seals) of everything that was
+// signed up to it: the windows, the session, the rate, the failures in a row and the root of the memory. The
+// next one begins from there, goes through the rows since, and compares the tables with what comes out.
 
 // Keyholder is what a process that holds the wallet's key brings to a row that it seals.
 type Keyholder struct {

@@ -301,7 +301,8 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 				return err
 			}
 		}
-		err = t.seal(k, last, before.Number, audit.ExpiredEvent, seals.GivenBack{Unique: g.Unique, Signature: g})
+		err = t.seal(k, last, before.Number, audit.ExpiredEvent,
+			seals.GivenBack{Unique: g.Unique, Signature: g})
 		if err != nil {
 			return err
 		}

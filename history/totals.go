@@ -13,8 +13,8 @@ import (
 )
 
 // The sums that budgets are decided by: what is spent and held, by UTC day, of all payments, of a host and of
-// an agent, and of a session in all. They change in the transaction that changes a payment; Verify adds them
-// up again.
+// an agent, and of a session in all. They change in the transaction that changes a payment; package verify
+// adds them up again.
 
 // window is what a sum is of.
 type window struct {

@@ -16,10 +16,10 @@ func init() {
 
 // BenchmarkMillionVerify is what compares a ledger as a whole.
 func BenchmarkMillionVerify(b *testing.B) {
-	s := history.Million(b)
+	s, k := history.Million(b), historytest.Keyholder()
 	for name, f := range map[string]func() error{
 		"Ledger":  func() error { _, err := verify.Ledger(b.Context(), s, history.Head{}); return err },
-		"Sealed":  func() error { _, err := verify.Sealed(b.Context(), s, historytest.Keyholder()); return err },
+		"Sealed":  func() error { _, err := verify.Sealed(b.Context(), s, k); return err },
 		"Content": func() error { _, err := verify.Content(b.Context(), s); return err },
 		"Sample":  func() error { _, err := verify.Sample(b.Context(), s); return err },
 	} {

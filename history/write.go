@@ -204,7 +204,8 @@ func (t *tx) finish(was *Payment, o Outcome, bought *audit.ContentDetail) error 
 }
 
 func (o Outcome) detail() audit.OutcomeDetail {
-	d := audit.OutcomeDetail{Proof: string(o.Proof), Transaction: o.Transaction, Facilitator: o.Facilitator, Note: o.Note}
+	d := audit.OutcomeDetail{Proof: string(o.Proof), Transaction: o.Transaction, Facilitator: o.Facilitator,
+		Note: o.Note}
 	if o.Receipt != nil {
 		d.Receipt = digestOf(o.Receipt)
 	}

@@ -11,9 +11,8 @@ import (
 	"x402-wallet/history/sqldb"
 )
 
-// Content reads all content that is stored, and finds bytes that are not those that the ledger says were
-// bought; that this is what the audit chain says, Ledger finds. It reads a page at a time, each in a reading of
-// its own.
+// Content compares the bytes of all content with what the ledger says was bought, which Ledger compares with
+// the audit chain. It reads a page at a time, each in a reading of its own.
 func Content(ctx context.Context, s *history.Store) (bytes int64, err error) {
 	for after, more := int64(math.MinInt64), true; more && err == nil; {
 		err = s.View(ctx, func(t *sqldb.Tx) (err error) {

@@ -122,12 +122,13 @@ func (f *ledgerFiller) payments() (first history.Payment) {
 		func(p *history.Payment) {
 			p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC"
 		})
-	f.finish(first, history.Outcome{State: history.Settled, Proof: history.Claimed, Transaction: "0x1", Facilitator: "one",
-		Receipt: []byte(`{"ok":1}`), Content: boughtContent, Note: "claimed"})
+	f.finish(first, history.Outcome{State: history.Settled, Proof: history.Claimed, Transaction: "0x1",
+		Facilitator: "one", Receipt: []byte(`{"ok":1}`), Content: boughtContent, Note: "claimed"})
 	require.NoError(f.t, f.Deliver(ctx, first.ID))
 	f.finish(first, history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: "0x1",
 		ChainProof: x402.Status{State: x402.Settled, Note: "<it is>"}})
-	f.finish(first, history.Outcome{State: history.Unknown, Content: &history.Content{Status: 200, Body: []byte("late")}})
+	f.finish(first, history.Outcome{State: history.Unknown,
+		Content: &history.Content{Status: 200, Body: []byte("late")}})
 	claimed := f.submitted(nil)
 	f.finish(claimed, history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: []byte(`{"ok":2}`)})
 	f.expire(claimed) // a false receipt
@@ -171,13 +172,14 @@ func (f *ledgerFiller) channels() {
 	voucher := testChannel(1)
 	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
 	p := f.hold(nil)
-	_, err := f.RecordVoucher(ctx, p, history.Signed{Payload: voucher.Signed, Requirement: json.RawMessage("{}"),
-		UniqueKey: "voucher 1"}, voucher,
+	_, err := f.RecordVoucher(ctx, p, history.Signed{Payload: voucher.Signed,
+		Requirement: json.RawMessage("{}"), UniqueKey: "voucher 1"}, voucher,
 		history.Outcome{State: history.Settled, Proof: history.Claimed, Content: boughtContent}, f.k)
 	require.NoError(f.t, err)
 	voucher = testChannel(2)
 	voucher.Amount, voucher.Refused = money.NewAmount(100), json.RawMessage(`{"why":"no"}`)
-	_, err = f.RecordVoucher(ctx, history.Payment{}, history.Signed{Payload: voucher.Signed}, voucher, history.Outcome{}, f.k)
+	_, err = f.RecordVoucher(ctx, history.Payment{}, history.Signed{Payload: voucher.Signed}, voucher,
+		history.Outcome{}, f.k)
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.Refuse(ctx, voucher))
 }
@@ -211,8 +213,9 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 func asking(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host, Method: p.Method,
-		URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host,
+		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
+		Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)
 	return a
 }

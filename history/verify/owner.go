@@ -17,8 +17,8 @@ type Guard interface {
 	Authentic(ctx context.Context) error
 }
 
-// Owned is Sealed with what the owner sealed: the checkpoint is on the chain, what stands frozen was not taken
-// out, no lift is another's, and neither is any approval that the chain calls the owner's, nor the newest rules.
+// Owned is Sealed with what the owner sealed: the checkpoint is on the chain, nothing that stands frozen was
+// taken out, and every lift, every approval that the chain calls the owner's and the newest rules are theirs.
 func Owned(ctx context.Context, s *history.Store, g Guard) error {
 	sealed, err := s.Rules(ctx)
 	if err != nil {

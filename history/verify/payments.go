@@ -178,7 +178,8 @@ func (r *replay) applyEvent(p *payment, a audit.Row) error {
 		p.begun, p.state, p.created, p.updated = a.Seq, history.Reserved, a.At, a.At
 		p.terms, p.record, p.key = d.Row, d.Stored, d.Key
 	case audit.SignedEvent:
-		canBe = p.state == history.Reserved && g.Row == p.terms && g.ID == p.is.id && g.Terms == p.is.signedTerms()
+		canBe = p.state == history.Reserved && g.Row == p.terms && g.ID == p.is.id &&
+			g.Terms == p.is.signedTerms()
 		p.state, p.signed, p.sent, p.updated = history.Submitted, true, g.Submitted, a.At
 		p.record, p.unique, p.signature = g.Stored, g.Unique, g
 	case audit.SubmittedEvent:
@@ -236,9 +237,10 @@ func (r *replay) compare(p *payment) error {
 		column string
 		agrees bool
 	}{
-		{"state", is.state == string(p.state)}, {"terms", is.terms == p.terms}, {"proof", is.proof == p.proof},
-		{"idempotency_key", is.key == p.key}, {"record", is.record == p.record},
-		{"unique_key", is.unique == p.unique}, {"transaction_id", is.transaction == p.transaction},
+		{"state", is.state == string(p.state)}, {"terms", is.terms == p.terms},
+		{"proof", is.proof == p.proof}, {"idempotency_key", is.key == p.key},
+		{"record", is.record == p.record}, {"unique_key", is.unique == p.unique},
+		{"transaction_id", is.transaction == p.transaction},
 		{"facilitator", is.facilitator == p.facilitator}, {"receipt", is.receipt == p.receipt},
 		{"chain_proof", is.chainProof == p.chainProof}, {"note", is.note == p.note},
 		{"charged", is.charged == p.charged},

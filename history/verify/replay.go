@@ -149,8 +149,8 @@ func (r *replay) apply(row audit.Row) error {
 	if row.Event == audit.ReservedEvent {
 		r.reservations++
 		if row.Payment != r.reservations {
-			return audit.Corrupt("the audit chain has a reservation of payment number %d, and not of number %d",
-				row.Payment, r.reservations)
+			return audit.Corrupt("the audit chain has a reservation of payment number %d, and not of number "+
+				"%d", row.Payment, r.reservations)
 		}
 	}
 	if row.Payment < 0 || row.Payment > r.reservations {

@@ -37,8 +37,10 @@ func scanStored(row sqldb.Row) (*stored, error) {
 	err := row.Scan(&p.number, &p.id, &p.session, &p.state, &p.proof, &p.created, &p.updated, &fingerprint,
 		&p.key, &p.method, &p.url, &target, &p.host, &p.network, &scheme, &dialect, &p.asset, &p.symbol,
 		&amount, &p.usd, &p.payTo, &source, &requirement, &payload, &evidence, &unique, &p.transaction,
-		&p.facilitator, &receipt, &chainProof, &p.note, &p.untrue, &p.delivered, &p.charged, &p.returned, &p.agent)
-	p.record, p.unique = audit.StoredDigest(requirement, payload, evidence), audit.EncodeDigest([]byte(unique))
+		&p.facilitator, &receipt, &chainProof, &p.note, &p.untrue, &p.delivered, &p.charged, &p.returned,
+		&p.agent)
+	p.record = audit.StoredDigest(requirement, payload, evidence)
+	p.unique = audit.EncodeDigest([]byte(unique))
 	p.receipt, p.chainProof = digestOrNone(receipt), digestOrNone(chainProof)
 	p.terms = audit.EncodeDigest(audit.Link(nil, p.usd, p.id, p.session, fingerprint, p.method, p.url, target,
 		p.host, p.network, scheme, dialect, p.asset, p.symbol, amount, p.payTo, source, p.agent))
@@ -59,8 +61,7 @@ func (p *stored) signedTerms() seals.Terms {
 		Price: money.Dollars(p.usd)}
 }
 
-// content is a row of contents, and of bodies: the bytes themselves are compared by Content, and when they are
-// given out.
+// content is a row of contents, and of bodies: the bytes themselves Content compares.
 type content struct {
 	status, truncated, size, spare int64
 	typ, removed                   string
@@ -74,7 +75,8 @@ const selectContent = `SELECT payment, http_status, type, truncated, size, sha25
 func scanContent(row sqldb.Row) (payment int64, c *content, err error) {
 	c = &content{}
 	var digest []byte
-	err = row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed, &c.length)
+	err = row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed,
+		&c.length)
 	c.sha256 = audit.EncodeDigest(digest)
 	return payment, c, err
 }

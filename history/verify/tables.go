@@ -14,8 +14,8 @@ import (
 // tables compares the small tables.
 func (r *replay) tables() error {
 	if r.tooEarly != "" {
-		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did not "+
-			"begin it", r.tooEarly)
+		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did "+
+			"not begin it", r.tooEarly)
 	}
 	sessions := map[string]string{}
 	for i, s := range r.sessions {
@@ -30,7 +30,8 @@ func (r *replay) tables() error {
 	}
 	approvals, questions := map[string]string{}, map[string]string{}
 	for id, a := range r.approvals {
-		approvals[id] = cells(a.state, a.created, a.expires, a.declined, a.payment, a.since, orNull(a.seal), 32)
+		approvals[id] = cells(a.state, a.created, a.expires, a.declined, a.payment, a.since,
+			orNull(a.seal), 32)
 		questions[id] = a.row
 	}
 	freezes := map[string]string{}

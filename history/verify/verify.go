@@ -1,14 +1,14 @@
-// Package verify compares a whole ledger with its audit chain. Nothing is signed by it: what a signature
-// believes package history checks itself.
+// Package verify compares a whole ledger with its audit chain. No signature needs it: package history checks
+// what one believes.
 //
-// What must stay true: a changed, missing or reordered row of the chain, and every row and column of the other
-// tables that is not what the chain says, is LEDGER_CORRUPT and named. Exempt are who works on a payment and
-// who waits for it (lease_owner, waiter), which say who may go on with a payment and nothing about money; what
-// the owner is told (alerts, turns); and the index by which URLs are searched.
+// What must stay true: a changed, missing or reordered row of the chain, and every row and column of the
+// other tables that is not as the chain says, is LEDGER_CORRUPT and named. Exempt are who works on a payment
+// and who waits for it (lease_owner, waiter), which say who may go on with a payment and nothing about money;
+// what the owner is told (alerts, turns); and the index by which URLs are searched.
 //
-// The files: replay.go makes the small tables again from the chain, tables.go compares them. sealed.go does
-// that with what was signed, payments.go and stored.go with payments, form.go with the tables' own form.
-// content.go compares the bytes that were bought, sample.go a part of a ledger, owner.go what the owner seals.
+// The files: replay.go makes the small tables again from the chain, tables.go compares them. sealed.go is
+// about what was signed, payments.go and stored.go are about payments, form.go is about how tables are made.
+// content.go compares the bytes that were bought, sample.go a part of a ledger, owner.go the owner's seals.
 package verify
 
 import (
@@ -21,8 +21,8 @@ import (
 	"x402-wallet/history/sqldb"
 )
 
-// Ledger compares a ledger with its audit chain, and returns how many rows that has. at, unless it is zero, has
-// to be on the chain. It reads every table once.
+// Ledger compares a ledger with its audit chain, and returns how many rows that has. at, unless it is zero,
+// has to be on the chain. It reads every table once.
 func Ledger(ctx context.Context, s *history.Store, at history.Head) (rows int, err error) {
 	return Sealed(ctx, s, history.Keyholder{After: at})
 }
@@ -39,13 +39,13 @@ func Sealed(ctx context.Context, s *history.Store, k history.Keyholder) (rows in
 	return rows, err
 }
 
-// Tx is Ledger in a transaction: of a ledger that is being made.
+// Tx is Ledger in a transaction, which may be making the ledger.
 func Tx(t *sqldb.Tx) (rows int, err error) { return newReplay(t, history.Keyholder{}).run() }
 
 type progressKey struct{}
 
-// WithProgress has Ledger and Sealed tell how many of how many rows of the audit chain they have compared, now
-// and then.
+// WithProgress has Ledger and Sealed tell now and then how many rows of the audit chain they have compared,
+// and how many it has.
 func WithProgress(ctx context.Context, tell func(done, all int64)) context.Context {
 	return context.WithValue(ctx, progressKey{}, tell)
 }
@@ -53,8 +53,8 @@ func WithProgress(ctx context.Context, tell func(done, all int64)) context.Conte
 // progressStep is how many rows are compared between two times that it is told.
 const progressStep = 1 << 14
 
-// run reads the audit chain from its first row to its last, then each payment with what the chain tells of it,
-// and then the small tables.
+// run reads the audit chain from its first row to its last, then each payment with what the chain tells of
+// it, and then the small tables.
 func (r *replay) run() (rows int, err error) {
 	if err := r.begin(); err != nil {
 		return 0, err

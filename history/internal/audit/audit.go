@@ -74,7 +74,8 @@ func Walk(t *sqldb.Tx, after, upTo int64, mark Mark, each func(Row) error) error
 	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit
 		WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
 	if err == nil && !hasMark {
-		err = Corrupt("the audit chain is not the one this wallet marked: its row %d is another one", mark.Seq)
+		err = Corrupt("the audit chain is not the one this wallet marked: its row %d is another one",
+			mark.Seq)
 	}
 	return err
 }

@@ -31,7 +31,8 @@ const (
 
 // IsSealed reports whether an event's row is sealed.
 func IsSealed(event string) bool {
-	return slices.Contains([]string{SealedEvent, SignedEvent, VoucherEvent, ExpiredEvent, ChargedEvent}, event)
+	return slices.Contains([]string{SealedEvent, SignedEvent, VoucherEvent, ExpiredEvent, ChargedEvent},
+		event)
 }
 
 // The events of everything else.

@@ -18,7 +18,7 @@ var sqlite string
 //go:embed postgres.sql
 var postgres string
 
-// SQLite has no comments: a ledger keeps the text of each table as it was made, which package verify compares.
+// SQLite has no comments: a ledger keeps the text of each table, which package verify compares.
 var SQLite = sync.OnceValue(func() string { return sqldb.WithoutComments(tables + sqlite) })
 
 // Postgres is for the schema of its own that a ledger has there.

@@ -19,7 +19,7 @@ type Signature struct {
 	Key         string         `json:"key,omitempty"`
 	Unique      string         `json:"unique"`              // hash of its nonce or our signature
 	Evidence    string         `json:"evidence"`            // digest of what the chain is asked by
-	SignedBytes string         `json:"sha256,omitempty"`    // digest of what was signed, where that is not stored yet
+	SignedBytes string         `json:"sha256,omitempty"`    // digest of what was signed, if it is not stored yet
 	Stored      string         `json:"stored"`              // audit.StoredDigest
 	Submitted   bool           `json:"submitted,omitempty"` // it may leave: the record has the payload
 	Voucher     *Voucher       `json:"voucher,omitempty"`
@@ -63,8 +63,8 @@ type Voucher struct {
 
 func (g Signature) created() time.Time { return sqldb.FromMicros(g.Created) }
 
-// What the owner's rules about payees and prices go by is what was signed, whatever became of it: a
-// person who agreed to a payee is not asked again because that payment expired.
+// The owner's rules about payees and prices go by what was signed, whatever became of it: a person who agreed
+// to a payee is not asked again because that payment expired.
 
 // PayeeKey names who was paid.
 func PayeeKey(network, payTo string) []byte {

@@ -81,7 +81,8 @@ const keptWindows = 2
 // Knows reports whether all that was signed in the windows of a time is known: they are among the newest.
 func (s *Sums) Knows(created time.Time) bool {
 	isOld := func(list []WindowSum, day int64) bool { return len(list) == keptWindows && day < list[0].Day }
-	return !isOld(s.Days, sqldb.DayNumber(created)) && !isOld(s.Months, sqldb.DayNumber(budget.MonthOf(created)))
+	return !isOld(s.Days, sqldb.DayNumber(created)) &&
+		!isOld(s.Months, sqldb.DayNumber(budget.MonthOf(created)))
 }
 
 // withWindow is a list with a window in it.
@@ -214,7 +215,6 @@ const FailuresWithin = 200
 
 // Apply takes a row of the chain into account that needs no seal.
 func (s *Sums) Apply(r audit.Row) {
-	isThis := func(n int64) bool { return n == r.Payment }
 	switch r.Event {
 	case audit.SettledEvent:
 		if strings.HasPrefix(r.Detail, `{"proof":`) { // a sign-in has none, and says nothing of payments
@@ -226,11 +226,13 @@ func (s *Sums) Apply(r audit.Row) {
 			s.succeeded(d.N)
 		}
 	case audit.DeliveredEvent:
-		s.Failures = slices.DeleteFunc(s.Failures, isThis)
+		s.Failures = slices.DeleteFunc(s.Failures, func(n int64) bool { return n == r.Payment })
 	case audit.UnknownEvent, audit.FailedEvent:
 		d, err := audit.ReadStep(r.Detail)
-		failed := (r.Event == audit.UnknownEvent && !d.Delivered) || (r.Event == audit.FailedEvent && d.Chain != "")
-		if err == nil && failed && r.Payment > s.Settled && !slices.ContainsFunc(s.Failures, isThis) {
+		isOpen := r.Event == audit.UnknownEvent && !d.Delivered
+		isFailed := r.Event == audit.FailedEvent && d.Chain != ""
+		isNew := r.Payment > s.Settled && !slices.Contains(s.Failures, r.Payment)
+		if err == nil && (isOpen || isFailed) && isNew {
 			s.Failures = append(s.Failures, r.Payment)
 			s.Failures = s.Failures[max(0, len(s.Failures)-FailuresWithin):]
 		}
