@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/paywall/book"
@@ -256,7 +257,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	}
 	defer store.Close()
 	if to == "home" {
-		return store.CopyToFile(ctx, a.home, a.copyBook(book.Place{Home: a.home}))
+		return store.CopyToFile(ctx, a.home, verify.Tx, a.copyBook(book.Place{Home: a.home}))
 	}
 	if _, err := config.ParseLedgerURL(to); err != nil {
 		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
@@ -277,7 +278,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 	if err != nil {
 		return history.Backup{}, err
 	}
-	return store.CopyToPostgres(ctx, server, a.copyBook(book.Place{Server: &server}))
+	return store.CopyToPostgres(ctx, server, verify.Tx, a.copyBook(book.Place{Server: &server}))
 }
 
 // copyBook copies the book of sales, if there is one.

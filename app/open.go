@@ -15,6 +15,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/hooks"
@@ -96,10 +97,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Engine: engine, Store: store, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
+			whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
 			if own {
-				return guard.Local.Verify(ctx)
+				return whole(ctx)
 			}
-			return guard.Verify(ctx)
+			return remote.Verify(ctx, whole)
 		},
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 )
 
 func (p *Program) ledgerCommand(ui *ui) *cobra.Command {
@@ -34,7 +35,7 @@ paywall sold is in a book of its own, sales.db in the home, and not in the copy.
 		Args: wants("FILE"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
 			made, err := waitFor(ui, "copying the ledger, and checking the copy",
-				func() (history.Backup, error) { return store.Backup(ctx, args[0]) })
+				func() (history.Backup, error) { return store.Backup(ctx, args[0], verify.Tx) })
 			if err != nil {
 				return err
 			}

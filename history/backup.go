@@ -23,7 +23,7 @@ type Backup struct {
 // Backup copies the ledger into a new file while other processes go on paying. The copy is the ledger of one
 // moment. It is read again, every row of it, before it gets its name; a copy that fails leaves no file.
 // An existing file is fs.ErrExist, wrapped in LEDGER_UNAVAILABLE.
-func (s *Store) Backup(ctx context.Context, file string) (b Backup, err error) {
+func (s *Store) Backup(ctx context.Context, file string, verify Verify) (b Backup, err error) {
 	if s.Shared() {
 		return b, x402.Errorf(x402.InvalidArgument, "the ledger is in PostgreSQL, which has its own backups").
 			WithHint("use those, such as pg_basebackup or pg_dump")
@@ -44,7 +44,7 @@ func (s *Store) Backup(ctx context.Context, file string) (b Backup, err error) {
 	if err := os.Chmod(copied, 0o600); err != nil {
 		return b, diskError("make the backup", err)
 	}
-	if b, err = checkBackup(ctx, temp); err != nil {
+	if b, err = checkBackup(ctx, temp, verify); err != nil {
 		return b, fmt.Errorf("check the backup: %w", err)
 	}
 
@@ -85,22 +85,22 @@ func isNew(file string) error {
 }
 
 // checkBackup reads a copy as a ledger: its pages, and every row against its audit chain.
-func checkBackup(ctx context.Context, dir string) (b Backup, err error) {
+func checkBackup(ctx context.Context, dir string, verify Verify) (b Backup, err error) {
 	s, err := Open(ctx, dir, Options{})
 	if err != nil {
 		return b, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	if err := s.view(ctx, func(t *tx) error { return t.PagesAreSound() }); err != nil {
-		return b, err
-	}
-	rows, err := s.Verify(ctx, Head{})
-	if err != nil {
-		return b, err
-	}
-	b.Events = int64(rows)
 	err = s.view(ctx, func(t *tx) error {
+		if err := t.PagesAreSound(); err != nil {
+			return err
+		}
+		rows, err := verify(t.Tx)
+		if err != nil {
+			return err
+		}
+		b.Events = int64(rows)
 		return t.Row(`SELECT count(*) FROM payments`).Scan(&b.Payments)
 	})
 	if info, failed := os.Lstat(filepath.Join(dir, FileName)); failed == nil {

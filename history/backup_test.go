@@ -34,7 +34,7 @@ func TestBackup_BesidePayments(t *testing.T) {
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "copy.db")
-	made, err := s.Backup(t.Context(), file)
+	made, err := s.Backup(t.Context(), file, Verification.Tx)
 	close(stop)
 	<-done
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestBackup_Refused(t *testing.T) {
 		filepath.Join(home, FileName+"-wal"):        x402.InvalidArgument,
 		filepath.Join(home, ".", FileName+"-shm.x"): x402.InvalidArgument,
 	} {
-		_, err := s.Backup(t.Context(), file)
+		_, err := s.Backup(t.Context(), file, Verification.Tx)
 		require.True(t, x402.HasCode(err, code), "%s: %v", file, err)
 	}
 	kept, err := os.ReadFile(there)
@@ -88,7 +88,7 @@ func TestBackup_OfADamagedLedger(t *testing.T) {
 	_, err := rawDB(t, s).Exec(`UPDATE payments SET amount = '2'`)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	_, err = s.Backup(t.Context(), filepath.Join(dir, "copy.db"))
+	_, err = s.Backup(t.Context(), filepath.Join(dir, "copy.db"), Verification.Tx)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), err)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -34,7 +35,7 @@ func (s *Store) Label(ctx context.Context, session, label string) error {
 		if err := t.label(session, label); err != nil {
 			return err
 		}
-		return t.audit(0, labelledEvent, map[string]string{"session": session, "label": label})
+		return t.audit(0, audit.LabelledEvent, map[string]string{"session": session, "label": label})
 	})
 }
 
@@ -89,21 +90,18 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		if added == 0 {
 			return nil
 		}
-		all, err := t.importedDigest()
+		all, err := ImportedDigest(t.Tx)
 		if err != nil {
 			return err
 		}
-		return t.audit(0, importedEvent,
+		return t.audit(0, audit.ImportedEvent,
 			map[string]any{"payments": added, "sha256": encodeDigest(digest.Sum(nil)), "all": all})
 	})
 	return added, err
 }
 
-// The events of the books: a session was named, payments of another wallet were written down.
-const labelledEvent, importedEvent = "labelled", "imported"
-
-// importedDigest is over everything that was ever imported.
-func (t *tx) importedDigest() (string, error) {
+// ImportedDigest is over everything that was ever imported.
+func ImportedDigest(t *sqldb.Tx) (string, error) {
 	digest := sha256.New()
 	err := t.Each(func(row sqldb.Row) error {
 		var key, text string

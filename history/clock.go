@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
@@ -26,9 +27,6 @@ func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
 		return latest, err
 	})
 }
-
-// redatedEvent says that what was dated ahead is dated then.
-const redatedEvent = "redated"
 
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
@@ -61,6 +59,7 @@ func (s *Store) Redate(ctx context.Context) error {
 		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {
 			return err
 		}
-		return t.audit(0, redatedEvent, map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
+		return t.audit(0, audit.RedatedEvent,
+			map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -22,9 +23,6 @@ import (
 // What the audit chain says of a content is compared when it is given out: bytes that somebody
 // changed are LEDGER_CORRUPT.
 
-// contentEvent is the audit chain's row of a content that was stored without a change of state.
-const contentEvent = "content"
-
 // Why the bytes of a content are gone.
 const (
 	RemovedByQuota = "quota"
@@ -33,15 +31,6 @@ const (
 
 // ErrContentRemoved says that the bytes of a content are gone. It is an ErrNotFound.
 var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
-
-// contentDetail is what the audit chain says of a content.
-type contentDetail struct {
-	SHA256    string `json:"contentDigest"` // digest of its bytes
-	Bytes     int64  `json:"bytes"`
-	Status    int64  `json:"httpStatus"`
-	Type      string `json:"type"`
-	Truncated bool   `json:"truncated,omitempty"`
-}
 
 // storedContent is a content as its row has it.
 type storedContent struct {
@@ -83,14 +72,14 @@ func isGood(status int64) bool { return status >= 200 && status <= 299 }
 
 // keep stores what came, and returns what the chain has to say of it, or nil if the content that is stored is
 // better. What was bought is never replaced by a later refusal to give it once more.
-func (t *tx) keep(p Payment, c Content) (*contentDetail, error) {
+func (t *tx) keep(p Payment, c Content) (*audit.ContentDetail, error) {
 	body := c.Body
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
 	digest := sha256.Sum256(body)
-	d := contentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
-		Type: c.Type, Truncated: c.Truncated}
+	d := audit.ContentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)),
+		Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated}
 	before, err := sqldb.Find(t.Tx, scanStored, selectStored+` WHERE payment = ?`, p.Number)
 	if err != nil {
 		return nil, err
@@ -210,15 +199,15 @@ func (t *tx) content(id string) (c Content, err error) {
 
 // isAsChained compares a content, and its digest, with what the audit chain says of it.
 func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) error {
-	var said contentDetail
+	var said audit.ContentDetail
 	err := t.Each(func(row sqldb.Row) error {
 		text, err := scanText(row)
 		if err != nil {
 			return err
 		}
-		d, err := readStep(text)
+		d, err := audit.ReadStep(text)
 		if err == nil && d.SHA256 != "" {
-			said = d.contentDetail
+			said = d.ContentDetail
 		}
 		return nil
 	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
@@ -228,15 +217,16 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 	}
 	body := sha256.Sum256(c.Body)
 	isBody := bytes.Equal(body[:], digest) && c.Size == int64(len(c.Body))
-	is := contentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status), Type: c.Type,
-		Truncated: c.Truncated}
+	is := audit.ContentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status),
+		Type: c.Type, Truncated: c.Truncated}
 	if is != said || (c.Removed == "" && !isBody) {
-		return anotherContent(id)
+		return AnotherContent(id)
 	}
 	return nil
 }
 
-func anotherContent(id string) error {
+// AnotherContent is LEDGER_CORRUPT: the bytes of a content are not those that were bought.
+func AnotherContent(id string) error {
 	return x402.Errorf(x402.LedgerCorrupt, "what is stored as the content of %s is not what was stored", id).
 		WithHint("somebody changed the ledger: stop every process of this wallet and look at " +
 			"x402-wallet history verify")

@@ -4,9 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -15,20 +14,24 @@ import (
 // The copy is compared with its chain before it counts, and then the ledger that it was made from is frozen,
 // so that nothing is paid from both.
 
+// Verify compares every row of a ledger with its audit chain, and returns how many rows the chain has:
+// verify.Tx.
+type Verify func(*sqldb.Tx) (rows int, err error)
+
 // CopyToPostgres copies the ledger into an empty database. also copies what belongs to it: if it fails, the
 // ledger is neither copied nor frozen.
-func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres,
+func (s *Store) CopyToPostgres(ctx context.Context, p sqldb.Postgres, verify Verify,
 	also func(context.Context) error) (made Backup, err error) {
-	err = sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, func(d *sqldb.Tx) error {
-		made, err = s.copyInto(ctx, d, also)
+	err = sqldb.CreatePostgres(ctx, p, schema.Postgres(), func(d *sqldb.Tx) error {
+		made, err = s.copyInto(ctx, d, verify, also)
 		return err
 	})
 	return made, err
 }
 
 // CopyToFile copies the ledger into a new ledger.db in a folder. The file gets its name when the copy is
-// whole. also is that of CopyToPostgres.
-func (s *Store) CopyToFile(ctx context.Context, home string,
+// whole. verify and also are those of CopyToPostgres.
+func (s *Store) CopyToFile(ctx context.Context, home string, verify Verify,
 	also func(context.Context) error) (made Backup, err error) {
 	file := filepath.Join(home, FileName)
 	if err := isNew(file); err != nil {
@@ -36,8 +39,8 @@ func (s *Store) CopyToFile(ctx context.Context, home string,
 			WithHint("move it away: a copy of the ledger replaces no file")
 	}
 	at := sqldb.SQLite{Home: home, Name: FileName}
-	err = sqldb.CreateSQLite(ctx, at, schema(), func(d *sqldb.Tx) error {
-		made, err = s.copyInto(ctx, d, also)
+	err = sqldb.CreateSQLite(ctx, at, schema.SQLite(), func(d *sqldb.Tx) error {
+		made, err = s.copyInto(ctx, d, verify, also)
 		return err
 	})
 	if info, failed := os.Lstat(file); failed == nil {
@@ -48,7 +51,7 @@ func (s *Store) CopyToFile(ctx context.Context, home string,
 
 // copyInto copies every row into the empty tables of another database, compares the copy with its chain,
 // calls also, and freezes this ledger, unless something was written to it meanwhile.
-func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
+func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx, verify Verify,
 	also func(context.Context) error) (made Backup, err error) {
 	var last int64
 	err = s.view(ctx, func(t *tx) error {
@@ -59,7 +62,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
 			return err
 		}
 		last, made.Payments = t.known.head, t.known.last
-		for _, table := range tables() {
+		for _, table := range schema.Tables() {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
 			}
@@ -72,8 +75,7 @@ func (s *Store) copyInto(ctx context.Context, d *sqldb.Tx,
 	if err != nil {
 		return made, err
 	}
-	copied := &tx{Tx: d, known: &known{}, followed: &followed{}}
-	rows, err := copied.verify(Keyholder{}, nil)
+	rows, err := verify(d)
 	if err != nil {
 		return made, err
 	}
@@ -102,12 +104,4 @@ func (t *tx) isFinished() error {
 			WithHint("finish them first: x402-wallet reconcile")
 	}
 	return err
-}
-
-// tables are those of both engines.
-func tables() (names []string) {
-	for _, found := range regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`).FindAllStringSubmatch(schemaFile, -1) {
-		names = append(names, strings.TrimSpace(found[1]))
-	}
-	return names
 }

@@ -59,7 +59,7 @@ func TestLocks_AreKept(t *testing.T) {
 			return shared.Close()
 		},
 		"a backup": func() error {
-			_, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b"))
+			_, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b"), Verification.Tx)
 			return err
 		},
 		"verify": func() error { _, err := s.Verify(t.Context(), Head{}); return err },

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -151,7 +153,7 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 			if err := row.Scan(&at, &event, &detail); err != nil {
 				return err
 			}
-			if event == signedEvent {
+			if event == audit.SignedEvent {
 				event = sentEvent(detail)
 			}
 			if event == "" {
@@ -167,14 +169,11 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 
 // sentEvent is the event that a signature is for people; "": it could not leave yet.
 func sentEvent(detail string) string {
-	if g, err := readSignature(detail); err == nil && g.Submitted {
+	if g, err := seals.Read[seals.Signature](detail); err == nil && g.Submitted {
 		return string(Submitted)
 	}
 	return ""
 }
-
-// delegationEvent says that more was delegated on an account than ever before.
-const delegationEvent = "delegation"
 
 // RecordDelegation notes what is delegated on a token account now, and returns the largest
 // amount ever noted.
@@ -198,6 +197,6 @@ func (t *tx) noteDelegation(network, account string, now money.Amount) (largest 
 	if err != nil {
 		return largest, err
 	}
-	return now, t.audit(0, delegationEvent,
+	return now, t.audit(0, audit.DelegationEvent,
 		map[string]any{"network": network, "account": account, "largest": now})
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -83,9 +85,9 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			"seal": digestOf(r.Seal)}
 		if accept {
 			now.Memory = "" // which follows from what was signed
-			detail["accepted"] = now.sums
+			detail["accepted"] = now.Sums
 		}
-		return t.seal(k, now, 0, sealedEvent, detail)
+		return t.seal(k, now, 0, audit.SealedEvent, detail)
 	})
 }
 

@@ -294,6 +294,22 @@ func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
 	return k, err
 }
 
+// CheckLedger refuses a ledger that is behind its checkpoint, which the keyholder has. It is for reading the
+// whole ledger.
+func (g *Guard) CheckLedger(ctx context.Context) (k history.Keyholder, err error) {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return k, err
+	}
+	m, err := g.checkLedger(ctx, sealed)
+	if err != nil {
+		return k, err
+	}
+	k, err = g.keyholder(ctx)
+	k.After = m.head()
+	return k, err
+}
+
 func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) {
 	ledger, err := g.Store.LedgerID(ctx)
 	about := texts(ledger) // wherever it lies: a home that was moved is the rules' seal's to find
