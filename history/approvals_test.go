@@ -190,7 +190,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 // Whatever several processes do at once, each approval lets one payment pass.
 func TestOneApprovalAllowsOnePayment(t *testing.T) {
 	s, _, home := emptyStore(t)
-	second, err := Open(t.Context(), home, Options{Now: s.db.Now})
+	second, err := Open(t.Context(), home, Options{Contents: Keeper, Now: s.db.Now})
 	require.NoError(t, err)
 	defer second.Close()
 	stores, quote := []*Store{s, second}, byte(0)

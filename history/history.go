@@ -17,10 +17,11 @@
 // they hold), accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of
 // the ledger with the chain.
 //
-// Beside the money: content.go, books.go, alerts.go (what others hear of) and subscriptions.go. Below all of
-// it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite) and package sqldb (the database).
-// Packages of their own, which this one does not import: report (searching, totals, books), alerts (what the
-// owner is told) and subscriptions (their runs and proposals).
+// Beside the money: contents.go and alerts.go (what packages content and alerts hear of), books.go and
+// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite) and
+// package sqldb (the database). Packages of their own, which this one does not import: content (what was
+// bought), backup (copies), report (searching, totals, books), alerts (what the owner is told) and subscriptions (their runs
+// and proposals).
 package history
 
 import (
@@ -29,6 +30,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -65,9 +67,9 @@ const FileName = "ledger.db"
 type Store struct {
 	*database
 
-	contentQuota int64
-	alerts       Alerts
-	closing      sync.Once
+	contents Contents
+	alerts   Alerts
+	closing  sync.Once
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
@@ -93,11 +95,11 @@ type database struct {
 	lock func(*os.File) (held bool, err error)
 }
 
-// Options have useful zero values.
+// Options of a Store.
 type Options struct {
 	Now func() time.Time // default time.Now
-	// ContentQuota is how many bytes of content may be stored, besides what nobody got yet. Zero is no limit.
-	ContentQuota int64
+	// Contents keeps what payments buy. Without it a Store can hold no money.
+	Contents Contents
 	// Alerts hears of what the owner may have to be told. It may be nil.
 	Alerts Alerts
 }
@@ -105,6 +107,19 @@ type Options struct {
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
 func Create(ctx context.Context, home string, o Options) error {
 	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema(), foundNew)
+}
+
+// FillHome makes a copy of a ledger in a home without one: f writes its rows.
+func FillHome(ctx context.Context, home string, f func(*sqldb.Tx) error) error {
+	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName}, schema(), f)
+}
+
+// Tables are those of a ledger in both engines.
+func Tables() (names []string) {
+	for _, found := range regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`).FindAllStringSubmatch(schemaFile, -1) {
+		names = append(names, found[1])
+	}
+	return names
 }
 
 // foundNew writes the first rows of a new ledger.
@@ -164,7 +179,10 @@ func newStore(db *sqldb.DB, home string, o Options) *Store {
 
 // with sets the options that each Store of a ledger has of its own.
 func (s *Store) with(o Options) *Store {
-	s.contentQuota, s.alerts = o.ContentQuota, o.Alerts
+	s.contents, s.alerts = o.Contents, o.Alerts
+	if s.contents == nil {
+		s.contents = noContents{}
+	}
 	if s.alerts == nil {
 		s.alerts = nobody{}
 	}
@@ -207,6 +225,12 @@ func anotherFormat(n int) error {
 	return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
 		WithHint("use the version of x402-wallet that wrote it")
 }
+
+// Home is where the ledger, or this replica of it, has its files.
+func (s *Store) Home() string { return s.home }
+
+// CopyTo copies ledger.db into a new file: see sqldb.DB.CopyTo.
+func (s *Store) CopyTo(ctx context.Context, path string) error { return s.db.CopyTo(ctx, path) }
 
 // InPlace says whether the ledger still is the one that was opened: what is written into a file that
 // was moved away or deleted is found by nobody, and another one in its place knows another budget.

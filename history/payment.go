@@ -148,20 +148,6 @@ func (p Payment) Resource() string {
 // payee is the payTo as payments are compared by it.
 func payee(network, payTo string) string { return money.NewAsset(network, payTo).Address }
 
-// Content is what was bought, or what came instead.
-type Content struct {
-	Status    int
-	Type      string
-	Truncated bool
-	Body      []byte
-
-	// Of what is in the ledger: how long the body is, its SHA-256 in hex, and why it is gone, "quota" or
-	// "pruned"; "" where it is there.
-	Size    int64
-	SHA256  string
-	Removed string
-}
-
 // Event is a row of the audit chain.
 type Event struct {
 	At     time.Time       `json:"at"`

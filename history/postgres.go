@@ -21,17 +21,17 @@ import (
 //go:embed schema_postgres.sql
 var schemaPostgres string
 
-// CreatePostgres makes a ledger in an empty database, in a schema of its own.
-func CreatePostgres(ctx context.Context, p sqldb.Postgres) error {
-	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
+// FillPostgres makes a copy of a ledger in an empty database: f writes its rows.
+func FillPostgres(ctx context.Context, p sqldb.Postgres, f func(*sqldb.Tx) error) error {
+	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, f)
 }
 
-// MakePostgres is CreatePostgres if there is no ledger yet, and reports whether it made one.
+// MakePostgres makes the ledger of a new wallet, in a schema of its own, and reports whether there was none.
 func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
 	return sqldb.MakePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
 }
 
-// OpenPostgres opens the ledger that CreatePostgres made. home is where this replica keeps its checkpoint and
+// OpenPostgres opens the ledger that MakePostgres made. home is where this replica keeps its checkpoint and
 // its locks. A server that has another ledger by the time of a later connection is LEDGER_CORRUPT.
 func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options) (*Store, error) {
 	var mu sync.Mutex

@@ -22,7 +22,7 @@ type replay struct {
 
 	page         int64 // how many payments are compared at a time
 	reservations int64
-	contentUse   ContentUse
+	contentUse   contentUse
 	redates      []redate // read ahead of the chain
 	redated      []redate // as it was read: the same
 	sessions     []*chainSession

@@ -66,24 +66,31 @@ type contentOf struct {
 	length                         int64  // of the bytes, or -1 if they are gone
 }
 
+// contentUse is how many bytes of content are stored, and how many of them nobody got yet.
+type contentUse struct{ Stored, Owed int64 }
+
 // use is what it adds to the sums of contents; it may be nil.
-func (c *contentOf) use() ContentUse {
-	if c == nil {
-		return ContentUse{}
+func (c *contentOf) use() (u contentUse) {
+	if c == nil || c.removed != "" {
+		return u
 	}
-	return storedContent{size: c.size, isSpare: c.spare == 1, isRemoved: c.removed != ""}.use()
+	u.Stored = c.size
+	if c.spare != 1 {
+		u.Owed = c.size
+	}
+	return u
 }
 
 // agrees reports whether a payment's content, which is nil if it has none, is what the audit chain says was
 // bought.
-func (c *contentOf) agrees(p *storedPayment, bought contentDetail) bool {
+func (c *contentOf) agrees(p *storedPayment, bought ContentDetail) bool {
 	if c == nil || bought.SHA256 == "" {
 		return c == nil && bought.SHA256 == ""
 	}
-	spare := p.delivered == 1 || State(p.state) == Failed || !isGood(c.status)
+	spare := p.delivered == 1 || State(p.state) == Failed || !IsGood(c.status)
 	return c.truncated>>1 == 0 && c.spare>>1 == 0 && (c.spare == 1) == spare &&
 		(c.removed == "") == (c.length == c.size) && (c.removed == "" || c.length < 0) &&
-		bought == contentDetail{SHA256: c.sha256, Bytes: c.size, Status: c.status, Type: c.typ,
+		bought == ContentDetail{SHA256: c.sha256, Bytes: c.size, Status: c.status, Type: c.typ,
 			Truncated: c.truncated == 1}
 }
 
@@ -96,7 +103,7 @@ type step struct {
 	Charged   string // what was less than was signed for
 	Returned  int64  // of its price
 	outcomeDetail
-	contentDetail
+	ContentDetail
 }
 
 func readStep(text string) (d step, err error) {

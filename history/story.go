@@ -24,7 +24,7 @@ type story struct {
 	expired, delivered, untrue      bool
 	charged                         string // "": all
 	returned                        int64
-	bought                          contentDetail // the newest
+	bought                          ContentDetail // the newest
 	signature                       signature     // zero before it is signed
 }
 
@@ -180,7 +180,7 @@ func (r *replay) chapters(last int64) error {
 // contentSums compares the sums of contents with what is stored.
 func (r *replay) contentSums() error {
 	var rows int
-	var is ContentUse
+	var is contentUse
 	err := r.t.Row(`SELECT count(*), coalesce(max(stored), 0), coalesce(max(owed), 0) FROM content_use`).
 		Scan(&rows, &is.Stored, &is.Owed)
 	if err == nil && (rows != 1 || is != r.contentUse) {
@@ -232,7 +232,7 @@ func (r *replay) tell(s *story, a auditRow) error {
 		s.delivered = true
 	}
 	if d.SHA256 != "" {
-		s.bought = d.contentDetail
+		s.bought = d.ContentDetail
 	}
 	if impossible {
 		return corrupt("event %d, that payment %s is %s, cannot be", a.seq, s.is.id, a.event)

@@ -12,9 +12,9 @@ type tx struct {
 	*sqldb.Tx
 	known *known
 
-	contentQuota int64 // as Options.ContentQuota
-	followed     *followed
-	alerts       Alerts
+	followed *followed
+	contents Contents
+	alerts   Alerts
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -36,8 +36,7 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 			shared = &known{}
 			d.Shared = shared
 		}
-		return f(&tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed,
-			alerts: s.alerts})
+		return f(&tx{Tx: d, known: shared, followed: &s.followed, contents: s.contents, alerts: s.alerts})
 	})
 }
 
@@ -48,12 +47,17 @@ func (s *Store) View(ctx context.Context, f func(*sqldb.Tx) error) error { retur
 // sqldb.DB.Write. f changes no rows of this package.
 func (s *Store) Write(ctx context.Context, f func(*sqldb.Tx) error) error { return s.db.Write(ctx, f) }
 
+// CutLog gives the room of SQLite's log back to the disk: see sqldb.DB.CutLog.
+func (s *Store) CutLog(ctx context.Context) error { return s.db.CutLog(ctx) }
+
 // view runs f on one state of the ledger. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.db.View(ctx, func(d *sqldb.Tx) error { return f(s.reading(d)) })
 }
 
-func (s *Store) reading(d *sqldb.Tx) *tx { return &tx{Tx: d, known: &known{}, followed: &s.followed} }
+func (s *Store) reading(d *sqldb.Tx) *tx {
+	return &tx{Tx: d, known: &known{}, followed: &s.followed, contents: s.contents}
+}
 
 // read is view for an f with a result.
 func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {

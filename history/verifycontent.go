@@ -49,7 +49,7 @@ func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) 
 		is := sha256.Sum256(body)
 		isSame := body != nil && int64(len(body)) == size && string(is[:]) == string(digest)
 		if (removed == "" && !isSame) || (removed != "" && body != nil) {
-			return bytes, last, true, anotherContent(id)
+			return bytes, last, true, AnotherContent(id)
 		}
 		bytes += int64(len(body))
 	}

@@ -153,9 +153,9 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	if err != nil {
 		return p, sqldb.Otherwise(err, errNoPayment)
 	}
-	var bought *contentDetail
+	var bought *ContentDetail
 	if o.Content != nil {
-		bought, err = t.keep(p, *o.Content)
+		bought, err = t.contents.Keep(t.Tx, p, *o.Content)
 		if err != nil {
 			return p, err
 		}
@@ -173,7 +173,7 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 }
 
 // finish moves a payment; bought is what was stored with that, or nil.
-func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
+func (t *tx) finish(was *Payment, o Outcome, bought *ContentDetail) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -207,7 +207,7 @@ func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 	}
 	err := t.move(*was, o.State, toJSON(struct {
 		outcomeDetail
-		*contentDetail
+		*ContentDetail
 	}{detail, bought}), set,
 		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
 		p.Note, p.FalseReceipt)
@@ -258,7 +258,7 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 		return err
 	}
 	if to == Failed {
-		if err := t.nobodyWaits(p.Number); err != nil {
+		if err := t.contents.NobodyWaits(t.Tx, p.Number); err != nil {
 			return err
 		}
 	}

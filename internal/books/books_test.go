@@ -199,7 +199,7 @@ func BenchmarkFormats(b *testing.B) {
 func TestExportOfAgents(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	defer store.Close()
 	for n, agent := range []string{"", "ann", "bob"} {

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
@@ -308,13 +309,15 @@ func checked(done history.Sampled) findings {
 
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
-	use, err := store.ContentUse(ctx)
-	rules, bad := o.Opener.Rules()
-	if err != nil || bad != nil {
-		return nil // ledger and rules say it
+	rules, err := o.Opener.Rules()
+	if err != nil {
+		return nil // rules says it
 	}
 	quota := rules.Policy.ContentQuota
-	use.Quota = int64(quota)
+	use, err := content.Keeper{Quota: int64(quota)}.Use(ctx, store)
+	if err != nil {
+		return nil // ledger says it
+	}
 	said := fmt.Sprintf("%s of stored content, %s of it not fetched yet, of a quota of %s",
 		rounded(use.Stored), rounded(use.Owed), quota)
 	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +
