@@ -58,7 +58,7 @@ var arrows = map[string][]string{
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history":       {"budget", "history/sqldb", "x402/money", "x402"},
 	"history/sqldb": {"x402"}, // knows nothing of payments
-	// what people and agents read of the ledger: it writes nothing
+	// what people and agents read of the ledger: it writes nothing but notes for the books
 	"history/report": {"budget", "history", "history/sqldb", "x402/money"},
 	// copies of a ledger, which are compared before they count
 	"history/backup": {"history", "history/sqldb", "x402"},
@@ -157,7 +157,7 @@ var arrows = map[string][]string{
 		"x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
-		"history/content", "internal/install",
+		"history/content", "history/report", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},

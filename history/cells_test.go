@@ -209,9 +209,7 @@ func (f *ledgerFiller) others(first Payment) {
 	ctx := f.t.Context()
 	_, err := f.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.Label(ctx, first.Session, "the first"))
-	_, err = f.Import(ctx, []Imported{{Transaction: "a", URL: "https://a.example/"}})
-	require.NoError(f.t, err)
+	require.NoError(f.t, NoteForBooks(ctx, f.Store, first.Session, "the first"))
 }
 
 // signedByAgent leaves a payment as the unlock agent signed it, before it is submitted, and attaches an

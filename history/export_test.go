@@ -1,6 +1,9 @@
 package history
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // For benchmarks of packages that this package's own tests cannot import.
 var Million = million
@@ -8,8 +11,11 @@ var Million = million
 // Size is how many payments it has.
 func Size() int { return *size }
 
-// What the tests use of packages that import this one: content.Keeper and backup.ToFile.
+// What the tests use of packages that import this one: content.Keeper, backup.ToFile, and report's Ahead,
+// and Label and Import.
 var (
-	Keeper   Contents
-	BackUpTo func(ctx context.Context, s *Store, file string) error
+	Keeper       Contents
+	BackUpTo     func(ctx context.Context, s *Store, file string) error
+	Ahead        func(ctx context.Context, s *Store) (time.Time, error)
+	NoteForBooks func(ctx context.Context, s *Store, session, label string) error
 )

@@ -58,6 +58,15 @@ func emptyStore(t *testing.T) (*Store, *clock, string) {
 	return s, c, home
 }
 
+// used sums one window.
+func (t *tx) used(w budget.Window) (budget.Use, error) {
+	list, err := t.usedIn(w)
+	if err != nil {
+		return budget.Use{}, err
+	}
+	return list[0], nil
+}
+
 func testHold(atomic uint64) Hold {
 	return Hold{
 		Payment: Payment{

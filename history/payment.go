@@ -147,10 +147,3 @@ func (p Payment) Resource() string {
 
 // payee is the payTo as payments are compared by it.
 func payee(network, payTo string) string { return money.NewAsset(network, payTo).Address }
-
-// Event is a row of the audit chain.
-type Event struct {
-	At     time.Time       `json:"at"`
-	Event  string          `json:"event"`
-	Detail json.RawMessage `json:"detail"`
-}

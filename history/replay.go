@@ -180,12 +180,12 @@ func (r *replay) small(row auditRow, d rowDetail) {
 		}
 	case delegationEvent:
 		r.delegations[d.Network+" "+d.Account] = toJSON([]any{d.Largest})
-	case labelledEvent:
+	case LabelledEvent:
 		delete(r.meta, LabelNote+d.Session)
 		if d.Label != "" {
 			r.meta[LabelNote+d.Session] = toJSON([]any{d.Label})
 		}
-	case importedEvent:
+	case ImportedEvent:
 		r.imported = d.All
 	}
 }
@@ -388,7 +388,7 @@ func (r *replay) tables() error {
 			return err
 		}
 	}
-	if all, err := r.t.importedDigest(); err != nil || all != r.imported {
+	if all, err := ImportedDigest(r.t.Tx); err != nil || all != r.imported {
 		return cmpOr(err, corrupt("the imported payments are not those that the audit chain has"))
 	}
 	if err := r.questions(); err != nil {

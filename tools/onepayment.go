@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/content"
+	"x402-wallet/history/report"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -20,7 +21,7 @@ import (
 
 // evidence is what one payment rests on.
 type evidence struct {
-	States     []history.Event `json:"states"`
+	States     []report.Event  `json:"states"`
 	Signed     x402.Evidence   `json:"signed"`
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
 	ChainProof json.RawMessage `json:"chainProof,omitempty"`
@@ -136,7 +137,7 @@ func afterwards(p history.Payment) x402.Next {
 }
 
 func (w *Wallet) evidence(ctx context.Context, p history.Payment, removed string) (*evidence, error) {
-	states, err := w.Store.Events(ctx, p.ID)
+	states, err := report.Events(ctx, w.Store, p.ID)
 	if err != nil {
 		return nil, historyFailed(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -96,7 +97,7 @@ func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
 		after, err := s.Payment(t.Context(), first)
 		require.NoError(t, err)
 		require.Equal(t, before, after)
-		events, err := s.Events(t.Context(), first)
+		events, err := report.Events(t.Context(), s, first)
 		require.NoError(t, err)
 		require.Equal(t, "settled", events[len(events)-1].Event)
 		use, err := k.Use(t.Context(), s)

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
@@ -240,7 +241,7 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 				"%s is frozen: %s", f.What(), f.Why)
 		}
 	}
-	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
+	if latest, err := report.Ahead(ctx, store); err == nil && !latest.IsZero() {
 		list.add(fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
 			"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
 				"reset until then", latest.Format(time.RFC3339))
