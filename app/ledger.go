@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/backup"
 	"x402-wallet/history/content"
+	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -125,7 +126,7 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 		return err
 	}
 	here := rules.Raw
-	sealed, err := store.EveryRules(ctx)
+	sealed, err := report.EveryRules(ctx, store)
 	if err != nil || len(sealed) == 0 {
 		return err
 	}

@@ -11,11 +11,12 @@ var Million = million
 // Size is how many payments it has.
 func Size() int { return *size }
 
-// What the tests use of packages that import this one: content.Keeper, backup.ToFile, and report's Ahead,
-// and Label and Import.
+// What the tests use of packages that import this one: content.Keeper, backup.ToFile, and of report Ahead,
+// OpenApprovals, and Label and Import.
 var (
-	Keeper       Contents
-	BackUpTo     func(ctx context.Context, s *Store, file string) error
-	Ahead        func(ctx context.Context, s *Store) (time.Time, error)
-	NoteForBooks func(ctx context.Context, s *Store, session, label string) error
+	Keeper        Contents
+	BackUpTo      func(ctx context.Context, s *Store, file string) error
+	Ahead         func(ctx context.Context, s *Store) (time.Time, error)
+	OpenApprovals func(ctx context.Context, s *Store) ([]Approval, error)
+	NoteForBooks  func(ctx context.Context, s *Store, session, label string) error
 )

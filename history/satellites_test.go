@@ -16,7 +16,7 @@ func init() {
 		_, err := backup.ToFile(ctx, s, file)
 		return err
 	}
-	history.Ahead = report.Ahead
+	history.Ahead, history.OpenApprovals = report.Ahead, report.OpenApprovals
 	history.NoteForBooks = func(ctx context.Context, s *history.Store, session, label string) error {
 		_, err := report.Import(ctx, s, []report.Imported{{Transaction: "a", URL: "https://a.example/"}})
 		return errors.Join(err, report.Label(ctx, s, session, label))
