@@ -68,14 +68,19 @@ var arrows = map[string][]string{
 	// the whole ledger against its audit chain, which no signature needs
 	"history/verify": {"budget", "history", "history/internal/audit", "history/internal/memory",
 		"history/internal/schema", "history/internal/seals", "history/sqldb", "x402", "x402/money"},
-	// what people and agents read of the ledger: it writes nothing
+	// what people and agents read of the ledger: it writes nothing but notes for the books
 	"history/report": {"budget", "history", "history/sqldb", "x402/money"},
+	// copies of a ledger, which are compared before they count
+	"history/backup": {"history", "history/sqldb", "x402"},
+	// what was bought: stored in the transaction of its payment's outcome
+	"history/content": {"history", "history/sqldb", "x402"},
 	// what the owner is told of: beside its cause, in the transaction of that
 	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
 	// alerts: the owner is told of a run that failed, and of a proposal
 	"history/subscriptions": {"budget", "history", "history/alerts", "history/sqldb", "x402", "x402/money"},
 	// for the tests of packages that hold money
-	"history/historytest": {"budget", "history", "history/sqldb", "internal/pgtest", "x402", "x402/money"},
+	"history/historytest": {"budget", "history", "history/content", "history/sqldb", "internal/pgtest", "x402",
+		"x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
@@ -130,7 +135,7 @@ var arrows = map[string][]string{
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "history/alerts",
-		"history/report", "history/subscriptions", "internal/mcpconn",
+		"history/content", "history/report", "history/subscriptions", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
 		"x402/wire", "x402/weburl"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
@@ -143,8 +148,8 @@ var arrows = map[string][]string{
 		"channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
-		"history/alerts", "history/report", "history/subscriptions", "history/verify", "internal/install",
-		"internal/notify",
+		"history/alerts", "history/backup", "history/content", "history/report", "history/subscriptions",
+		"history/verify", "internal/install", "internal/notify",
 		"internal/ownuser", "internal/passkey",
 		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "paywall/book",
@@ -162,7 +167,7 @@ var arrows = map[string][]string{
 		"x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
-		"history/verify", "internal/install",
+		"history/content", "history/report", "history/verify", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
+	"x402-wallet/history/backup"
+	"x402-wallet/history/content"
 	"x402-wallet/history/sqldb"
-	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/paywall/book"
@@ -21,10 +23,12 @@ import (
 )
 
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
-// the home also takes the rules that the owner sealed at another replica.
-func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
+// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and what
+// the owner is told to told.
+func (a *app) openLedger(ctx context.Context, kept content.Keeper, told alerts.Writer) (*history.Store,
+	error) {
 	server := a.ledgerServer()
-	store, err := a.ledger.open(ctx, a.home, server, o)
+	store, err := a.ledger.open(ctx, a.home, server, history.Options{Contents: kept, Alerts: told})
 	if err != nil || server == nil {
 		return store, err
 	}
@@ -250,17 +254,17 @@ func (w *witness) look(ctx context.Context, rules int64) error {
 }
 
 // CopyLedger implements cli.App.
-func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error) {
+func (a *app) CopyLedger(ctx context.Context, to string) (backup.Copy, error) {
 	store, err := a.OpenLedger(ctx)
 	if err != nil {
-		return history.Backup{}, err
+		return backup.Copy{}, err
 	}
 	defer store.Close()
 	if to == "home" {
-		return store.CopyToFile(ctx, a.home, verify.Tx, a.copyBook(book.Place{Home: a.home}))
+		return backup.ToHome(ctx, store, a.home, a.copyBook(book.Place{Home: a.home}))
 	}
 	if _, err := config.ParseLedgerURL(to); err != nil {
-		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
+		return backup.Copy{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
 			WithHint("x402-wallet ledger copy postgres://USER@HOST/DATABASE?sslmode=verify-full, or " +
 				"x402-wallet ledger copy home")
 	}
@@ -276,9 +280,9 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 			WithHint("name an empty database")
 	}
 	if err != nil {
-		return history.Backup{}, err
+		return backup.Copy{}, err
 	}
-	return store.CopyToPostgres(ctx, server, verify.Tx, a.copyBook(book.Place{Server: &server}))
+	return backup.ToPostgres(ctx, store, server, a.copyBook(book.Place{Server: &server}))
 }
 
 // copyBook copies the book of sales, if there is one.

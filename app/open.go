@@ -15,6 +15,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -94,7 +95,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		engine.Deferred = channels
 	}
 	return &tools.Wallet{
-		Engine: engine, Store: store, Alerts: h.alerts, Keys: allKeys,
+		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
 			whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
@@ -239,10 +240,11 @@ func typed(passphrase []byte) wallet.Passphrase {
 // openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
 // they are, and the ledger. A paywall's may have neither keystore nor ledger (openWithoutWallet).
 type openHome struct {
-	keys   *wallet.Wallet
-	rules  *config.Config
-	store  *history.Store
-	alerts alerts.Writer
+	keys    *wallet.Wallet
+	rules   *config.Config
+	store   *history.Store
+	content content.Keeper // of the store
+	alerts  alerts.Writer
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
 	hooks    *hooks.Hooks   // the owner's programs; nil: there are none
@@ -262,8 +264,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		if h.notifier != nil {
 			h.alerts.Wake = h.notifier.Wake
 		}
-		h.store, err = a.openLedger(ctx, history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota),
-			Alerts: h.alerts})
+		h.content.Quota = int64(h.rules.Policy.ContentQuota)
+		h.store, err = a.openLedger(ctx, h.content, h.alerts)
 	}
 	if err == nil {
 		h.keys.Signers, err = a.sealedSigners(ctx, h)
@@ -328,7 +330,7 @@ func (h openHome) Close() (err error) {
 
 // OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
-	return a.openLedger(ctx, history.Options{Alerts: alerts.Writer{}})
+	return a.openLedger(ctx, content.Keeper{}, alerts.Writer{})
 }
 
 // OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: those of

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
@@ -120,7 +119,7 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
 	says(second, day("6"))
 	for range 2 {
-		store, err := second.openLedger(ctx, history.Options{})
+		store, err := second.OpenLedger(ctx)
 		require.NoError(t, err)
 		require.NoError(t, store.Close())
 	}

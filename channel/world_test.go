@@ -473,7 +473,7 @@ func (w *world) start() {
 		require.NoError(w.t, w.store.Close())
 	}
 	var err error
-	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
+	w.store, err = history.Open(w.t.Context(), w.home, historytest.Options())
 	require.NoError(w.t, err)
 	w.guard.Store = w.store
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)

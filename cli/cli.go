@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"x402-wallet/history"
+	"x402-wallet/history/backup"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/notify"
@@ -62,7 +63,7 @@ type App interface {
 	OpenBook(ctx context.Context) (*book.Book, error)
 	// CopyLedger copies the ledger into an empty database of PostgreSQL, by its URL, or into ledger.db in the
 	// home ("home"), and freezes the one that was copied. The book of sales is copied with it.
-	CopyLedger(ctx context.Context, to string) (history.Backup, error)
+	CopyLedger(ctx context.Context, to string) (backup.Copy, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
 	// Rules are the owner's, as config.toml has them.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 )
@@ -45,11 +46,10 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-			rows, err := store.Approvals(ctx)
+			list, err := report.Questions(ctx, store)
 			if err != nil {
 				return err
 			}
-			list := each(history.Lists(rows), history.Together)
 			return ui.answer(struct {
 				Count     int           `json:"count"`
 				Approvals []approvalOut `json:"approvals"`

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/receipt"
@@ -151,7 +152,7 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 				return x402.Errorf(x402.InvalidArgument, "%s: %w; nothing was taken from it", args[0], err)
 			}
 			return p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-				added, err := store.Import(ctx, list)
+				added, err := report.Import(ctx, store, list)
 				if err != nil {
 					return err
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/verify"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
@@ -199,7 +200,7 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				var freed int64
 				n, err := waitFor(ui, "deleting, and giving the space back", func() (n int64, err error) {
-					n, freed, err = w.Store.Prune(ctx, day, undelivered)
+					n, freed, err = content.Prune(ctx, w.Store, day, undelivered)
 					return n, err
 				})
 				if err != nil {

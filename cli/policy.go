@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
@@ -318,7 +319,7 @@ func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 	if len(c.keys) == 0 && c.incomparable == nil { // why the passphrase is asked all the same
 		ui.note("%s", c.lines[0])
 	}
-	latest, err := store.Ahead(ctx)
+	latest, err := report.Ahead(ctx, store)
 	if err != nil || latest.IsZero() {
 		return c, err
 	}

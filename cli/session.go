@@ -75,7 +75,7 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				report, _, err := budgetReport(ctx, w)
+				used, _, err := budgetReport(ctx, w)
 				if err != nil {
 					return err
 				}
@@ -83,9 +83,9 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					loosening{prompt: "Passphrase, to start a new session: ",
 						title: "Start a new budget session",
 						lines: []string{"The agent gets the whole session budget again.",
-							"Of the session that ends it spent " + report.Session.Spent.Price() +
+							"Of the session that ends it spent " + used.Session.Spent.Price() +
 								", and holds " +
-								report.Session.Held.Price() + "."}})
+								used.Session.Held.Price() + "."}})
 				if err != nil {
 					return err
 				}
@@ -95,7 +95,7 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					return err
 				}
 				if label != "" {
-					if err := w.Store.Label(ctx, fresh.ID, label); err != nil {
+					if err := report.Label(ctx, w.Store, fresh.ID, label); err != nil {
 						return err
 					}
 				}
@@ -131,7 +131,7 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 					return x402.Errorf(x402.InvalidArgument, "no session is open").
 						WithHint("the next payment begins one, or x402-wallet session new --label NAME")
 				}
-				if err := w.Store.Label(ctx, session.ID, args[0]); err != nil {
+				if err := report.Label(ctx, w.Store, session.ID, args[0]); err != nil {
 					return err
 				}
 				return ui.session(ctx, w)

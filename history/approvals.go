@@ -98,12 +98,14 @@ func (a Approval) ShownDigest() [sha256.Size]byte {
 		a.Price, a.PayTo, a.Why, a.Agent, a.Since, digests}))
 }
 
-const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
+// SelectApproval is what ScanApproval reads.
+const SelectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
 	network, asset, symbol, amount, usd, pay_to, why, agent, payment, since, seal FROM approvals`
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-func scanApproval(row sqldb.Row) (a Approval, err error) {
+// ScanApproval reads a row of SelectApproval.
+func ScanApproval(row sqldb.Row) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
@@ -131,7 +133,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err := t.beginDeciding(); err != nil {
 			return err
 		}
-		open, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		open, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
 		if err != nil {
 			return err
 		}
@@ -218,19 +220,8 @@ func (a Approval) digest() string {
 // Approval returns one approval, or ErrNotFound.
 func (s *Store) Approval(ctx context.Context, id string) (Approval, error) {
 	return read(ctx, s, func(t *tx) (Approval, error) {
-		a, err := scanApproval(t.Row(selectApproval+` WHERE id = ?`, id))
+		a, err := ScanApproval(t.Row(SelectApproval+` WHERE id = ?`, id))
 		return a, sqldb.Otherwise(err, errNoApproval)
-	})
-}
-
-// Approvals returns the open ones, oldest first.
-func (s *Store) Approvals(ctx context.Context) ([]Approval, error) {
-	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		if _, err := t.notBeforeLedger(); err != nil {
-			return nil, err
-		}
-		return sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
-			` ORDER BY created_at, id`, micros(t.Now))
 	})
 }
 
@@ -275,7 +266,7 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 // without a seal of which the audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		list, err := sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE state IN ('approved', 'used')`)
+		list, err := sqldb.Collect(t.Tx, ScanApproval, SelectApproval+` WHERE state IN ('approved', 'used')`)
 		if err != nil {
 			return nil, err
 		}

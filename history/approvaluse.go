@@ -14,14 +14,14 @@ import (
 
 // approvalOf returns a person's approval of a quote that no payment has used up, or nil.
 func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
-	return sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+	return sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
 		quote[:], micros(t.Now))
 }
 
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
 func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
 	err = s.view(ctx, func(t *tx) error {
-		a, err = scanApproval(t.Row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
+		a, err = ScanApproval(t.Row(SelectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
 		approved = err == nil && a.Covers(p)
 		return sqldb.Otherwise(err, nil)
 	})
@@ -37,7 +37,7 @@ type Approver struct {
 // ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
 func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 	return read(ctx, s, func(t *tx) (by *Approver, err error) {
-		a, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
+		a, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
 		}

@@ -467,7 +467,7 @@ func TestAChannelThatWasMovedByHand(t *testing.T) {
 // Two processes sign at once: none loses the other's sums.
 func TestTwoProcessesSignAtOnce(t *testing.T) {
 	g := newGuarded(t)
-	other, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	other, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
 	require.NoError(t, err)
 	defer other.Close()
 	var wait sync.WaitGroup
@@ -519,7 +519,7 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 	p := g.reserve(h)
 	require.NoError(t, g.Sign(t.Context(), p, g.signed(p), []byte("message"), g.k))
 	require.NoError(t, g.Close())
-	s, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	s, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
 	require.NoError(t, err)
 	defer s.Close()
 	g.Store = s

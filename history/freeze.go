@@ -38,6 +38,19 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *tx) error { return t.freeze(f) })
 }
 
+// FreezeAt is Freeze if a row is still the audit chain's last one, else ErrMoved.
+func (s *Store) FreezeAt(ctx context.Context, f Freeze, last int64) error {
+	return s.tx(ctx, func(t *tx) error {
+		if err := t.readEnds(); err != nil {
+			return err
+		}
+		if t.known.head != last {
+			return moved("something was written")
+		}
+		return t.freeze(f)
+	})
+}
+
 func (t *tx) freeze(f Freeze) error {
 	isFrozen, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE`+standing+
 		` AND network = ? AND account = ?)`, f.Network, f.Account)

@@ -16,11 +16,12 @@
 // What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
 // the chain) and accept.go (a ledger as the owner accepts it).
 //
-// Beside the money: content.go, books.go, alerts.go (what others hear of) and subscriptions.go. Below all of
-// it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite), and packages audit (the chain),
-// seals and memory (what sealed rows say), schema (the tables) and sqldb (the database). Packages of their
-// own, which this one does not import: report (searching, totals, books), alerts (what the owner is told),
-// subscriptions (their runs and proposals) and verify (a whole ledger against its chain).
+// Beside the money: contents.go and alerts.go (what packages content and alerts hear of), notes.go and
+// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite), and
+// packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
+// database). Packages of their own, which this one does not import: content (what was bought), backup (copies),
+// report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and proposals)
+// and verify (a whole ledger against its chain).
 package history
 
 import (
@@ -54,9 +55,9 @@ const FileName = "ledger.db"
 type Store struct {
 	*database
 
-	contentQuota int64
-	alerts       Alerts
-	closing      sync.Once
+	contents Contents
+	alerts   Alerts
+	closing  sync.Once
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
@@ -82,11 +83,11 @@ type database struct {
 	lock func(*os.File) (held bool, err error)
 }
 
-// Options have useful zero values.
+// Options of a Store.
 type Options struct {
 	Now func() time.Time // default time.Now
-	// ContentQuota is how many bytes of content may be stored, besides what nobody got yet. Zero is no limit.
-	ContentQuota int64
+	// Contents keeps what payments buy. Without it a Store can hold no money.
+	Contents Contents
 	// Alerts hears of what the owner may have to be told. It may be nil.
 	Alerts Alerts
 }
@@ -151,7 +152,10 @@ func newStore(db *sqldb.DB, home string, o Options) *Store {
 
 // with sets the options that each Store of a ledger has of its own.
 func (s *Store) with(o Options) *Store {
-	s.contentQuota, s.alerts = o.ContentQuota, o.Alerts
+	s.contents, s.alerts = o.Contents, o.Alerts
+	if s.contents == nil {
+		s.contents = noContents{}
+	}
 	if s.alerts == nil {
 		s.alerts = nobody{}
 	}
@@ -194,6 +198,12 @@ func anotherFormat(n int) error {
 	return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
 		WithHint("use the version of x402-wallet that wrote it")
 }
+
+// Home is where the ledger, or this replica of it, has its files.
+func (s *Store) Home() string { return s.home }
+
+// CopyTo copies ledger.db into a new file: see sqldb.DB.CopyTo.
+func (s *Store) CopyTo(ctx context.Context, path string) error { return s.db.CopyTo(ctx, path) }
 
 // InPlace says whether the ledger still is the one that was opened: what is written into a file that
 // was moved away or deleted is found by nobody, and another one in its place knows another budget.

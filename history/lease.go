@@ -99,7 +99,7 @@ func (t *tx) deliver(id string) error {
 	if err != nil || before {
 		return err
 	}
-	if err := t.nobodyWaits(number); err != nil {
+	if err := t.contents.NobodyWaits(t.Tx, number); err != nil {
 		return err
 	}
 	return t.audit(number, audit.DeliveredEvent, map[string]string{})

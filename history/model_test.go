@@ -262,7 +262,7 @@ func (m *machine) open(t require.TestingT, i int) {
 			return OpenPostgres(ctx, home, sqldb.Postgres{URL: m.url}, o)
 		}
 	}
-	s, err := open(context.Background(), m.home, Options{Now: m.clock})
+	s, err := open(context.Background(), m.home, Options{Contents: Keeper, Now: m.clock})
 	require.NoError(t, err)
 	m.stores[i] = s
 }
@@ -984,7 +984,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 	server := pgtest.Shared(t)
 	makeSchema := func(rt require.TestingT, m *machine) {
 		m.url = server.Database(t)
-		require.NoError(rt, CreatePostgres(context.Background(), sqldb.Postgres{URL: m.url}))
+		makePostgres(rt, m.url)
 	}
 	workers := []func(require.TestingT, *machine){makeFile, makeSchema}
 	for _, makeLedger := range workers {

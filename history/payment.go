@@ -155,24 +155,3 @@ func (p Payment) terms() seals.Terms {
 	return seals.Terms{Session: p.Session, Agent: p.Agent, Host: p.Host, Network: p.Network, Asset: p.Asset,
 		PayTo: p.PayTo, Resource: p.Resource(), Price: p.Price}
 }
-
-// Content is what was bought, or what came instead.
-type Content struct {
-	Status    int
-	Type      string
-	Truncated bool
-	Body      []byte
-
-	// Of what is in the ledger: how long the body is, its SHA-256 in hex, and why it is gone, "quota" or
-	// "pruned"; "" where it is there.
-	Size    int64
-	SHA256  string
-	Removed string
-}
-
-// Event is a row of the audit chain.
-type Event struct {
-	At     time.Time       `json:"at"`
-	Event  string          `json:"event"`
-	Detail json.RawMessage `json:"detail"`
-}

@@ -259,14 +259,6 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 		"seal": digestOf(sealed)})
 }
 
-// SessionSeal is what the owner sealed a session with; nil: a payment began it.
-func (s *Store) SessionSeal(ctx context.Context, id string) ([]byte, error) {
-	return read(ctx, s, func(t *tx) (seal []byte, err error) {
-		err = t.Row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal)
-		return seal, sqldb.Otherwise(err, nil)
-	})
-}
-
 // NewSession ends the session that is open and begins one. limit is the delegation's worth, where
 // the owner set no cap. seal is called inside the transaction; nil leaves the session without one.
 func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,

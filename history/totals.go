@@ -63,17 +63,8 @@ func (t *tx) recount(p Payment, from, to budget.Use) error {
 	return err
 }
 
-// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
-// day.
-func (t *tx) used(w budget.Window) (budget.Use, error) {
-	list, err := t.usedIn(w)
-	if err != nil {
-		return budget.Use{}, err
-	}
-	return list[0], nil
-}
-
-// usedIn sums several windows, by one query.
+// usedIn sums windows, by one query: of a session, of an agent, of a team, of a host, or of all. Windows begin
+// with a UTC day.
 func (t *tx) usedIn(windows ...budget.Window) ([]budget.Use, error) {
 	var queries []string
 	var args []any

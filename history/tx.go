@@ -14,9 +14,9 @@ type tx struct {
 	*sqldb.Tx
 	known *known
 
-	contentQuota int64 // as Options.ContentQuota
-	followed     *followed
-	alerts       Alerts
+	followed *followed
+	contents Contents
+	alerts   Alerts
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -38,8 +38,7 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 			shared = &known{}
 			d.Shared = shared
 		}
-		return f(&tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed,
-			alerts: s.alerts})
+		return f(&tx{Tx: d, known: shared, followed: &s.followed, contents: s.contents, alerts: s.alerts})
 	})
 }
 
@@ -55,12 +54,17 @@ func (t *tx) walk(after int64, at Head, each func(audit.Row) error) error {
 	return audit.Walk(t.Tx, after, math.MaxInt64, audit.Mark{Seq: at.Seq, Hash: at.Hash}, each)
 }
 
+// CutLog gives the room of SQLite's log back to the disk: see sqldb.DB.CutLog.
+func (s *Store) CutLog(ctx context.Context) error { return s.db.CutLog(ctx) }
+
 // view runs f on one state of the ledger. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.db.View(ctx, func(d *sqldb.Tx) error { return f(s.reading(d)) })
 }
 
-func (s *Store) reading(d *sqldb.Tx) *tx { return &tx{Tx: d, known: &known{}, followed: &s.followed} }
+func (s *Store) reading(d *sqldb.Tx) *tx {
+	return &tx{Tx: d, known: &known{}, followed: &s.followed, contents: s.contents}
+}
 
 // read is view for an f with a result.
 func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {

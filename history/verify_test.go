@@ -11,7 +11,6 @@ import (
 func init() {
 	history.Verification.Sealed = verify.Sealed
 	history.Verification.Content = verify.Content
-	history.Verification.Tx = verify.Tx
 }
 
 // BenchmarkMillionVerify is what compares a ledger as a whole.

@@ -141,7 +141,7 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	}
 	var bought *audit.ContentDetail
 	if o.Content != nil {
-		bought, err = t.keep(p, *o.Content)
+		bought, err = t.contents.Keep(t.Tx, p, *o.Content)
 		if err != nil {
 			return p, err
 		}
@@ -233,7 +233,7 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 		return err
 	}
 	if to == Failed {
-		if err := t.nobodyWaits(p.Number); err != nil {
+		if err := t.contents.NobodyWaits(t.Tx, p.Number); err != nil {
 			return err
 		}
 	}

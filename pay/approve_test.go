@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -156,7 +157,7 @@ func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
 	b.mustRefuse(t, x402.InsufficientFunds, testURL)
-	list, err := b.store.Approvals(t.Context())
+	list, err := report.OpenApprovals(t.Context(), b.store)
 	require.NoError(t, err)
 	require.Empty(t, list)
 }

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -291,7 +292,8 @@ func newBench(t testing.TB, price string, answers script) *bench {
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
+	store, err := history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -545,7 +546,7 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
 			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
 			require.Contains(t, refusals, x402.AsError(err).Code)
-			waiting, err := b.store.Approvals(t.Context())
+			waiting, err := report.OpenApprovals(t.Context(), b.store)
 			require.NoError(t, err)
 			require.Empty(t, waiting)
 		})

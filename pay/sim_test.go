@@ -28,6 +28,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -176,7 +177,8 @@ func (g *ground) prepare(t *testing.T) {
 }
 
 func (g *ground) open(t *testing.T) *history.Store {
-	s, err := history.Open(context.Background(), g.home, history.Options{Alerts: alerts.Writer{},
+	s, err := history.Open(context.Background(), g.home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{},
 		Now: func() time.Time {
 			if g.cur == nil { // the first seed is about to be run
 				return g.epoch

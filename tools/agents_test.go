@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -128,7 +129,7 @@ func TestAnAgentsStatus(t *testing.T) {
 		require.Len(t, out.Unfinished, c.unfinished, "%q", c.agent)
 		require.Len(t, out.Approvals, c.approvals, "%q", c.agent)
 	}
-	waiting, err := w.wallet.Store.Approvals(t.Context())
+	waiting, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 	require.NoError(t, err)
 	require.Equal(t, "bob", waiting[0].Agent)
 	var all walletStatus

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
 )
@@ -269,7 +270,7 @@ func TestMeanwhile(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			_, r := c.pay(map[string]any{"url": w.SellerURL + "/weather"}, "accept", func() {
-				list, err := w.wallet.Store.Approvals(t.Context())
+				list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 				require.NoError(t, err)
 				_, err = w.wallet.Store.Deny(t.Context(), list[0].ID, "owner")
 				require.NoError(t, err)
@@ -310,7 +311,7 @@ func TestStatesAreSealed(t *testing.T) {
 	}
 	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}),
 		Until: time.Now().Add(time.Hour)})
-	list, err := w.wallet.Store.Approvals(t.Context())
+	list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 	require.NoError(t, err)
 	for name, more := range map[string]map[string]any{
 		"no state":           {"inputResponses": accepted},

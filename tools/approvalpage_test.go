@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 )
 
 // stubPage is where the owner would decide.
@@ -33,7 +34,7 @@ var opensPages = map[string]any{"url": map[string]any{}}
 // open is the one question that waits for the owner.
 func (w *world) open(t *testing.T) history.Approval {
 	t.Helper()
-	list, err := w.wallet.Store.Approvals(t.Context())
+	list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]

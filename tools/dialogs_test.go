@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/history/report"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 )
@@ -36,7 +38,7 @@ func TestOneDialogAtATime(t *testing.T) {
 			}
 			_, r := c.pay(url(0), "decline", others)
 			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
-			list, err := w.wallet.Store.Approvals(t.Context())
+			list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 			require.NoError(t, err)
 			require.Len(t, list, 5, "no more wait for one host")
 			_, r = c.pay(url(1), "accept", nothing)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -87,7 +88,7 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 			_, r = c.pay(in, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
 			require.Len(t, w.Settlements(), 3)
-			waiting, err := w.wallet.Store.Approvals(t.Context())
+			waiting, err := report.OpenApprovals(t.Context(), w.wallet.Store)
 			require.NoError(t, err)
 			require.Empty(t, waiting)
 		})

@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
@@ -92,11 +93,11 @@ func (s *Server) readStatus(ctx context.Context, request *mcp.ReadResourceReques
 }
 
 func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
-	report, err := w.budgets(ctx)
+	budgets, err := w.budgets(ctx)
 	if err != nil {
 		return err
 	}
-	out.Budget = &report
+	out.Budget = &budgets
 	freezes, err := w.Store.Freezes(ctx)
 	if err != nil {
 		return err
@@ -105,12 +106,11 @@ func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 		out.Frozen = append(out.Frozen, f.What()+": "+f.Why)
 	}
 	agent := pay.AgentFrom(ctx)
-	waiting, err := w.Store.Approvals(ctx)
+	waiting, err := report.Questions(ctx, w.Store)
 	if err != nil {
 		return err
 	}
-	for _, list := range history.Lists(waiting) {
-		a := history.Together(list)
+	for _, a := range waiting {
 		if agent == "" || a.Agent == agent {
 			out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(),
 				Host: a.Host, Until: stamp(a.Expires)})

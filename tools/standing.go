@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -84,12 +85,11 @@ func (w *Wallet) Standing(ctx context.Context) (out metrics.Standing, err error)
 			out.Held[p.Agent] = out.Held[p.Agent].Add(p.Price, p.Created, false)
 		}
 	}
-	approvals, err := w.Store.Approvals(ctx)
+	approvals, err := report.Questions(ctx, w.Store)
 	if err != nil {
 		return out, err
 	}
-	for _, list := range history.Lists(approvals) {
-		a := history.Together(list)
+	for _, a := range approvals {
 		if a.State == history.Pending {
 			out.Waiting[a.Agent] = out.Waiting[a.Agent].Add(a.Price, a.Created, false)
 		}

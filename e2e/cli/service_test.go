@@ -23,6 +23,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
@@ -182,7 +183,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 // awaitNobody waits until the ledger knows that nobody waits any more for the payment that is on its way.
 func (w *world) awaitNobody(t *testing.T) {
 	t.Helper()
-	store, err := history.Open(t.Context(), w.home, history.Options{})
+	store, err := history.Open(t.Context(), w.home, historytest.Options())
 	require.NoError(t, err)
 	defer store.Close()
 	require.Eventually(t, func() bool {

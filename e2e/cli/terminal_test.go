@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -457,9 +458,10 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, seen, "done: these rules apply from now on")
 	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store, err := history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
-		return time.Now().AddDate(10, 0, 0)
-	}})
+	store, err := history.Open(t.Context(), w.home, history.Options{Contents: content.Keeper{},
+		Now: func() time.Time {
+			return time.Now().AddDate(10, 0, 0)
+		}})
 	require.NoError(t, err)
 	_, err = historytest.Reserve(t.Context(), store,
 		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
@@ -481,7 +483,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
 	require.NotEqual(t, w.configText(t), loose)
 	w.setConfig(t, loose)
-	store, err := history.Open(t.Context(), w.home, history.Options{})
+	store, err := history.Open(t.Context(), w.home, historytest.Options())
 	require.NoError(t, err)
 	sealed, err := store.Rules(t.Context())
 	require.NoError(t, err)
@@ -496,7 +498,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store, err = history.Open(t.Context(), w.home, history.Options{})
+	store, err = history.Open(t.Context(), w.home, historytest.Options())
 	require.NoError(t, err)
 	defer store.Close()
 	last, err := store.Rules(t.Context())

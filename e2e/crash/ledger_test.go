@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -42,7 +43,7 @@ func (r *run) ledger() {
 func (r *run) payments() (list []history.Payment, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := history.Open(ctx, r.home, historytest.Options())
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ type buyer struct {
 // perhaps through a proxy.
 func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer,
 	error) {
-	store, err := history.Open(ctx, w.home, history.Options{})
+	store, err := history.Open(ctx, w.home, historytest.Options())
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
@@ -141,7 +142,7 @@ func (w *world) shows(job string, home testworld.Home) {
 func (w *world) leftAlone() testworld.Home {
 	w.t.Helper()
 	home := testworld.NewHome(w.t, w.Config(sandbox.Rules{}))
-	past, err := history.Open(w.t.Context(), home.Dir, history.Options{
+	past, err := history.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
 	require.NoError(w.t, err)
 	defer past.Close()

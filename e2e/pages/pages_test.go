@@ -24,6 +24,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -186,7 +187,7 @@ func approve(t *testing.T, b *browser) {
 // deposits has something lie with a seller.
 func deposits(t *testing.T, home string) {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	defer store.Close()
 	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]

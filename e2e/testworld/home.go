@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/paywall/book"
@@ -99,10 +100,10 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	}
 	var store *history.Store
 	if rules.Ledger.URL == "" {
-		store, err = history.Open(context.Background(), dir, history.Options{})
+		store, err = history.Open(context.Background(), dir, historytest.Options())
 	} else {
 		store, err = history.OpenPostgres(context.Background(), dir, sqldb.Postgres{URL: rules.Ledger.URL},
-			history.Options{})
+			historytest.Options())
 	}
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func NewStore(t testing.TB, home string) *history.Store {
 		home = t.TempDir()
 	}
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store

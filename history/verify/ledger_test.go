@@ -11,6 +11,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -189,8 +190,8 @@ func (f *ledgerFiller) others(first history.Payment) {
 	ctx := f.t.Context()
 	_, err := f.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
 	require.NoError(f.t, err)
-	require.NoError(f.t, f.Label(ctx, first.Session, "the first"))
-	_, err = f.Import(ctx, []history.Imported{{Transaction: "a", URL: "https://a.example/"}})
+	require.NoError(f.t, report.Label(ctx, f.Store, first.Session, "the first"))
+	_, err = report.Import(ctx, f.Store, []report.Imported{{Transaction: "a", URL: "https://a.example/"}})
 	require.NoError(f.t, err)
 }
 

@@ -68,7 +68,9 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
 	var err error
-	b.store, err = history.Open(t.Context(), b.home, history.Options{Alerts: alerts.Writer{}})
+	o := historytest.Options()
+	o.Alerts = alerts.Writer{}
+	b.store, err = history.Open(t.Context(), b.home, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
@@ -193,7 +195,7 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 // stores gives a payment its content.
 func (b *board) stores(id string, c history.Content) {
 	b.Helper()
-	store, err := history.Open(b.Context(), b.home, history.Options{})
+	store, err := history.Open(b.Context(), b.home, historytest.Options())
 	require.NoError(b, err)
 	defer store.Close()
 	_, err = store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
@@ -708,7 +710,7 @@ func BenchmarkOverview(b *testing.B) {
 		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400))
 	require.NoError(b, err)
 	require.NoError(b, db.Close())
-	store, err := history.Open(b.Context(), home, history.Options{})
+	store, err := history.Open(b.Context(), home, historytest.Options())
 	require.NoError(b, err)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,

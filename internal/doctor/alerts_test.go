@@ -8,13 +8,15 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 )
 
 // Who could not be told of something hears it from the doctor, for a week.
 func TestWhatCouldNotBeTold(t *testing.T) {
 	home, now := t.TempDir(), time.Now()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
+	store, err := history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}})
 	require.NoError(t, err)
 	defer store.Close()
 	o := Options{Now: func() time.Time { return now }}

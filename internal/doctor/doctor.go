@@ -15,6 +15,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/report"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
@@ -240,7 +242,7 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 				"%s is frozen: %s", f.What(), f.Why)
 		}
 	}
-	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
+	if latest, err := report.Ahead(ctx, store); err == nil && !latest.IsZero() {
 		list.add(fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
 			"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
 				"reset until then", latest.Format(time.RFC3339))
@@ -309,13 +311,15 @@ func checked(done verify.Sampled) findings {
 
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
-	use, err := store.ContentUse(ctx)
-	rules, bad := o.Opener.Rules()
-	if err != nil || bad != nil {
-		return nil // ledger and rules say it
+	rules, err := o.Opener.Rules()
+	if err != nil {
+		return nil // rules says it
 	}
 	quota := rules.Policy.ContentQuota
-	use.Quota = int64(quota)
+	use, err := content.Keeper{Quota: int64(quota)}.Use(ctx, store)
+	if err != nil {
+		return nil // ledger says it
+	}
 	said := fmt.Sprintf("%s of stored content, %s of it not fetched yet, of a quota of %s",
 		rounded(use.Stored), rounded(use.Owed), quota)
 	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +

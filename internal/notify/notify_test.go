@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/internal/child"
 	"x402-wallet/x402/money"
 )
@@ -91,7 +92,8 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{Wake: n.Wake}})
+	s, err := history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{Wake: n.Wake}})
 	require.NoError(t, err)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed

@@ -400,7 +400,7 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 			change(filepath.Join(w.home, name), name)
 		}
 		var err error
-		w.store, err = history.Open(t.Context(), w.home, history.Options{})
+		w.store, err = history.Open(t.Context(), w.home, historytest.Options())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = w.store.Close() })
 	}

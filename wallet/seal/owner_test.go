@@ -12,6 +12,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -260,7 +261,10 @@ func TestOwnSession(t *testing.T) {
 	s, err := g.NewSession(t.Context(), nil)
 	require.NoError(t, err)
 	own := func(s budget.Session) bool {
-		seal, err := g.Store.SessionSeal(t.Context(), s.ID)
+		var seal []byte
+		err := g.Store.View(t.Context(), func(tx *sqldb.Tx) error {
+			return sqldb.Otherwise(tx.Row(`SELECT seal FROM sessions WHERE id = ?`, s.ID).Scan(&seal), nil)
+		})
 		require.NoError(t, err)
 		own, err := g.OwnSession(t.Context(), s, seal)
 		require.NoError(t, err)

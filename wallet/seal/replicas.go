@@ -1,11 +1,9 @@
 package seal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -22,10 +20,7 @@ func (g *Guard) isOlder(ctx context.Context) (bool, error) {
 	if !g.Store.Shared() {
 		return false, nil
 	}
-	versions, err := g.Store.EveryRules(ctx)
-	return slices.ContainsFunc(versions, func(r history.SealedRules) bool {
-		return bytes.Equal(r.Config, g.Rules.Raw)
-	}), err
+	return g.Store.WasSealed(ctx, g.Rules.Raw)
 }
 
 func superseded() error {

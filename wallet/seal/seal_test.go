@@ -64,7 +64,7 @@ func sealed(t *testing.T) *Guard {
 // open is another process on a home.
 func open(t *testing.T, home, text string) *Guard {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return &Guard{Home: home, Rules: rules(t, text), Store: store, Key: key("ours")}

@@ -80,7 +80,7 @@ CREATE TABLE totals (
 );
 
 -- What was bought: of each payment one row for ever, which says what its content was; the audit chain says the same. Apart from payments,
--- so that sums over payments stay narrow; the bytes are apart from both, so that nothing but reading them reads them (content.go).
+-- so that sums over payments stay narrow; the bytes are apart from both, so that nothing but reading them reads them (package content).
 CREATE TABLE contents (
     payment     INTEGER PRIMARY KEY,        -- its seq
     http_status INTEGER NOT NULL,

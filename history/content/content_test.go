@@ -1,4 +1,4 @@
-package history
+package content_test
 
 import (
 	"bytes"
@@ -15,36 +15,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/content"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
 
 const kib = 1 << 10
 
-// eachQuota is eachEngine for ledgers with a quota for content.
-func eachQuota(t *testing.T, quota int64, test func(t *testing.T, s *Store)) {
+// eachQuota is historytest.EachEngine for ledgers with a quota for content.
+func eachQuota(t *testing.T, quota int64, test func(t *testing.T, s *history.Store, k content.Keeper)) {
 	t.Helper()
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		s.contentQuota = quota
-		test(t, s)
-	})
+	k := content.Keeper{Quota: quota}
+	historytest.EachEngine(t, history.Options{Contents: k},
+		func(t *testing.T, s *history.Store, _ *historytest.Clock) { test(t, s, k) })
 }
 
 // quotaStore is a ledger with a quota for content.
-func quotaStore(t *testing.T, quota int64) (*Store, string) {
+func quotaStore(t *testing.T, quota int64) (*history.Store, string) {
 	t.Helper()
-	_, c, home := emptyStore(t)
-	s, err := Open(t.Context(), home, Options{Now: c.now, ContentQuota: quota})
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
+	s, _, home := historytest.SQLite(t, history.Options{Contents: content.Keeper{Quota: quota}})
 	return s, home
 }
 
 // buy pays for a body of so many bytes; deliver says that the client got it.
-func buy(t *testing.T, s *Store, size int, deliver bool) string {
+func buy(t *testing.T, s *history.Store, size int, deliver bool) string {
 	t.Helper()
-	p := pay(t, s, testHold(1), Submitted)
-	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xtx",
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
+	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
+	_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed, Transaction: "0xtx",
+		Content: &history.Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
 	require.NoError(t, err)
 	if deliver {
 		require.NoError(t, s.Deliver(t.Context(), p.ID))
@@ -55,7 +57,7 @@ func buy(t *testing.T, s *Store, size int, deliver bool) string {
 func body(id string, size int) []byte { return bytes.Repeat([]byte(id[len(id)-8:]), size/8+1)[:size] }
 
 // has checks that a content is there, or is gone and said so.
-func has(t *testing.T, s *Store, id string, size int, removed string) {
+func has(t *testing.T, s *history.Store, id string, size int, removed string) {
 	t.Helper()
 	c, err := s.Content(t.Context(), id)
 	digest := sha256.Sum256(body(id, size))
@@ -68,45 +70,45 @@ func has(t *testing.T, s *Store, id string, size int, removed string) {
 		require.Equal(t, body(id, size), c.Body)
 		return
 	}
-	require.ErrorIs(t, err, ErrContentRemoved)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, history.ErrContentRemoved)
+	require.ErrorIs(t, err, history.ErrNotFound)
 	require.Nil(t, c.Body)
 }
 
-func sound(t *testing.T, s *Store) {
+func sound(t *testing.T, s *history.Store) {
 	t.Helper()
-	_, err := s.Verify(t.Context(), Head{})
+	_, err := verify.Ledger(t.Context(), s, history.Head{})
 	require.NoError(t, err)
-	_, err = s.VerifyContent(t.Context())
+	_, err = verify.Content(t.Context(), s)
 	require.NoError(t, err)
 }
 
 // The oldest that a client has goes first, and nothing else of its payment.
 func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
-	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		owed := buy(t, s, 30*kib, false)
 		first, second := buy(t, s, 30*kib, true), buy(t, s, 30*kib, true)
 		before, err := s.Payment(t.Context(), first)
 		require.NoError(t, err)
 		third := buy(t, s, 30*kib, true)
 		has(t, s, owed, 30*kib, "")
-		has(t, s, first, 30*kib, RemovedByQuota)
+		has(t, s, first, 30*kib, content.RemovedByQuota)
 		has(t, s, second, 30*kib, "")
 		has(t, s, third, 30*kib, "")
 		after, err := s.Payment(t.Context(), first)
 		require.NoError(t, err)
 		require.Equal(t, before, after)
-		events, err := s.Events(t.Context(), first)
+		events, err := report.Events(t.Context(), s, first)
 		require.NoError(t, err)
 		require.Equal(t, "settled", events[len(events)-1].Event)
-		use, err := s.ContentUse(t.Context())
+		use, err := k.Use(t.Context(), s)
 		require.NoError(t, err)
-		require.Equal(t, ContentUse{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
+		require.Equal(t, content.Use{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
 		sound(t, s)
 
 		require.NoError(t, s.Deliver(t.Context(), owed)) // the oldest of all, now that somebody has it
 		buy(t, s, 30*kib, true)
-		has(t, s, owed, 30*kib, RemovedByQuota)
+		has(t, s, owed, 30*kib, content.RemovedByQuota)
 		has(t, s, second, 30*kib, "")
 		sound(t, s)
 	})
@@ -115,22 +117,22 @@ func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
 // What was paid for and nobody got yet is never lost for something newer, however much junk is bought;
 // when it fills the quota, nothing more is bought, and what was under way is kept all the same.
 func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
-	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		owed := []string{buy(t, s, 30*kib, false), buy(t, s, 30*kib, false)}
 		for range 20 { // junk
 			buy(t, s, 25*kib, true)
 		}
 		refusal := func() error {
-			f, err := s.Facts(t.Context(), Question{Payment: testHold(1).Payment})
+			f, err := s.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
 			require.NoError(t, err)
 			return f.Refusal()
 		}
 		require.NoError(t, refusal())
-		under := pay(t, s, testHold(1), Submitted)
+		under := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
 		owed = append(owed, buy(t, s, 39*kib, false))
 		require.NoError(t, refusal(), "not full yet")
-		_, err := s.Finish(t.Context(), under.ID, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
+		_, err := s.Finish(t.Context(), under.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
+			Content: &history.Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
 		require.NoError(t, err, "what was under way is stored")
 		for i, size := range []int{30, 30, 39} {
 			has(t, s, owed[i], size*kib, "")
@@ -151,13 +153,13 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 // What came instead of the goods is not owed to anybody: a seller that answers with large errors
 // fills nothing.
 func TestErrorBodiesAreSpare(t *testing.T) {
-	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		for range 5 {
-			p := pay(t, s, testHold(1), Submitted)
-			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-				Content: &Content{Status: 500, Body: make([]byte, 60*kib)}})
+			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
+			_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
+				Content: &history.Content{Status: 500, Body: make([]byte, 60*kib)}})
 			require.NoError(t, err)
-			use, err := s.ContentUse(t.Context())
+			use, err := k.Use(t.Context(), s)
 			require.NoError(t, err)
 			require.Zero(t, use.Owed)
 			require.LessOrEqual(t, use.Stored, int64(120*kib))
@@ -169,22 +171,22 @@ func TestErrorBodiesAreSpare(t *testing.T) {
 // Without a quota all is kept; a body larger than the quota is kept until it was delivered, and goes
 // with the next one.
 func TestQuotasThatAreNone(t *testing.T) {
-	eachQuota(t, 0, func(t *testing.T, s *Store) {
+	eachQuota(t, 0, func(t *testing.T, s *history.Store, k content.Keeper) {
 		for range 5 {
 			has(t, s, buy(t, s, 50*kib, true), 50*kib, "")
 		}
-		use, err := s.ContentUse(t.Context())
+		use, err := k.Use(t.Context(), s)
 		require.NoError(t, err)
 		require.EqualValues(t, 250*kib, use.Stored)
 		require.NoError(t, use.Refusal())
 	})
-	eachQuota(t, 10*kib, func(t *testing.T, s *Store) {
+	eachQuota(t, 10*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		large := buy(t, s, 50*kib, false)
 		has(t, s, large, 50*kib, "")
 		require.NoError(t, s.Deliver(t.Context(), large))
 		has(t, s, large, 50*kib, "")
 		next := buy(t, s, 1, true)
-		has(t, s, large, 50*kib, RemovedByQuota)
+		has(t, s, large, 50*kib, content.RemovedByQuota)
 		has(t, s, next, 1, "")
 		sound(t, s)
 	})
@@ -192,16 +194,16 @@ func TestQuotasThatAreNone(t *testing.T) {
 
 // A content that was removed is stored again where the seller gives it again.
 func TestRemovedContentComesBack(t *testing.T) {
-	eachQuota(t, 10*kib, func(t *testing.T, s *Store) {
+	eachQuota(t, 10*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		id := buy(t, s, 8*kib, true)
 		buy(t, s, 8*kib, true)
-		has(t, s, id, 8*kib, RemovedByQuota)
-		_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 402, Body: []byte("no")}})
+		has(t, s, id, 8*kib, content.RemovedByQuota)
+		_, err := s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+			Content: &history.Content{Status: 402, Body: []byte("no")}})
 		require.NoError(t, err)
-		has(t, s, id, 8*kib, RemovedByQuota)
-		_, err = s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
+		has(t, s, id, 8*kib, content.RemovedByQuota)
+		_, err = s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+			Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
 		require.NoError(t, err)
 		has(t, s, id, 8*kib, "")
 		sound(t, s)
@@ -210,14 +212,14 @@ func TestRemovedContentComesBack(t *testing.T) {
 
 // A content is held against the last that its payment's chain says of it, whatever the clock did between.
 func TestContentAfterTheClockWasSetBack(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
-		id := pay(t, s, testHold(1), Submitted).ID
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
+		id := historytest.Pay(t, s, historytest.Hold(1), history.Submitted).ID
 		for _, size := range []int{1 * kib, 2 * kib} {
-			_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
-				Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			_, err := s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+				Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
 			require.NoError(t, err)
 			has(t, s, id, size, "")
-			c.set(c.now().Add(-48 * time.Hour))
+			c.Set(c.Now().Add(-48 * time.Hour))
 		}
 		sound(t, s)
 	})
@@ -227,11 +229,11 @@ func TestContentAfterTheClockWasSetBack(t *testing.T) {
 // one of them reading.
 func TestSpaceGoesBackToTheDisk(t *testing.T) {
 	s, home := quotaStore(t, 1<<40)
-	other, err := Open(t.Context(), home, Options{})
+	other, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	defer other.Close()
 	size := func() int64 {
-		info, err := os.Stat(filepath.Join(home, FileName))
+		info, err := os.Stat(filepath.Join(home, history.FileName))
 		require.NoError(t, err)
 		return info.Size()
 	}
@@ -240,12 +242,12 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 		ids = append(ids, buy(t, s, 1<<20, true))
 	}
 	kept := buy(t, s, 1<<20, false)
-	require.NoError(t, s.db.CutLog(t.Context()))
+	require.NoError(t, s.CutLog(t.Context()))
 	require.Greater(t, size(), int64(12<<20))
-	require.NoError(t, other.view(t.Context(), func(tx *tx) error { // who reads sees what was there
+	require.NoError(t, other.View(t.Context(), func(tx *sqldb.Tx) error { // who reads sees what was there
 		var n int
 		require.NoError(t, tx.Row(`SELECT count(*) FROM bodies`).Scan(&n))
-		rows, freed, err := s.Prune(t.Context(), time.Now().Add(24*time.Hour*365), false)
+		rows, freed, err := content.Prune(t.Context(), s, time.Now().Add(24*time.Hour*365), false)
 		require.NoError(t, err)
 		require.EqualValues(t, 12, rows)
 		require.EqualValues(t, 12<<20, freed)
@@ -253,23 +255,24 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 		require.Equal(t, 13, n)
 		return nil
 	}))
-	require.NoError(t, s.giveBack(t.Context(), 0)) // the reader was in the way of cutting the file
+	require.NoError(t, content.GiveBack(t.Context(), s, 0)) // the reader was in the way of cutting the file
 	require.Less(t, size(), int64(3<<20))
 	has(t, s, kept, 1<<20, "")
-	has(t, s, ids[0], 1<<20, RemovedByOwner)
+	has(t, s, ids[0], 1<<20, content.RemovedByOwner)
 	sound(t, other)
 
 	for range 80 { // more than is left for the next content
 		buy(t, s, 1<<20, true)
 	}
-	lowered, err := Open(t.Context(), home, Options{ContentQuota: 2 << 20})
+	k := content.Keeper{Quota: 2 << 20}
+	lowered, err := history.Open(t.Context(), home, history.Options{Contents: k})
 	require.NoError(t, err)
 	defer lowered.Close()
-	require.NoError(t, lowered.Tidy(t.Context()))
-	use, err := lowered.ContentUse(t.Context())
+	require.NoError(t, k.Tidy(t.Context(), lowered))
+	use, err := k.Use(t.Context(), lowered)
 	require.NoError(t, err)
 	require.EqualValues(t, 2<<20, use.Stored)
-	require.Less(t, size(), int64(keptFree+(4<<20)))
+	require.Less(t, size(), int64(content.KeptFree+(4<<20)))
 	has(t, lowered, kept, 1<<20, "")
 	sound(t, lowered)
 }
@@ -277,21 +280,21 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 // Several processes that buy and evict at once, and readers: the sums are true, and what is
 // given out is whole.
 func TestProcessesEvictAtOnce(t *testing.T) {
-	eachQuota(t, 200*kib, func(t *testing.T, s *Store) {
-		stores := []*Store{s}
+	eachQuota(t, 200*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
+		stores := []*history.Store{s}
 		for range 2 {
-			stores = append(stores, besides(t, s))
+			stores = append(stores, historytest.Besides(t, s))
 		}
 		var payments [3][15]string
 		for n := range payments {
 			for i := range payments[n] {
-				payments[n][i] = pay(t, stores[n], testHold(1), Submitted).ID
+				payments[n][i] = historytest.Pay(t, stores[n], historytest.Hold(1), history.Submitted).ID
 			}
 		}
-		buys := func(each *Store, id string, size int, deliver bool) error {
+		buys := func(each *history.Store, id string, size int, deliver bool) error {
 			ctx := context.Background()
-			_, err := each.Finish(ctx, id, Outcome{State: Settled, Proof: Claimed,
-				Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			_, err := each.Finish(ctx, id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+				Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
 			if deliver {
 				err = errors.Join(err, each.Deliver(ctx, id))
 			}
@@ -299,7 +302,7 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 			if gone == nil && !bytes.Equal(c.Body, body(id, size)) {
 				err = errors.Join(err, fmt.Errorf("the content of %s is another one", id))
 			}
-			return errors.Join(err, each.Tidy(ctx))
+			return errors.Join(err, k.Tidy(ctx, each))
 		}
 		var wait sync.WaitGroup
 		for n, list := range payments {
@@ -312,7 +315,7 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		use, err := s.ContentUse(t.Context())
+		use, err := k.Use(t.Context(), s)
 		require.NoError(t, err)
 		require.EqualValues(t, (21+23+25+27+29+31+33)*kib, use.Owed)
 		require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
@@ -324,7 +327,7 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 func TestEvictedWhileItIsRead(t *testing.T) {
 	s, _ := quotaStore(t, 300*kib)
 	id := buy(t, s, 200*kib, true)
-	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
+	require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
 		var before, after []byte
 		require.NoError(t, tx.Row(`SELECT substr(body, 1, 100) FROM bodies`).Scan(&before))
 		buy(t, s, 200*kib, true)
@@ -332,7 +335,7 @@ func TestEvictedWhileItIsRead(t *testing.T) {
 		require.Equal(t, body(id, 200*kib), after)
 		return nil
 	}))
-	has(t, s, id, 200*kib, RemovedByQuota)
+	has(t, s, id, 200*kib, content.RemovedByQuota)
 	sound(t, s)
 }
 
@@ -349,20 +352,84 @@ func TestContentChangedByAnotherHand(t *testing.T) {
 		`UPDATE content_use SET stored = 0`, `UPDATE content_use SET owed = 0`, `DELETE FROM content_use`,
 	} {
 		t.Run(edit, func(t *testing.T) {
-			s, _ := quotaStore(t, 100*kib)
+			s, home := quotaStore(t, 100*kib)
 			id := buy(t, s, 10*kib, false)
-			_, err := rawDB(t, s).Exec(edit)
+			past, err := historytest.Forge(home)
+			require.NoError(t, err)
+			defer past.Close()
+			_, err = past.Exec(edit)
 			require.NoError(t, err)
 			c, given := s.Content(t.Context(), id)
 			if given == nil { // what is given out is what was bought
-				require.Equal(t, Content{Status: 200, Type: "text/plain", Body: body(id, 10*kib),
+				require.Equal(t, history.Content{Status: 200, Type: "text/plain", Body: body(id, 10*kib),
 					Size: 10 * kib, SHA256: c.SHA256}, c)
 			}
-			_, err = s.Verify(t.Context(), Head{})
+			_, err = verify.Ledger(t.Context(), s, history.Head{})
 			if err == nil {
-				_, err = s.VerifyContent(t.Context())
+				_, err = verify.Content(t.Context(), s)
 			}
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 		})
 	}
+}
+
+func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
+		var ids []string
+		for i := range 3 {
+			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
+			_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
+				Content: &history.Content{Status: 200, Body: []byte("x")}})
+			require.NoError(t, err)
+			if i != 1 {
+				require.NoError(t, s.Deliver(t.Context(), p.ID))
+			}
+			ids = append(ids, p.ID)
+			c.Set(c.Now().Add(time.Hour))
+		}
+		third, err := s.Payment(t.Context(), ids[2])
+		require.NoError(t, err)
+		n, freed, err := content.Prune(t.Context(), s, third.Created, false)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		require.EqualValues(t, 1, freed)
+		_, err = s.Content(t.Context(), ids[0])
+		require.ErrorIs(t, err, history.ErrNotFound)
+		for _, id := range ids[1:] {
+			_, err = s.Content(t.Context(), id)
+			require.NoError(t, err, "not delivered yet, or not old")
+		}
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
+		require.NoError(t, err)
+
+		n, _, err = content.Prune(t.Context(), s, third.Created, true)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "what the owner gives up")
+		c2, err := s.Content(t.Context(), ids[1])
+		require.ErrorIs(t, err, history.ErrContentRemoved)
+		require.Equal(t, content.RemovedByOwner, c2.Removed)
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
+		require.NoError(t, err)
+	})
+}
+
+// A Store that was opened without a keeper of content holds no money, and what was bought by another one it
+// neither loses nor calls delivered.
+func TestAStoreWithoutAKeeperLosesNothing(t *testing.T) {
+	s, _, home := historytest.SQLite(t, history.Options{})
+	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
+	without, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	defer without.Close()
+	_, err = without.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
+	require.ErrorContains(t, err, "without a keeper of content")
+	_, err = without.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
+		Content: &history.Content{Status: 200, Body: body(p.ID, 8)}})
+	require.ErrorContains(t, err, "without a keeper of content")
+	require.ErrorContains(t, without.Deliver(t.Context(), p.ID), "without a keeper of content")
+	after, err := s.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, p.ID, after.ID)
+	require.Equal(t, history.Submitted, after.State)
+	require.False(t, after.Delivered)
 }
