@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/paywall/book"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -196,8 +195,8 @@ func (f *follower) sealTighter(ctx context.Context, sealed history.SealedRules) 
 		return
 	}
 	f.tried = here.Raw
-	changes, err := seal.Changes(sealed, here)
-	if err != nil || config.Loosens(changes) {
+	loosened, _, err := here.LoosenedSince(sealed.Config)
+	if err != nil || len(loosened) > 0 {
 		return
 	}
 	if err := f.verify(ctx); err != nil {

@@ -95,7 +95,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			return guard.Verify(ctx)
 		},
 		Passkeys:      passkeys(rules),
-		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
+		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
@@ -327,7 +327,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
-func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
+func (a *app) Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard {
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 

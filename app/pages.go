@@ -34,12 +34,12 @@ func passkeys(rules *config.Config) map[string]passkey.Key {
 }
 
 // passkeysOf are those of a guard's rules, if their seal is good.
-func passkeysOf(guard *seal.Guard) func(ctx context.Context) (map[string]passkey.Key, error) {
+func passkeysOf(guard *seal.Guard, rules *config.Config) func(ctx context.Context) (map[string]passkey.Key, error) {
 	return func(ctx context.Context) (map[string]passkey.Key, error) {
 		if err := guard.VerifySeals(ctx); err != nil {
 			return nil, err
 		}
-		return passkeys(guard.Rules), nil
+		return passkeys(rules), nil
 	}
 }
 

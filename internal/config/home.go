@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -58,12 +57,6 @@ func Missing(home string) error {
 	return x402.Errorf(x402.PolicyUnsealed, "the owner's rules %s are missing",
 		filepath.Join(home, FileName)).
 		WithHint("the person restores config.toml from a backup; nothing is paid without rules")
-}
-
-// Same reports whether <home>/config.toml still is what c was read from.
-func (c *Config) Same(home string) bool {
-	data, _, err := readOwned(filepath.Join(home, FileName), MaxFile)
-	return err == nil && bytes.Equal(data, c.Raw)
 }
 
 // ReadSecretFile reads a small owner-only file, such as header_file of a facilitator. Others may

@@ -343,7 +343,7 @@ func TestNothingExpiresUnderForgedRules(t *testing.T) {
 	require.NoError(t, err)
 	p, err = w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)
-	process := func(rules *config.Config) Guard {
+	process := func(rules seal.Rules) Guard {
 		g := &seal.Guard{Home: w.home, Rules: rules, Store: w.store, Key: w.keys}
 		return Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
 			Tally: &Tally{}, Now: func() time.Time { return p.Evidence.ExpiresAt.Add(lateness) }}}
