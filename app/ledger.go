@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
@@ -128,7 +129,7 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	if !slices.ContainsFunc(sealed, isHere) || bytes.Equal(here, newest) {
 		return nil
 	}
-	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
+	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil

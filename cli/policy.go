@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -256,7 +257,7 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 		return err
 	}
 	if !bytes.Equal(text, now.config.Raw) {
-		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
+		if err := ownfile.Write(filepath.Join(p.Home, config.FileName), text); err != nil {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}

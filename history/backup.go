@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -53,7 +53,7 @@ func (s *Store) Backup(ctx context.Context, file string) (b Backup, err error) {
 	}
 	err = os.Rename(copied, file)
 	if err == nil {
-		err = sqldb.SyncDirectory(filepath.Dir(file))
+		err = ownfile.SyncDir(filepath.Dir(file))
 	}
 	return b, diskError("name the backup", err)
 }

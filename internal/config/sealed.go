@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+
+	"x402-wallet/internal/ownfile"
 )
 
 // Text is what c was read from: what the owner seals.
@@ -32,7 +34,7 @@ func (c *Config) LoosenedSince(sealed []byte) (loosened []string, changed bool, 
 
 // Same reports whether <home>/config.toml still is what c was read from.
 func (c *Config) Same(home string) bool {
-	data, _, err := readOwned(filepath.Join(home, FileName), MaxFile)
+	data, _, err := ownfile.Read(filepath.Join(home, FileName), MaxFile)
 	return err == nil && bytes.Equal(data, c.Raw)
 }
 
