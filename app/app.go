@@ -23,6 +23,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/metrics"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/steps"
 	"x402-wallet/wallet"
@@ -108,7 +109,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		return nil, err
 	}
 	if !n.RulesInPlace {
-		if err := config.WriteFile(filepath.Join(a.home, config.FileName), n.Rules.Raw); err != nil {
+		if err := ownfile.Write(filepath.Join(a.home, config.FileName), n.Rules.Raw); err != nil {
 			return nil, x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -132,7 +133,7 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	if err != nil || config.Loosens(config.Compare(here, next)) {
 		return nil // the key has to say that they are the owner's
 	}
-	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
+	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil
@@ -214,8 +215,8 @@ func (f *follower) verify(ctx context.Context, sealed history.SealedRules) {
 		return
 	}
 	f.tried = here.Raw
-	changes, err := seal.Changes(sealed, here)
-	if !isOlder && (err != nil || config.Loosens(changes)) {
+	loosened, _, err := here.LoosenedSince(sealed.Config)
+	if !isOlder && (err != nil || len(loosened) > 0) {
 		return
 	}
 	err = f.wallet.VerifySeals(ctx)

@@ -27,6 +27,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -55,9 +56,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 
 	remote := a.remote(rules, keys, first)
 	local := a.Guard(store, rules, keys)
-	guard := agent.Guard{Local: local, Remote: remote,
+	guard := client.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, signed)}
-	evmSigner, solanaSigner := agent.Signers(account, remote)
+	evmSigner, solanaSigner := client.Signers(account, remote)
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	on := a.chains(rules, signed, evmSigner, solanaSigner, nodes)
@@ -70,7 +71,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Schemes: on.schemes(signed), Vaults: on.evm.FromVaults(), Floats: on.evm,
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: store,
-		SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		SignIns: client.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
@@ -105,7 +106,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			return remote.Verify(ctx, whole)
 		},
 		Passkeys:      passkeys(rules),
-		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
+		ByPasskey:     client.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
@@ -187,10 +188,10 @@ func (c chains) statuses(onRooch channel.Nodes) map[pay.SchemeKey]pay.StatusRead
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of
 // those, where it is set up, either unlocks the wallet itself or fails.
-func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
+func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *client.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
+	return &client.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
 		SigningTime: signingTime(rules)}
 }
 
@@ -198,7 +199,7 @@ func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Pas
 type toolKeys struct {
 	*wallet.Wallet
 	account *wallet.Account
-	remote  *agent.Client
+	remote  *client.Client
 }
 
 // Addresses are those of the account that pays.
@@ -346,7 +347,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
-func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
+func (a *app) Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard {
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 

@@ -31,6 +31,7 @@ import (
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
@@ -188,7 +189,7 @@ func (h *house) rewrite(change func(text string) string) {
 	path := filepath.Join(h.home, config.FileName)
 	text, err := os.ReadFile(path)
 	require.NoError(h, err)
-	require.NoError(h, config.WriteFile(path, []byte(change(string(text)))))
+	require.NoError(h, ownfile.Write(path, []byte(change(string(text)))))
 }
 
 // browser is one of a person's.

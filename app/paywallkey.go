@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -52,7 +52,7 @@ func makeStatementKey(path string) error {
 
 func readStatementKey(path string) (ed25519.PrivateKey, error) {
 	const maxKey = 4 << 10
-	text, err := config.ReadFile(path, maxKey)
+	text, _, err := ownfile.Read(path, maxKey)
 	if err != nil {
 		return nil, err
 	}

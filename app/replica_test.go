@@ -12,6 +12,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
@@ -77,7 +78,7 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 		require.Equal(t, text, string(got))
 	}
 	seals := func(text string) {
-		require.NoError(t, config.WriteFile(filepath.Join(first.home, config.FileName), []byte(text)))
+		require.NoError(t, ownfile.Write(filepath.Join(first.home, config.FileName), []byte(text)))
 		require.NoError(t, first.guard(t, firstHome).Seal(ctx, false))
 	}
 	keeper := &service{t: t, a: second, h: secondHome}

@@ -115,7 +115,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 			if err != nil {
 				return nil, err
 			}
-			return passkeysOf(a.Guard(h.store, rules, keys))(ctx)
+			return passkeysOf(a.Guard(h.store, rules, keys), rules)(ctx)
 		}),
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/recovery"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
@@ -154,7 +153,7 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	if err != nil {
 		return err
 	}
-	rules := guard.Rules
+	rules := guard.config
 	_ = guard.Store.Close()
 	if err := config.CheckAccountName(a.name); err != nil {
 		return err
@@ -170,7 +169,7 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	ui.keeps = true
 	defer ui.forgetGiven()
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return a.write(text) }
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		info, err := a.makeKeys(ctx, ui, keys)
 		if err != nil {
 			return err

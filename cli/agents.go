@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -138,7 +137,7 @@ func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 				}
 				return a.write(text, name, token)
 			}
-			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(guardedRules, string) error {
 				if token == "" {
 					return ui.answerLine(map[string]string{"agent": name, "subject": a.subject},
 						"%s is let in by tokens of the authorization server for %s", name, a.subject)

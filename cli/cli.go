@@ -74,7 +74,7 @@ type App interface {
 	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
-	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+	Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard
 
 	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
 	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)

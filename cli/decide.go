@@ -10,7 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/report"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 )
 
@@ -225,7 +225,7 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			// so that nobody takes it back; it is frozen with or without
-			_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx)
+			_ = (&client.Client{Home: p.Home}).Checkpoint(ctx)
 			list, err := store.Freezes(ctx)
 			if err != nil {
 				return err

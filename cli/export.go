@@ -15,7 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/report"
 	"x402-wallet/internal/books"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/receipt"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -119,7 +119,7 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 // writeTo replaces a file that the person named, for their eyes alone. An error of write's that has a code
 // stays as it is.
 func writeTo(file string, write func(io.Writer) error) error {
-	err := config.WriteThrough(file, write)
+	err := ownfile.Replace(file, 0o600, write)
 	if ofLedger, ok := errors.AsType[*x402.Error](err); ok {
 		return ofLedger
 	}

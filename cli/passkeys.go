@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -85,7 +84,7 @@ func (p *Program) passkeysAddCommand(ui *ui) *cobra.Command {
 				}
 				return writePasskey(text, name, key)
 			}
-			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(guardedRules, string) error {
 				return ui.answerLine(passkeyRow{Name: name, Origin: key.Origin, ID: key.ID},
 					"the passkey %s approves payments at %s from now on", name, key.Origin)
 			})

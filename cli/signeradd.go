@@ -13,7 +13,6 @@ import (
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -98,7 +97,7 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 		n.Chain, *row.Milliseconds)
 	n.Signer.Address = row.Address
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return n.write(text, row.Address) }
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		return ui.answer(row, func() {
 			ui.say("the signer %s signs on %s from now on, from %s", n.name, n.Chain, row.Address)
 			ui.note("payments need money at that address: x402-wallet address --qr")

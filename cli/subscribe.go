@@ -17,7 +17,6 @@ import (
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -142,7 +141,7 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 		}
 		return writeSubscription(text, name, s)
 	}
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		if then != nil {
 			if err := then(); err != nil {
 				return err

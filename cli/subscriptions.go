@@ -13,7 +13,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -76,7 +75,7 @@ func (p *Program) subscriptionEdit(ui *ui, use, short, done string,
 				}
 				return edit(text, args[0])
 			}
-			return p.changeRulesThen(cmd.Context(), ui, change, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, change, func(guardedRules, string) error {
 				return ui.answerLine(map[string]string{"subscription": args[0], "state": done}, "%s: %s",
 					args[0], done)
 			})

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
@@ -146,7 +147,7 @@ func (p *Program) lockCommand(ui *ui) *cobra.Command {
 			if err := wallet.LockAll(p.Home); err != nil {
 				return err
 			}
-			was, err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
+			was, err := (&client.Client{Home: p.Home}).Lock(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ import (
 	"x402-wallet/history/verify"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -140,7 +140,7 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
 		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
-	signer := agent.SignIns{Keys: &keys.Account}
+	signer := client.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
 		members: map[string]bool{}}

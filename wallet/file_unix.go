@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"x402-wallet/wallet/internal/ownfile"
+	"x402-wallet/internal/ownfile"
 )
 
 // tryLock takes the lock that ends with the open file, or returns errBusy.
@@ -44,17 +44,4 @@ func removeStale(path string) {
 	if tryLock(f) == nil {
 		_ = os.Remove(path)
 	}
-}
-
-// syncDir makes the names in dir durable. Some file systems cannot and say so.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
-		return err
-	}
-	return nil
 }

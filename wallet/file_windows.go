@@ -11,6 +11,3 @@ func tryLock(*os.File) error { return nil }
 func lockDir(string) (unlock func(), err error) { return func() {}, nil }
 
 func removeStale(path string) { _ = os.Remove(path) }
-
-// syncDir has nothing to do: NTFS journals names, and has no call for it.
-func syncDir(string) error { return nil }

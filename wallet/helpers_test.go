@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/ownfile"
 )
 
 const (

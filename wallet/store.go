@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/ownfile"
 )
 
 const (
@@ -27,12 +27,12 @@ func readKeystore(dir string) (ks *keystore, data []byte, err error) {
 		return nil, nil, err
 	}
 	path := filepath.Join(dir, keystoreName)
-	data, err = ownfile.Read(path, maxKeystore)
+	data, err = coded.ReadFile(path, maxKeystore)
 	if errors.Is(err, ownfile.ErrSecondName) && removeStaleTemps(dir) {
 		// A creator that ended, or still is, between link and remove. Once is enough:
 		// it is microseconds from one to the other.
 		time.Sleep(20 * time.Millisecond)
-		data, err = ownfile.Read(path, maxKeystore)
+		data, err = coded.ReadFile(path, maxKeystore)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -73,7 +73,7 @@ func checkHome(dir string) error {
 	case !info.IsDir():
 		return coded.Denied(dir, "is not a directory", "set X402_WALLET_HOME to the wallet's directory", nil)
 	}
-	return ownfile.CheckOwner(dir, info)
+	return coded.AsDenied(ownfile.CheckOwner(dir, info))
 }
 
 var (
@@ -101,7 +101,7 @@ func writeNew(dir string, data []byte, verify func([]byte) error) error {
 	case err != nil:
 		return err
 	}
-	return syncDir(dir)
+	return ownfile.SyncDir(dir)
 }
 
 // replace puts data in the place of the keystore.json whose bytes are old, or
@@ -121,7 +121,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 	path := filepath.Join(dir, keystoreName)
 	if err = writeAndVerify(temp, data, verify); err == nil {
 		var now []byte
-		if now, err = ownfile.Read(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
+		if now, err = coded.ReadFile(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
 			err = errors.New("another process has changed it meanwhile")
 		}
 	}
@@ -136,7 +136,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 		_ = os.Remove(temp.Name())
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := ownfile.SyncDir(dir); err != nil {
 		return fmt.Errorf("%w: %w", errUnsynced, err)
 	}
 	return nil
@@ -150,7 +150,7 @@ func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	back, err := ownfile.Read(f.Name(), maxKeystore)
+	back, err := coded.ReadFile(f.Name(), maxKeystore)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func makeHome(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := syncDir(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := ownfile.SyncDir(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/ownfile"
 	"x402-wallet/wallet/internal/record"
 )
 
@@ -321,7 +320,7 @@ func LockAll(dir string) error {
 
 // readLockToken is the content of that file; it changes with every [LockAll].
 func (w *Wallet) readLockToken() string {
-	text, err := ownfile.Read(filepath.Join(w.dir, lockName), 64)
+	text, err := coded.ReadFile(filepath.Join(w.dir, lockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err.Error()
 	}

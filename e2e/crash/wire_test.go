@@ -26,7 +26,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -52,7 +52,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := agent.Signers(&template.keys.Account, nil)
+	evmSigner, solanaSigner := client.Signers(&template.keys.Account, nil)
 	if err := historytest.Adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

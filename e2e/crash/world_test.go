@@ -22,6 +22,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -126,7 +127,7 @@ func newWorld(rules schemes.Rules) (_ *world, err error) {
 
 // rule makes a config.toml the sealed rules of the wallet.
 func (w *world) rule(text string) error {
-	return errors.Join(config.WriteFile(filepath.Join(w.home, config.FileName), []byte(text)),
+	return errors.Join(ownfile.Write(filepath.Join(w.home, config.FileName), []byte(text)),
 		testworld.SealHome(w.home, template.keys))
 }
 

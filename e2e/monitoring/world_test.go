@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -72,7 +73,7 @@ func (w *world) sells() {
 	w.t.Cleanup(server.Close)
 	home := filepath.Join(w.t.TempDir(), "shop")
 	require.NoError(w.t, os.Mkdir(home, 0o700))
-	require.NoError(w.t, config.WriteFile(filepath.Join(home, config.FileName),
+	require.NoError(w.t, ownfile.Write(filepath.Join(home, config.FileName),
 		[]byte(w.Config(sandbox.Rules{}))))
 	file := filepath.Join(w.t.TempDir(), "shop.toml")
 	require.NoError(w.t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\n"+

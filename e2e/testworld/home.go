@@ -20,6 +20,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
@@ -71,7 +72,7 @@ func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, sol
 		return "", "", err
 	}
 	defer keys.Close()
-	err = config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules))
+	err = ownfile.Write(filepath.Join(dir, config.FileName), []byte(rules))
 	if err == nil {
 		err = makeLedger(ctx, dir)
 	}

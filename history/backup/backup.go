@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -61,7 +62,7 @@ func ToFile(ctx context.Context, s *history.Store, file string) (made Copy, err 
 	}
 	err = os.Rename(copied, file)
 	if err == nil {
-		err = sqldb.SyncDirectory(filepath.Dir(file))
+		err = ownfile.SyncDir(filepath.Dir(file))
 	}
 	return made, diskError("name the backup", err)
 }

@@ -72,7 +72,7 @@ type Opener interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	Rules() (*config.Config, error)
 	SignersByChain(rules *config.Config) map[string]wallet.Signer
-	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+	Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard
 }
 
 // checkTimeout bounds each check. A node has ten seconds of its own; whoever waits at a terminal

@@ -23,7 +23,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/pattern"
 )
 
@@ -364,14 +364,14 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 		for backup = ""; backup == "" || isThere(backup); now = now.Add(time.Millisecond) {
 			backup = p.target + backupMark + now.UTC().Format("20060102T150405.000Z")
 		}
-		if err := config.WriteFile(backup, p.old); err != nil {
+		if err := ownfile.Write(backup, p.old); err != nil {
 			return "", err
 		}
 	}
 	if p.text == nil {
 		return backup, os.Remove(p.target)
 	}
-	if err := config.WriteFile(p.target, p.text); err != nil {
+	if err := ownfile.Write(p.target, p.text); err != nil {
 		return backup, err
 	}
 	return backup, os.Chmod(p.target, mode)

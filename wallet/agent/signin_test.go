@@ -1,6 +1,6 @@
 //go:build linux || darwin || windows
 
-package agent
+package agent_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -37,9 +39,9 @@ func (w *world) message(change func(*x402.SignIn)) x402.SignIn {
 	return m
 }
 
-func (w *world) signsIn() SignIns {
+func (w *world) signsIn() client.SignIns {
 	w.client.Before = func() bool { return true }
-	return SignIns{Keys: &w.keys.Account, Remote: w.client}
+	return client.SignIns{Keys: &w.keys.Account, Remote: w.client}
 }
 
 func allowSignIn(r *Rules) { r.Budget.SignIn = budget.RuleAllow }
@@ -101,12 +103,12 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 	}
 	_, err := w.signsIn().SignIn(t.Context(), "pay_none", w.message(nil))
 	w.refused(err, "no such payment")
-	_, err = w.client.call(t.Context(), request{Op: opSignIn, Payment: w.signInRow(nil).ID, Text: "hello"})
+	_, err = Ask(t.Context(), w.home, 0, Request{Op: "sign-in", Payment: w.signInRow(nil).ID, Text: "hello"})
 	w.refused(err, "not the text of a sign-in")
 
 	transfer := w.transfer(w.signInRow(nil)) // and no payment is signed for a sign-in's row
 	transfer.Authorization.To, transfer.Authorization.Value = payee, money.NewAmount(1)
-	_, err = w.client.signEVM(t.Context(), transfer)
+	_, err = w.client.SignTransfer(t.Context(), transfer)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 }
 

@@ -23,11 +23,11 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"golang.org/x/crypto/scrypt"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/ownfile"
 	"x402-wallet/wallet/internal/strictjson"
 )
 
@@ -149,7 +149,7 @@ func newImported(path, chain string, secret []byte) (Key, error) {
 }
 
 func readImport(path string) ([]byte, error) {
-	data, err := ownfile.Read(path, maxImport)
+	data, err := coded.ReadFile(path, maxImport)
 	switch {
 	case errors.Is(err, coded.Permissions):
 		return nil, err

@@ -179,7 +179,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
 			require.NoError(t, g.VerifySeals(t.Context()), "frozen, and in order: the reservation says so")
 			require.NoError(t, execute(g, c.spoil))
-			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Raw))} {
+			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Text()))} {
 				// one that saw it, and a new one
 				require.True(t, x402.HasCode(p.VerifySeals(t.Context()), x402.LedgerCorrupt))
 				_, err := p.Unfreeze(t.Context())
@@ -245,11 +245,11 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`))
 	copied(backup, g.Home, checkpointFile)
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
-	again := open(t, g.Home, string(g.Rules.Raw))
+	again := open(t, g.Home, string(g.Rules.Text()))
 	again.Checkpoints = &g.own
 	require.True(t, x402.HasCode(again.VerifySeals(t.Context()), x402.LedgerCorrupt),
 		"the wallet opened again in that process")
-	later := open(t, g.Home, string(g.Rules.Raw))
+	later := open(t, g.Home, string(g.Rules.Text()))
 	require.NoError(t, later.VerifySeals(t.Context()))
 	require.NoError(t, later.Seal(t.Context(), true), "the owner accepts it")
 	require.NoError(t, g.VerifySeals(t.Context()), "for every process")
@@ -326,7 +326,7 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, g.Store.Close())
 			require.NoError(t, os.WriteFile(filepath.Join(g.Home, history.FileName), text, 0o600))
 			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
-			again := open(t, g.Home, string(g.Rules.Raw))
+			again := open(t, g.Home, string(g.Rules.Text()))
 			_, err = verify.Ledger(t.Context(), again.Store, history.Head{})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it tells whose chain it is: %v", err)
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,

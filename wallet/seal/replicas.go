@@ -3,10 +3,8 @@ package seal
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
 
@@ -20,7 +18,7 @@ func (g *Guard) isOlder(ctx context.Context) (bool, error) {
 	if !g.Store.Shared() {
 		return false, nil
 	}
-	return g.Store.WasSealed(ctx, g.Rules.Raw)
+	return g.Store.WasSealed(ctx, g.Rules.Text())
 }
 
 func superseded() error {
@@ -34,7 +32,7 @@ func superseded() error {
 // takeOver puts rules into this home's config.toml, after their seal was checked: they name programs that
 // run before the next payment.
 func (g *Guard) takeOver(sealed history.SealedRules) error {
-	if err := config.WriteFile(filepath.Join(g.Home, config.FileName), sealed.Config); err != nil {
+	if err := g.Rules.Replace(g.Home, sealed.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "take over the rules that were sealed at another replica: %w", err)
 	}
 	return superseded()

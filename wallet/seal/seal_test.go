@@ -263,7 +263,7 @@ func TestCheckpoint(t *testing.T) {
 			require.NoError(t, g.Store.Close())
 			file := filepath.Join(g.Home, history.FileName)
 			backup := read(t, file)
-			again := open(t, g.Home, string(g.Rules.Raw))
+			again := open(t, g.Home, string(g.Rules.Text()))
 			reserve(t, again.Store)
 			require.NoError(t, again.Checkpoint(t.Context()))
 			require.NoError(t, again.Store.Close())
@@ -307,7 +307,7 @@ func TestCheckpoint(t *testing.T) {
 // Many payments at once, of several processes: the checkpoint ends at the newest.
 func TestConcurrentCheckpoints(t *testing.T) {
 	one := sealed(t)
-	other := open(t, one.Home, string(one.Rules.Raw))
+	other := open(t, one.Home, string(one.Rules.Text()))
 	var all sync.WaitGroup
 	for range 10 {
 		for _, g := range []*Guard{one, other} {

@@ -10,9 +10,9 @@ import (
 )
 
 func TestQuote(t *testing.T) {
-	require.Equal(t, "/home/a/.config/x402-wallet", ShellQuote("/home/a/.config/x402-wallet"))
+	require.Equal(t, "/home/a/.config/x402-wallet", shellQuote("/home/a/.config/x402-wallet"))
 	for _, path := range []string{"/a b", "/it's", "/$HOME", "", "/`id`", "/ü\n"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+ShellQuote(path)).Output()
+		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(path)).Output()
 		require.NoError(t, err)
 		require.Equal(t, path, string(out))
 	}
