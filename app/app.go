@@ -28,6 +28,7 @@ import (
 	"x402-wallet/internal/steps"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -121,7 +122,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		defer store.Close()
 		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx, true) // a ledger that was there is nobody's
 	}
-	opt := wallet.Options{KeysOnly: n.KeysOnly, Before: sealRules}
+	opt := owner.Options{KeysOnly: n.KeysOnly, Before: sealRules}
 	for _, key := range n.Imports {
 		opt.Import = append(opt.Import, key.PrivateKey)
 	}
@@ -133,7 +134,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		}
 		opt.Phrase = seeds
 	}
-	return wallet.Create(ctx, a.home, typed(n.Passphrase), opt)
+	return owner.Create(ctx, a.home, typed(n.Passphrase), opt)
 }
 
 // newKey is the key of a wallet that is being made. It implements seal.Key.

@@ -35,7 +35,8 @@ func passkeys(rules *config.Config) map[string]passkey.Key {
 }
 
 // passkeysOf are those of a guard's rules, if their seal is good.
-func passkeysOf(guard *seal.Guard, rules *config.Config) func(ctx context.Context) (map[string]passkey.Key, error) {
+func passkeysOf(guard *seal.Guard,
+	rules *config.Config) func(ctx context.Context) (map[string]passkey.Key, error) {
 	return func(ctx context.Context) (map[string]passkey.Key, error) {
 		if err := guard.VerifySeals(ctx); err != nil {
 			return nil, err

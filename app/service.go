@@ -16,7 +16,7 @@ import (
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -209,7 +209,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		return true, err
 	}
 	places := []string{filepath.Join(a.home, socketName)}
-	if !wallet.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
+	if !owner.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
 		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {

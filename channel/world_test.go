@@ -26,6 +26,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/nuwa"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -418,8 +419,8 @@ var theWallet = sync.OnceValue(func() *wallet.Wallet {
 	dir, err := filepath.Abs(filepath.Join(testDir, "w"))
 	if err == nil {
 		var w *wallet.Wallet
-		if w, err = wallet.Create(context.Background(), dir, wallet.FromValue("correct horse battery"),
-			wallet.Options{N: 1 << 14}); err == nil {
+		if w, err = owner.Create(context.Background(), dir, wallet.FromValue("correct horse battery"),
+			owner.Options{N: 1 << 14}); err == nil {
 			return w
 		}
 	}

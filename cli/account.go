@@ -15,6 +15,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
@@ -192,7 +193,7 @@ func (a newAccount) check(keys *wallet.Wallet, rules *config.Config) error {
 				WithHint("choose another --index, or leave it out: the first that is free is taken")
 		}
 	}
-	hasPhrase, err := keys.HasPhrase()
+	hasPhrase, err := owner.HasPhrase(keys)
 	if err == nil && !hasPhrase && (a.index != 0 || a.asksForOne) {
 		err = usageError{text: "--index and --phrase-passphrase say something of a recovery phrase, and " +
 			"this keystore has none", hint: "leave them out: the keys are random then"}
@@ -209,12 +210,12 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 			return has, nil
 		}
 	}
-	wanted := wallet.NewAccount{Name: a.name, Index: a.index, Derive: recovery.Derive}
+	wanted := owner.NewAccount{Name: a.name, Index: a.index, Derive: recovery.Derive}
 	if a.asksForOne {
 		wanted.PhrasePassphrase = ui.asking(terminal.Ask(askPhrases))
 	}
 	add := func(passphrase wallet.Passphrase) (err error) {
-		info, err = keys.AddAccount(ctx, passphrase, wanted)
+		info, err = owner.AddAccount(ctx, keys, passphrase, wanted)
 		return err
 	}
 	if ui.given != nil {

@@ -14,7 +14,7 @@ import (
 
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -180,7 +180,7 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
-	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
+	case p.Env.Home != "" || p.NoHome != nil || owner.Exists(p.Home):
 		return "", false
 	case ownuser.Supported(runtime.GOOS) != nil:
 		return "", false

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/internal/ask"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/wallet/unlock"
@@ -96,11 +97,12 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	source := f.fresh.or(ui.asking(terminal.AskTwice()))
 	done := ui.waiting("encrypting the keys again")
 	old := f.old.or(ui.asking(terminal.Ask("Old passphrase: ")))
-	err := keys.ChangePassphrase(ctx, ui.byPerson(old, byFlags), func(ctx context.Context) ([]byte, error) {
+	kept := func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
 		return given, err
-	}, wallet.Options{})
+	}
+	err := owner.ChangePassphrase(ctx, keys, ui.byPerson(old, byFlags), kept, owner.Options{})
 	done()
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/ownuser"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 )
 
 // serviceOut is what service install and uninstall answer.
@@ -55,7 +55,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			hasWallet := wallet.Exists(filepath.Join(root, ownuser.Service().Home))
+			hasWallet := owner.Exists(filepath.Join(root, ownuser.Service().Home))
 			return ui.installedService(credential != "", hasWallet, len(doors.Owners) > 0)
 		},
 	}

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
@@ -144,7 +145,7 @@ func (p *Program) lockCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "lock", Short: "Take the key out of memory", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := wallet.LockAll(p.Home); err != nil {
+			if err := owner.LockAll(p.Home); err != nil {
 				return err
 			}
 			was, err := (&client.Client{Home: p.Home}).Lock(cmd.Context())

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -137,8 +138,8 @@ type signInBench struct {
 
 func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
-	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
-		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
+	keys, err := owner.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
+		wallet.FromValue("correct horse battery"), owner.Options{N: 1 << 14})
 	require.NoError(t, err)
 	signer := client.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}

@@ -25,6 +25,7 @@ import (
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 )
 
 const passphrase = "correct horse battery staple"
@@ -46,8 +47,8 @@ func makeTemplate() {
 			return
 		}
 		ctx := context.Background()
-		keys, err := wallet.Create(ctx, template.dir, wallet.FromValue(passphrase),
-			wallet.Options{N: 1 << 14})
+		keys, err := owner.Create(ctx, template.dir, wallet.FromValue(passphrase),
+			owner.Options{N: 1 << 14})
 		if err != nil {
 			template.err = err
 			return

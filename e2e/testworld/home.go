@@ -24,6 +24,7 @@ import (
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 )
 
@@ -63,11 +64,11 @@ func NewHome(t testing.TB, rules string) Home {
 // init itself has tests of its own, and the key's derivation would be most of the others' time.
 func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, solana string, err error) {
 	ctx := context.Background()
-	opt := wallet.Options{N: 1 << 14}
+	opt := owner.Options{N: 1 << 14}
 	for _, key := range imported {
 		opt.Import = append(opt.Import, key.PrivateKey)
 	}
-	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase), opt)
+	keys, err := owner.Create(ctx, dir, wallet.FromValue(passphrase), opt)
 	if err != nil {
 		return "", "", err
 	}

@@ -38,7 +38,8 @@ func (c *Config) Same(home string) bool {
 	return err == nil && bytes.Equal(data, c.Raw)
 }
 
-// IsStale reports whether <home>/config.toml is tighter than c by now, sealed or not. A file that cannot be read is for the next call to find.
+// IsStale reports whether <home>/config.toml is tighter than c by now, sealed or not. A file that cannot be
+// read is for the next call to find.
 func (c *Config) IsStale(home string) bool {
 	if c.Same(home) {
 		return false

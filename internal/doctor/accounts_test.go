@@ -8,14 +8,15 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 )
 
 // An account that only one of the keystore and the rules has pays nothing, and is said.
 func TestAccountsOfKeystoreAndRules(t *testing.T) {
 	home, passphrase := filepath.Join(t.TempDir(), "home"), wallet.FromValue("correct horse battery")
-	made, err := wallet.Create(t.Context(), home, passphrase, wallet.Options{N: 1 << 14})
+	made, err := owner.Create(t.Context(), home, passphrase, owner.Options{N: 1 << 14})
 	require.NoError(t, err)
-	_, err = made.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"})
+	_, err = owner.AddAccount(t.Context(), made, passphrase, owner.NewAccount{Name: "research"})
 	require.NoError(t, err)
 	require.NoError(t, made.Close())
 	keys, err := wallet.Open(home)

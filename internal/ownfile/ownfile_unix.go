@@ -24,8 +24,8 @@ func OpenNoFollow(path string) (*os.File, error) {
 	case errors.Is(err, unix.ENXIO): // a socket
 		return nil, notRegular(path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &Refusal{Path: path, Problem: "cannot be read", Remedy: "it must be yours, with mode 0600",
-			Cause: err}
+		return nil, &Refusal{Path: path, Problem: "cannot be read",
+			Remedy: "it must be yours, with mode 0600", Cause: err}
 	}
 	return f, err
 }

@@ -40,6 +40,7 @@ import (
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -81,8 +82,8 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Lo
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
-	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
-		wallet.Options{N: 1 << 14})
+	keys, err := owner.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
+		owner.Options{N: 1 << 14})
 	require.NoError(t, err)
 	w.keys = keys
 	w.solana, w.evm = keys.Addresses()
@@ -731,7 +732,7 @@ func TestTheAgentIsFrozen(t *testing.T) {
 func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 	w := newWorld(t)
 	passphrase := wallet.FromValue("correct horse battery")
-	research, err := w.keys.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"})
+	research, err := owner.AddAccount(t.Context(), w.keys, passphrase, owner.NewAccount{Name: "research"})
 	require.NoError(t, err)
 	w.later, err = wallet.Open(w.home)
 	require.NoError(t, err)

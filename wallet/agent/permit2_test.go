@@ -215,7 +215,8 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	}
 	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
 	guard := client.Guard{Local: elsewhere,
-		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}}, Remote: &client.Client{Home: w.home, Before: func() bool { return true }}}
+		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote:   &client.Client{Home: w.home, Before: func() bool { return true }}}
 	_, err = guard.Charge(t.Context(), p, *came(1)) // the caller's word
 	w.refused(err, "what it came to is not proven")
 	w.status.Store(came(250_000))

@@ -236,7 +236,8 @@ func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "x402-wallet approve "+a.ID)
 
 	remote := &client.Client{Home: w.home, Before: func() bool { return true }}
-	require.False(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()), "so nobody is asked at a client")
+	require.False(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()),
+		"so nobody is asked at a client")
 	w.approve = true
 	_, err = w.pays(2000)
 	require.NoError(t, err)
@@ -288,7 +289,8 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	}
 	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
 	guard := client.Guard{Local: elsewhere,
-		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}}, Remote: &client.Client{Home: w.home, Before: func() bool { return true }}}
+		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote:   &client.Client{Home: w.home, Before: func() bool { return true }}}
 	_, err = guard.Expire(t.Context(), p, *expired) // the caller's word
 	w.refused(err, "it can still settle")
 	require.EqualValues(t, 1, w.asked.Load())

@@ -1,4 +1,4 @@
-package wallet
+package owner
 
 import (
 	"bytes"
@@ -9,89 +9,25 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
-	"time"
 
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore"
 )
 
-const (
-	keystoreName = "keystore.json"
-	tempPrefix   = keystoreName + ".tmp-"
-)
-
-// readKeystore reads and parses dir/keystore.json after checking who could have written to either.
-func readKeystore(dir string) (ks *keystore, data []byte, err error) {
-	if err := checkHome(dir); err != nil {
-		return nil, nil, err
-	}
-	path := filepath.Join(dir, keystoreName)
-	data, err = coded.ReadFile(path, maxKeystore)
-	if errors.Is(err, ownfile.ErrSecondName) && removeStaleTemps(dir) {
-		// A creator that ended, or still is, between link and remove. Once is enough:
-		// it is microseconds from one to the other.
-		time.Sleep(20 * time.Millisecond)
-		data, err = coded.ReadFile(path, maxKeystore)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil, notFound(dir)
-	case errors.Is(err, ownfile.ErrTooLarge):
-		return nil, nil, coded.Corrupt("it is larger than %d bytes", maxKeystore)
-	case errors.Is(err, coded.Permissions):
-		return nil, nil, err
-	case err != nil:
-		return nil, nil, coded.Denied(path, "cannot be read",
-			"its disk, or this machine's limit of open files, "+
-				"did not let it be read; the file was not touched", err)
-	}
-	ks, err = parse(data)
-	return ks, data, err
-}
-
-func notFound(dir string) *coded.Error {
-	return &coded.Error{As: coded.NotFound, Msg: "there is no wallet in " + dir,
-		Advice: "the owner makes it in a terminal: x402-wallet init"}
-}
-
-func exists(dir string) *coded.Error {
-	return &coded.Error{As: coded.Exists,
-		Msg:    "there is a wallet in " + dir + " already, and it is never overwritten",
-		Advice: "use another X402_WALLET_HOME, or move the old one to a safe place first"}
-}
-
-// checkHome says whether dir is a directory that only its owner, the caller, can enter.
-func checkHome(dir string) error {
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return notFound(dir)
-	case err != nil:
-		return coded.Denied(dir, "cannot be looked at", "look at the permissions of the directories above it",
-			err)
-	case !info.IsDir():
-		return coded.Denied(dir, "is not a directory", "set X402_WALLET_HOME to the wallet's directory", nil)
-	}
-	return coded.AsDenied(ownfile.CheckOwner(dir, info))
-}
-
-var (
-	errBusy     = errors.New("another process is writing a keystore here")
-	errUnsynced = errors.New("it is written, but the disk did not confirm its name")
-)
+var errUnsynced = errors.New("it is written, but the disk did not confirm its name")
 
 // writeNew puts data into dir as keystore.json, or leaves dir as it was. It never replaces a file,
 // whoever else is creating one: link fails when the name is taken, on every system and also over
 // NFS. verify gets the bytes read back from the disk and must succeed before the file has its name.
 func writeNew(dir string, data []byte, verify func([]byte) error) error {
-	removeStaleTemps(dir)
+	keystore.RemoveStaleTemps(dir)
 	temp, err := createTemp(dir)
 	if err != nil {
 		return err
 	}
 	if err = writeAndVerify(temp, data, verify); err == nil {
-		err = os.Link(temp.Name(), filepath.Join(dir, keystoreName))
+		err = os.Link(temp.Name(), filepath.Join(dir, keystore.Name))
 	}
 	_ = temp.Close() // and with it the lock, before Remove: Windows wants it so
 	_ = os.Remove(temp.Name())
@@ -108,7 +44,7 @@ func writeNew(dir string, data []byte, verify func([]byte) error) error {
 // leaves dir as it was: until the rename, which is atomic, the old file is the
 // keystore, from then on the new one is, and verify has succeeded with it.
 func replace(dir string, old, data []byte, verify func([]byte) error) error {
-	removeStaleTemps(dir)
+	keystore.RemoveStaleTemps(dir)
 	unlock, err := lockDir(dir) // two at once would each believe in their own passphrase
 	if err != nil {
 		return err
@@ -118,10 +54,10 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, keystoreName)
+	path := filepath.Join(dir, keystore.Name)
 	if err = writeAndVerify(temp, data, verify); err == nil {
 		var now []byte
-		if now, err = coded.ReadFile(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
+		if now, err = coded.ReadFile(path, keystore.MaxSize); err == nil && !bytes.Equal(now, old) {
 			err = errors.New("another process has changed it meanwhile")
 		}
 	}
@@ -150,7 +86,7 @@ func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	back, err := coded.ReadFile(f.Name(), maxKeystore)
+	back, err := coded.ReadFile(f.Name(), keystore.MaxSize)
 	if err != nil {
 		return err
 	}
@@ -164,20 +100,20 @@ func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 // as long as it is open so that no other creator takes it for a leftover.
 func createTemp(dir string) (*os.File, error) {
 	for range 10 {
-		path := filepath.Join(dir, tempPrefix+rand.Text())
+		path := filepath.Join(dir, keystore.TempPrefix+rand.Text())
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}
 		// Between create and lock another creator may be sweeping it away. A
 		// file system without locks is fine: there nobody removes it.
-		if err := tryLock(f); !errors.Is(err, errBusy) && stillNamed(f) {
+		if err := keystore.TryLock(f); !errors.Is(err, keystore.ErrBusy) && stillNamed(f) {
 			return f, nil
 		}
 		_ = f.Close()
 		_ = os.Remove(f.Name())
 	}
-	return nil, errBusy
+	return nil, keystore.ErrBusy
 }
 
 func stillNamed(f *os.File) bool {
@@ -187,23 +123,6 @@ func stillNamed(f *os.File) bool {
 	}
 	open, err := f.Stat()
 	return err == nil && os.SameFile(byName, open)
-}
-
-// removeStaleTemps removes what creators that ended early have left, and reports whether there
-// was any temporary file. They are encrypted, complete or not.
-func removeStaleTemps(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return false
-	}
-	found := false
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tempPrefix) {
-			found = true
-			removeStale(filepath.Join(dir, e.Name()))
-		}
-	}
-	return found
 }
 
 // makeHome makes dir and what is missing above it, 0700 and on the disk: a

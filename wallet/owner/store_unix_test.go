@@ -1,6 +1,6 @@
 //go:build unix
 
-package wallet
+package owner_test
 
 import (
 	"bytes"
@@ -16,12 +16,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
+
+	. "x402-wallet/wallet/owner"
 )
 
 // What can stand in the keystore's place, and what it is called.
 func TestKeystorePath(t *testing.T) {
-	data, _ := golden(t)
+	data, _ := keytest.Golden(t)
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, dir, path string)
 		code  coded.Code // empty: it opens
@@ -69,24 +74,24 @@ func TestKeystorePath(t *testing.T) {
 		"linked home opens": {linkedHome, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := putKeystore(t, data)
-			path := filepath.Join(dir, keystoreName)
+			dir := keytest.Put(t, data)
+			path := filepath.Join(dir, keystore.Name)
 			tc.spoil(t, dir, path)
 			start := time.Now()
-			w, err := Open(dir)
+			w, err := wallet.Open(dir)
 			require.Less(t, time.Since(start), 10*time.Second, "it must not hang")
 			if tc.code == "" {
 				require.NoError(t, err)
 				return
 			}
 			require.Nil(t, w)
-			e := requireCode(t, err, tc.code)
+			e := keytest.RequireCode(t, err, tc.code)
 			require.Contains(t, e.Error(), tc.says)
 			require.Contains(t, e.Hint(), tc.hint)
 			if strings.HasPrefix(tc.hint, "chmod") { // the advice is the cure
 				out, err := exec.Command("sh", "-c", strings.TrimPrefix(e.Hint(), "run: ")).CombinedOutput()
 				require.NoError(t, err, "%s", out)
-				_, err = Open(dir)
+				_, err = wallet.Open(dir)
 				require.NoError(t, err)
 			}
 		})
@@ -150,21 +155,21 @@ func TestNewFilesAreTheOwnersOnly(t *testing.T) {
 	defer syscall.Umask(old)
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	var temp os.FileMode
-	f := &fakeKDF{}
+	f := &keytest.KDF{}
 	look := func(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
-		if found, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*")); len(found) == 1 {
+		if found, _ := filepath.Glob(filepath.Join(dir, keystore.TempPrefix+"*")); len(found) == 1 {
 			info, err := os.Lstat(found[0])
 			require.NoError(t, err)
 			temp = info.Mode()
 		}
-		return f.derive(passphrase, salt, n, r, p)
+		return f.Derive(passphrase, salt, n, r, p)
 	}
-	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: look})
+	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: look})
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), temp)
 	for path, want := range map[string]os.FileMode{
 		dir: os.ModeDir | 0o700, filepath.Dir(dir): os.ModeDir | 0o700,
-		filepath.Join(dir, keystoreName): 0o600,
+		filepath.Join(dir, keystore.Name): 0o600,
 	} {
 		info, err := os.Lstat(path)
 		require.NoError(t, err)
@@ -178,7 +183,7 @@ func requireOnlyKeystore(t *testing.T, dir string) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	require.Equal(t, keystoreName, entries[0].Name())
+	require.Equal(t, keystore.Name, entries[0].Name())
 	info, err := entries[0].Info()
 	require.NoError(t, err)
 	stat, ok := info.Sys().(*syscall.Stat_t)
@@ -194,13 +199,13 @@ func TestCreateNeverOverwrites(t *testing.T) {
 		"even a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := home(t)
-			path := filepath.Join(dir, keystoreName)
+			dir := keytest.Home(t)
+			path := filepath.Join(dir, keystore.Name)
 			require.NoError(t, put(path))
 			before, err := os.Lstat(path)
 			require.NoError(t, err)
 			_, err = Create(t.Context(), dir, never(t), Options{})
-			requireCode(t, err, coded.Exists)
+			keytest.RequireCode(t, err, coded.Exists)
 			after, err := os.Lstat(path)
 			require.NoError(t, err)
 			require.True(t, os.SameFile(before, after))
@@ -210,24 +215,24 @@ func TestCreateNeverOverwrites(t *testing.T) {
 }
 
 func TestCreateWantsAClosedHome(t *testing.T) {
-	dir := home(t)
+	dir := keytest.Home(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	_, err := Create(t.Context(), dir, never(t), Options{})
-	requireCode(t, err, coded.Permissions)
+	keytest.RequireCode(t, err, coded.Permissions)
 	requireEmpty(t, dir)
 }
 
 // A wallet that appears between the question and the answer is not overwritten.
 func TestCreateRace(t *testing.T) {
-	dir := home(t)
-	f := &fakeKDF{}
-	path := filepath.Join(dir, keystoreName)
+	dir := keytest.Home(t)
+	f := &keytest.KDF{}
+	path := filepath.Join(dir, keystore.Name)
 	late := func(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
 		require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
-		return f.derive(passphrase, salt, n, r, p)
+		return f.Derive(passphrase, salt, n, r, p)
 	}
-	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: late})
-	requireCode(t, err, coded.Exists)
+	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: late})
+	keytest.RequireCode(t, err, coded.Exists)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(data))
@@ -235,40 +240,32 @@ func TestCreateRace(t *testing.T) {
 }
 
 func TestConcurrentCreators(t *testing.T) {
-	f := &fakeKDF{}
+	f := &keytest.KDF{}
 	for range 40 {
 		dir := filepath.Join(t.TempDir(), "home")
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		var winners []*Wallet
+		var winners []*wallet.Wallet
 		for range 4 {
 			wg.Go(func() {
-				w, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive})
+				w, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: f.Derive})
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
 					winners = append(winners, w)
 				} else {
-					requireCodeAsync(t, err, coded.Exists)
+					keytest.ExpectCode(t, err, coded.Exists)
 				}
 			})
 		}
 		wg.Wait()
 		require.Len(t, winners, 1)
 		requireOnlyKeystore(t, dir)
-		w, err := Open(dir)
+		w, err := wallet.Open(dir)
 		require.NoError(t, err)
-		requireAddresses(t, w, winners[0].header.solana, winners[0].header.evm)
+		solana, evm := winners[0].Addresses()
+		requireAddresses(t, w, solana, evm)
 	}
-}
-
-// helperCommand is another process of this test binary. Under the race detector
-// it would sleep a second before it ends.
-func helperCommand(t *testing.T, name, dir string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "WALLET_TEST_HELPER="+name, "WALLET_TEST_DIR="+dir,
-		"GORACE=atexit_sleep_ms=0")
-	return cmd
 }
 
 func TestTwoProcessesCreate(t *testing.T) {
@@ -279,7 +276,7 @@ func TestTwoProcessesCreate(t *testing.T) {
 		var cmds [2]*exec.Cmd
 		var outs [2]bytes.Buffer
 		for i := range cmds {
-			cmds[i] = helperCommand(t, "create", dir)
+			cmds[i] = keytest.Command(t, "create", dir)
 			cmds[i].Stdin, cmds[i].Stdout = start, &outs[i]
 			require.NoError(t, cmds[i].Start())
 		}
@@ -290,9 +287,10 @@ func TestTwoProcessesCreate(t *testing.T) {
 		for i := range cmds {
 			if cmds[i].Wait() == nil {
 				won++
-				w, err := Open(dir)
+				w, err := wallet.Open(dir)
 				require.NoError(t, err)
-				require.Equal(t, w.header.evm, strings.TrimSpace(outs[i].String()))
+				_, evm := w.Addresses()
+				require.Equal(t, evm, strings.TrimSpace(outs[i].String()))
 			} else {
 				require.Contains(t, outs[i].String(), "KEYPAIR_EXISTS")
 			}
@@ -304,50 +302,51 @@ func TestTwoProcessesCreate(t *testing.T) {
 
 // Leftovers of creators that died: before the link, and between link and remove.
 func TestLeftovers(t *testing.T) {
-	data, _ := golden(t)
-	f := &fakeKDF{}
+	data, _ := keytest.Golden(t)
+	f := &keytest.KDF{}
 
-	dir := home(t)
-	stale := filepath.Join(dir, tempPrefix+"DEAD")
+	dir := keytest.Home(t)
+	stale := filepath.Join(dir, keystore.TempPrefix+"DEAD")
 	require.NoError(t, os.WriteFile(stale, data[:100], 0o600))
-	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive})
+	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: f.Derive})
 	require.NoError(t, err)
 	requireOnlyKeystore(t, dir)
 
-	dir = putKeystore(t, data)
-	require.NoError(t, os.Link(filepath.Join(dir, keystoreName), filepath.Join(dir, tempPrefix+"DEAD")))
-	_, err = Open(dir)
+	dir = keytest.Put(t, data)
+	require.NoError(t, os.Link(filepath.Join(dir, keystore.Name),
+		filepath.Join(dir, keystore.TempPrefix+"DEAD")))
+	_, err = wallet.Open(dir)
 	require.NoError(t, err, "a twin under a temporary name is healed")
 	requireOnlyKeystore(t, dir)
 }
 
 // A creator that lives is not swept away.
 func TestTempsOfLivingProcessesStay(t *testing.T) {
-	dir := home(t)
-	temp, err := createTemp(dir)
+	dir := keytest.Home(t)
+	temp, err := CreateTemp(dir)
 	require.NoError(t, err)
-	require.True(t, removeStaleTemps(dir))
-	require.True(t, stillNamed(temp))
+	require.True(t, keystore.RemoveStaleTemps(dir))
+	require.True(t, StillNamed(temp))
 	require.NoError(t, temp.Close())
-	require.True(t, removeStaleTemps(dir))
+	require.True(t, keystore.RemoveStaleTemps(dir))
 	requireEmpty(t, dir)
-	require.False(t, removeStaleTemps(dir))
+	require.False(t, keystore.RemoveStaleTemps(dir))
 }
 
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	data, _ := golden(t)
-	dir := putKeystore(t, data)
-	require.NoError(t, os.Chown(filepath.Join(dir, keystoreName), 4242, -1))
-	_, err := Open(dir)
-	e := requireCode(t, err, coded.Permissions)
+	data, _ := keytest.Golden(t)
+	dir := keytest.Put(t, data)
+	require.NoError(t, os.Chown(filepath.Join(dir, keystore.Name), 4242, -1))
+	_, err := wallet.Open(dir)
+	e := keytest.RequireCode(t, err, coded.Permissions)
 	require.Contains(t, e.Error(), "belongs to user 4242")
 	require.Contains(t, e.Hint(), "chown 0 ")
 
-	dir = putKeystore(t, data)
+	dir = keytest.Put(t, data)
 	require.NoError(t, os.Chown(dir, 4242, -1))
-	_, err = Open(dir)
-	requireCode(t, err, coded.Permissions)
+	_, err = wallet.Open(dir)
+	keytest.RequireCode(t, err, coded.Permissions)
 }

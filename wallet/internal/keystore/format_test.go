@@ -1,42 +1,24 @@
-package wallet
+package keystore_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/strictjson"
 )
-
-func TestMarshalIsTheSpec(t *testing.T) {
-	data, _ := golden(t)
-	ks, err := parse(data)
-	require.NoError(t, err)
-	out, err := ks.marshal()
-	require.NoError(t, err)
-	require.Equal(t, string(data), string(out))
-	require.Equal(t, `x402-wallet-keystore 1
-kdf scrypt 16384 8 1 +Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=
-cipher aes-256-gcm oYP9Jq5U66k+TU6m
-key solana FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z
-key evm 0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266
-created 2026-11-21T18:30:00Z
-`, string(ks.canonical()))
-}
 
 // edit is one change of the golden file.
 type edit struct{ old, new string }
 
 func TestParseRefuses(t *testing.T) {
-	data, _ := golden(t)
+	data, _ := keytest.Golden(t)
 	for name, e := range map[string]edit{
 		"version 0":         {`"version": 1`, `"version": 0`},
 		"version 2":         {`"version": 1`, `"version": 2`},
@@ -46,7 +28,7 @@ func TestParseRefuses(t *testing.T) {
 		"version 1.0":       {`"version": 1`, `"version": 1.0`},
 		"version 1e0":       {`"version": 1`, `"version": 1e0`},
 		"version negative":  {`"version": 1`, `"version": -1`},
-		"another format":    {keystoreFormat, "x402-wallet-keystorf"},
+		"another format":    {keystore.Format, "x402-wallet-keystorf"},
 		"format null":       {`"format": "x402-wallet-keystore"`, `"format": null`},
 		"unknown kdf":       {`"scrypt"`, `"argon2id"`},
 		"kdf in capitals":   {`"scrypt"`, `"Scrypt"`},
@@ -103,13 +85,13 @@ func TestParseRefuses(t *testing.T) {
 		"keys null":               {`"keys": [`, `"keys": null, "x": [`},
 		"chains swapped":          {`"chain": "solana"`, `"chain": "evm"`},
 		"unknown chain":           {`"chain": "evm"`, `"chain": "bitcoin"`},
-		"evm address lower case":  {goldenEVM, strings.ToLower(goldenEVM)},
-		"evm address short":       {goldenEVM, goldenEVM[:40]},
-		"evm address empty":       {goldenEVM, ""},
-		"solana address with l":   {goldenSolana, "l" + goldenSolana[1:]},
-		"solana address 33 bytes": {goldenSolana, "1" + goldenSolana},
-		"solana address too big":  {goldenSolana, strings.Repeat("z", 44)},
-		"address with a newline":  {goldenEVM, goldenEVM[:41] + `\n`},
+		"evm address lower case":  {keytest.EVM, strings.ToLower(keytest.EVM)},
+		"evm address short":       {keytest.EVM, keytest.EVM[:40]},
+		"evm address empty":       {keytest.EVM, ""},
+		"solana address with l":   {keytest.Solana, "l" + keytest.Solana[1:]},
+		"solana address 33 bytes": {keytest.Solana, "1" + keytest.Solana},
+		"solana address too big":  {keytest.Solana, strings.Repeat("z", 44)},
+		"address with a newline":  {keytest.EVM, keytest.EVM[:41] + `\n`},
 		"created local":           {"18:30:00Z", "18:30:00+01:00"},
 		"created as +00:00":       {"18:30:00Z", "18:30:00+00:00"},
 		"created fraction":        {"18:30:00Z", "18:30:00.5Z"},
@@ -121,13 +103,13 @@ func TestParseRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := strings.Replace(string(data), e.old, e.new, 1)
 			require.NotEqual(t, string(data), changed, "the edit does not apply")
-			requireRefused(t, []byte(changed))
+			keytest.RequireRefused(t, []byte(changed))
 		})
 	}
 }
 
 func TestParseRefusesDocuments(t *testing.T) {
-	data, _ := golden(t)
+	data, _ := keytest.Golden(t)
 	text := strings.TrimSpace(string(data))
 	for name, doc := range map[string]string{
 		"empty":              "",
@@ -146,12 +128,12 @@ func TestParseRefusesDocuments(t *testing.T) {
 		"invalid UTF-8":      strings.Replace(text, "scrypt", "scrypt\xff", 1),
 		"invalid UTF-8 name": strings.Replace(text, `"kdf"`, "\"kdf\xc0\"", 1),
 		"comment":            text + " // mine",
-		"64 KiB of [":        strings.Repeat("[", maxKeystore),
-		"64 KiB of objects":  strings.Repeat(`{"format":`, maxKeystore/10),
-		"65 KiB":             text + strings.Repeat(" ", maxKeystore),
+		"64 KiB of [":        strings.Repeat("[", keystore.MaxSize),
+		"64 KiB of objects":  strings.Repeat(`{"format":`, keystore.MaxSize/10),
+		"65 KiB":             text + strings.Repeat(" ", keystore.MaxSize),
 		"many fields":        "{" + strings.Repeat(`"kdf":{},`, 7000) + `"kdf":{}}`,
 	} {
-		t.Run(name, func(t *testing.T) { requireRefused(t, []byte(doc)) })
+		t.Run(name, func(t *testing.T) { keytest.RequireRefused(t, []byte(doc)) })
 	}
 }
 
@@ -172,57 +154,20 @@ func TestJSONReader(t *testing.T) {
 	require.ErrorIs(t, in.Err, os.ErrClosed, "the first error stays")
 }
 
-// requireRefused wants KEYSTORE_CORRUPT, in time, without memory or passphrase.
-func requireRefused(t *testing.T, data []byte) {
-	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	start := time.Now()
-	ks, err := parse(data)
-	took := time.Since(start)
-	runtime.ReadMemStats(&after)
-	require.Nil(t, ks)
-	requireCode(t, err, coded.KeystoreCorrupt)
-	require.Less(t, took, 10*time.Second)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
-}
-
-// Through the front door: hostile parameters never get as far as a passphrase.
-func TestHostileParametersAskNobody(t *testing.T) {
-	data, _ := golden(t)
-	w, err := Open(putKeystore(t, data))
-	require.NoError(t, err)
-	for i, e := range []edit{
-		{"16384", "1073741824"}, {"16384", "9223372036854775808"}, {"16384", "3"},
-		{`"r": 8`, `"r": 1048576`}, {`"p": 1`, `"p": 1073741824`},
-	} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
-			requireRefused(t, hostile)
-			_, err := Open(putKeystore(t, hostile))
-			requireCode(t, err, coded.KeystoreCorrupt)
-
-			// also when the file is exchanged after it was opened
-			require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
-			requireCode(t, w.Unlock(t.Context(), never(t)), coded.KeystoreCorrupt)
-		})
-	}
-}
-
 // Every single flipped bit is seen, and none opens another key. Changes that the KDF would have to
 // see meet a stand-in for scrypt, unless they leave its input alone; a sample meets scrypt itself
 // below.
 func TestEveryBitFlip(t *testing.T) {
-	data, passphrase := golden(t)
-	ks, err := parse(data)
+	data, passphrase := keytest.Golden(t)
+	ks, err := keystore.Parse(data)
 	require.NoError(t, err)
-	f := &fakeKDF{}
-	f.remember(t, ks, passphrase)
+	f := &keytest.KDF{}
+	f.Remember(t, ks, passphrase)
 	got := map[coded.Code]int{}
 	for i := range data {
 		for bit := range 8 {
 			data[i] ^= 1 << bit
-			k, err := openBytes(data, passphrase, f.derive)
+			k, err := openBytes(data, passphrase, f.Derive)
 			require.Nil(t, k, "byte %d bit %d", i, bit)
 			var e *coded.Error
 			require.ErrorAs(t, err, &e, "byte %d bit %d opens", i, bit)
@@ -233,62 +178,34 @@ func TestEveryBitFlip(t *testing.T) {
 	require.Len(t, got, 2)
 	require.Equal(t, 8*len(data), got[coded.KeystoreCorrupt]+got[coded.InvalidPassphrase])
 	require.Greater(t, got[coded.InvalidPassphrase], 500, "the flips must also reach the cryptography")
-	_, err = openBytes(data, passphrase, f.derive)
+	_, err = openBytes(data, passphrase, f.Derive)
 	require.NoError(t, err)
 
 	for _, at := range []string{"+Lcc", "IWVDmBI=", "oYP9", "iry+"} {
 		i := bytes.Index(data, []byte(at)) + 1
 		data[i] ^= 1
-		_, err := openBytes(data, passphrase, scryptKDF)
-		requireCode(t, err, coded.InvalidPassphrase)
+		_, err := openBytes(data, passphrase, keystore.Scrypt)
+		keytest.RequireCode(t, err, coded.InvalidPassphrase)
 		data[i] ^= 1
 	}
 }
 
 func TestEveryTruncation(t *testing.T) {
-	data, passphrase := golden(t)
+	data, passphrase := keytest.Golden(t)
 	none := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
 		t.Error("a cut file reached the KDF")
-		return make([]byte, kdfSize), nil
+		return make([]byte, keystore.KDFSize), nil
 	}
 	for n := range len(data) - 1 { // without the last line end it is whole
 		_, err := openBytes(data[:n], passphrase, none)
-		requireCode(t, err, coded.KeystoreCorrupt)
+		keytest.RequireCode(t, err, coded.KeystoreCorrupt)
 	}
 }
 
-func openBytes(data, passphrase []byte, derive kdf) (*keys, error) {
-	ks, err := parse(data)
+func openBytes(data, passphrase []byte, derive keystore.KDF) (*keystore.Keys, error) {
+	ks, err := keystore.Parse(data)
 	if err != nil {
 		return nil, err
 	}
-	return ks.decrypt(passphrase, derive)
-}
-
-// FuzzParse: whatever parses is said back in other words and parses to the same,
-// so no two readings of one file exist.
-func FuzzParse(f *testing.F) {
-	data, _ := golden(f)
-	f.Add(data)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		ks, err := parse(data)
-		if err != nil {
-			requireCode(t, err, coded.KeystoreCorrupt)
-			return
-		}
-		if err := checkScrypt(ks.n, ks.r, ks.p); err != nil {
-			t.Fatal(err)
-		}
-		out, err := ks.marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := parse(out)
-		if err != nil {
-			t.Fatalf("%v in what we wrote: %s", err, out)
-		}
-		if fmt.Sprint(ks) != fmt.Sprint(again) {
-			t.Fatalf("read %v, then %v", ks, again)
-		}
-	})
+	return ks.Decrypt(passphrase, derive)
 }

@@ -1,6 +1,6 @@
 //go:build crash && unix
 
-package wallet
+package owner_test
 
 import (
 	"os"
@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
+	. "x402-wallet/wallet/owner"
 )
 
 // make crash runs these; they need strace, and say so instead of passing without it.
@@ -27,7 +31,7 @@ func needStrace(t *testing.T) string {
 func TestOrderOnDisk(t *testing.T) {
 	strace := needStrace(t)
 	dir, log := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "log")
-	cmd := helperCommand(t, "create", dir)
+	cmd := keytest.Command(t, "create", dir)
 	cmd.Path = strace
 	cmd.Args = []string{"strace", "-f", "-y", "-o", log, "-e", "trace=mkdirat,write,fsync,linkat,unlinkat",
 		os.Args[0]}
@@ -74,7 +78,7 @@ func diskCalls(trace, dir string) []string {
 		case resumed:
 			name = began[thread]
 			delete(began, thread)
-		case strings.Contains(args, tempPrefix):
+		case strings.Contains(args, keystore.TempPrefix):
 			name += " temp"
 		case strings.Contains(args, dir+">"):
 			name += " home"
