@@ -18,8 +18,8 @@
 // the ledger with the chain.
 //
 // Beside the money: contents.go and alerts.go (what packages content and alerts hear of), notes.go and
-// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite) and
-// package sqldb (the database). Packages of their own, which this one does not import: content (what was
+// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite)
+// and package sqldb (the database). Packages of their own, which this one does not import: content (what was
 // bought), backup (copies), report (searching, totals, books), alerts (what the owner is told) and
 // subscriptions (their runs and proposals).
 package history

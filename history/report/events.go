@@ -35,11 +35,10 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 				return err
 			}
 			if event == "signed" {
-				var d struct{ Submitted bool }
-				if json.Unmarshal([]byte(detail), &d) != nil || !d.Submitted {
-					return nil // it could not leave yet
-				}
-				event = string(history.Submitted)
+				event = sent(detail)
+			}
+			if event == "" {
+				return nil
 			}
 			list = append(list, Event{sqldb.FromMicros(at), event, json.RawMessage(detail)})
 			return nil
@@ -47,6 +46,15 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, number)
 	})
 	return list, err
+}
+
+// sent is the event that a signature is for people; "": it could not leave yet.
+func sent(detail string) string {
+	var d struct{ Submitted bool }
+	if json.Unmarshal([]byte(detail), &d) == nil && d.Submitted {
+		return string(history.Submitted)
+	}
+	return ""
 }
 
 // Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has to look
