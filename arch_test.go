@@ -56,14 +56,25 @@ var arrows = map[string][]string{
 	"internal/config/paywallfile": {"internal/config", "x402"},
 	"budget":                      {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	"history":       {"budget", "history/sqldb", "x402/money", "x402"},
+	"history": {"budget", "history/internal/audit", "history/internal/memory", "history/internal/schema",
+		"history/internal/seals", "history/sqldb", "x402/money", "x402"},
 	"history/sqldb": {"x402"}, // knows nothing of payments
+	// what history and history/verify both read and make
+	"history/internal/audit":  {"history/sqldb", "x402"},
+	"history/internal/memory": {"history/internal/audit", "history/sqldb"},
+	"history/internal/schema": {"history/sqldb"},
+	"history/internal/seals": {"budget", "history/internal/audit", "history/internal/memory", "history/sqldb",
+		"x402/money"},
+	// the whole ledger against its audit chain, which no signature needs
+	"history/verify": {"budget", "history", "history/internal/audit", "history/internal/memory",
+		"history/internal/schema", "history/internal/seals", "history/sqldb", "x402", "x402/money"},
 	// what people and agents read of the ledger: it writes nothing but notes for the books
-	"history/report": {"budget", "history", "history/sqldb", "x402/money"},
+	"history/report": {"budget", "history", "history/internal/audit", "history/internal/seals", "history/sqldb",
+		"x402/money"},
 	// copies of a ledger, which are compared before they count
-	"history/backup": {"history", "history/sqldb", "x402"},
+	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/verify", "x402"},
 	// what was bought: stored in the transaction of its payment's outcome
-	"history/content": {"history", "history/sqldb", "x402"},
+	"history/content": {"history", "history/internal/audit", "history/sqldb", "x402"},
 	// what the owner is told of: beside its cause, in the transaction of that
 	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
 	// alerts: the owner is told of a run that failed, and of a proposal
@@ -139,7 +150,7 @@ var arrows = map[string][]string{
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
 		"history/alerts", "history/backup", "history/content", "history/report", "history/subscriptions",
-		"internal/install", "internal/notify",
+		"history/verify", "internal/install", "internal/notify",
 		"internal/ownuser", "internal/passkey",
 		"internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "paywall/book",
@@ -157,7 +168,7 @@ var arrows = map[string][]string{
 		"x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
-		"history/content", "history/report", "internal/install",
+		"history/content", "history/report", "history/verify", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/backup"
 	"x402-wallet/history/content"
-	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -117,28 +115,31 @@ func openLedgerAt(ctx context.Context, home string, server *sqldb.Postgres,
 	return history.OpenPostgres(ctx, home, *server, o)
 }
 
-// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml.
-// A file that the owner edited and did not seal yet stays. Whether the rules are sealed by this wallet is
-// looked at before each payment.
+// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml if
+// they only tighten what is there. A file that the owner edited and did not seal yet stays. Rules that loosen
+// anything wait for the wallet's key (seal.Guard.VerifySeals): whoever writes to the database can put any text
+// there, and programs that it names would run before a payment checks the seal.
 func (a *app) followRules(ctx context.Context, store *history.Store) error {
-	rules, err := config.Load(a.home)
+	here, err := config.Load(a.home)
 	if err != nil {
 		return err
 	}
-	here := rules.Raw
-	sealed, err := report.EveryRules(ctx, store)
-	if err != nil || len(sealed) == 0 {
+	newest, err := store.Rules(ctx)
+	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) {
 		return err
 	}
-	newest := sealed[len(sealed)-1].Config
-	isHere := func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) }
-	if !slices.ContainsFunc(sealed, isHere) || bytes.Equal(here, newest) {
-		return nil
+	next, err := config.Parse(newest.Config)
+	if err != nil || config.Loosens(config.Compare(here, next)) {
+		return nil // the key has to say that they are the owner's
 	}
-	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
+	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil
+}
+
+func isSuperseded(ctx context.Context, guard *seal.Guard) bool {
+	return errors.Is(guard.CheckConfig(ctx), seal.ErrSuperseded)
 }
 
 // followEvery is how often a service looks at a ledger that it shares: what the owner did at another replica
@@ -146,9 +147,9 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 const followEvery = 500 * time.Millisecond
 
 // follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that
-// were sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if
-// the ledger lacks something that this process saw in it.
-func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
+// were sealed, has those sealed that the owner tightened here, and stops all payments, everywhere, if the
+// ledger lacks something that this process saw in it.
+func (a *app) follow(ctx context.Context, wallet rulesKeeper) {
 	if a.ledgerServer() == nil {
 		return
 	}
@@ -158,7 +159,7 @@ func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
 		return
 	}
 	defer store.Close()
-	f := follower{app: a, store: store, verify: verify, witness: witness{store: store}}
+	f := follower{app: a, store: store, wallet: wallet, witness: witness{store: store}}
 	for ctx.Err() == nil {
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the ledger could not be followed", "why", err)
@@ -173,41 +174,53 @@ func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
 type follower struct {
 	app     *app
 	store   *history.Store
-	verify  func(context.Context) error
+	wallet  rulesKeeper
 	witness witness
-	version int64  // of the sealed rules that were taken over last
-	tried   []byte // the rules that verify was asked about last
+	version int64  // of the sealed rules at the last look
+	tried   []byte // the rules that the key looked at last, beside those of version
+}
+
+// rulesKeeper is the wallet of a service.
+type rulesKeeper interface {
+	VerifySeals(ctx context.Context) error // unlocks the wallet if that needs no person
+	Unlocked() bool
 }
 
 func (f *follower) look(ctx context.Context) error {
 	sealed, err := f.store.Rules(ctx)
 	if err == nil && sealed.Version != f.version {
 		err = f.app.followRules(ctx, f.store)
-		f.version = sealed.Version
+		f.version, f.tried = sealed.Version, nil
 	}
 	if err == nil {
 		err = f.witness.look(ctx, sealed.Version)
 	}
 	if err == nil {
-		f.sealTighter(ctx, sealed)
+		f.verify(ctx, sealed)
 	}
 	return err
 }
 
-// sealTighter has rules sealed that were tightened at this replica. A command seals them only if it can open
-// the keys, which a service may have alone. If the wallet is locked, the next payment here seals them.
-func (f *follower) sealTighter(ctx context.Context, sealed history.SealedRules) {
+// verify has the key look at rules that differ from the sealed ones: those that were tightened here are
+// sealed, older ones make way for the sealed ones. A command does it only if it can open the keys, which a
+// service may have alone. It is tried once, and again for older rules when somebody has unlocked the wallet.
+func (f *follower) verify(ctx context.Context, sealed history.SealedRules) {
 	here, err := config.Load(f.app.home)
-	if err != nil || bytes.Equal(here.Raw, sealed.Config) || bytes.Equal(here.Raw, f.tried) {
+	if err != nil || bytes.Equal(here.Raw, sealed.Config) {
+		return
+	}
+	isOlder := isSuperseded(ctx, f.app.Guard(f.store, here, nil))
+	if bytes.Equal(here.Raw, f.tried) && !(isOlder && f.wallet.Unlocked()) {
 		return
 	}
 	f.tried = here.Raw
 	changes, err := seal.Changes(sealed, here)
-	if err != nil || config.Loosens(changes) {
+	if !isOlder && (err != nil || config.Loosens(changes)) {
 		return
 	}
-	if err := f.verify(ctx); err != nil {
-		f.app.log.Warn("rules that were tightened here hold only here until the next payment", "why", err)
+	err = f.wallet.VerifySeals(ctx)
+	if err != nil && !errors.Is(err, seal.ErrSuperseded) {
+		f.app.log.Warn("rules of this replica and the sealed ones differ until the wallet is unlocked", "why", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/hooks"
@@ -82,6 +83,13 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
+	if store.Shared() && isSuperseded(ctx, local) && (len(alone) > 0 || !allKeys.Locked()) {
+		err := guard.VerifySeals(ctx)
+		if err == nil || errors.Is(err, seal.ErrSuperseded) { // the rules of the file are newer now
+			return a.reopen(ctx, errors.Join(sellers.Close(), h.Close()), first, last)
+		}
+		a.log.Warn("the rules that were sealed at another replica do not hold here", "why", err)
+	}
 	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
@@ -90,10 +98,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
+			whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
 			if own {
-				return guard.Local.Verify(ctx)
+				return whole(ctx)
 			}
-			return guard.Verify(ctx)
+			return remote.Verify(ctx, whole)
 		},
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
@@ -107,6 +116,14 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Subscriptions: subscriptions(rules),
 		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
 	}, nil
+}
+
+// reopen is OpenWallet once more, after one was closed.
+func (a *app) reopen(ctx context.Context, closed error, first, last wallet.Passphrase) (*tools.Wallet, error) {
+	if closed != nil {
+		return nil, closed
+	}
+	return a.OpenWallet(ctx, first, last)
 }
 
 // accounts are those of the rules that have keys.

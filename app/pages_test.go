@@ -28,6 +28,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/passkey"
@@ -295,9 +296,10 @@ func TestApprovedByPasskey(t *testing.T) {
 	require.NoError(t, err)
 	defer keys.Close()
 	require.NoError(t, keys.Unlock(t.Context(), unlock.File(h.passphrase)))
-	require.NoError(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "it is sealed as the owner's")
+	owned := func() error { return verify.Owned(t.Context(), h.store, h.Guard(h.store, nil, keys)) }
+	require.NoError(t, owned(), "it is sealed as the owner's")
 	h.sql(`UPDATE approvals SET pay_to = '0xthief' WHERE id = ?`, a.ID)
-	require.Error(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "and this would find that it is not")
+	require.Error(t, owned(), "and this would find that it is not")
 	h.sql(`UPDATE approvals SET pay_to = '0xpayee' WHERE id = ?`, a.ID)
 
 	require.Equal(t, http.StatusSeeOther, b.post(path, b.answered(path, "deny", h.phone)).status)

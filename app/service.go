@@ -75,7 +75,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
 			}
 		}
-		serving.Go(func() { a.follow(ctx, server.VerifySeals) })
+		serving.Go(func() { a.follow(ctx, server) })
 		if onMetrics != nil {
 			serving.Go(func() {
 				a.serveMetrics(ctx, onMetrics, &calls, metrics.Ledger{Read: server.Standing})

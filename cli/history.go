@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -249,7 +250,7 @@ func (p *Program) verifyCommand(ui *ui, name string) *cobra.Command {
 func (u *ui) verify(ctx context.Context, w *tools.Wallet, seals, own bool) (rows int64, err error) {
 	var percent atomic.Int64
 	percent.Store(-1)
-	ctx = history.WithProgress(ctx, func(done, all int64) { percent.Store(100 * done / max(all, 1)) })
+	ctx = verify.WithProgress(ctx, func(done, all int64) { percent.Store(100 * done / max(all, 1)) })
 	defer u.waitingFor(func() string {
 		if p := percent.Load(); p >= 0 {
 			return fmt.Sprintf("reading the whole ledger, %d %% done", p)
@@ -259,10 +260,10 @@ func (u *ui) verify(ctx context.Context, w *tools.Wallet, seals, own bool) (rows
 	if seals {
 		err = w.VerifySeals(ctx, own)
 	} else {
-		_, err = w.Store.Verify(ctx, history.Head{})
+		_, err = verify.Ledger(ctx, w.Store, history.Head{})
 	}
 	if err == nil {
-		_, err = w.Store.VerifyContent(ctx)
+		_, err = verify.Content(ctx, w.Store)
 	}
 	if err != nil {
 		return 0, err

@@ -129,7 +129,8 @@ func setHosts(text []byte, hosts []string, path ...string) ([]byte, error) {
 }
 
 // rules is the guard, without a key, of the wallet's rules and of its ledger, which knows what was
-// sealed. Its Store is the caller's to close.
+// sealed. Rules that the owner sealed at another replica stand for older ones in the file. Its Store is the
+// caller's to close.
 func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
 	if err := p.haveWallet(); err != nil {
 		return nil, err
@@ -145,7 +146,18 @@ func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Guard(store, rules, nil), nil
+	guard := p.Guard(store, rules, nil)
+	if !errors.Is(guard.CheckConfig(ctx), seal.ErrSuperseded) {
+		return guard, nil
+	}
+	sealed, err := store.Rules(ctx)
+	if err == nil {
+		guard.Rules, err = config.Parse(sealed.Config)
+	}
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return guard, nil
 }
 
 func (p *Program) haveWallet() error {
@@ -247,11 +259,12 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 	if err != nil {
 		return err
 	}
+	change.adopted = !now.Rules.Same(p.Home)
 	guard := p.Guard(now.Store, change.next, nil)
 	if err := p.sealChange(ctx, ui, guard, change); err != nil {
 		return err
 	}
-	if !bytes.Equal(text, now.Rules.Raw) {
+	if !change.next.Same(p.Home) {
 		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
@@ -276,6 +289,7 @@ type ruleChange struct {
 	next         *config.Config
 	keys         []config.Change // since the sealed rules
 	incomparable error           // why the difference cannot be computed
+	adopted      bool            // next is made of another replica's rules, whose seal nobody checked here
 	redate       bool            // payments are dated ahead of the clock; sealing moves them to now
 	lines        []string        // what the owner is shown
 }
@@ -320,7 +334,7 @@ func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 // sealChange seals what was shown: by itself what only tightens, with the owner's passphrase
 // everything else.
 func (p *Program) sealChange(ctx context.Context, ui *ui, guard *seal.Guard, c ruleChange) error {
-	owner := c.incomparable != nil || config.Loosens(c.keys) || c.redate
+	owner := c.incomparable != nil || config.Loosens(c.keys) || c.redate || c.adopted
 	if !owner {
 		var err error
 		owner, err = p.sealTighter(ctx, ui, guard, len(c.keys) > 0)

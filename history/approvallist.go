@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -211,5 +212,5 @@ func (t *tx) supersede(open []Approval) error {
 			return err
 		}
 	}
-	return t.audit(0, approvalEvent+string(Expired), map[string]any{"ids": ids})
+	return t.audit(0, audit.ApprovalEvent+string(Expired), map[string]any{"ids": ids})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -204,11 +205,11 @@ func (t *tx) expireWhere(condition string, at time.Time) error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return t.audit(0, approvalEvent+string(Expired), map[string]any{"ids": ids})
+	return t.audit(0, audit.ApprovalEvent+string(Expired), map[string]any{"ids": ids})
 }
 
 // pendingEvent says that a question was asked, or is open again.
-const pendingEvent = approvalEvent + string(Pending)
+const pendingEvent = audit.ApprovalEvent + string(Pending)
 
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
@@ -290,7 +291,7 @@ func (t *tx) eachYes(f func(q question, at time.Time)) error {
 		}
 		return nil
 	}, `SELECT at, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`,
-		approvalEvent+string(Approved))
+		audit.ApprovalEvent+string(Approved))
 }
 
 // Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is
@@ -325,7 +326,7 @@ func (s *Store) Unanswered(ctx context.Context, id, by string) error {
 			return nil
 		}
 		isSaid = true
-		return t.audit(0, approvalEvent+string(a.State), a.question(saidNothing, by))
+		return t.audit(0, audit.ApprovalEvent+string(a.State), a.question(saidNothing, by))
 	})
 	return err
 }
@@ -368,5 +369,5 @@ func (t *tx) decided(a Approval, said, by string) error {
 	}
 	q := a.question(said, by)
 	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
-	return t.audit(0, approvalEvent+string(a.State), q)
+	return t.audit(0, audit.ApprovalEvent+string(a.State), q)
 }

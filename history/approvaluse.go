@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -72,7 +73,7 @@ func (t *tx) useApproval(a *Approval, p Payment) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(p.Number, usedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
+	return t.audit(p.Number, audit.UsedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
 }
 
 // usedDetail is what the chain says of an approval that was used up.
@@ -81,9 +82,6 @@ type usedDetail struct {
 	ID      string `json:"id"`
 	Payment string `json:"payment"`
 }
-
-// The events of the audit chain that say how often an approval was used.
-const usedEvent, returnedEvent = "approval used", "approval returned"
 
 // UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
 // for those that gave it back. The chain's rows from there on have to hold together, and at must be
@@ -107,16 +105,17 @@ type uses struct {
 	signed   map[int64]bool // what was signed gives nothing back
 }
 
-func (u *uses) add(r auditRow) error {
+func (u *uses) add(r audit.Row) error {
 	var used usedDetail
 	switch {
-	case r.event == signedEvent:
-		u.signed[r.payment] = true
-	case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil && used.Quote == u.quote:
-		u.ids[r.payment] = used.Payment
+	case r.Event == audit.SignedEvent:
+		u.signed[r.Payment] = true
+	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil &&
+		used.Quote == u.quote:
+		u.ids[r.Payment] = used.Payment
 		u.payments = append(u.payments, used.Payment)
-	case r.event == returnedEvent && !u.signed[r.payment]:
-		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.payment] })
+	case r.Event == audit.ReturnedEvent && !u.signed[r.Payment]:
+		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.Payment] })
 	}
 	return nil
 }
@@ -133,5 +132,5 @@ func (t *tx) returnApproval(p Payment) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	return t.audit(p.Number, returnedEvent, map[string]string{})
+	return t.audit(p.Number, audit.ReturnedEvent, map[string]string{})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -12,7 +13,7 @@ import (
 // Contents keeps what payments bought: content.Keeper. Its errors undo the transaction.
 type Contents interface {
 	// Keep stores what came. It returns what the audit chain says of it, or nil if what is stored is better.
-	Keep(t *sqldb.Tx, p Payment, c Content) (*ContentDetail, error)
+	Keep(t *sqldb.Tx, p Payment, c Content) (*audit.ContentDetail, error)
 	// NobodyWaits hears that a payment's content was delivered, or that the payment failed.
 	NobodyWaits(t *sqldb.Tx, payment int64) error
 	// Refusal is LEDGER_UNAVAILABLE if what is bought now could not be kept.
@@ -35,21 +36,6 @@ type Content struct {
 	Removed string
 }
 
-// ContentDetail is what the audit chain says of a content.
-type ContentDetail struct {
-	SHA256    string `json:"contentDigest"` // digest of its bytes
-	Bytes     int64  `json:"bytes"`
-	Status    int64  `json:"httpStatus"`
-	Type      string `json:"type"`
-	Truncated bool   `json:"truncated,omitempty"`
-}
-
-// contentEvent is the audit chain's row of a content that was stored without a change of state.
-const contentEvent = "content"
-
-// IsGood reports whether an HTTP status is one of success.
-func IsGood(status int64) bool { return status >= 200 && status <= 299 }
-
 // ErrContentRemoved says that the bytes of a content are gone. It is an ErrNotFound.
 var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
 
@@ -71,7 +57,7 @@ type noContents struct{}
 
 var errNoContents = errors.New("the ledger was opened without a keeper of content (history/content)")
 
-func (noContents) Keep(*sqldb.Tx, Payment, Content) (*ContentDetail, error) {
+func (noContents) Keep(*sqldb.Tx, Payment, Content) (*audit.ContentDetail, error) {
 	return nil, errNoContents
 }
 func (noContents) NobodyWaits(*sqldb.Tx, int64) error     { return errNoContents }

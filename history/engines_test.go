@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
 	"x402-wallet/history/sqldb"
 
 	"github.com/stretchr/testify/require"

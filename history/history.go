@@ -13,46 +13,34 @@
 // owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which processes live, and
 // whose turn it is).
 //
-// What a signature believes: sealed.go (the chain's sealed rows), sums.go, memory.go and memorytree.go (what
-// they hold), accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of
-// the ledger with the chain.
+// What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
+// the chain) and accept.go (a ledger as the owner accepts it).
 //
 // Beside the money: contents.go and alerts.go (what packages content and alerts hear of), notes.go and
-// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite)
-// and package sqldb (the database). Packages of their own, which this one does not import: content (what was
-// bought), backup (copies), report (searching, totals, books), alerts (what the owner is told) and
-// subscriptions (their runs and proposals).
+// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite),
+// and packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
+// database). Packages of their own, which this one does not import: content (what was bought), backup
+// (copies), report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and
+// proposals) and verify (a whole ledger against its chain).
 package history
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
-//go:embed schema.sql
-var schemaFile string
-
-//go:embed schema_sqlite.sql
-var schemaSQLite string
-
-// schema is schema.sql without its comments: a ledger keeps the text of each table as it was made,
-// which Verify compares.
-var schema = sync.OnceValue(func() string {
-	return sqldb.WithoutComments(schemaFile + schemaSQLite)
-})
-
-// format is what schema.sql makes. A ledger of another one is refused.
+// format is what package schema makes. A ledger of another one is refused.
 const format = 1
 
 // FileName is the ledger's name in the wallet's home.
@@ -106,20 +94,8 @@ type Options struct {
 
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
 func Create(ctx context.Context, home string, o Options) error {
-	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema(), foundNew)
-}
-
-// FillHome makes a copy of a ledger in a home without one: f writes its rows.
-func FillHome(ctx context.Context, home string, f func(*sqldb.Tx) error) error {
-	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName}, schema(), f)
-}
-
-// Tables are those of a ledger in both engines.
-func Tables() (names []string) {
-	for _, found := range regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`).FindAllStringSubmatch(schemaFile, -1) {
-		names = append(names, found[1])
-	}
-	return names
+	at := sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}
+	return sqldb.CreateSQLite(ctx, at, schema.SQLite(), foundNew)
 }
 
 // foundNew writes the first rows of a new ledger.
@@ -133,11 +109,8 @@ func (t *tx) found(id string) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
+	return t.audit(0, audit.CreatedEvent, map[string]any{"format": format, "ledger": id})
 }
-
-// createdEvent is the audit chain's first.
-const createdEvent = "created"
 
 // Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
 // empty ledger would be a full budget.

@@ -18,9 +18,6 @@ const (
 	ImportedNote = "imported " // and a report.Imported.ID
 )
 
-// The events of the books: a session was named, payments of another wallet were written down.
-const LabelledEvent, ImportedEvent = "labelled", "imported"
-
 // Note runs f in a durable transaction, and appends an event about no payment to the audit chain, with the
 // detail that f returns; nil: none. f changes no rows of this package but notes.
 func (s *Store) Note(ctx context.Context, event string, f func(*sqldb.Tx) (detail any, err error)) error {

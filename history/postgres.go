@@ -3,13 +3,13 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -18,17 +18,9 @@ import (
 // is said of payments, money and seals is the same there. Here is what differs: how a ledger is made and
 // opened, how replicas know which of them live, and how one at a time uses a channel.
 
-//go:embed schema_postgres.sql
-var schemaPostgres string
-
-// FillPostgres makes a copy of a ledger in an empty database: f writes its rows.
-func FillPostgres(ctx context.Context, p sqldb.Postgres, f func(*sqldb.Tx) error) error {
-	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, f)
-}
-
 // MakePostgres makes the ledger of a new wallet, in a schema of its own, and reports whether there was none.
 func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
-	return sqldb.MakePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
+	return sqldb.MakePostgres(ctx, p, schema.Postgres(), foundNew)
 }
 
 // OpenPostgres opens the ledger that MakePostgres made. home is where this replica keeps its checkpoint and

@@ -9,6 +9,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/pgtest"
 )
@@ -58,7 +59,7 @@ func emptyPostgres(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.Write(t.Context(), func(d *sqldb.Tx) error {
-		for _, table := range append(Tables(), "instances") {
+		for _, table := range append(schema.Tables(), "instances") {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
 			}

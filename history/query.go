@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -133,9 +134,6 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 	})
 }
 
-// delegationEvent says that more was delegated on an account than ever before.
-const delegationEvent = "delegation"
-
 // RecordDelegation notes what is delegated on a token account now, and returns the largest
 // amount ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
@@ -158,6 +156,6 @@ func (t *tx) noteDelegation(network, account string, now money.Amount) (largest 
 	if err != nil {
 		return largest, err
 	}
-	return now, t.audit(0, delegationEvent,
+	return now, t.audit(0, audit.DelegationEvent,
 		map[string]any{"network": network, "account": account, "largest": now})
 }

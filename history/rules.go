@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -39,6 +40,13 @@ func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
 
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
+
+// WasSealed reports whether a text is one that was ever sealed.
+func (s *Store) WasSealed(ctx context.Context, config []byte) (bool, error) {
+	return readOnce(ctx, s, func(t *tx) (bool, error) {
+		return t.Is(`SELECT EXISTS (SELECT 1 FROM rules WHERE config = ?)`, config)
+	})
+}
 
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
@@ -80,9 +88,9 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			"seal": digestOf(r.Seal)}
 		if accept {
 			now.Memory = "" // which follows from what was signed
-			detail["accepted"] = now.sums
+			detail["accepted"] = now.Sums
 		}
-		return t.seal(k, now, 0, sealedEvent, detail)
+		return t.seal(k, now, 0, audit.SealedEvent, detail)
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -515,7 +516,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, history.Failed, lie.State)
 	require.True(t, lie.FalseReceipt)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
-	_, err := b.store.Verify(t.Context(), history.Head{})
+	_, err := verify.Ledger(t.Context(), b.store, history.Head{})
 	require.NoError(t, err)
 }
 

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
@@ -159,7 +160,7 @@ func (b *signInBench) buys(t *testing.T) Result {
 // rows are the ledger's, oldest first; all of it agrees with its audit chain.
 func (b *signInBench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	_, err := b.store.Verify(t.Context(), history.Head{})
+	_, err := verify.Ledger(t.Context(), b.store, history.Head{})
 	require.NoError(t, err)
 	list, err := b.store.Recent(t.Context(), 100)
 	require.NoError(t, err)

@@ -29,6 +29,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -196,7 +197,7 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 		s.play()
 	})
 	if g.used%seedsPerLedger == 0 && s.wrong == "" {
-		if _, err := g.eye.Verify(context.Background(), history.Head{}); err != nil {
+		if _, err := verify.Ledger(context.Background(), g.eye, history.Head{}); err != nil {
 			s.wrong = "the ledger does not verify: " + err.Error()
 		}
 	}

@@ -37,6 +37,16 @@ func (s *Server) VerifySeals(ctx context.Context) error {
 	return w.Engine.Guard.VerifySeals(ctx)
 }
 
+// Unlocked reports whether the wallet is open and signs without asking anybody.
+func (s *Server) Unlocked() bool {
+	w, done := s.lazy.last()
+	if w == nil {
+		return false
+	}
+	defer done()
+	return !w.Keys.Locked()
+}
+
 // Standing reads the ledger for how all agents stand. It does not open the wallet. With an error it still has
 // the sessions.
 func (s *Server) Standing(ctx context.Context) (out metrics.Standing, err error) {

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -47,7 +48,7 @@ func (r *run) payments() (list []history.Payment, err error) {
 		return nil, err
 	}
 	defer store.Close()
-	if _, err := store.Verify(ctx, history.Head{}); err != nil {
+	if _, err := verify.Ledger(ctx, store, history.Head{}); err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
 	list, err = store.Recent(ctx, 1000)

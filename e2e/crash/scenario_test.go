@@ -496,7 +496,7 @@ func (r *run) withinQuota() {
 		return
 	}
 	defer store.Close()
-	use, err := store.ContentUse(context.Background())
+	use, err := content.Keeper{}.Use(context.Background(), store)
 	if err != nil || use.Stored > quota || use.Stored == 0 {
 		r.violation("%d bytes of content are stored, the quota is %d: %v", use.Stored, quota, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -269,7 +270,7 @@ func (l line) expect(o *outcome, b breakage, asked, answered []byte) {
 
 // ledger holds the ledger against the chain.
 func (l line) ledger(ctx context.Context, w *world, b *buyer, o *outcome) {
-	if _, err := b.store.Verify(ctx, history.Head{}); err != nil {
+	if _, err := verify.Ledger(ctx, b.store, history.Head{}); err != nil {
 		o.violation("verify: %v", err)
 	}
 	list, err := b.store.Recent(ctx, 100)

@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
 
@@ -103,7 +104,7 @@ func check(ctx context.Context, dir string) (made Copy, err error) {
 		if err := t.PagesAreSound(); err != nil {
 			return err
 		}
-		rows, err := history.VerifyCopy(t)
+		rows, err := verify.Tx(t)
 		if err != nil {
 			return err
 		}

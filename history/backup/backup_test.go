@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
 
@@ -59,7 +60,7 @@ func TestBackup_BesidePayments(t *testing.T) {
 	p, err := again.Payment(t.Context(), before.ID)
 	require.NoError(t, err)
 	require.Equal(t, history.Settled, p.State)
-	_, err = again.Verify(t.Context(), history.Head{})
+	_, err = verify.Ledger(t.Context(), again, history.Head{})
 	require.NoError(t, err)
 	require.NotEqual(t, home, restored)
 }

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 
 	"x402-wallet/history"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
 
@@ -19,7 +21,7 @@ import (
 // ledger is neither copied nor frozen.
 func ToPostgres(ctx context.Context, s *history.Store, p sqldb.Postgres,
 	also func(context.Context) error) (made Copy, err error) {
-	err = history.FillPostgres(ctx, p, func(d *sqldb.Tx) error {
+	err = sqldb.CreatePostgres(ctx, p, schema.Postgres(), func(d *sqldb.Tx) error {
 		made, err = copyInto(ctx, s, d, also)
 		return err
 	})
@@ -35,7 +37,8 @@ func ToHome(ctx context.Context, s *history.Store, home string,
 		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %w", err).
 			WithHint("move it away: a copy of the ledger replaces no file")
 	}
-	err = history.FillHome(ctx, home, func(d *sqldb.Tx) error {
+	at := sqldb.SQLite{Home: home, Name: history.FileName}
+	err = sqldb.CreateSQLite(ctx, at, schema.SQLite(), func(d *sqldb.Tx) error {
 		made, err = copyInto(ctx, s, d, also)
 		return err
 	})
@@ -59,7 +62,7 @@ func copyInto(ctx context.Context, s *history.Store, d *sqldb.Tx,
 		if err != nil {
 			return err
 		}
-		for _, table := range history.Tables() {
+		for _, table := range schema.Tables() {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
 			}
@@ -72,7 +75,7 @@ func copyInto(ctx context.Context, s *history.Store, d *sqldb.Tx,
 	if err != nil {
 		return made, err
 	}
-	rows, err := history.VerifyCopy(d)
+	rows, err := verify.Tx(d)
 	if err != nil {
 		return made, err
 	}

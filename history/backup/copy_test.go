@@ -11,6 +11,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -57,6 +58,6 @@ func TestCopy(t *testing.T) {
 	is, err := file.Payment(t.Context(), paid.ID)
 	require.NoError(t, err)
 	require.Equal(t, paid.ID, is.ID)
-	_, err = file.Verify(t.Context(), history.Head{})
+	_, err = verify.Ledger(t.Context(), file, history.Head{})
 	require.NoError(t, err)
 }

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
 
@@ -87,9 +88,9 @@ func has(t *testing.T, s *history.Store, id string, size int, removed string) {
 
 func sound(t *testing.T, s *history.Store) {
 	t.Helper()
-	_, err := s.Verify(t.Context(), history.Head{})
+	_, err := verify.Ledger(t.Context(), s, history.Head{})
 	require.NoError(t, err)
-	_, err = s.VerifyContent(t.Context())
+	_, err = verify.Content(t.Context(), s)
 	require.NoError(t, err)
 }
 
@@ -165,7 +166,8 @@ func TestErrorBodiesAreSpare(t *testing.T) {
 	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		for range 5 {
 			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-			_, err := s.Finish(t.Context(), p.ID, settled(history.Content{Status: 500, Body: make([]byte, 60*kib)}))
+			_, err := s.Finish(t.Context(), p.ID,
+				settled(history.Content{Status: 500, Body: make([]byte, 60*kib)}))
 			require.NoError(t, err)
 			use, err := k.Use(t.Context(), s)
 			require.NoError(t, err)
@@ -368,9 +370,9 @@ func TestContentChangedByAnotherHand(t *testing.T) {
 				require.Equal(t, history.Content{Status: 200, Type: "text/plain", Body: body(id, 10*kib),
 					Size: 10 * kib, SHA256: c.SHA256}, c)
 			}
-			_, err = s.Verify(t.Context(), history.Head{})
+			_, err = verify.Ledger(t.Context(), s, history.Head{})
 			if err == nil {
-				_, err = s.VerifyContent(t.Context())
+				_, err = verify.Content(t.Context(), s)
 			}
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 		})
@@ -402,7 +404,7 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 			_, err = s.Content(t.Context(), id)
 			require.NoError(t, err, "not delivered yet, or not old")
 		}
-		_, err = s.Verify(t.Context(), history.Head{})
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err)
 
 		n, _, err = content.Prune(t.Context(), s, third.Created, true)
@@ -411,7 +413,7 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 		c2, err := s.Content(t.Context(), ids[1])
 		require.ErrorIs(t, err, history.ErrContentRemoved)
 		require.Equal(t, content.RemovedByOwner, c2.Removed)
-		_, err = s.Verify(t.Context(), history.Head{})
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err)
 	})
 }

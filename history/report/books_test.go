@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402/money"
 )
 
@@ -79,7 +80,7 @@ func TestImport(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, payments)
 		require.Empty(t, totals)
-		_, err = s.Verify(t.Context(), history.Head{})
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err)
 	})
 }

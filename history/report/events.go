@@ -7,6 +7,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 )
 
@@ -34,7 +36,7 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 			if err := row.Scan(&at, &event, &detail); err != nil {
 				return err
 			}
-			if event == "signed" {
+			if event == audit.SignedEvent {
 				event = sent(detail)
 			}
 			if event == "" {
@@ -50,9 +52,8 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 
 // sent is the event that a signature is for people; "": it could not leave yet.
 func sent(detail string) string {
-	var d struct{ Submitted bool }
-	if json.Unmarshal([]byte(detail), &d) == nil && d.Submitted {
-		return string(history.Submitted)
+	if g, err := seals.Read[seals.Signature](detail); err == nil && g.Submitted {
+		return audit.SubmittedEvent
 	}
 	return ""
 }

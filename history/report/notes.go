@@ -3,20 +3,20 @@ package report
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
 // Label names a session, for the books; "" takes the name away.
 func Label(ctx context.Context, s *history.Store, session, label string) error {
-	return s.Note(ctx, history.LabelledEvent, func(t *sqldb.Tx) (any, error) {
+	return s.Note(ctx, audit.LabelledEvent, func(t *sqldb.Tx) (any, error) {
 		known, err := t.Is(`SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)`, session)
 		if err == nil && !known {
 			err = fmt.Errorf("no such session: %w", history.ErrNotFound)
@@ -58,27 +58,18 @@ type Imported struct {
 
 // ID is the same for the same payment.
 func (i Imported) ID() string {
-	sum := sha256.Sum256([]byte(i.text()))
+	sum := sha256.Sum256([]byte(audit.JSON(i)))
 	return "imp_" + hex.EncodeToString(sum[:16])
-}
-
-// text is how it is written down.
-func (i Imported) text() string {
-	text, err := json.Marshal(i)
-	if err != nil {
-		panic(err) // our own type
-	}
-	return string(text)
 }
 
 // Import writes payments of another wallet down, those that are not there yet, and records that in
 // the audit chain.
 func Import(ctx context.Context, s *history.Store, list []Imported) (added int, err error) {
-	err = s.Note(ctx, history.ImportedEvent, func(t *sqldb.Tx) (any, error) {
+	err = s.Note(ctx, audit.ImportedEvent, func(t *sqldb.Tx) (any, error) {
 		added = 0
 		digest := sha256.New()
 		for _, i := range list {
-			text := i.text()
+			text := audit.JSON(i)
 			n, err := t.Exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`,
 				history.ImportedNote+i.ID(), text)
 			if err != nil {
@@ -94,7 +85,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 		}
 		all, err := history.ImportedDigest(t)
 		return map[string]any{"payments": added, "all": all,
-			"sha256": base64.RawURLEncoding.EncodeToString(digest.Sum(nil))}, err
+			"sha256": audit.EncodeDigest(digest.Sum(nil))}, err
 	})
 	return added, err
 }

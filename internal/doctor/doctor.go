@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/history/report"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
@@ -279,14 +280,14 @@ const mostAlerts = 1000
 
 // chain compares the ledger with its audit chain: a sample of a long one, unless all of it was asked for.
 func (o Options) chain(ctx context.Context, store *history.Store) findings {
-	var done history.Sampled
+	var done verify.Sampled
 	var err error
 	if o.Full {
 		var rows int
-		rows, err = store.Verify(ctx, history.Head{})
+		rows, err = verify.Ledger(ctx, store, history.Head{})
 		done.Rows, done.AllRows = int64(rows), int64(rows)
 	} else {
-		done, err = store.Sample(ctx)
+		done, err = verify.Sample(ctx, store)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -299,7 +300,7 @@ func (o Options) chain(ctx context.Context, store *history.Store) findings {
 }
 
 // checked says how much of a ledger without a fault was looked at.
-func checked(done history.Sampled) findings {
+func checked(done verify.Sampled) findings {
 	if done.Whole() {
 		return good("the audit chain is intact (%d rows)", done.Rows)
 	}

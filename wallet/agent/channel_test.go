@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -212,5 +213,5 @@ func TestAPrepaidPaymentEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, history.Failed, now.State)
 	w.refused(w.ask("expire", deposit.ID), "it can still settle")
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }

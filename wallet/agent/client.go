@@ -58,6 +58,11 @@ func (c *Client) Checkpoint(ctx context.Context) error {
 	return err
 }
 
+// Verify asks for Server.Verify, or calls local.
+func (c *Client) Verify(ctx context.Context, local func(ctx context.Context) error) error {
+	return c.callOrLocal(ctx, request{Op: "verify"}, local)
+}
+
 func (c *Client) first() bool { return c != nil && c.Before() }
 
 // callOrLocal asks the agent where it is its turn; where it is not, or where there is no agent,
@@ -292,7 +297,6 @@ type sealer interface {
 	VerifySeals(ctx context.Context) error
 	Checkpoint(ctx context.Context) error           // before a signed payment leaves
 	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
-	Verify(ctx context.Context) error               // the whole ledger
 }
 
 // CheckConfig implements pay.Guard. It needs no key.
@@ -366,9 +370,4 @@ func (g Guard) Checkpoint(ctx context.Context) error {
 // CheckpointIfUnlocked implements pay.Guard.
 func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
-}
-
-// Verify checks the whole ledger with its seals.
-func (g Guard) Verify(ctx context.Context) error {
-	return g.Remote.callOrLocal(ctx, request{Op: "verify"}, g.Local.Verify)
 }

@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -63,7 +64,7 @@ func TestTheAgentSignsInAnOwnersChannel(t *testing.T) {
 	require.Equal(t, uint64(3), row.Nonce)
 	require.Equal(t, "2000", row.Amount.String())
 	require.NoError(t, w.ask("expire", again.ID), "it counts nothing, and frees nothing")
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	w.allow(func(r *Rules) { r.ChannelDelay, r.Budget.Day = 24*3600*1e9, 2999 }) // 2000 were counted
 	_, err = w.client.signChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))

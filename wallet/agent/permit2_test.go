@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -238,6 +239,6 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 	_, err = w.pays(750_000)
 	require.NoError(t, err, "the rest is free again")
-	_, err = w.guard.Store.VerifySealed(t.Context(), history.Keyholder{})
+	_, err = verify.Ledger(t.Context(), w.guard.Store, history.Head{})
 	require.NoError(t, err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -56,7 +57,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, history.Submitted, p.State)
 	require.Equal(t, m.Evidence().Unique(), p.Evidence.Unique())
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	_, err = w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
 	w.refused(err, "state")
@@ -69,7 +70,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.NoError(t, m.Verify("https://api.example", time.Now()))
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }
 
 // Whatever is not the reserved sign-in gets no signature: no other site, account or chain, no payment's row,
@@ -134,12 +135,12 @@ func TestTheAgentSignsInAsTheOwnerSays(t *testing.T) {
 		m.Domain, m.URI = "b.example", "https://b.example/x"
 	}))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	// Accepting the ledger as it is keeps what is known of hosts.
 	require.NoError(t, w.guard.Seal(t.Context(), true))
 	fresh := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
-	require.NoError(t, fresh.Verify(context.Background()))
+	require.NoError(t, verify.Owned(context.Background(), fresh.Store, fresh))
 	_, err = w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, w.message(func(m *x402.SignIn) {
 		m.Nonce = "another2"
 	}))

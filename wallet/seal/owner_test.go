@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -125,7 +126,7 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 			err := g.Approved(t.Context(), p, approval)
 			if c.code == "" {
 				require.NoError(t, err)
-				require.NoError(t, g.Verify(t.Context()))
+				require.NoError(t, verify.Owned(t.Context(), g.Store, g))
 				return
 			}
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
@@ -184,7 +185,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 				_, err := p.Unfreeze(t.Context())
 				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it does not pass for the owner's: %v",
 					err)
-				require.Error(t, p.Verify(t.Context()))
+				require.Error(t, verify.Owned(t.Context(), p.Store, p))
 			}
 			require.NoError(t, g.Seal(t.Context(), false), "the owner looked")
 			require.NoError(t, g.VerifySeals(t.Context()))
@@ -203,7 +204,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, lifted, 1)
 			require.NoError(t, g.VerifySeals(t.Context()))
-			require.NoError(t, g.Verify(t.Context()))
+			require.NoError(t, verify.Owned(t.Context(), g.Store, g))
 			list, err := g.Store.Freezes(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, list)
@@ -326,7 +327,7 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(g.Home, history.FileName), text, 0o600))
 			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
 			again := open(t, g.Home, string(g.Rules.Raw))
-			_, err = again.Store.Verify(t.Context(), history.Head{})
+			_, err = verify.Ledger(t.Context(), again.Store, history.Head{})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it tells whose chain it is: %v", err)
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,
 				Store: again.Store} //nolint:govet // nobody holds its lock
@@ -335,7 +336,7 @@ func TestVerify(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := sealed(t)
 			c.spoil(t, g)
-			err := g.Verify(t.Context())
+			err := verify.Owned(t.Context(), g.Store, g)
 			require.Equal(t, c.code, codeOf(err), "%v", err)
 		})
 	}

@@ -8,6 +8,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"encoding/binary"
@@ -156,6 +157,9 @@ func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Chan
 	if bytes.Equal(sealed.Config, g.Rules.Raw) {
 		return sealed, nil, nil
 	}
+	if older, err := g.isOlder(ctx); err != nil || older {
+		return sealed, nil, cmp.Or(err, superseded())
+	}
 	changes, err := Changes(sealed, g.Rules)
 	if err != nil {
 		return sealed, nil, err
@@ -201,18 +205,23 @@ func unsealed(format string, args ...any) *x402.Error {
 
 // VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
 // the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
-// back to the older ones is a loosening.
+// back to the older ones is a loosening. On a ledger of several replicas, rules that were sealed at another
+// one are put into config.toml, and the error is ErrSuperseded: the next call goes by them.
 func (g *Guard) VerifySeals(ctx context.Context) error {
 	return g.detectForeignLedger(ctx, g.verifySeals(ctx))
 }
 
 func (g *Guard) verifySeals(ctx context.Context) error {
 	sealed, changes, err := g.compare(ctx)
-	if err != nil {
+	isOlder := errors.Is(err, ErrSuperseded)
+	if err != nil && !isOlder {
 		return err
 	}
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
+	}
+	if isOlder {
+		return g.takeOver(sealed)
 	}
 	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 {
 		return err
@@ -282,6 +291,22 @@ func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
 	}
 	k, err := g.keyholder(ctx)
 	k.After, k.MAC = m.head(), g.macs.before(k.MAC)
+	return k, err
+}
+
+// CheckLedger refuses a ledger that is behind its checkpoint, which the keyholder has. It is for reading the
+// whole ledger.
+func (g *Guard) CheckLedger(ctx context.Context) (k history.Keyholder, err error) {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return k, err
+	}
+	m, err := g.checkLedger(ctx, sealed)
+	if err != nil {
+		return k, err
+	}
+	k, err = g.keyholder(ctx)
+	k.After = m.head()
 	return k, err
 }
 

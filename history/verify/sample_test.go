@@ -1,4 +1,4 @@
-package history
+package verify
 
 import (
 	"testing"
@@ -6,17 +6,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
 // What a sample looks at it compares as Verify does; here that is everything.
 func TestSample(t *testing.T) {
 	s, _, _ := fullLedger(t)
-	whole, err := s.Sample(t.Context())
+	whole, err := Sample(t.Context(), s)
 	require.NoError(t, err)
 	require.True(t, whole.Whole())
-	part, err := read(t.Context(), s, func(t *tx) (Sampled, error) { return t.sample(0) })
-	require.NoError(t, err)
+	var part Sampled
+	require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
+		part, err = sample(tx, 0)
+		return err
+	}))
 	require.Equal(t, whole, part, "so short a ledger is all of it newest")
 	for _, edit := range []string{
 		`UPDATE audit SET detail = '{"n":1}' WHERE event = 'unknown'`,
@@ -30,11 +36,11 @@ func TestSample(t *testing.T) {
 	} {
 		t.Run(edit, func(t *testing.T) {
 			var found error
-			err := s.tx(t.Context(), func(t *tx) error {
-				if _, err := t.Exec(edit); err != nil {
+			err := s.Write(t.Context(), func(tx *sqldb.Tx) error {
+				if _, err := tx.Exec(edit); err != nil {
 					return err
 				}
-				_, found = t.sample(0)
+				_, found = sample(tx, 0)
 				return errRollBack
 			})
 			require.ErrorIs(t, err, errRollBack)
@@ -68,15 +74,15 @@ func TestInStretches(t *testing.T) {
 
 // A clock that was set back changed the times of payments: a sample knows of it, wherever it begins.
 func TestSampleOfARedatedLedger(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	c.set(c.now().Add(400 * 24 * time.Hour))
-	pay(t, s, testHold(1), Settled)
-	c.set(c.now().Add(-399 * 24 * time.Hour))
+	s, c, _ := historytest.SQLite(t, history.Options{})
+	c.Set(c.Now().Add(400 * 24 * time.Hour))
+	historytest.Pay(t, s, historytest.Hold(1), history.Settled)
+	c.Set(c.Now().Add(-399 * 24 * time.Hour))
 	require.NoError(t, s.Redate(t.Context()))
-	require.NoError(t, s.view(t.Context(), func(t *tx) error {
-		_, err := t.sample(0)
+	require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
+		_, err := sample(tx, 0)
 		return err
 	}))
-	_, err := s.Verify(t.Context(), Head{})
+	_, err := Ledger(t.Context(), s, history.Head{})
 	require.NoError(t, err)
 }

@@ -1,9 +1,12 @@
-package history
+package verify
 
 import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+
+	"x402-wallet/history"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -27,51 +30,52 @@ const (
 	sampledWhole = 20_000
 )
 
-// Sample is Verify for somebody who waits: of a long ledger it compares the newest stretch and, at random,
+// Sample is Ledger for somebody who waits: of a long ledger it compares the newest stretch and, at random,
 // stretches of what is older. Of each the chain holds together, and its payments, with all of their
 // columns, are what the chain says; the newest seal is over the sums that are kept, and the tables' own
 // form is as this wallet makes it. So it finds a ledger that was replaced or edited at large, and one
-// edited row only by luck: that is what Verify is for.
-func (s *Store) Sample(ctx context.Context) (done Sampled, err error) {
-	return read(ctx, s, func(t *tx) (Sampled, error) {
-		return t.sample(sampledWhole)
+// edited row only by luck: that is what Ledger is for.
+func Sample(ctx context.Context, s *history.Store) (done Sampled, err error) {
+	err = s.View(ctx, func(t *sqldb.Tx) error {
+		done, err = sample(t, sampledWhole)
+		return err
 	})
+	return done, err
 }
 
-func (t *tx) sample(whole int64) (done Sampled, err error) {
+// sample compares all of a ledger whose chain has at most whole rows.
+func sample(t *sqldb.Tx, whole int64) (done Sampled, err error) {
 	err = t.Row(`SELECT (SELECT coalesce(max(seq), 0) FROM audit), (SELECT coalesce(max(seq), 0) FROM payments)`).
 		Scan(&done.AllRows, &done.AllPayments)
 	if err != nil {
 		return done, err
 	}
 	if done.AllRows <= whole {
-		rows, err := t.verify(Keyholder{}, nil)
+		rows, err := Tx(t)
 		done.Rows, done.AllRows, done.Payments = int64(rows), int64(rows), done.AllPayments
 		return done, err
 	}
-	r, err := t.newReplay(Keyholder{})
-	if err != nil {
+	r := newReplay(t, history.Keyholder{})
+	if err := r.begin(); err != nil {
 		return done, err
 	}
-	for _, check := range []func() error{t.formAgrees, r.readRedates, t.newestSealAgrees} {
-		if err := check(); err != nil {
-			return done, err
-		}
+	if err := newestSeal(t); err != nil {
+		return done, err
 	}
 	err = inStretches(done.AllRows, newestSampled, stretchRows, func(first, last int64) error {
 		done.Rows += last - first + 1
-		return t.stretch(first, last)
+		return stretch(t, first, last)
 	})
 	if err != nil {
 		return done, err
 	}
 	return done, inStretches(done.AllPayments, newestPayments, stretchOf, func(first, last int64) error {
 		done.Payments += last - first + 1
-		c, err := r.readChapter(first, last)
+		p, err := r.readPage(first, last)
 		if err != nil {
 			return err
 		}
-		return r.compareChapter(c)
+		return r.comparePage(p)
 	})
 }
 
@@ -95,17 +99,17 @@ func inStretches(all, newest, length int64, f func(first, last int64) error) err
 }
 
 // stretch checks that a part of the chain holds together, and with the row before it.
-func (t *tx) stretch(first, last int64) error {
+func stretch(t *sqldb.Tx, first, last int64) error {
 	n := int64(0)
-	err := t.walkTo(first-1, last, Head{}, func(auditRow) error { n++; return nil })
+	err := audit.Walk(t, first-1, last, audit.Mark{}, func(audit.Row) error { n++; return nil })
 	if err == nil && n != last-first+1 {
-		err = corrupt("the audit chain ends at row %d, and not at %d", first+n-1, last)
+		err = audit.Corrupt("the audit chain ends at row %d, and not at %d", first+n-1, last)
 	}
 	return err
 }
 
-// newestSealAgrees compares the sums that are kept with the newest row that was sealed.
-func (t *tx) newestSealAgrees() error {
+// newestSeal compares the sums that are kept with the newest row that was sealed.
+func newestSeal(t *sqldb.Tx) error {
 	var detail, sums string
 	err := t.Row(`SELECT a.detail, s.sums FROM audit a, sealed_sums s WHERE a.seal IS NOT NULL
 		ORDER BY a.seq DESC LIMIT 1`).Scan(&detail, &sums)
@@ -113,8 +117,8 @@ func (t *tx) newestSealAgrees() error {
 		return sqldb.Otherwise(err, nil) // nothing was signed yet
 	}
 	var d struct{ Sums string }
-	if json.Unmarshal([]byte(detail), &d) != nil || d.Sums != digestOf([]byte(sums)) {
-		return corrupt("the sealed sums are not those of the newest sealed event")
+	if json.Unmarshal([]byte(detail), &d) != nil || d.Sums != audit.Digest([]byte(sums)) {
+		return audit.Corrupt("the sealed sums are not those of the newest sealed event")
 	}
 	return nil
 }

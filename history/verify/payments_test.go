@@ -1,4 +1,4 @@
-package history
+package verify
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -15,13 +17,12 @@ func TestStoriesPageByPage(t *testing.T) {
 	for _, size := range []int64{1, 3, 1000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			compare := func(edit string) (found error) {
-				onTrial(t, s, func(tx *tx) {
+				onTrial(t, s, func(tx *sqldb.Tx) {
 					_, err := tx.Exec(edit)
 					require.NoError(t, err)
-					r, err := tx.newReplay(Keyholder{})
-					require.NoError(t, err)
+					r := newReplay(tx, history.Keyholder{})
 					r.page = size
-					_, found = r.all(nil)
+					_, found = r.run()
 				})
 				return found
 			}

@@ -1,4 +1,4 @@
-package history
+package verify
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -17,12 +18,12 @@ func TestRowsOfNoPayment(t *testing.T) {
 		`INSERT INTO contents VALUES (?, 200, '', 0, 0, x'00', 1, 'quota')`,
 	} {
 		for _, number := range []int64{math.MinInt64, -1, 0, 1, 2, 1000, math.MaxInt64} {
-			onTrial(t, s, func(tx *tx) {
+			onTrial(t, s, func(tx *sqldb.Tx) {
 				_, err := tx.Exec(edit, number)
 				if err != nil { // there is one of that payment
 					return
 				}
-				_, err = tx.verify(k, nil)
+				_, err = newReplay(tx, k).run()
 				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%s, %d: %v", edit, number, err)
 			})
 		}

@@ -114,7 +114,7 @@ CREATE TABLE audit (
     event   TEXT NOT NULL,
     detail  TEXT NOT NULL,
     hash    BLOB NOT NULL,
-    seal    BLOB                            -- MAC of the hash by who held the key (sealed.go); NULL: nobody did
+    seal    BLOB                            -- MAC of the hash by who held the key (history/sealed.go); NULL: nobody did
 );
 CREATE INDEX audit_by_payment ON audit (payment, seq);
 CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;
@@ -125,7 +125,7 @@ CREATE TABLE sealed_sums (
     sums TEXT NOT NULL
 );
 
--- What was ever signed, as far as later decisions need it, and the digests over it (memory.go).
+-- What was ever signed, as far as later decisions need it, and the digests over it (package memory).
 CREATE TABLE memory (
     bucket INTEGER NOT NULL,
     key    BLOB    NOT NULL,

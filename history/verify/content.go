@@ -1,4 +1,4 @@
-package history
+package verify
 
 import (
 	"context"
@@ -6,16 +6,18 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+
+	"x402-wallet/history"
+	"x402-wallet/history/sqldb"
 )
 
-// VerifyContent reads all content that is stored, and finds bytes that are not those that the ledger says
-// were bought; that this is what the audit chain says, Verify finds. It reads a page at a time, each in a
-// reading of its own.
-func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
+// Content compares the bytes of all content with what the ledger says was bought, which Ledger compares with
+// the audit chain. It reads a page at a time, each in a reading of its own.
+func Content(ctx context.Context, s *history.Store) (bytes int64, err error) {
 	for after, more := int64(math.MinInt64), true; more && err == nil; {
-		err = s.view(ctx, func(t *tx) (err error) {
+		err = s.View(ctx, func(t *sqldb.Tx) (err error) {
 			var size int64
-			size, after, more, err = t.contentPage(after)
+			size, after, more, err = contentPage(t, after)
 			bytes += size
 			return err
 		})
@@ -31,7 +33,7 @@ const (
 
 // contentPage compares the stored contents behind one, and says which was the last and whether there are
 // more.
-func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) {
+func contentPage(t *sqldb.Tx, after int64) (bytes, last int64, more bool, err error) {
 	last = after
 	for n := 0; n < contentsOfPage && bytes < bytesOfPage; n++ {
 		var id, removed string
@@ -49,7 +51,7 @@ func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) 
 		is := sha256.Sum256(body)
 		isSame := body != nil && int64(len(body)) == size && string(is[:]) == string(digest)
 		if (removed == "" && !isSame) || (removed != "" && body != nil) {
-			return bytes, last, true, AnotherContent(id)
+			return bytes, last, true, history.AnotherContent(id)
 		}
 		bytes += int64(len(body))
 	}
