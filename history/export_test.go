@@ -22,8 +22,7 @@ var (
 
 // Verification is package verify, likewise.
 var Verification struct {
-	Sealed  func(context.Context, *Store, Keyholder) (rows int, err error)
-	Content func(context.Context, *Store) (bytes int64, err error)
+	Sealed func(context.Context, *Store, Keyholder) (rows int, err error)
 }
 
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
@@ -32,8 +31,4 @@ func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 
 func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
 	return Verification.Sealed(ctx, s, k)
-}
-
-func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
-	return Verification.Content(ctx, s)
 }
