@@ -33,6 +33,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/internal/socket"
@@ -114,6 +115,7 @@ func (w *world) start() {
 		Account: w.account, Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard:    counted{w.agent, &w.marks},
+		Verify:   func(ctx context.Context) error { return verify.Owned(ctx, w.store, w.agent) },
 		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},
 		Rules: func(context.Context) (Rules, error) {
 			if e := w.bad.Load(); e != nil {
@@ -518,6 +520,14 @@ func TestTheAgentWitnessesAFreeze(t *testing.T) {
 	(&Server{Store: w.store, Guard: w.guard, Log: slog.New(slog.DiscardHandler)}).witness(t.Context())
 	w.sql(`DELETE FROM freezes`)
 	require.True(t, x402.HasCode(w.guard.VerifySeals(t.Context()), x402.LedgerCorrupt))
+}
+
+func TestTheAgentVerifiesTheLedger(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.ask("verify", ""))
+	w.sql(`UPDATE audit SET at = at + 1 WHERE event = 'sealed'`)
+	err := w.ask("verify", "")
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 }
 
 // What else can be sent to the socket.

@@ -16,8 +16,8 @@ const (
 	ContentEvent   = "content"           // stored without a change of state
 	KeyedEvent     = "keyed"             // it got an idempotency key
 	DeliveredEvent = "delivered"         // a client has its answer
-	UsedEvent      = "approval used"     // up, by it
-	ReturnedEvent  = "approval returned" // by it
+	UsedEvent      = "approval used"     // it used an approval up
+	ReturnedEvent  = "approval returned" // it gave an approval back
 )
 
 // The events whose rows are sealed.
@@ -42,12 +42,12 @@ const (
 	RedatedEvent     = "redated" // what was dated ahead is dated then
 	FrozenEvent      = "frozen"
 	UnfrozenEvent    = "unfrozen"
-	LiftRefusedEvent = "lift refused"
-	ChannelEvent     = "channel"    // what is known of it from now on
-	DelegationEvent  = "delegation" // more was delegated on an account than ever before
-	LabelledEvent    = "labelled"   // a session was named
-	ImportedEvent    = "imported"   // payments of another wallet were written down
-	ApprovalEvent    = "approval "  // and its state
+	LiftRefusedEvent = "lift refused" // it was not the owner's
+	ChannelEvent     = "channel"      // what is known of it from now on
+	DelegationEvent  = "delegation"   // more was delegated on an account than ever before
+	LabelledEvent    = "labelled"     // a session was named
+	ImportedEvent    = "imported"     // payments of another wallet were written down
+	ApprovalEvent    = "approval "    // and its state
 )
 
 // SaidNothing is what a question's detail says of a dialog that was closed.
