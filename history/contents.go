@@ -36,9 +36,6 @@ type Content struct {
 	Removed string
 }
 
-// IsGood reports whether an HTTP status is one of success.
-func IsGood(status int64) bool { return status >= 200 && status <= 299 }
-
 // ErrContentRemoved says that the bytes of a content are gone. It is an ErrNotFound.
 var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
 

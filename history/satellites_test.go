@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"context"
-	"errors"
 
 	"x402-wallet/history"
 	"x402-wallet/history/backup"
@@ -17,8 +16,4 @@ func init() {
 		return err
 	}
 	history.Ahead, history.OpenApprovals = report.Ahead, report.OpenApprovals
-	history.NoteForBooks = func(ctx context.Context, s *history.Store, session, label string) error {
-		_, err := report.Import(ctx, s, []report.Imported{{Transaction: "a", URL: "https://a.example/"}})
-		return errors.Join(err, report.Label(ctx, s, session, label))
-	}
 }

@@ -63,8 +63,8 @@ func (t *tx) recount(p Payment, from, to budget.Use) error {
 	return err
 }
 
-// usedIn sums windows, by one query: of a session, of an agent, of a team, of a host, or of all. Windows begin
-// with a UTC day.
+// usedIn sums windows by one query: of a session, an agent, a team, a host, or of all. Windows begin with a
+// UTC day.
 func (t *tx) usedIn(windows ...budget.Window) ([]budget.Use, error) {
 	var queries []string
 	var args []any

@@ -10,7 +10,6 @@ import (
 
 func init() {
 	history.Verification.Sealed = verify.Sealed
-	history.Verification.Content = verify.Content
 }
 
 // BenchmarkMillionVerify is what compares a ledger as a whole.

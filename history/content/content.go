@@ -15,9 +15,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 
 	"x402-wallet/history"
@@ -66,6 +64,9 @@ func recount(t *sqldb.Tx, from, to Use) error {
 	return err
 }
 
+// isGood reports whether an HTTP status is one of success.
+func isGood(status int64) bool { return status >= 200 && status <= 299 }
+
 // Keep implements history.Contents. What was bought is never replaced by a later refusal to give it once
 // more.
 func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.ContentDetail, error) {
@@ -74,18 +75,18 @@ func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.
 		body = []byte{} // nil would be NULL
 	}
 	digest := sha256.Sum256(body)
-	d := audit.ContentDetail{SHA256: encode(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
-		Type: c.Type, Truncated: c.Truncated}
+	d := audit.ContentDetail{SHA256: audit.EncodeDigest(digest[:]), Bytes: int64(len(body)),
+		Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated}
 	before, err := sqldb.Find(t, scanStored, selectStored+` WHERE payment = ?`, p.Number)
 	if err != nil {
 		return nil, err
 	}
 	if before == nil {
 		before = &stored{}
-	} else if history.IsGood(before.status) && !history.IsGood(d.Status) {
+	} else if isGood(before.status) && !isGood(d.Status) {
 		return nil, nil
 	}
-	now := stored{size: d.Bytes, isSpare: p.Delivered || p.State == history.Failed || !history.IsGood(d.Status)}
+	now := stored{size: d.Bytes, isSpare: p.Delivered || p.State == history.Failed || !isGood(d.Status)}
 	_, err = t.Exec(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
 		VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
@@ -158,9 +159,9 @@ func isAsChained(t *sqldb.Tx, id string, payment int64, digest []byte, c history
 		if err != nil {
 			return err
 		}
-		var d audit.ContentDetail
-		if json.Unmarshal([]byte(text), &d) == nil && d.SHA256 != "" {
-			said = d
+		d, err := audit.ReadStep(text)
+		if err == nil && d.SHA256 != "" {
+			said = d.ContentDetail
 		}
 		return nil
 	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
@@ -170,13 +171,10 @@ func isAsChained(t *sqldb.Tx, id string, payment int64, digest []byte, c history
 	}
 	body := sha256.Sum256(c.Body)
 	isBody := bytes.Equal(body[:], digest) && c.Size == int64(len(c.Body))
-	is := audit.ContentDetail{SHA256: encode(digest), Bytes: c.Size, Status: int64(c.Status), Type: c.Type,
-		Truncated: c.Truncated}
+	is := audit.ContentDetail{SHA256: audit.EncodeDigest(digest), Bytes: c.Size, Status: int64(c.Status),
+		Type: c.Type, Truncated: c.Truncated}
 	if is != said || (c.Removed == "" && !isBody) {
 		return history.AnotherContent(id)
 	}
 	return nil
 }
-
-// encode is a digest as the audit chain has it.
-func encode(digest []byte) string { return base64.RawURLEncoding.EncodeToString(digest) }

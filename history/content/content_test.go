@@ -45,13 +45,24 @@ func quotaStore(t *testing.T, quota int64) (*history.Store, string) {
 func buy(t *testing.T, s *history.Store, size int, deliver bool) string {
 	t.Helper()
 	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-	_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed, Transaction: "0xtx",
-		Content: &history.Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
+	o := settled(goods(p.ID, size))
+	o.Transaction = "0xtx"
+	_, err := s.Finish(t.Context(), p.ID, o)
 	require.NoError(t, err)
 	if deliver {
 		require.NoError(t, s.Deliver(t.Context(), p.ID))
 	}
 	return p.ID
+}
+
+// settled is the outcome of a payment that bought a content.
+func settled(c history.Content) history.Outcome {
+	return history.Outcome{State: history.Settled, Proof: history.Claimed, Content: &c}
+}
+
+// goods are a good answer of so many bytes.
+func goods(id string, size int) history.Content {
+	return history.Content{Status: 200, Type: "text/plain", Body: body(id, size)}
 }
 
 func body(id string, size int) []byte { return bytes.Repeat([]byte(id[len(id)-8:]), size/8+1)[:size] }
@@ -131,8 +142,7 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 		under := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
 		owed = append(owed, buy(t, s, 39*kib, false))
 		require.NoError(t, refusal(), "not full yet")
-		_, err := s.Finish(t.Context(), under.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
-			Content: &history.Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
+		_, err := s.Finish(t.Context(), under.ID, settled(goods(under.ID, 70*kib)))
 		require.NoError(t, err, "what was under way is stored")
 		for i, size := range []int{30, 30, 39} {
 			has(t, s, owed[i], size*kib, "")
@@ -156,8 +166,8 @@ func TestErrorBodiesAreSpare(t *testing.T) {
 	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		for range 5 {
 			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-			_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
-				Content: &history.Content{Status: 500, Body: make([]byte, 60*kib)}})
+			_, err := s.Finish(t.Context(), p.ID,
+				settled(history.Content{Status: 500, Body: make([]byte, 60*kib)}))
 			require.NoError(t, err)
 			use, err := k.Use(t.Context(), s)
 			require.NoError(t, err)
@@ -198,12 +208,10 @@ func TestRemovedContentComesBack(t *testing.T) {
 		id := buy(t, s, 8*kib, true)
 		buy(t, s, 8*kib, true)
 		has(t, s, id, 8*kib, content.RemovedByQuota)
-		_, err := s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-			Content: &history.Content{Status: 402, Body: []byte("no")}})
+		_, err := s.Finish(t.Context(), id, settled(history.Content{Status: 402, Body: []byte("no")}))
 		require.NoError(t, err)
 		has(t, s, id, 8*kib, content.RemovedByQuota)
-		_, err = s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-			Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
+		_, err = s.Finish(t.Context(), id, settled(goods(id, 8*kib)))
 		require.NoError(t, err)
 		has(t, s, id, 8*kib, "")
 		sound(t, s)
@@ -215,8 +223,7 @@ func TestContentAfterTheClockWasSetBack(t *testing.T) {
 	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		id := historytest.Pay(t, s, historytest.Hold(1), history.Submitted).ID
 		for _, size := range []int{1 * kib, 2 * kib} {
-			_, err := s.Finish(t.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-				Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			_, err := s.Finish(t.Context(), id, settled(goods(id, size)))
 			require.NoError(t, err)
 			has(t, s, id, size, "")
 			c.Set(c.Now().Add(-48 * time.Hour))
@@ -293,8 +300,7 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 		}
 		buys := func(each *history.Store, id string, size int, deliver bool) error {
 			ctx := context.Background()
-			_, err := each.Finish(ctx, id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-				Content: &history.Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			_, err := each.Finish(ctx, id, settled(goods(id, size)))
 			if deliver {
 				err = errors.Join(err, each.Deliver(ctx, id))
 			}
@@ -378,8 +384,7 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 		var ids []string
 		for i := range 3 {
 			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-			_, err := s.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
-				Content: &history.Content{Status: 200, Body: []byte("x")}})
+			_, err := s.Finish(t.Context(), p.ID, settled(history.Content{Status: 200, Body: []byte("x")}))
 			require.NoError(t, err)
 			if i != 1 {
 				require.NoError(t, s.Deliver(t.Context(), p.ID))
@@ -423,8 +428,7 @@ func TestAStoreWithoutAKeeperLosesNothing(t *testing.T) {
 	defer without.Close()
 	_, err = without.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
 	require.ErrorContains(t, err, "without a keeper of content")
-	_, err = without.Finish(t.Context(), p.ID, history.Outcome{State: history.Settled, Proof: history.Claimed,
-		Content: &history.Content{Status: 200, Body: body(p.ID, 8)}})
+	_, err = without.Finish(t.Context(), p.ID, settled(history.Content{Status: 200, Body: body(p.ID, 8)}))
 	require.ErrorContains(t, err, "without a keeper of content")
 	require.ErrorContains(t, without.Deliver(t.Context(), p.ID), "without a keeper of content")
 	after, err := s.Payment(t.Context(), p.ID)

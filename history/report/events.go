@@ -7,6 +7,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 )
 
@@ -34,12 +36,11 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 			if err := row.Scan(&at, &event, &detail); err != nil {
 				return err
 			}
-			if event == "signed" {
-				var d struct{ Submitted bool }
-				if json.Unmarshal([]byte(detail), &d) != nil || !d.Submitted {
-					return nil // it could not leave yet
-				}
-				event = string(history.Submitted)
+			if event == audit.SignedEvent {
+				event = sent(detail)
+			}
+			if event == "" {
+				return nil
 			}
 			list = append(list, Event{sqldb.FromMicros(at), event, json.RawMessage(detail)})
 			return nil
@@ -47,6 +48,14 @@ func Events(ctx context.Context, s *history.Store, id string) (list []Event, err
 			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, number)
 	})
 	return list, err
+}
+
+// sent is the event that a signature is for people; "": it could not leave yet.
+func sent(detail string) string {
+	if g, err := seals.Read[seals.Signature](detail); err == nil && g.Submitted {
+		return audit.SubmittedEvent
+	}
+	return ""
 }
 
 // Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has to look

@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -59,17 +58,8 @@ type Imported struct {
 
 // ID is the same for the same payment.
 func (i Imported) ID() string {
-	sum := sha256.Sum256([]byte(i.text()))
+	sum := sha256.Sum256([]byte(audit.JSON(i)))
 	return "imp_" + hex.EncodeToString(sum[:16])
-}
-
-// text is how it is written down.
-func (i Imported) text() string {
-	text, err := json.Marshal(i)
-	if err != nil {
-		panic(err) // our own type
-	}
-	return string(text)
 }
 
 // Import writes payments of another wallet down, those that are not there yet, and records that in
@@ -79,7 +69,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 		added = 0
 		digest := sha256.New()
 		for _, i := range list {
-			text := i.text()
+			text := audit.JSON(i)
 			n, err := t.Exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`,
 				history.ImportedNote+i.ID(), text)
 			if err != nil {
@@ -95,7 +85,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 		}
 		all, err := history.ImportedDigest(t)
 		return map[string]any{"payments": added, "all": all,
-			"sha256": base64.RawURLEncoding.EncodeToString(digest.Sum(nil))}, err
+			"sha256": audit.EncodeDigest(digest.Sum(nil))}, err
 	})
 	return added, err
 }

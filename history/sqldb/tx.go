@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+
 	"x402-wallet/x402"
 )
 
