@@ -20,7 +20,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// exporting is what export was asked for.
 type exporting struct {
 	books.Export
 	whose             tools.Whose
@@ -206,11 +205,7 @@ func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = ui.answer(verdict, func() { ui.verdict(verdict) })
-			if err == nil && !verdict.OK {
-				return exitError(exitFailed)
-			}
-			return err
+			return ui.answerChecked(verdict, verdict.OK, func() { ui.verdict(verdict) })
 		},
 	}
 }

@@ -197,7 +197,6 @@ func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
 	})
 }
 
-// changes shows what differs from the sealed rules.
 func (u *ui) changes(list []config.Change) {
 	for _, c := range list {
 		effect := "tightens"
@@ -399,7 +398,6 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	return err
 }
 
-// asLines is what ui.changes prints.
 func asLines(list []config.Change, incomparable error) (lines []string) {
 	for _, c := range list {
 		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+
