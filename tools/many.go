@@ -180,7 +180,7 @@ func (s *Server) buyMany(ctx context.Context, request *mcp.CallToolRequest, in M
 	error) {
 	var out ManyOut
 	began := time.Now()
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err == nil {
 		defer done()
 		out, err = w.PayMany(ctx, in)

@@ -59,7 +59,7 @@ func (s *Server) mount(ctx context.Context) (stop func()) {
 			return
 		case <-m.greeted:
 		}
-		if _, done, err := s.wallet(ctx); err == nil {
+		if _, done, err := s.Wallet(ctx); err == nil {
 			done()
 		} else {
 			settled() // it may be made later
@@ -82,7 +82,7 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		if method == "tools/list" {
 			if w, done := s.lazy.last(); w != nil { // the owner may have changed the rules
 				done()
-				if _, done, err := s.wallet(ctx); err == nil {
+				if _, done, err := s.Wallet(ctx); err == nil {
 					done()
 				}
 			}

@@ -28,7 +28,7 @@ var errNotOpen = errors.New("the wallet is not open")
 // VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that.
 // It opens the wallet.
 func (s *Server) VerifySeals(ctx context.Context) error {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return err
 	}

@@ -353,7 +353,7 @@ func (a *accounts) close() error {
 // Wallet is the wallet that the server's agents use, under the rules as they are: the account that the
 // context's agent pays from. done ends its use. It is to be used while Serve serves.
 func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.wallet(ctx)
+	return s.openerOf(ctx).get(ctx, s.Open)
 }
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use
