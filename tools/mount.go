@@ -33,7 +33,6 @@ const (
 	mountRetryMost = 10 * time.Minute
 )
 
-// mounts are the mounted servers' tools.
 type mounts struct {
 	// closed when the client said its first word after hello: from then on servers are started
 	greeted  chan struct{}
@@ -177,7 +176,6 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	})
 }
 
-// mountedHandler is a mounted tool's handler.
 func (s *Server) mountedHandler(server string, m mountedTool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result := s.callMounted(ctx, request, server, m.name)
@@ -200,7 +198,6 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 	return s.purchase(ctx, request, digest(request.Params.Name, given), in, mountedResult)
 }
 
-// mountedCall is a purchase by a mounted tool's name.
 type mountedCall struct {
 	CallIn
 	progress func(seller.Progress)

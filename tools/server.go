@@ -198,7 +198,6 @@ func (s *Server) each(ctx context.Context, do func(context.Context, *Wallet)) {
 	}
 }
 
-// close closes the wallet, if it was opened.
 func (s *Server) close() error {
 	s.unlocking.close()
 	return errors.Join(s.lazy.close(), s.accounts.close())

@@ -171,7 +171,6 @@ func priceIn(price string) money.Dollars {
 	return d
 }
 
-// sessionCount counts sessions by agent.
 type sessionCount struct {
 	mu sync.Mutex
 	by map[string]int

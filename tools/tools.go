@@ -193,7 +193,6 @@ type lazy struct {
 	closed  bool
 }
 
-// openedWallet is an open wallet and those who use it.
 type openedWallet struct {
 	*Wallet
 	users   int
@@ -335,7 +334,6 @@ func (a *accounts) of(name string, own *lazy) *lazy {
 	return a.byName[name]
 }
 
-// close closes them side by side.
 func (a *accounts) close() error {
 	a.mu.Lock()
 	a.closed = true
