@@ -31,7 +31,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// app is this process, on one home. It implements cli.App.
 type app struct {
 	version string
 	home    string

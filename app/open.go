@@ -108,7 +108,6 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}, nil
 }
 
-// accounts are those of the rules that have keys.
 func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) {
 	for _, a := range keys.Accounts() {
 		if rules.HasAccount(a.Name) {
@@ -118,7 +117,6 @@ func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) 
 	return list
 }
 
-// chains are the networks that an account pays on.
 type chains struct {
 	evm         *evm.Exact
 	evmChannels *evm.Channels
@@ -176,7 +174,6 @@ func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Pas
 		SigningTime: signingTime(rules)}
 }
 
-// toolKeys implements the keys of tools.Wallet.
 type toolKeys struct {
 	*wallet.Wallet
 	account *wallet.Account
@@ -331,7 +328,6 @@ func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *s
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 
-// recorder records what this process signs.
 func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally}
 }

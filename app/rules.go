@@ -212,7 +212,6 @@ func agentLabels(c *config.Config) map[string]string {
 	return labels
 }
 
-// tokenAccounts are the owner's that config.toml names, by network.
 func tokenAccounts(c *config.Config) map[string]string {
 	named := map[string]string{}
 	for id, n := range c.Networks {
@@ -223,7 +222,6 @@ func tokenAccounts(c *config.Config) map[string]string {
 	return named
 }
 
-// vaults are the owner's that config.toml names, by network.
 func vaults(c *config.Config) map[string]string {
 	named := map[string]string{}
 	for id, n := range c.Networks {
@@ -234,7 +232,6 @@ func vaults(c *config.Config) map[string]string {
 	return named
 }
 
-// allowances are the owner's accounts that config.toml names to take a float from, by network.
 func allowances(c *config.Config) map[string]x402.AllowanceRule {
 	named := map[string]x402.AllowanceRule{}
 	for id, n := range c.Networks {

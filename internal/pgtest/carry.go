@@ -29,11 +29,6 @@ type wire struct {
 	endsAfter int   // cut when the server has been ready so many times; 0: never
 }
 
-func newWire(p *Proxy, client, server net.Conn) *wire {
-	return &wire{p: p, client: client, server: server, isCut: make(chan struct{}), texts: map[string]string{},
-		quiet: true}
-}
-
 func (w *wire) cut() {
 	w.once.Do(func() {
 		w.client.Close()
@@ -172,7 +167,6 @@ func (w *wire) passToSync(in *bufio.Reader, m message) bool {
 	}
 }
 
-// statement is the text of what a Bind or a Query runs.
 func (w *wire) statement(m message) string {
 	switch m.kind {
 	case 'P':

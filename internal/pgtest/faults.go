@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -53,7 +52,7 @@ func terminate(url string, pid int32) error {
 	const wait = 60_000 // ms
 	said, err := psql(url, fmt.Sprintf("SELECT pg_terminate_backend(%d, %d)", pid, wait))
 	if err == nil && said != "t" {
-		err = fmt.Errorf("process %s is none of the server's, or does not end", strconv.Itoa(int(pid)))
+		err = fmt.Errorf("process %d is none of the server's, or does not end", pid)
 	}
 	return err
 }

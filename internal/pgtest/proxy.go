@@ -170,7 +170,8 @@ func (p *Proxy) accept() {
 			client.Close() // what a client of a server that is down sees, too
 			continue
 		}
-		w := newWire(p, client, server)
+		w := &wire{p: p, client: client, server: server, isCut: make(chan struct{}),
+			texts: map[string]string{}, quiet: true}
 		p.mu.Lock()
 		p.wires[w] = true
 		if p.down {
@@ -181,7 +182,6 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forget is the end of a connection.
 func (p *Proxy) forget(w *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +226,6 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-// gate is open, or shut.
 type gate struct {
 	mu     sync.Mutex
 	opened chan struct{} // nil: it is open

@@ -17,7 +17,7 @@ func (c *Cluster) Replica(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	c.replicas = append(c.replicas, r)
 	err = r.follow(c)
 	if err != nil {
@@ -28,7 +28,6 @@ func (c *Cluster) Replica(t testing.TB) *Cluster {
 	return r
 }
 
-// follow copies the other server and starts the copy.
 func (c *Cluster) follow(primary *Cluster) error {
 	var err error
 	c.wire, err = newProxy(primary.URL(superuser), c.dir)

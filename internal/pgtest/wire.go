@@ -14,7 +14,6 @@ const (
 	Cancel  byte = 1
 )
 
-// message is one of PostgreSQL's protocol, version 3.
 type message struct {
 	kind byte
 	raw  []byte // as it is on the wire
