@@ -334,12 +334,12 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
-	return agent.Rules{
+	signed := agent.Rules{
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
-		MaxTimeout:    rules.Policy.MaxTimeout,
-		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
-		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,
+		MaxTimeout: rules.Policy.MaxTimeout, ChannelDelay: rules.Policy.ChannelDelay,
 	}
+	addNetworks(&signed, rules)
+	return signed
 }
 
 // ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner
