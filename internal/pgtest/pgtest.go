@@ -6,7 +6,7 @@
 // started it.
 //
 // Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
-// action.go, carry.go, wire.go; replica.go; faults.go, hold.go.
+// action.go, carry.go, wire.go; replica.go.
 package pgtest
 
 import (

@@ -72,7 +72,7 @@ func (c *Cluster) Quorum(t testing.TB, replicas ...*Cluster) {
 func (c *Cluster) CaughtUp(t testing.TB, replica *Cluster) {
 	t.Helper()
 	// what is written last ends where a record ends, and is on disk, so that it is sent
-	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, '"+ourName+"', '')",
+	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, 'pgtest', '')",
 		"SELECT pg_current_wal_flush_lsn()")
 	upTo := said[strings.LastIndex(said, "\n")+1:]
 	waitFor(t, replica.URL(superuser), "t", "SELECT pg_last_wal_replay_lsn() >= '"+upTo+"'")

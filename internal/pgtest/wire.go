@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -81,16 +80,4 @@ func (m message) asks() bool {
 		return true
 	}
 	return false
-}
-
-// words are the strings that a message begins with.
-func (m message) words(n int) []string {
-	const header = 5
-	words := make([]string, n)
-	rest := m.raw[min(header, len(m.raw)):]
-	for i := range words {
-		word, after, _ := bytes.Cut(rest, []byte{0})
-		words[i], rest = string(word), after
-	}
-	return words
 }
