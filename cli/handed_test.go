@@ -44,8 +44,8 @@ func isBelow(name string, list []string) bool {
 	})
 }
 
-// notAtService are the commands that may not come by the socket, and all below them: they read files, show the
-// recovery phrase, ask a stranger, pay, or stay.
+// notAtService are the commands that may not come by the socket, and all below them: they read files, show
+// the recovery phrase, ask a stranger, pay, or stay.
 var notAtService = []string{"call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
