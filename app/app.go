@@ -33,7 +33,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// app is this process, on one home. It implements cli.App.
 type app struct {
 	version string
 	home    string
@@ -152,21 +151,19 @@ func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 	if rules.Ledger.URL != "" {
 		made, err := history.MakePostgres(ctx, *a.postgres(rules))
 		if err == nil && !made {
-			err = a.checkUnusedAt(ctx, a.postgres(rules))
+			err = a.checkUnused(ctx, a.postgres(rules))
 		}
 		return err
 	}
 	err := history.Create(ctx, a.home, history.Options{})
 	if errors.Is(err, fs.ErrExist) { // also of another init at the same time
-		return a.checkUnused(ctx)
+		return a.checkUnused(ctx, nil)
 	}
 	return err
 }
 
 // checkUnused refuses a ledger without a keystore that has payments in it.
-func (a *app) checkUnused(ctx context.Context) error { return a.checkUnusedAt(ctx, nil) }
-
-func (a *app) checkUnusedAt(ctx context.Context, server *sqldb.Postgres) error {
+func (a *app) checkUnused(ctx context.Context, server *sqldb.Postgres) error {
 	store, err := openLedgerAt(ctx, a.home, server, history.Options{})
 	if err != nil {
 		return err

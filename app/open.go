@@ -137,7 +137,6 @@ func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) 
 	return list
 }
 
-// chains are the networks that an account pays on.
 type chains struct {
 	evm         *evm.Exact
 	evmChannels *evm.Channels
@@ -195,7 +194,6 @@ func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Pas
 		SigningTime: signingTime(rules)}
 }
 
-// toolKeys implements the keys of tools.Wallet.
 type toolKeys struct {
 	*wallet.Wallet
 	account *wallet.Account
@@ -351,19 +349,18 @@ func (a *app) Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 
-// recorder records what this process signs.
 func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally}
 }
 
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
-	return agent.Rules{
+	signed := agent.Rules{
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
-		MaxTimeout:    rules.Policy.MaxTimeout,
-		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
-		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,
+		MaxTimeout: rules.Policy.MaxTimeout, ChannelDelay: rules.Policy.ChannelDelay,
 	}
+	addNetworks(&signed, rules)
+	return signed
 }
 
 // ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner

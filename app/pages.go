@@ -25,7 +25,6 @@ import (
 	"x402-wallet/wallet/seal"
 )
 
-// passkeys are those of the owner's rules.
 func passkeys(rules *config.Config) map[string]passkey.Key {
 	keys := map[string]passkey.Key{}
 	for name, k := range rules.Passkeys {

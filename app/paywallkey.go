@@ -21,7 +21,6 @@ import (
 // name.
 const statementKeyFile = "paywall-signing-key.pem"
 
-// statementKey reads the key, and makes it at its first use.
 func (a *app) statementKey() (ed25519.PrivateKey, error) {
 	path := filepath.Join(a.home, statementKeyFile)
 	key, err := readStatementKey(path)

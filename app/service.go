@@ -133,7 +133,6 @@ type places[Party comparable] struct {
 	by    map[Party]int
 }
 
-// take reports whether there was a place.
 func (p *places[Party]) take(party Party) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

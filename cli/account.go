@@ -11,7 +11,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -227,31 +226,18 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 	return info, err
 }
 
-// write adds the account to the text of config.toml.
 func (a newAccount) write(text []byte) ([]byte, error) {
-	keys := [][2]string{{"account", "true"}}
 	limits, err := ownBudgets(a.budgets, teamBudgets)
 	if err != nil {
 		return nil, err
 	}
-	keys = append(keys, limits...)
-	if a.parent != "" {
-		keys = append(keys, [2]string{"parent", edit.Quote(a.parent)})
-	}
-	for name, list := range map[string][]string{"agents": a.agents, "allow_hosts": a.hosts} {
-		if len(list) > 0 {
-			keys = append(keys, [2]string{name, quotedList(list)})
-		}
-	}
-	for _, key := range keys {
-		if text, err = edit.Set(text, key[1], "budget", "teams", a.name, key[0]); err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
+	table := append(tomlTable{{"account", "true"}}, limits...)
+	table.add("parent", a.parent)
+	table.addList("agents", a.agents)
+	table.addList("allow_hosts", a.hosts)
+	return table.write(text, "budget", "teams", a.name)
 }
 
-// newAccount says what was made, and what comes next.
 func (u *ui) newAccount(info wallet.AccountInfo) {
 	u.say("the account %s:\n  Solana  %s\n  EVM     %s", info.Name, info.Solana, info.EVM)
 	if info.Index > 0 {

@@ -309,7 +309,6 @@ type exitError int
 
 func (exitError) Error() string { return "exit" }
 
-// runs is what cobra runs for a command.
 type runs = func(cmd *cobra.Command, args []string) error
 
 // onWallet is a command that works on the open wallet.

@@ -14,7 +14,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// approvalOut is an approval as --json prints it.
 type approvalOut struct {
 	ID        string `json:"id"`
 	State     string `json:"state"` // pending | approved | denied
@@ -137,7 +136,6 @@ func (p *Program) denyCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// terms shows a person what they decide on.
 func (u *ui) terms(a history.Approval) {
 	if u.json && !u.errTerminal {
 		return
@@ -186,7 +184,6 @@ func (u *ui) decided(a history.Approval, format string) error {
 	return u.answerLine(shown(a), format, a.Expires.UTC().Format(time.DateTime))
 }
 
-// decisionError says what is wrong with an id.
 func decisionError(id string, err error) error {
 	switch {
 	case errors.Is(err, history.ErrNotFound):
@@ -200,7 +197,6 @@ func decisionError(id string, err error) error {
 	return err
 }
 
-// freezeOut is a freeze as --json prints it.
 type freezeOut struct {
 	Network string `json:"network,omitempty"` // with an account; both empty: everything
 	Account string `json:"account,omitempty"`

@@ -21,7 +21,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// exporting is what export was asked for.
 type exporting struct {
 	books.Export
 	whose             tools.Whose
@@ -177,18 +176,10 @@ func readWhole(path string, limit int64) ([]byte, error) {
 
 // receipt prints a payment's receipt, which is JSON for people too.
 func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
-	p, err := w.Store.Payment(ctx, id)
+	r, err := receipt.Stored(ctx, w.Store, id, w.Engine.Assets, time.Now())
 	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
 	}
-	if err != nil {
-		return err
-	}
-	var content *history.Content
-	if c, err := w.Store.Content(ctx, id); err == nil || errors.Is(err, history.ErrContentRemoved) {
-		content = &c
-	}
-	r, err := receipt.Of(p, content, w.Engine.Assets, time.Now())
 	if err != nil {
 		return err
 	}
@@ -207,11 +198,7 @@ func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = ui.answer(verdict, func() { ui.verdict(verdict) })
-			if err == nil && !verdict.OK {
-				return exitError(exitFailed)
-			}
-			return err
+			return ui.answerChecked(verdict, verdict.OK, func() { ui.verdict(verdict) })
 		},
 	}
 }

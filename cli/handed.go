@@ -117,15 +117,6 @@ var atService = map[string]handed{
 	"vault show": {flags: []string{"network", "vault"}},
 }
 
-// notAtService are the commands that may not, and all below them: they read files, show the
-// recovery phrase, ask a stranger, pay, or stay.
-var notAtService = []string{"call", "channel commit", "channel deposit", "channel open",
-	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
-	"delegation approve",
-	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
-	"ledger backup", "ledger copy", "ledger prune", "pay", "run", "signer add", "subscriptions due",
-	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
-
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it
 // itself.
 var onlyHere = []string{"install", "mcp", "paywall", "serve"}

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// passphraseOut is what passphrase answers.
 type passphraseOut struct {
 	Changed bool `json:"changed"`
 	Keyring bool `json:"keyring"` // the system's keyring holds it now
@@ -43,7 +42,6 @@ func (s *passphraseSource) add(cmd *cobra.Command, prefix, whose string) {
 	cmd.MarkFlagsMutuallyExclusive(prefix+"passphrase-file", prefix+"passphrase-fd")
 }
 
-// addFD adds the descriptor alone.
 func (s *passphraseSource) addFD(cmd *cobra.Command, prefix, whose string) {
 	cmd.Flags().IntVar(&s.fd, prefix+"passphrase-fd", -1, "read "+whose+" from this open descriptor `N`")
 	cmd.Flags().Lookup(prefix + "passphrase-fd").DefValue = "0" // that it means none is not shown
@@ -235,7 +233,6 @@ func (u *ui) keeping(use func(wallet.Passphrase) error) func(wallet.Passphrase) 
 	}
 }
 
-// forgetGiven wipes what the owner typed.
 func (u *ui) forgetGiven() {
 	clear(u.given)
 	u.given = nil

@@ -114,7 +114,6 @@ func (f phraseFlags) keyPaths() (recovery.Paths, error) {
 	return paths, nil
 }
 
-// source is where the words come from.
 func (f phraseFlags) source(ui *ui) wallet.Passphrase {
 	switch {
 	case f.fd >= 0:

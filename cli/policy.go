@@ -216,7 +216,6 @@ func (u *ui) policy(ctx context.Context, guard guardedRules, file string) error 
 	})
 }
 
-// changes shows what differs from the sealed rules.
 func (u *ui) changes(list []config.Change) {
 	for _, c := range list {
 		effect := "tightens"
@@ -420,7 +419,6 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard guardedRules) err
 	return err
 }
 
-// asLines is what ui.changes prints.
 func asLines(list []config.Change, incomparable error) (lines []string) {
 	for _, c := range list {
 		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+

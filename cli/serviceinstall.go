@@ -13,7 +13,6 @@ import (
 	"x402-wallet/wallet/owner"
 )
 
-// serviceOut is what service install and uninstall answer.
 type serviceOut struct {
 	Installed bool        `json:"installed"`
 	Home      string      `json:"home"`
@@ -22,7 +21,6 @@ type serviceOut struct {
 	Next      []nextThing `json:"next"`
 }
 
-// nextThing is what the owner does next.
 type nextThing struct {
 	What    string `json:"what"`
 	Command string `json:"command"`

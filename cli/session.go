@@ -67,8 +67,8 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	cmd := ui.loosens(&cobra.Command{
 		Use: "new", Short: "Start a new session (asks for the passphrase)", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(label) > maxLabel {
-				return usagef("a label has %d bytes at most", maxLabel)
+			if err := checkLabel(label); err != nil {
+				return err
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				limit, err := w.Engine.SessionCap(ctx)
@@ -119,8 +119,8 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 			return wants("NAME")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args[0]) > maxLabel {
-				return usagef("a label has %d bytes at most", maxLabel)
+			if err := checkLabel(args[0]); err != nil {
+				return err
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				_, session, err := budgetReport(ctx, w)
@@ -140,5 +140,9 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// maxLabel bounds a label, which stands in every line of an export.
-const maxLabel = config.MaxLabel
+func checkLabel(label string) error {
+	if len(label) > config.MaxLabel {
+		return usagef("a label has %d bytes at most", config.MaxLabel)
+	}
+	return nil
+}

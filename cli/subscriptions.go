@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// subscriptionsOut is what the list of them prints as JSON.
 type subscriptionsOut struct {
 	Subscriptions []tools.SubscriptionOut  `json:"subscriptions"`
 	Proposals     []subscriptions.Proposal `json:"proposals"`
@@ -147,7 +146,6 @@ func (u *ui) subscription(s tools.SubscriptionOut) {
 	}
 }
 
-// runLine is a run in one line.
 func (u *ui) runLine(r tools.SubscriptionRunOut) string {
 	parts := []string{r.State + " (slot of " + moment(r.Slot) + " UTC)"}
 	if r.Free {

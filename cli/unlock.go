@@ -22,7 +22,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// unlockOut is what unlock answers.
 type unlockOut struct {
 	Until string `json:"until"` // RFC 3339, UTC: at the latest
 	Idle  string `json:"idle"`  // earlier when nothing is signed for this long

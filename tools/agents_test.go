@@ -36,8 +36,8 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 		request := func(uri string) *mcp.ReadResourceRequest {
 			return &mcp.ReadResourceRequest{Params: &mcp.ReadResourceParams{URI: uri}}
 		}
-		_, errPayment := s.readPayment(ctx, request(paymentsURI+id))
-		content, errContent := s.readContent(ctx, request(paymentsURI+id+contentEnd))
+		_, errPayment := s.reading(readPayment)(ctx, request(paymentsURI+id))
+		content, errContent := s.reading(readContent)(ctx, request(paymentsURI+id+contentEnd))
 		require.Equal(t, err == nil, errPayment == nil)
 		require.Equal(t, err == nil, errContent == nil)
 		if err == nil {

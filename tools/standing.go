@@ -29,7 +29,7 @@ var errNotOpen = errors.New("the wallet is not open")
 // VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that.
 // It opens the wallet.
 func (s *Server) VerifySeals(ctx context.Context) error {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,6 @@ func priceIn(price string) money.Dollars {
 	return d
 }
 
-// sessionCount counts sessions by agent.
 type sessionCount struct {
 	mu sync.Mutex
 	by map[string]int

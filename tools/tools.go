@@ -195,7 +195,6 @@ type lazy struct {
 	closed  bool
 }
 
-// openedWallet is an open wallet and those who use it.
 type openedWallet struct {
 	*Wallet
 	users   int
@@ -337,7 +336,6 @@ func (a *accounts) of(name string, own *lazy) *lazy {
 	return a.byName[name]
 }
 
-// close closes them side by side.
 func (a *accounts) close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -355,7 +353,7 @@ func (a *accounts) close() error {
 // Wallet is the wallet that the server's agents use, under the rules as they are: the account that the
 // context's agent pays from. done ends its use. It is to be used while Serve serves.
 func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.wallet(ctx)
+	return s.openerOf(ctx).get(ctx, s.Open)
 }
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use

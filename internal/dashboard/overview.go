@@ -82,7 +82,6 @@ func proposed(p subscriptions.Proposal) alert {
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }
 
-// first is the first page.
 type first struct {
 	Subscriptions []tools.SubscriptionOut
 	Balances      balances
@@ -140,7 +139,6 @@ func overview(l *look) (frame, error) {
 	return f, nil
 }
 
-// ago says how long ago something was.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:

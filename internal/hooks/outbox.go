@@ -60,7 +60,6 @@ func (h *Hooks) isWaiting(id string) (bool, error) {
 	return err == nil, err
 }
 
-// done takes a payment out of the outbox.
 func (h *Hooks) done(id string) error {
 	err := os.Remove(filepath.Join(h.Dir, id))
 	if errors.Is(err, fs.ErrNotExist) {

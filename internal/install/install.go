@@ -43,7 +43,6 @@ func isSecret(name string) bool {
 	return !slices.Contains(harmless, name) && secretName().MatchString(name)
 }
 
-// ErrSecret says that an entry would carry a secret.
 var errSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
 	"no secret is written there")
 

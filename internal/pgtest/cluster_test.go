@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // alone is a process of tests that start a server, and hang.
 func alone() {
-	c, err := start(nil)
+	c, err := Open()
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -95,13 +95,13 @@ func TestKilledAndStartedAgain(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	c, err := start(nil)
+	c, err := Open()
 	require.NoError(t, err)
 	all, err := children(c.server.Pid)
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	require.FileExists(t, c.socket())
-	c.close()
+	c.Close()
 	require.NoDirExists(t, c.dir)
 	n, err := living(all)
 	require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // Holder is a third party: a session with a transaction that has locked something.
@@ -30,15 +29,6 @@ func Hold(t testing.TB, url string, statements ...string) *Holder {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Release)
-	return h
-}
-
-// HoldFor is Hold with an end by itself.
-func HoldFor(t testing.TB, d time.Duration, url string, statements ...string) *Holder {
-	t.Helper()
-	h := Hold(t, url, statements...)
-	timer := time.AfterFunc(d, h.Release)
-	t.Cleanup(func() { timer.Stop() })
 	return h
 }
 
