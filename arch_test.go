@@ -78,8 +78,8 @@ var arrows = map[string][]string{
 	"history/verify": {"budget", "history", "history/internal/audit", "history/internal/memory",
 		"history/internal/schema", "history/internal/seals", "history/sqldb", "x402", "x402/money"},
 	// what people and agents read of the ledger: it writes nothing but notes for the books
-	"history/report": {"budget", "history", "history/internal/audit", "history/internal/seals", "history/sqldb",
-		"x402/money"},
+	"history/report": {"budget", "history", "history/internal/audit", "history/internal/seals",
+		"history/sqldb", "x402/money"},
 	// copies of a ledger, which are compared before they count
 	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/verify", "x402"},
 	// what was bought: stored in the transaction of its payment's outcome

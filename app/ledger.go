@@ -24,8 +24,8 @@ import (
 )
 
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
-// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and what
-// the owner is told to told.
+// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and
+// what the owner is told to told.
 func (a *app) openLedger(ctx context.Context, kept content.Keeper, told alerts.Writer) (*history.Store,
 	error) {
 	server := a.ledgerServer()
