@@ -285,7 +285,8 @@ func TestOnlyEnvironReadsTheEnvironment(t *testing.T) {
 	for file := range strings.Lines(string(out)) {
 		isAllowed := strings.HasPrefix(file, "internal/config/environ/") ||
 			strings.HasPrefix(file, "cli/demo") ||
-			strings.HasPrefix(file, "wallet/internal/wallettest/")
+			strings.HasPrefix(file, "wallet/internal/wallettest/") ||
+			strings.HasPrefix(file, "wallet/internal/keystore/keytest/")
 		require.True(t, isAllowed, "%s reads the environment", strings.TrimSpace(file))
 	}
 }
