@@ -129,8 +129,8 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) {
 		return err
 	}
-	next, err := config.Parse(newest.Config)
-	if err != nil || config.Loosens(config.Compare(here, next)) {
+	next, unreadable := config.Parse(newest.Config)
+	if unreadable != nil || config.Loosens(config.Compare(here, next)) {
 		return nil // the key has to say that they are the owner's
 	}
 	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
