@@ -89,8 +89,8 @@ var arrows = map[string][]string{
 	// alerts: the owner is told of a run that failed, and of a proposal
 	"history/subscriptions": {"budget", "history", "history/alerts", "history/sqldb", "x402", "x402/money"},
 	// for the tests of packages that hold money
-	"history/historytest": {"budget", "history", "history/content", "history/sqldb", "internal/pgtest", "x402",
-		"x402/money"},
+	"history/historytest": {"budget", "history", "history/content", "history/sqldb", "internal/pgtest",
+		"x402", "x402/money"},
 	// budget: sessions that the owner began
 	"wallet/seal": {"budget", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain

@@ -116,27 +116,29 @@ func openLedgerAt(ctx context.Context, home string, server *sqldb.Postgres,
 	return history.OpenPostgres(ctx, home, *server, o)
 }
 
-// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml if
-// they only tighten what is there. A file that the owner edited and did not seal yet stays. Rules that loosen
-// anything wait for the wallet's key (seal.Guard.VerifySeals): whoever writes to the database can put any text
-// there, and programs that it names would run before a payment checks the seal.
+// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml,
+// if they only tighten what is there. A file that the owner edited and did not seal yet stays. Rules that
+// loosen anything wait for the wallet's key (seal.Guard.VerifySeals): whoever writes to the database can put
+// any text there, and programs that it names would run before a payment checks the seal.
 func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	here, err := config.Load(a.home)
 	if err != nil {
 		return err
 	}
 	newest, err := store.Rules(ctx)
-	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) {
+	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) || !tightens(here, newest.Config) {
 		return err
-	}
-	next, unreadable := config.Parse(newest.Config)
-	if unreadable != nil || config.Loosens(config.Compare(here, next)) {
-		return nil // the key has to say that they are the owner's
 	}
 	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil
+}
+
+// tightens reports whether a text loosens nothing of the rules.
+func tightens(rules *config.Config, text []byte) bool {
+	next, err := config.Parse(text)
+	return err == nil && !config.Loosens(config.Compare(rules, next))
 }
 
 func isSuperseded(ctx context.Context, guard *seal.Guard) bool {
@@ -221,7 +223,7 @@ func (f *follower) verify(ctx context.Context, sealed history.SealedRules) {
 	}
 	err = f.wallet.VerifySeals(ctx)
 	if err != nil && !errors.Is(err, seal.ErrSuperseded) {
-		f.app.log.Warn("rules of this replica and the sealed ones differ until the wallet is unlocked", "why", err)
+		f.app.log.Warn("the rules here are not the sealed ones until the wallet is unlocked", "why", err)
 	}
 }
 

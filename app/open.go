@@ -120,7 +120,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 }
 
 // reopen is OpenWallet once more, after one was closed.
-func (a *app) reopen(ctx context.Context, closed error, first, last wallet.Passphrase) (*tools.Wallet, error) {
+func (a *app) reopen(ctx context.Context, closed error, first, last wallet.Passphrase) (*tools.Wallet,
+	error) {
 	if closed != nil {
 		return nil, closed
 	}

@@ -82,7 +82,8 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 		require.NoError(t, first.guard(t, firstHome).Seal(ctx, false))
 	}
 	keeper := &service{t: t, a: second, h: secondHome}
-	f := follower{app: second, store: secondHome.store, wallet: keeper, witness: witness{store: secondHome.store}}
+	f := follower{app: second, store: secondHome.store, wallet: keeper,
+		witness: witness{store: secondHome.store}}
 	look := func() { require.NoError(t, f.look(ctx)) }
 
 	seals(day("4"))
