@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // arrows says which packages of ours each package may import: the architecture, kept true. A new
@@ -95,6 +97,7 @@ var arrows = map[string][]string{
 		"x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},
+	"internal/must":     {}, // for tests
 	"internal/loopback": {},
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
@@ -285,9 +288,8 @@ const mostSignerLines = 29_000
 
 // What has to be believed before one signature: all packages of ours that wallet/agent is made of.
 func TestClosureOfWhoSigns(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
-		"./wallet/agent").Output()
-	require.NoError(t, err)
+	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
+		"./wallet/agent").Output())(t)
 	sum := 0
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -295,15 +297,13 @@ func TestClosureOfWhoSigns(t *testing.T) {
 		if !ours {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		require.NoError(t, err)
+		files := must.Get(filepath.Glob(filepath.Join(dir, "*.go")))(t)
 		lines := 0
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(file))(t)
 			lines += strings.Count(string(text), "\n")
 		}
 		t.Logf("%6d %s", lines, name)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -131,8 +132,7 @@ func TestAnAgentsMaxPriceIsTheEdgeOfDecide(t *testing.T) {
 			return
 		}
 		a.Price, a.Approved = most, true
-		_, err = r.Decide(a, facts)
-		require.NoError(rt, err)
+		must.Get(r.Decide(a, facts))(rt)
 		a.Price++
 		_, err = r.Decide(a, facts)
 		require.Error(rt, err)
@@ -143,15 +143,13 @@ func TestAnAgentsMaxPriceIsTheEdgeOfDecide(t *testing.T) {
 func TestAnAgentsCaps(t *testing.T) {
 	r := withAgents(t)
 	a := askOf(t, "research", "0.1")
-	d, err := r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d := must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: DayOf(noon)},
 		Limit: dollars(t, "2"), name: agentLayer, part: "day"})
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: MonthOf(noon)},
 		Limit: dollars(t, "20"), name: agentLayer, part: "month"})
 	a.Prepaid = true
-	d, err = r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d = must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Empty(t, d.Caps, "it was counted when it was deposited")
 }
 

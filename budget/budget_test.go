@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -128,8 +129,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func dollars(t *testing.T, text string) money.Dollars {
 	t.Helper()
-	d, err := money.ParseDollars(text)
-	require.NoError(t, err)
+	d := must.Get(money.ParseDollars(text))(t)
 	return d
 }
 
@@ -200,13 +200,12 @@ func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
 func TestATransferSpendsNothing(t *testing.T) {
 	r := rules(t)
 	full := Facts{Now: noon, Session: current, Used: Usage{Day: Use{Spent: r.Day.Add(1)}}}
-	d, err := r.Transfer(full)
-	require.NoError(t, err)
+	d := must.Get(r.Transfer(full))(t)
 	require.NotEmpty(t, d.Caps, "a decision without caps holds nothing")
 	require.Equal(t, full.Session.ID, d.Session)
 	busy := full
 	busy.LastMinute, busy.RateSince = r.Rate, noon
-	_, err = r.Transfer(busy)
+	_, err := r.Transfer(busy)
 	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
 	r.MaxFailures = 3
 	tripped := full

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -214,11 +215,9 @@ func TestSubscriptionRules(t *testing.T) {
 func TestParseEvery(t *testing.T) {
 	for text, want := range map[string]time.Duration{"1m": time.Minute, "90m": 90 * time.Minute,
 		"12h": 12 * time.Hour, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour, "366d": MaxEvery} {
-		every, err := ParseEvery(text)
-		require.NoError(t, err)
+		every := must.Get(ParseEvery(text))(t)
 		require.Equal(t, want, every)
-		again, err := ParseEvery(EveryText(every))
-		require.NoError(t, err)
+		again := must.Get(ParseEvery(EveryText(every)))(t)
 		require.Equal(t, want, again)
 	}
 	for _, text := range []string{"", "1s", "60s", "0m", "01d", "1", "d", "-1d", "1.5h", "1h30m", "367d",

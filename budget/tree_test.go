@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -158,8 +159,7 @@ func TestTheNodesOfAPath(t *testing.T) {
 func TestTheCapsOfAPath(t *testing.T) {
 	r := withTeams(t)
 	a := askOf(t, "lab-1", "0.1")
-	d, err := r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d := must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	caps, rates := map[string]money.Dollars{}, map[string]int{}
 	for _, c := range d.Caps {
 		if !c.Window.IsAll() {
@@ -176,8 +176,7 @@ func TestTheCapsOfAPath(t *testing.T) {
 	}, caps)
 	require.Equal(t, map[string]int{"org": 100, "agent:lab-1": 2, "team:lab": 4, "team:research": 5}, rates)
 	a.Prepaid = true
-	d, err = r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d = must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Empty(t, d.Caps)
 	require.Len(t, d.Rates, 4)
 }
@@ -256,8 +255,7 @@ func TestTheMaxPriceOfAPathIsTheEdgeOfDecide(t *testing.T) {
 		}
 		passed++
 		a.Price, a.Approved = most, true
-		_, err = r.Decide(a, facts)
-		require.NoError(rt, err)
+		must.Get(r.Decide(a, facts))(rt)
 		over := func(limit *money.Dollars, is func(row) bool) {
 			require.True(rt, limit == nil || ledger.used(is).Total()+most <= *limit)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -72,11 +73,9 @@ func TestCallsEqualClaims(t *testing.T) {
 
 			w.mustCall("echo")
 			require.EqualValues(t, 7, w.service.stored.SubRAV.Nonce)
-			out, err := w.m.Commit(t.Context(), "nuwa")
-			require.NoError(t, err)
+			out := must.Get(w.m.Commit(t.Context(), "nuwa"))(t)
 			require.True(t, out.Committed, "%+v", out)
-			out, err = w.m.Commit(t.Context(), "nuwa")
-			require.NoError(t, err)
+			out = must.Get(w.m.Commit(t.Context(), "nuwa"))(t)
 			require.Contains(t, out.Note, "nothing is outstanding")
 			require.NoError(t, w.chain.claim(*w.service.stored))
 			require.Equal(t, w.paidFor(), w.row().Amount)
@@ -85,13 +84,11 @@ func TestCallsEqualClaims(t *testing.T) {
 			report, err := w.m.Engine.Reconcile(t.Context()) // the chain's word takes the claims' place
 			require.NoError(t, err)
 			require.Equal(t, 8, report.Settled)
-			list, err := w.store.Recent(t.Context(), 100)
-			require.NoError(t, err)
+			list := must.Get(w.store.Recent(t.Context(), 100))(t)
 			for _, p := range list {
 				require.Equal(t, history.Chain, p.Proof, p.URL)
 			}
-			s, err := w.m.Show(t.Context(), "nuwa")
-			require.NoError(t, err)
+			s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 			require.Equal(t, "active", s.State)
 			require.Equal(t, s.Signed, s.Claimed)
 			require.Equal(t, money.NewAmount(92*price), *s.Hub)
@@ -153,8 +150,7 @@ func TestWrongProposals(t *testing.T) {
 			require.Equal(t, before.Nonce, w.row().Nonce)
 			require.Equal(t, before.Signed, w.row().Signed, "nothing was signed")
 			require.Equal(t, spent, w.paidFor())
-			unfinished, err := w.store.Unfinished(t.Context(), "", 10)
-			require.NoError(t, err)
+			unfinished := must.Get(w.store.Unfinished(t.Context(), "", 10))(t)
 			require.Empty(t, unfinished, "nothing is held")
 
 			w.service.twist = nil // and the same after a restart, with what the service really has pending
@@ -379,10 +375,9 @@ func TestChangedServiceDIDIsRefused(t *testing.T) {
 // Opening is a spend: bounded, held, asked about, and never sent twice.
 func TestOpening(t *testing.T) {
 	w := newWorld(t)
-	s, err := w.m.Show(t.Context(), "nuwa")
-	require.NoError(t, err)
+	s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 	require.Equal(t, []any{"unopened", true}, []any{s.State, s.Delivered}, "nothing is outstanding")
-	_, err = w.m.Commit(t.Context(), "nuwa")
+	_, err := w.m.Commit(t.Context(), "nuwa")
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
 	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "before the opening is asked about: %v", err)
@@ -406,22 +401,18 @@ func TestOpening(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	require.Equal(t, money.NewAmount(100*price), w.chain.hubs[w.payer])
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 500_000))(t)
 	require.Equal(t, money.NewAmount(600*price), w.chain.hubs[w.payer])
-	report, err := w.m.Engine.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := must.Get(w.m.Engine.Reconcile(t.Context()))(t)
 	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
-	list, err := w.store.Recent(t.Context(), 1)
-	require.NoError(t, err)
+	list := must.Get(w.store.Recent(t.Context(), 1))(t)
 	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
 
 	// a key that is not in the channel yet is let in
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 0))(t)
 
 	w.chain.refuse = true
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
@@ -437,8 +428,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	id := idOfChannel(w.payer, w.service.me)
 	w.chain.channels[id].status = 1
 	w.mustRefuse(x402.PaymentRejected, "echo")
-	s, err := w.m.Show(t.Context(), "nuwa")
-	require.NoError(t, err)
+	s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 	require.Equal(t, "closing", s.State)
 	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
@@ -489,11 +479,9 @@ func TestRepeatedCalls(t *testing.T) {
 	var q pay.Request // its answer was not written to the client when its process died
 	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"),
 		[]byte(`{"text":"two"}`)
-	lost, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
+	lost := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
 	w.start()
-	found, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
+	found := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
 	require.Equal(t, pay.StatusReplayed, found.Status)
 	require.Equal(t, lost.PaymentID, found.PaymentID)
 }
@@ -567,8 +555,7 @@ func TestCancelledCallIsReplayed(t *testing.T) {
 	_, _ = w.m.Engine.Pay(ctx, q)
 	w.service.twist = nil
 	require.EqualValues(t, 1, w.row().Nonce)
-	r, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
 	require.Equal(t, pay.StatusReplayed, r.Status)
 	require.Len(t, w.service.calls, 1)
 }
@@ -589,11 +576,10 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") &&
 		!IsReservedTool("nuwax"))
 
-	list, err := w.m.List(t.Context())
-	require.NoError(t, err)
+	list := must.Get(w.m.List(t.Context()))(t)
 	require.Equal(t, walletKeys().Public(), list.PublicKey)
 	require.Len(t, list.Channels, 1)
-	_, err = w.m.Show(t.Context(), "elsewhere")
+	_, err := w.m.Show(t.Context(), "elsewhere")
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 }
 
@@ -635,7 +621,6 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
 	require.Equal(t, paid, w.paidFor())
 	propose(price)
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.NoError(t, err)
+	must.Get(w.m.Recover(t.Context(), "nuwa"))(t)
 	require.Nil(t, w.row().PendingCall, "no call is under way any more")
 }

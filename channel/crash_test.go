@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402/money"
@@ -103,14 +104,11 @@ func TestCrashAtEveryStep(t *testing.T) {
 		w.start()
 		_, err := w.call("echo")
 		require.NoError(t, err, "after the crash at step %d", at)
-		s, err := w.m.Recover(t.Context(), "nuwa")
-		require.NoError(t, err)
+		s := must.Get(w.m.Recover(t.Context(), "nuwa"))(t)
 		require.Equal(t, money.NewAmount(uint64(len(w.service.calls))*price), s.Signed, "step %d", at)
 		require.Equal(t, s.Signed, w.paidFor(), "step %d", at)
-		_, err = w.m.Engine.Reconcile(t.Context())
-		require.NoError(t, err)
-		unfinished, err := w.store.Unfinished(t.Context(), "", 100)
-		require.NoError(t, err)
+		must.Get(w.m.Engine.Reconcile(t.Context()))(t)
+		unfinished := must.Get(w.store.Unfinished(t.Context(), "", 100))(t)
 		require.Empty(t, unfinished, "what was only held is let go")
 		if end == nil {
 			break

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -34,8 +35,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(w *world) {
-				perCall, err := money.ParseDollars(c.perCall)
-				require.NoError(t, err)
+				perCall := must.Get(money.ParseDollars(c.perCall))(t)
 				w.rules.PerCall, w.rules.PriceJump, w.rules.Session = perCall, 0, nil
 			})
 			w.chain.hubs[w.payer] = money.NewAmount(10_000 * price)
@@ -81,10 +81,8 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the deposit: %v", err)
 	require.Equal(t, money.NewAmount(5_022_000_000), x402.AsError(err).Details["amount"])
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.NoError(t, err)
-	list, err := w.store.Recent(t.Context(), 10)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 500_000))(t)
+	list := must.Get(w.store.Recent(t.Context(), 10))(t)
 	require.Equal(t, []money.Dollars{502_200, 2_200}, []money.Dollars{list[0].Price, list[1].Price})
 
 	w.chain.fee = maxGas + 1

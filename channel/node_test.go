@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402/money"
 )
@@ -395,37 +396,29 @@ func TestNodeReads(t *testing.T) {
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
 	c.keys[payer] = []Key{{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["payer"].Key}}
-	keys, err := node.keys(t.Context(), payer)
-	require.NoError(t, err)
+	keys := must.Get(node.keys(t.Context(), payer))(t)
 	require.Equal(t, c.keys[payer], keys)
-	keys, err = node.keys(t.Context(), payee)
-	require.NoError(t, err)
+	keys = must.Get(node.keys(t.Context(), payee))(t)
 	require.Empty(t, keys, "no document")
-	object, err := node.channel(t.Context(), idOfChannel(payer, payee))
-	require.NoError(t, err)
+	object := must.Get(node.channel(t.Context(), idOfChannel(payer, payee)))(t)
 	require.Nil(t, object)
-	hub, err := node.hub(t.Context(), payer)
-	require.NoError(t, err)
+	hub := must.Get(node.hub(t.Context(), payer))(t)
 	require.True(t, hub.IsZero())
 
 	raw := strings.TrimPrefix(v.OpenTx.Raw, "0x")
-	_, err = node.execute(t.Context(), "0x"+raw) // the kit's own transaction
+	_, err := node.execute(t.Context(), "0x"+raw) // the kit's own transaction
 	require.NoError(t, err)
-	object, err = node.channel(t.Context(), idOfChannel(payer, payee))
-	require.NoError(t, err)
+	object = must.Get(node.channel(t.Context(), idOfChannel(payer, payee)))(t)
 	require.Equal(t, payer, object.Sender)
-	s, err := node.subChannel(t.Context(), object, "key-1")
-	require.NoError(t, err)
+	s := must.Get(node.subChannel(t.Context(), object, "key-1"))(t)
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
-	number, err := node.sequence(t.Context(), payer)
-	require.NoError(t, err)
+	number := must.Get(node.sequence(t.Context(), payer))(t)
 	require.EqualValues(t, 1, number)
 	_, err = node.execute(t.Context(), "0x"+raw)
 	require.Error(t, err, "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)
-	hub, err = node.hub(t.Context(), payer)
-	require.NoError(t, err)
+	hub = must.Get(node.hub(t.Context(), payer))(t)
 	require.Equal(t, money.NewAmount(5), hub)
 
 	c.id = "1"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -21,8 +22,7 @@ func TestAddressVectors(t *testing.T) {
 	}
 	id := idOfChannel(parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID))
 	require.Equal(t, v.ChannelID, id.String())
-	read, err := parseObjectID(v.ChannelID)
-	require.NoError(t, err)
+	read := must.Get(parseObjectID(v.ChannelID))(t)
 	require.Equal(t, id, read)
 }
 
@@ -76,8 +76,7 @@ func TestStatusWithoutNode(t *testing.T) {
 func FuzzBCS(f *testing.F) {
 	v := readVectors(f)
 	for _, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
-		b, err := hex.DecodeString(c.BCS)
-		require.NoError(f, err)
+		b := must.Get(hex.DecodeString(c.BCS))(f)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { // what decodes encodes to the same bytes

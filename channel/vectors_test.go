@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -54,21 +55,18 @@ type wireVector struct {
 }
 
 func readVectors(t testing.TB) (v vectors) {
-	text, err := os.ReadFile("testdata/vectors.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("testdata/vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &v))
 	return v
 }
 
 func unhex(t testing.TB, s string) []byte {
-	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
-	require.NoError(t, err)
+	b := must.Get(hex.DecodeString(strings.TrimPrefix(s, "0x")))(t)
 	return b
 }
 
 func parse(t testing.TB, did string) account {
-	a, err := parseDID(did)
-	require.NoError(t, err)
+	a := must.Get(parseDID(did))(t)
 	return a
 }
 
@@ -89,23 +87,19 @@ func TestVectors(t *testing.T) {
 	require.Equal(t, v.Auth.Preimage, string(v.Auth.Data.message()))
 	data := v.Auth.Data
 	var err error
-	data.Params, err = compact(toolParams{"echo", "11111111-2222-4333-8444-555555555555"})
-	require.NoError(t, err)
-	token, err := data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature))
-	require.NoError(t, err)
+	data.Params = must.Get(compact(toolParams{"echo", "11111111-2222-4333-8444-555555555555"}))(t)
+	token := must.Get(data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature)))(t)
 	require.Equal(t, v.Auth.Header, token)
 
 	var signed signedSubRAV
 	require.NoError(t, json.Unmarshal(v.Ed25519.Signed, &signed))
 	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555",
 		MaxAmount: "50000000", Signed: &signed}
-	text, err := compact(request)
-	require.NoError(t, err)
+	text := must.Get(compact(request))(t)
 	require.Equal(t, v.Request.JSON, string(text))
 	require.Equal(t, v.Request.Value, multibase(text))
 
-	answer, err := readHeader(v.Response.Value)
-	require.NoError(t, err)
+	answer := must.Get(readHeader(v.Response.Value))(t)
 	require.Equal(t, "srv-1-abc", answer.ServiceTxRef)
 	require.Equal(t, money.NewAmount(10_000_000), *answer.Cost)
 	require.Equal(t, subRAV{ChainID: 4, Channel: idOfChannel(payer, payee), Fragment: "key-1",
@@ -155,13 +149,12 @@ func TestLastPaymentFrameWins(t *testing.T) {
 }
 
 func TestReservedArguments(t *testing.T) {
-	text, err := withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX",
-		&requestPayload{Version: 1, ClientTxRef: "r"})
-	require.NoError(t, err)
+	text := must.Get(withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX",
+		&requestPayload{Version: 1, ClientTxRef: "r"}))(t)
 	require.Equal(t,
 		`{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`,
 		string(text))
-	_, err = withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
+	_, err := withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
 	require.Error(t, err)
 	_, err = withReserved(json.RawMessage(`[]`), "", nil)
 	require.Error(t, err)

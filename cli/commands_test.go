@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -34,8 +35,7 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 			return nil
 		}
 		files++
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			if line, ok := commandLine(n); ok {
 				lines[line] = path
@@ -51,8 +51,7 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 	require.Contains(t, lines, "x402-wallet approve VALUE")
 	require.Contains(t, lines, "x402-wallet budget set VALUE VALUE")
 	require.Contains(t, named, "show VALUE")
-	text, err := os.ReadFile("../x402/errors.go")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../x402/errors.go"))(t)
 	for _, word := range strings.Split(string(text), `"`) {
 		if _, _, ok := x402.Explain(x402.Code(word)); ok {
 			lines[x402.Errorf(x402.Code(word), "x").NextStep().Command] = word

@@ -7,13 +7,13 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 )
 
 // Where a new wallet's money is expected: on the networks that it can pay on, the preferred ones first. Most
 // files name no network, because the public nodes do.
 func TestWhereMoneyIsExpected(t *testing.T) {
-	template, err := environ.Template(environ.Env{})
-	require.NoError(t, err)
+	template := must.Get(environ.Template(environ.Env{}))(t)
 	const solana, base, polygon = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:8453", "eip155:137"
 	for name, c := range map[string]struct {
 		rules string
@@ -30,8 +30,7 @@ func TestWhereMoneyIsExpected(t *testing.T) {
 		"none can be paid on": {"[policy]\npublic_nodes = false\n", []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules, err := config.Parse([]byte(c.rules))
-			require.NoError(t, err)
+			rules := must.Get(config.Parse([]byte(c.rules)))(t)
 			require.Equal(t, c.want, append([]string{}, watched(rules)...))
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/x402"
 )
@@ -118,13 +119,11 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 		{cobra.ShellCompRequestCmd, "approve", ""}} {
 		in, out, err := os.Pipe() // no terminal
 		require.NoError(t, err)
-		stdout, err := os.CreateTemp(t.TempDir(), "")
-		require.NoError(t, err)
+		stdout := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
 		p := &Program{Env: environ.Env{Handed: environ.HandedTerminal}, Home: t.TempDir(), Stdin: in,
 			Stdout: stdout, Stderr: stdout}
 		require.Equal(t, exitUsage, p.Run(t.Context(), args), args)
-		text, err := os.ReadFile(stdout.Name())
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(stdout.Name()))(t)
 		require.Contains(t, string(text), "service", args)
 		for _, f := range []*os.File{in, out, stdout} {
 			require.NoError(t, f.Close())

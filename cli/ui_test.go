@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -33,8 +34,7 @@ func TestSafe(t *testing.T) {
 
 // Whoever runs bin/x402-wallet demo from a fresh clone has no x402-wallet in the PATH yet.
 func TestDemoSelf(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	name := "x402-wallet"
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -54,8 +54,7 @@ func TestDemoSelf(t *testing.T) {
 // What a list's sellers say of themselves is long; the table stands first, then why something
 // cannot be paid.
 func TestServices(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "screen"))
-	require.NoError(t, err)
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "screen")))(t)
 	defer file.Close()
 	u := newUI(file, file, true)
 	var found tools.DiscoverOut
@@ -65,8 +64,7 @@ func TestServices(t *testing.T) {
 		{"url":"https://b.example/y","price":"$0.02","network":"eip155:8453","payable":true,
 			"description":"short"}]}`), &found))
 	u.services(found)
-	seen, err := os.ReadFile(file.Name())
-	require.NoError(t, err)
+	seen := must.Get(os.ReadFile(file.Name()))(t)
 	require.Regexp(t,
 		`^PRICE .*\n\$0\.01  Base +no +https://a\.example/x  ü{59}…\n\$0\.02  Base +yes +https://b\.example/y  short\nno: https://a\.example/x: too\\x1bdear\nsource: `, string(seen))
 }
@@ -106,8 +104,7 @@ func TestMaxAmount(t *testing.T) {
 		"5.00": "$5.00", "$x": "$x"} {
 		t.Run(given, func(t *testing.T) {
 			// the engine reads dollars
-			got, err := maxAmount(given)
-			require.NoError(t, err)
+			got := must.Get(maxAmount(given))(t)
 			require.Equal(t, want, got)
 		})
 	}

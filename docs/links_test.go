@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Each relative link of a page leads to a file, and its anchor to a heading of that file.
 func TestLinksResolve(t *testing.T) {
-	pages, err := filepath.Glob("../*.md")
-	require.NoError(t, err)
-	others, err := filepath.Glob("*.md")
-	require.NoError(t, err)
+	pages := must.Get(filepath.Glob("../*.md"))(t)
+	others := must.Get(filepath.Glob("*.md"))(t)
 	pages = append(pages, others...)
 
 	link := regexp.MustCompile(`(?:\]\(|src=")([^)"\s]+)[)"]`)
@@ -50,7 +50,6 @@ func anchors(page string) (list []string) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(file))(t)
 	return string(text)
 }

@@ -10,16 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // anvil asks the lab's EVM node something that is no part of Ethereum's own interface.
 func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
 	t.Helper()
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
-		"params": params})
-	require.NoError(t, err)
-	response, err := http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question))
-	require.NoError(t, err)
+	question := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
+		"params": params}))(t)
+	response := must.Get(http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question)))(t)
 	defer func() { _ = response.Body.Close() }()
 	var out struct{ Result, Error json.RawMessage }
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&out))
@@ -124,8 +123,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	var balance struct {
 		Networks []struct{ Network, Owner, Balance, Delegated, Available string }
 	}
-	r, err = w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network})
-	require.NoError(t, err)
+	r = must.Get(w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network}))(t)
 	require.NoError(t, json.Unmarshal(r.Structured, &balance))
 	require.Equal(t, floatOwner, balance.Networks[0].Owner)
 	require.Equal(t, "0", balance.Networks[0].Available)

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -68,9 +69,7 @@ func (p *permitOf) approval(t *testing.T) payload.SignedTransaction {
 	t.Helper()
 	info := p.Extensions[x402.ERC20Sponsoring].Info
 	require.Equal(t, message.Permit2Address, info.Spender)
-	raw, err := hexutil.Decode(info.SignedTransaction)
-	require.NoError(t, err)
-	tx, err := payload.RecoverTransaction(raw)
-	require.NoError(t, err)
+	raw := must.Get(hexutil.Decode(info.SignedTransaction))(t)
+	tx := must.Get(payload.RecoverTransaction(raw))(t)
 	return tx
 }

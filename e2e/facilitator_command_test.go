@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
 )
@@ -43,10 +44,8 @@ func passOn(url, request string) error {
 func TestAProgramSettlesForOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
-	node, err := exec.LookPath("node")
-	require.NoError(t, err)
-	script, err := filepath.Abs(filepath.Join("lab", "parties", "settle-command.mjs"))
-	require.NoError(t, err)
+	node := must.Get(exec.LookPath("node"))(t)
+	script := must.Get(filepath.Abs(filepath.Join("lab", "parties", "settle-command.mjs")))(t)
 	own := []string{node, script, lab.EVM.URL}
 	losing := []string{"/bin/sh", "-c", `case "$3" in settle) "$0" "$@" >/dev/null;; *) exec "$0" "$@";; esac`}
 	for name, argv := range map[string][]string{"answers": own, "loses its answer": append(losing, own...)} {
@@ -80,11 +79,9 @@ func TestAProgramSettlesForOurPaywall(t *testing.T) {
 
 // The command of a paywall has what it sells settled by a program of paywall.toml.
 func TestPaywallIsSettledByAProgram(t *testing.T) {
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	s := newShop(t, "")
-	text, err := os.ReadFile(s.file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(s.file))(t)
 	writePrivate(t, s.file, string(text)+fmt.Sprintf("[[facilitators]]\nname = \"mine\"\ncommand = "+
 		"[\"/usr/bin/env\", %q, %q]\nassets = [\"USDC\"]\nmax_price = \"0.01\"\n",
 		passOnEnv+"="+s.world.FacilitatorURL, own))

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 const price = 1000 // of everything in the lab that is not dear on purpose
@@ -25,8 +27,7 @@ const price = 1000 // of everything in the lab that is not dear on purpose
 // TestLabEnds proves that a lab leaves no process behind, not even when it is killed.
 func TestLabEnds(t *testing.T) {
 	var facts Facts
-	lab, err := runScript(labScript, &facts)
-	require.NoError(t, err)
+	lab := must.Get(runScript(labScript, &facts))(t)
 	t.Cleanup(lab.stop)
 	require.Contains(t, facts.PIDs, "anvil")
 	require.NoError(t, lab.Process.Kill())
@@ -61,11 +62,9 @@ func (l *Lab) evmTime(t *testing.T, tag string) int64 {
 	t.Helper()
 	var block struct{ Result struct{ Timestamp string } }
 	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
-	response, err := http.Post(l.EVM.URL, "application/json", strings.NewReader(call))
-	require.NoError(t, err)
+	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &block))
-	seconds, err := strconv.ParseInt(block.Result.Timestamp, 0, 64)
-	require.NoError(t, err)
+	seconds := must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
 	return seconds
 }
 
@@ -83,8 +82,7 @@ type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
 
 func challenge(t *testing.T, header string) []ozskrOffer {
 	t.Helper()
-	decoded, err := base64.StdEncoding.DecodeString(header)
-	require.NoError(t, err)
+	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
 	var required struct {
 		X402Version int
 		Accepts     []ozskrOffer
@@ -98,13 +96,11 @@ func challenge(t *testing.T, header string) []ozskrOffer {
 // get asks for a URL with headers, name after value.
 func get(t *testing.T, at string, headers ...string) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
-	require.NoError(t, err)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	bodyOf(t, response)
 	return response
 }
@@ -112,8 +108,7 @@ func get(t *testing.T, at string, headers ...string) *http.Response {
 func bodyOf(t *testing.T, response *http.Response) string {
 	t.Helper()
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	body := must.Get(io.ReadAll(response.Body))(t)
 	return string(body)
 }
 

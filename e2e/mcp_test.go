@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402test"
 )
 
@@ -41,8 +42,7 @@ func TestProtocolEras(t *testing.T) {
 		var list struct{ Tools []json.RawMessage }
 		require.NoError(t, json.Unmarshal(result, &list))
 		require.Len(t, list.Tools, ownTools)
-		text, err := json.Marshal(list.Tools)
-		require.NoError(t, err)
+		text := must.Get(json.Marshal(list.Tools))(t)
 		return string(text)
 	}
 	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", protocolVersion} {
@@ -142,8 +142,7 @@ func TestOldNameAndLateInit(t *testing.T) {
 		Addresses     struct{ Solana, EVM string }
 		NextSteps     []string
 	}) {
-		r, err := w.Call(t.Context(), "x402_setup_agent", map[string]any{})
-		require.NoError(t, err)
+		r := must.Get(w.Call(t.Context(), "x402_setup_agent", map[string]any{}))(t)
 		require.NoError(t, json.Unmarshal(r.Structured, &s))
 		return s
 	}
@@ -161,10 +160,8 @@ func TestOldNameAndLateInit(t *testing.T) {
 	require.True(t, setup().Ready)
 	require.Equal(t, "paid", payFor(t, w, world.SellerURL+"/weather").Status)
 
-	list, err := w.Call(t.Context(), "x402_history", nil)
-	require.NoError(t, err)
-	old, err := w.Call(t.Context(), "x402_transaction_history", nil)
-	require.NoError(t, err)
+	list := must.Get(w.Call(t.Context(), "x402_history", nil))(t)
+	old := must.Get(w.Call(t.Context(), "x402_transaction_history", nil))(t)
 	require.JSONEq(t, list.Text, old.Text)
 	require.NotContains(t, string(request(t, w, "tools/list", nil)), "x402_transaction_history")
 }

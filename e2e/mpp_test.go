@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 )
 
@@ -25,9 +26,8 @@ type mppSellers struct {
 
 func startMPP(t testing.TB, lab *Lab) *mppSellers {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
-		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
+		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
 	s := &mppSellers{}
 	stop, err := startScript(filepath.Join("lab", "mpp", "seller.mjs"), options, s)
@@ -39,8 +39,7 @@ func startMPP(t testing.TB, lab *Lab) *mppSellers {
 // control sets what the sellers do with the next paid answers, and gives how many payments they settled.
 func (s *mppSellers) control(t *testing.T, state string) (settled int) {
 	t.Helper()
-	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
-	require.NoError(t, err)
+	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	var now struct{ Settled int }
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &now))
 	return now.Settled
@@ -131,26 +130,23 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 10_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	sells, err := paywall.New(paywall.Options{MPP: true,
+	sells := must.Get(paywall.New(paywall.Options{MPP: true,
 		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
 			{Network: lab.EVM.Network, PayTo: lab.EVM.PayTo, Price: "0.001"}}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
-			{Name: "lab0", URL: lab.Facilitators[0]}}})})
-	require.NoError(t, err)
+			{Name: "lab0", URL: lab.Facilitators[0]}}})}))(t)
 	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
 	web := httptest.NewServer(sells.HTTP("report", http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
 	t.Cleanup(web.Close)
 
-	options, err := json.Marshal(map[string]string{"url": web.URL, "key": mppxKey})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]string{"url": web.URL, "key": mppxKey}))(t)
 	var paid struct {
 		Status  int
 		Body    string
 		Receipt struct{ Method, Reference, Status string }
 	}
-	stop, err := startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid)
-	require.NoError(t, err)
+	stop := must.Get(startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid))(t)
 	stop()
 	require.Equal(t, 200, paid.Status, "%+v", paid)
 	require.Equal(t, "warmer", paid.Body)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 	"x402-wallet/x402test"
 )
 
@@ -20,10 +22,8 @@ import (
 func askingServer(t *testing.T) (url string) {
 	t.Helper()
 	cmd := exec.Command("node", filepath.Join("lab", "mcp", "asking.mjs"))
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	stdin := must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
 	said := &tail{}
 	cmd.Stderr = said
 	require.NoError(t, cmd.Start())
@@ -85,15 +85,12 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 		},
 	})
 	client.AddRoots(&mcp.Root{URI: "file:///Bonn"})
-	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
+	session := must.Get(client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}))(t)
 	defer session.Close()
-	asked, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
-	require.NoError(t, err)
-	given, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
-		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
-	require.NoError(t, err)
+	asked := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
+	given := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
 	require.Equal(t, "Bonn of Bonn file:///Bonn", given.Content[0].(*mcp.TextContent).Text)
 	s.world.AssertPaidOnce(t, x402test.Payment{})
 	for range 2 {
@@ -101,10 +98,8 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 	}
 
 	// of a client of 2026-07-28 it hears that it cannot be asked: it asks in another way
-	since, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint}, nil)
-	require.NoError(t, err)
+	since := must.Get(client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint}, nil))(t)
 	defer since.Close()
-	can, err := since.CallTool(t.Context(), &mcp.CallToolParams{Name: "can"})
-	require.NoError(t, err)
+	can := must.Get(since.CallTool(t.Context(), &mcp.CallToolParams{Name: "can"}))(t)
 	require.False(t, strings.Contains(can.Content[0].(*mcp.TextContent).Text, "elicitation"))
 }

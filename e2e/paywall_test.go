@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 	"x402-wallet/x402test"
@@ -65,8 +66,7 @@ func newShop(t *testing.T, more string) *shop {
 	world, bin, home := play(t, x402test.Options{})
 	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"),
 		runs: filepath.Join(t.TempDir(), "runs")}
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	writePrivate(t, s.file,
 		fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = "+
 			"\"base-sepolia\"\n%s[tools.search]\nprice = \"0.001\"\n", behindEnv+"="+s.runs, own, more))
@@ -90,16 +90,13 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 // no message: neither ends the paywall.
 func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	s := newShop(t, "")
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	writePrivate(t, s.file, fmt.Sprintf("command = [\"/bin/sh\", \"-c\", %q, %q]\nnetwork = "+
 		"\"base-sepolia\"\n[tools.search]\nprice = \"0.001\"\n",
 		"echo starting server; exec /usr/bin/env \""+behindEnv+"="+s.runs+"\" \"$0\"", own))
 	command := s.home.Command(t.Context(), s.bin, "paywall", "--config", s.file)
-	stdin, err := command.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := command.StdoutPipe()
-	require.NoError(t, err)
+	stdin := must.Get(command.StdinPipe())(t)
+	stdout := must.Get(command.StdoutPipe())(t)
 	require.NoError(t, command.Start())
 	answers := bufio.NewScanner(stdout)
 	for _, exchange := range [][2]string{
@@ -109,8 +106,7 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 		{`[]`, `"code":-32600`},
 		{`{"jsonrpc":"2.0","id":2,"method":"ping"}`, `"id":2,"result":{}`},
 	} {
-		_, err := io.WriteString(stdin, exchange[0]+"\n")
-		require.NoError(t, err)
+		must.Get(io.WriteString(stdin, exchange[0]+"\n"))(t)
 		require.True(t, answers.Scan(), "the session ended at %s", exchange[0])
 		require.Contains(t, answers.Text(), exchange[1])
 	}
@@ -133,8 +129,7 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 	command := home.Command(context.Background(), bin, "paywall", "--config", file)
 	p := &paywallProcess{Cmd: command, log: &tail{}}
 	p.Env = append(p.Env, env...)
-	stderr, err := p.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Get(p.StderrPipe())(t)
 	require.NoError(t, p.Start())
 	late := time.AfterFunc(startWait, func() { _ = p.Process.Kill() })
 	defer late.Stop()
@@ -168,31 +163,25 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 // buys asks for the tool that costs money, and pays for it.
 func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult {
 	t.Helper()
-	asked, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
-	require.NoError(t, err)
-	got, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
-		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
-	require.NoError(t, err)
+	asked := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
+	got := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
 	return got
 }
 
 // signOffer pays the first thing that a result asks for.
 func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
 	t.Helper()
-	text, err := json.Marshal(asked)
-	require.NoError(t, err)
-	c, err := wire.ReadMCPChallenge(wire.MCPMessage{Result: text})
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(asked))(t)
+	c := must.Get(wire.ReadMCPChallenge(wire.MCPMessage{Result: text}))(t)
 	require.NotNil(t, c, "%s", text)
 	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
 	world.Fund(t, signer.Address(), "1.00")
 	asset, _ := x402.NewRegistry(nil).Named(world.EVM, "")
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{world.EVM: world.EVMNodeURL}})
-	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
-		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
-	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, nil)
-	require.NoError(t, err)
+	a := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
+		Source: signer.Address(), Validity: time.Minute, Now: time.Now()}))(t)
+	payload := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, nil))(t)
 	require.NoError(t, json.Unmarshal(payload, &payment))
 	return payment
 }
@@ -203,8 +192,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 func TestPaywallWithoutAWallet(t *testing.T) {
 	s := newShop(t, "")
 	payTo := testworld.NewEVMKey(t).Address()
-	text, err := os.ReadFile(s.file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(s.file))(t)
 	writePrivate(t, s.file, "pay_to = \""+payTo+"\"\n"+string(text))
 	rules := s.world.WalletConfig()
 	homes := []testworld.Home{testworld.NewHome(t, ""), testworld.NewHome(t, "")}

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -187,17 +188,15 @@ func TestStatusOfPermit2(t *testing.T) {
 		if scheme == x402.Upto {
 			r.Extra = upto
 		}
-		made, err := pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+		made := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
 			Source:   key.Address(),
-			Validity: time.Minute, Now: time.Now()})
-		require.NoError(t, err)
+			Validity: time.Minute, Now: time.Now()}))(t)
 		require.Empty(t, made.Extensions)
 		return made.Payload, made.Evidence
 	}
 	status := func(e x402.Evidence) x402.Status {
 		t.Helper()
-		got, err := pays.Status(t.Context(), e)
-		require.NoError(t, err)
+		got := must.Get(pays.Status(t.Context(), e))(t)
 		return got
 	}
 	_, unused := sign(x402.Exact)
@@ -235,8 +234,7 @@ func TestStatusOfPermit2(t *testing.T) {
 func decimal(t *testing.T, nonce string) string {
 	t.Helper()
 	var word [32]byte
-	_, err := hex.Decode(word[:], []byte(nonce[2:]))
-	require.NoError(t, err)
+	must.Get(hex.Decode(word[:], []byte(nonce[2:])))(t)
 	amount, ok := money.AmountFromBytes(word[:])
 	require.True(t, ok)
 	return amount.String()

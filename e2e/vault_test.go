@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/vault"
+	"x402-wallet/internal/must"
 )
 
 const (
@@ -34,18 +35,15 @@ type vaultAgent struct {
 
 func newEVMKey(t *testing.T) (*ecdsa.PrivateKey, common.Address) {
 	t.Helper()
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	return key, crypto.PubkeyToAddress(key.PublicKey)
 }
 
 // newVaultAgent has an owner with a million who has not yet made the vault.
 func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
 	t.Helper()
-	chain, err := vault.New(lab.EVM.URL, common.HexToAddress(lab.EVM.Asset))
-	require.NoError(t, err)
-	build, err := vault.ReadBuild("..")
-	require.NoError(t, err)
+	chain := must.Get(vault.New(lab.EVM.URL, common.HexToAddress(lab.EVM.Asset)))(t)
+	build := must.Get(vault.ReadBuild(".."))(t)
 	a := &vaultAgent{lab: lab, chain: chain}
 	var agent common.Address
 	a.key, agent = newEVMKey(t)
@@ -60,8 +58,7 @@ func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
 // send has the owner send a transaction.
 func (a *vaultAgent) send(t *testing.T, to common.Address, data []byte) vault.Receipt {
 	t.Helper()
-	receipt, err := a.chain.Send(vault.Call{From: a.owner, To: &to, Data: data})
-	require.NoError(t, err)
+	receipt := must.Get(a.chain.Send(vault.Call{From: a.owner, To: &to, Data: data}))(t)
 	require.EqualValues(t, 1, receipt.Status)
 	return receipt
 }
@@ -104,10 +101,8 @@ type facilitated struct {
 // facilitator asks the reference facilitator to verify or settle a payment.
 func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answer facilitated) {
 	t.Helper()
-	body, err := json.Marshal(payment)
-	require.NoError(t, err)
-	response, err := http.Post(l.Facilitators[0]+"/"+op, "application/json", bytes.NewReader(body))
-	require.NoError(t, err)
+	body := must.Get(json.Marshal(payment))(t)
+	response := must.Get(http.Post(l.Facilitators[0]+"/"+op, "application/json", bytes.NewReader(body)))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &answer))
 	return answer
 }

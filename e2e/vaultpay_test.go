@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // One of anvil's own accounts, which has ether for gas.
@@ -90,14 +91,12 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	require.Equal(t, uint64(396_000), lab.EVMBalance(vault))
 
 	var looked vaultAnswer
-	r, err := w.Call(t.Context(), "x402_check_delegation", map[string]any{"tokenAccount": vault})
-	require.NoError(t, err)
+	r := must.Get(w.Call(t.Context(), "x402_check_delegation", map[string]any{"tokenAccount": vault}))(t)
 	require.NoError(t, json.Unmarshal(r.Structured, &looked))
 	require.Equal(t, "396000", looked.RemainingAmount, "all that lies there")
 	var revoke struct{ Owner, Transaction, Command, TokenAccount string }
-	r, err = w.Call(t.Context(), "x402_revoke_delegation",
-		map[string]any{"tokenAccount": vault, "freeze": true})
-	require.NoError(t, err)
+	r = must.Get(w.Call(t.Context(), "x402_revoke_delegation",
+		map[string]any{"tokenAccount": vault, "freeze": true}))(t)
 	require.NoError(t, json.Unmarshal(r.Structured, &revoke))
 	require.Equal(t, vaultOwner, revoke.Owner)
 	require.Contains(t, revoke.Transaction, "0x02")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,8 +18,7 @@ const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb
 
 func dollars(t *testing.T, text string) money.Dollars {
 	t.Helper()
-	d, err := money.ParseDollars(text)
-	require.NoError(t, err)
+	d := must.Get(money.ParseDollars(text))(t)
 	return d
 }
 
@@ -114,11 +114,9 @@ func TestHooks(t *testing.T) {
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Settled, r.Outcome)
 	require.Equal(t, "settled", hear())
-	body, err := evm.body()
-	require.NoError(t, err)
+	body := must.Get(evm.body())(t)
 	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
-	v, err := c.Judge(t.Context(), evm)
-	require.NoError(t, err)
+	v := must.Get(c.Judge(t.Context(), evm))(t)
 	require.True(t, v.Valid)
 	require.Equal(t, "valid", hear())
 	require.Equal(t, string(body), w.posts[1].body)
@@ -128,8 +126,7 @@ func TestHooks(t *testing.T) {
 	require.Equal(t, NotSent, r.Outcome)
 	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
 	require.ErrorContains(t, r.Err, "not on a Sunday")
-	v, err = c.Judge(t.Context(), evm)
-	require.NoError(t, err)
+	v = must.Get(c.Judge(t.Context(), evm))(t)
 	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
 	require.Len(t, w.posts, 2, "nothing more was sent")
 }

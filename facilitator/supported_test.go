@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 const twoKinds = `200 {"kinds":[
@@ -31,11 +33,9 @@ func TestSupported(t *testing.T) {
 		w := newWire(map[string]script{"a": {yes}})
 		w.supported["a"] = twoKinds
 		c := open2(w, "a")
-		kinds, err := c.Supported(t.Context(), "")
-		require.NoError(t, err)
+		kinds := must.Get(c.Supported(t.Context(), ""))(t)
 		assert.Len(t, kinds, 3, "a network nobody knows is left out")
-		kinds, err = c.Supported(t.Context(), sepolia)
-		require.NoError(t, err)
+		kinds = must.Get(c.Supported(t.Context(), sepolia))(t)
 		require.Len(t, kinds, 2)
 		assert.Equal(t, Kind{Facilitator: "a", Version: 1, Scheme: "exact", Network: sepolia}, kinds[0])
 		assert.Equal(t, Kind{Facilitator: "a", Version: 2, Scheme: "exact", Network: "eip155:84532"},

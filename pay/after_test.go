@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -26,13 +27,11 @@ func TestWhatComesNext(t *testing.T) {
 	b := newBench(t, "10000", serves(200, "sunny"))
 	q := get(testURL)
 	q.IdempotencyKey = "one"
-	r, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, x402.Next{Do: x402.Done}, r.Next)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	bought := b.only(t).Created.UTC().Format(time.RFC3339)
-	r, err = b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r = must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, x402.Done, r.Next.Do)
 	require.Equal(t, "nothing paid now; bought "+bought, r.Next.Why)
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -45,10 +46,8 @@ func TestAgentFrom(t *testing.T) {
 func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	b := agentBench(t)
 	for range 2 {
-		r, err := b.buysAs(t, "ann", get(testURL))
-		require.NoError(t, err)
-		p, err := b.store.Payment(t.Context(), r.PaymentID)
-		require.NoError(t, err)
+		r := must.Get(b.buysAs(t, "ann", get(testURL)))(t)
+		p := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
 		require.Equal(t, "ann", p.Agent)
 		require.Equal(t, money.Dollars(20_000), r.Budget.AgentDay.Limit, "the tightest window")
 	}
@@ -58,8 +57,7 @@ func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	require.Equal(t, []any{"agent", "day", "ann"},
 		[]any{e.Details["layer"], e.Details["window"], e.Details["agent"]})
 	for _, other := range []string{"bob", ""} {
-		_, err = b.buysAs(t, other, get(testURL))
-		require.NoError(t, err)
+		must.Get(b.buysAs(t, other, get(testURL)))(t)
 	}
 }
 
@@ -71,8 +69,7 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 	b.Rules.Agents["amy"] = budget.Agent{}
 	b.Rules.Teams = budget.Teams{"research": {Agents: []string{"a*"}, Day: new(money.Dollars(20_000))}}
 	for i, agent := range []string{"ann", "amy"} {
-		r, err := b.buysAs(t, agent, get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.buysAs(t, agent, get(testURL)))(t)
 		require.Equal(t, &Budgets{TeamDay: &Window{Team: "research", Limit: 20_000,
 			Spent: money.Dollars(10_000 * (i + 1)), Remaining: money.Dollars(10_000 * (1 - i))}}, r.Budget)
 	}
@@ -83,8 +80,7 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 		[]any{e.Details["layer"], e.Details["window"], e.Details["team"]})
 	require.Equal(t, "x402-wallet budget set day 0.03 --team research", e.NextStep().Command)
 	for _, other := range []string{"bob", ""} {
-		_, err = b.buysAs(t, other, get(testURL))
-		require.NoError(t, err)
+		must.Get(b.buysAs(t, other, get(testURL)))(t)
 	}
 }
 
@@ -94,8 +90,7 @@ func TestARevokedAgentPaysNothing(t *testing.T) {
 	_, err := b.buysAs(t, "gone", get(testURL))
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 	require.Zero(t, b.seller.asked)
-	list, err := b.store.Recent(t.Context(), 1)
-	require.NoError(t, err)
+	list := must.Get(b.store.Recent(t.Context(), 1))(t)
 	require.Empty(t, list)
 }
 
@@ -106,17 +101,14 @@ func TestWhatAnAgentBoughtIsItsOwn(t *testing.T) {
 			b := agentBench(t)
 			q := get(testURL)
 			q.IdempotencyKey = key
-			first, err := b.Pay(WithAgent(t.Context(), "ann"), q)
-			require.NoError(t, err)
+			first := must.Get(b.Pay(WithAgent(t.Context(), "ann"), q))(t)
 			b.Lost(t.Context(), first.PaymentID) // the answer never reached ann
 			for _, other := range []string{"bob", ""} {
-				r, err := b.buysAs(t, other, q)
-				require.NoError(t, err)
+				r := must.Get(b.buysAs(t, other, q))(t)
 				require.Equal(t, StatusPaid, r.Status, "%q buys its own", other)
 				require.NotEqual(t, first.PaymentID, r.PaymentID)
 			}
-			r, err := b.buysAs(t, "ann", q)
-			require.NoError(t, err)
+			r := must.Get(b.buysAs(t, "ann", q))(t)
 			require.Equal(t, StatusReplayed, r.Status)
 			require.Equal(t, first.PaymentID, r.PaymentID)
 		})
@@ -131,8 +123,7 @@ func TestNoAgentSignsInForWhatAnotherBought(t *testing.T) {
 		agent  string
 		status string
 	}{{"ann", StatusPaid}, {"bob", StatusPaid}, {"bob", StatusFree}, {"ann", StatusFree}, {"", StatusFree}} {
-		r, err := b.buysAs(t, buyer.agent, get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.buysAs(t, buyer.agent, get(testURL)))(t)
 		require.Equal(t, buyer.status, r.Status, "%q", buyer.agent)
 	}
 	var signedIn []string
@@ -174,8 +165,7 @@ func TestAnApprovalIsOneAgents(t *testing.T) {
 	other := x402.AsError(err)
 	require.Equal(t, x402.ApprovalRequired, other.Code, "%v", err)
 	require.NotEqual(t, asked.Details["approvalId"], other.Details["approvalId"])
-	_, err = b.buysAs(t, "ann", get(testURL))
-	require.NoError(t, err)
+	must.Get(b.buysAs(t, "ann", get(testURL)))(t)
 }
 
 // Hosts are an agent's, too, before a seller is asked.

@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -42,32 +43,26 @@ func TestApproval(t *testing.T) {
 	q := get(testURL)
 	id := b.askedFor(t, q)
 	require.Equal(t, id, b.askedFor(t, q), "the same question")
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a := must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, history.Pending, a.State)
 	require.Equal(t, []any{"api.example", "GET", testURL, testNetwork, testUSDC, "USDC", "10000", "$0.01",
 		testPayee, true},
 		[]any{a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price.Price(),
 			a.PayTo, strings.Contains(a.Why, "$0.01 is above")})
 
-	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
-	require.NoError(t, err)
-	estimate, err := b.Estimate(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
+	estimate := must.Get(b.Estimate(t.Context(), q))(t)
 	require.True(t, estimate.Options[0].Payable, "and an estimate does not use it up")
 	// picked up by whatever process gets the same call
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	other.Rules.ApproveAbove = 9_999
-	r, err := other.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(other.Pay(t.Context(), q))(t)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "owner", r.ApprovedBy)
-	at, err := time.Parse(time.RFC3339, r.ApprovedAt)
-	require.NoError(t, err)
+	at := must.Get(time.Parse(time.RFC3339, r.ApprovedAt))(t)
 	require.WithinDuration(t, time.Now(), at, time.Minute)
 	other.Delivered(t.Context(), r.Status, r.PaymentID)
-	a, err = b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a = must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, history.Used, a.State)
 	require.Equal(t, r.PaymentID, a.Payment)
 	require.NotEqual(t, id, b.askedFor(t, q), "it was good for one")
@@ -97,8 +92,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 			b := strict(t)
 			q := get(testURL)
 			id := b.askedFor(t, q)
-			_, err := b.store.Approve(t.Context(), id, "owner", sealed)
-			require.NoError(t, err)
+			must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
 			first, before := q, []string{b.seller.payee, b.seller.price, b.seller.network, b.seller.asset,
 				b.seller.flow}
 			change(b, &q)
@@ -108,7 +102,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 				&b.seller.asset, &b.seller.flow} {
 				*was = before[i]
 			}
-			_, err = b.Pay(t.Context(), first)
+			_, err := b.Pay(t.Context(), first)
 			require.NoError(t, err, "and for its own it still is")
 		})
 	}
@@ -130,8 +124,7 @@ func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 // A hundred calls, one approval, one payment.
 func TestAHundredCallsShareOneApproval(t *testing.T) {
 	b := strict(t)
-	_, err := b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed))(t)
 	second := openBench(t, b.home, b.chain, "10000", honest)
 	second.Rules.ApproveAbove = 9_999
 	var paid, asked atomic.Int64
@@ -156,8 +149,7 @@ func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
 	b.mustRefuse(t, x402.InsufficientFunds, testURL)
-	list, err := b.store.Approvals(t.Context())
-	require.NoError(t, err)
+	list := must.Get(b.store.Approvals(t.Context()))(t)
 	require.Empty(t, list)
 }
 
@@ -185,8 +177,7 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	estimate := b.estimate(t, testURL)
 	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
 	b.mustRefuse(t, x402.WalletFrozen, testURL)
-	_, err := b.store.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
 	b.mustPay(t, testURL)
 }
@@ -211,8 +202,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")
 			require.Len(t, b.seller.sent(), sent)
-			_, err = b.store.Unfreeze(t.Context(), nil)
-			require.NoError(t, err)
+			must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 			r := b.mustPay(t, testURL)
 			require.Equal(t, p.ID, r.PaymentID)
 		})
@@ -271,14 +261,12 @@ func TestTheBreakerLasts(t *testing.T) {
 		code(t, x402.OutcomeUnknown, err)
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
-	list, err := b.store.Freezes(t.Context())
-	require.NoError(t, err)
+	list := must.Get(b.store.Freezes(t.Context()))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, "breaker", list[0].By)
 
 	b.seller.script = honest // and were every payment to turn out well after all
-	payments, err := b.store.Recent(t.Context(), 10)
-	require.NoError(t, err)
+	payments := must.Get(b.store.Recent(t.Context(), 10))(t)
 	for _, p := range payments {
 		require.True(t, b.chain.settle(p.Evidence.Nonce, 1))
 		q := get(testURL)
@@ -287,7 +275,6 @@ func TestTheBreakerLasts(t *testing.T) {
 		require.NoError(t, err, "what is paid is fetched")
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
-	_, err = b.store.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 	b.mustPay(t, testURL+"?new")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -27,8 +28,7 @@ func (oneAccount) Address() string { return "0xagent" }
 func TestAChannelOfTwoHostsIsUsedByOneCallAtATime(t *testing.T) {
 	b := newBench(t, "1000", honest)
 	b.Channels, b.ChannelBook = oneAccount{}, b.store
-	unlock, err := b.lockChannels(t.Context(), testNetwork, "a.example", "0x01")
-	require.NoError(t, err)
+	unlock := must.Get(b.lockChannels(t.Context(), testNetwork, "a.example", "0x01"))(t)
 	defer unlock()
 	try := func(limit time.Duration, host, id string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -81,8 +81,7 @@ func TestBuyRecounted_KeepsTheChannel(t *testing.T) {
 	b := channelBench(t)
 	asked := b.Transport.(*channelSeller)
 	asked.price, asked.least = "1000", "100000"
-	rows, err := b.store.BatchChannels(t.Context())
-	require.NoError(t, err)
+	rows := must.Get(b.store.BatchChannels(t.Context()))(t)
 	count := fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"1000"}`, rows[0].ID)
 	refusal := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 		Network: testNetwork, Extra: map[string]json.RawMessage{"channelState": count}}}}
@@ -102,8 +101,7 @@ func TestBuyRecounted_KeepsTheChannel(t *testing.T) {
 		<-log.wanted
 		return &seller.Answer{Status: 402, Challenge: refusal}, nil
 	}
-	r, err := b.Pay(t.Context(), Request{Request: get(testURL).Request, IdempotencyKey: "one"})
-	require.NoError(t, err)
+	r := must.Get(b.Pay(t.Context(), Request{Request: get(testURL).Request, IdempotencyKey: "one"}))(t)
 	require.Equal(t, StatusPaid, r.Status)
 	require.NoError(t, <-other)
 	require.Equal(t, []string{"locked", "presented", "presented", "unlocked", "locked", "presented",

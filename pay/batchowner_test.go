@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -282,10 +283,8 @@ func TestWhatTheChainHasIsTheBooks(t *testing.T) {
 			require.NoError(t, err)
 			c.book.Funds = units(9000)
 			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(c.book)
-			_, err = b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row})
-			require.NoError(t, err)
-			row, err = b.store.Channel(t.Context(), id, testAgent)
-			require.NoError(t, err)
+			must.Get(b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row}))(t)
+			row = must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 			_, book, err := row.Batch()
 			require.NoError(t, err)
 			require.Equal(t, []money.Amount{units(c.funds), units(2000)},

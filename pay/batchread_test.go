@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -29,8 +30,7 @@ func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
 // bookOf is a channel's row and book as they are written down.
 func bookOf(t *testing.T, b *bench, id string) (history.Channel, history.BatchBook) {
 	t.Helper()
-	row, err := b.store.Channel(t.Context(), id, testAgent)
-	require.NoError(t, err)
+	row := must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 	_, book, err := row.Batch()
 	require.NoError(t, err)
 	return row, book
@@ -88,15 +88,13 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	require.Equal(t, book, after)
 
 	channels.chain = x402.ChannelBalance{Block: 100, Balance: units(1000)}
-	steps, err = withdraw()
-	require.NoError(t, err)
+	steps = must.Get(withdraw())(t)
 	require.Len(t, steps, 1)
 	require.Equal(t, units(1000), steps[0].Amount)
 
 	// of a transaction that was made meanwhile it says nothing
 	channels.chain.Block = 150
-	_, err = withdraw()
-	require.NoError(t, err)
+	must.Get(withdraw())(t)
 	before := channels.chain
 	err = b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
 		channels.chain = x402.ChannelBalance{Block: 149}
@@ -207,8 +205,7 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, _ := ownersBench(t)
 			b.seller.script = honest
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			must.Get(b.Pay(t.Context(), get(testURL)))(t)
 			b.Channels = &ownVouchers{}
 			p := b.only(t)
 			book := history.BatchBook{Vouchers: []history.BatchOpen{{Payment: p.ID, Amount: units(30_000)}}}
@@ -227,9 +224,8 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 				"voucherState": fmt.Appendf(nil, `{"signedMaxClaimable":"%d","signature":"0x12"}`, c.shown)}
 			asks := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 				Network: testNetwork, Extra: extra}}}
-			_, err = b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
-				answer: &seller.Answer{Status: 402, Challenge: asks}})
-			require.NoError(t, err)
+			must.Get(b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
+				answer: &seller.Answer{Status: 402, Challenge: asks}}))(t)
 			after, now := bookOf(t, b, row.ID)
 			require.Equal(t, units(max(c.shown, 20_000)), after.Claimed)
 			require.Equal(t, c.stopped, now.Stopped)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -55,8 +56,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		synctest.Test(t, func(t *testing.T) {
 			var f inflight
 			call := new(Call)
-			written, err := f.begin("pay_1", request, WithCall(t.Context(), call))
-			require.NoError(t, err)
+			written := must.Get(f.begin("pay_1", request, WithCall(t.Context(), call)))(t)
 			f.awaitLeftBehind(t.Context(), request) // its client waits: another purchase
 			leave(call)
 			f.awaitLeftBehind(t.Context(), other)
@@ -89,8 +89,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		var f inflight
 		call := new(Call)
 		ctx, cancel := context.WithCancel(WithCall(t.Context(), call))
-		written, err := f.begin("pay_1", request, ctx)
-		require.NoError(t, err)
+		written := must.Get(f.begin("pay_1", request, ctx))(t)
 		written()
 		f.end("pay_1", true)
 		cancel() // the handler has returned
@@ -138,8 +137,7 @@ func leftBeforeTheHold(t *testing.T, leave func(*Call)) {
 	leave(call)
 	second := make(chan Result)
 	go func() {
-		r, err := b.Pay(WithCall(t.Context(), new(Call)), get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.Pay(WithCall(t.Context(), new(Call)), get(testURL)))(t)
 		second <- r
 	}()
 	<-slow.reading

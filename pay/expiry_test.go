@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -22,8 +23,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
 	stays := func(e *Engine) {
 		t.Helper()
-		report, err := e.Reconcile(t.Context())
-		require.NoError(t, err)
+		report := must.Get(e.Reconcile(t.Context()))(t)
 		require.Equal(t, Report{Checked: 1, Open: 1}, report)
 		require.Equal(t, history.Unknown, b.only(t).State)
 	}
@@ -50,8 +50,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 		require.Equal(t, isLie, strings.Contains(said.String(), "by this machine's clock it has not"), early)
 	}
 	again.Now = func() time.Time { return end.Add(maxSkew) }
-	report, err := again.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := must.Get(again.Reconcile(t.Context()))(t)
 	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
 	require.Equal(t, history.Failed, b.only(t).State)
 }

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -291,8 +292,7 @@ func newBench(t testing.TB, price string, answers script) *bench {
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
 		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: answers},
@@ -319,30 +319,26 @@ func get(url string) Request { return Request{Request: seller.Request{Method: "G
 // mustPay makes a call that has to be answered.
 func (b *bench) mustPay(t *testing.T, url string) Result {
 	t.Helper()
-	r, err := b.Pay(t.Context(), get(url))
-	require.NoError(t, err)
+	r := must.Get(b.Pay(t.Context(), get(url)))(t)
 	return r
 }
 
 // reconcile asks the chain about all that is open.
 func (b *bench) reconcile(t *testing.T) Report {
 	t.Helper()
-	report, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := must.Get(b.Reconcile(t.Context()))(t)
 	return report
 }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {
 	t.Helper()
-	e, err := b.Estimate(t.Context(), get(url))
-	require.NoError(t, err)
+	e := must.Get(b.Estimate(t.Context(), get(url)))(t)
 	return e
 }
 
 func (b *bench) facts(t *testing.T) budget.Facts {
 	t.Helper()
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
+	facts := must.Get(b.BudgetFacts(t.Context()))(t)
 	return facts
 }
 
@@ -355,8 +351,7 @@ func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error
 
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
-	list, err := b.store.Recent(t.Context(), 100)
-	require.NoError(t, err)
+	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	require.Len(t, list, 1)
 	return list[0]
 }

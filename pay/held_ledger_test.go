@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -17,15 +18,12 @@ import (
 // hold is another program that takes the ledger for itself, until end.
 func (b *bench) hold(t *testing.T) (end func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(b.home, history.FileName))
-	require.NoError(t, err)
+	db := must.Get(sql.Open("sqlite", filepath.Join(b.home, history.FileName)))(t)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { db.Close() })
-	_, err = db.Exec(`BEGIN EXCLUSIVE`)
-	require.NoError(t, err)
+	must.Get(db.Exec(`BEGIN EXCLUSIVE`))(t)
 	return func() {
-		_, err := db.Exec(`ROLLBACK`)
-		require.NoError(t, err)
+		must.Get(db.Exec(`ROLLBACK`))(t)
 	}
 }
 
@@ -80,8 +78,7 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 			end()
 			b.reconcile(t)
 			if c.state == "" {
-				list, err := b.store.Unfinished(t.Context(), "", 10)
-				require.NoError(t, err)
+				list := must.Get(b.store.Unfinished(t.Context(), "", 10))(t)
 				require.Empty(t, list)
 				return
 			}

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -232,13 +233,10 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 	b := strict(t)
 	q := get(testURL + "?token=hunter2")
 	id := b.askedFor(t, q)
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a := must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, testURL+"?token=***", a.URL)
-	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
-	require.NoError(t, err)
-	r, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
+	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, q.URL, b.seller.paid, "the seller gets the request as it was asked")
 	other := q
 	other.URL = testURL + "?token=hunter3"
@@ -251,8 +249,7 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
 	q.IdempotencyKey = "order-1"
-	_, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(b.Pay(t.Context(), q))(t)
 	for name, change := range map[string]func(*Request){
 		"url": func(q *Request) {
 			q.URL += "?2"
@@ -284,9 +281,8 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 			Host: first.Host, Network: first.Network, Scheme: first.Scheme, Asset: first.Asset,
 			Symbol: first.Symbol, Amount: money.NewAmount(1), Price: 1, PayTo: first.PayTo,
 			Source: first.Source, Requirement: first.Requirement}
-		p, err := historytest.Reserve(t.Context(), b.store, history.Hold{Payment: p,
-			Funds: x402.Funds{Source: "nobody's", Free: money.NewAmount(1 << 60)}})
-		require.NoError(t, err)
+		p = must.Get(historytest.Reserve(t.Context(), b.store, history.Hold{Payment: p,
+			Funds: x402.Funds{Source: "nobody's", Free: money.NewAmount(1 << 60)}}))(t)
 		evidence := first.Evidence
 		evidence.Nonce = fmt.Sprintf("0x%d", i)
 		require.NoError(t, b.Guard.Submit(t.Context(), p, history.Signed{Payload: first.Payload,
@@ -435,8 +431,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 						require.Equal(t, StatusReplayed, r.Status)
 						require.Equal(t, content, r.Whole.Body)
 					}
-					stored, err := b.store.Content(t.Context(), p.ID)
-					require.NoError(t, err)
+					stored := must.Get(b.store.Content(t.Context(), p.ID))(t)
 					require.Equal(t, content, stored.Body)
 					require.Equal(t, history.Settled, b.only(t).State)
 					require.Len(t, b.seller.sent(), 1)
@@ -495,11 +490,9 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	sent := len(b.seller.sent())
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")
-	unknown, err := b.store.Payment(t.Context(), list[0].ID)
-	require.NoError(t, err)
+	unknown := must.Get(b.store.Payment(t.Context(), list[0].ID))(t)
 	require.Equal(t, history.Unknown, unknown.State)
-	claimed, err := b.store.Payment(t.Context(), r.PaymentID)
-	require.NoError(t, err)
+	claimed := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
 	require.Equal(t, history.Settled, claimed.State)
 
 	b.Guard = historytest.Guard{Store: b.store}
@@ -530,14 +523,12 @@ func TestALostPaymentAmongMany(t *testing.T) {
 	b := newBench(t, "100", silent)
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	lost := b.only(t)
-	funds, err := b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{})
-	require.NoError(t, err)
+	funds := must.Get(b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{}))(t)
 	other := openBench(t, b.home, b.chain, "100", silent) // another process, whose clients wait
 	for range 101 {
 		h := history.Hold{Payment: lost, Funds: funds}
 		h.Payment.ID = ""
-		_, err := historytest.Reserve(t.Context(), other.store, h)
-		require.NoError(t, err)
+		must.Get(historytest.Reserve(t.Context(), other.store, h))(t)
 	}
 	require.Equal(t, lost.ID, b.mustRefuse(t, x402.OutcomeUnknown, testURL).PaymentID)
 	require.Equal(t, 1, b.chain.signed)

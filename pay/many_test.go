@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -105,16 +106,14 @@ func statuses(b Bought) (list []string) {
 // rows are the ledger's payments, whatever became of them.
 func (b *bench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	list, err := b.store.Recent(t.Context(), 200)
-	require.NoError(t, err)
+	list := must.Get(b.store.Recent(t.Context(), 200))(t)
 	return list
 }
 
 func TestABatchBuysEachByItself(t *testing.T) {
 	b, s := onStreet(t)
 	s.price[shop(1)] = "free"
-	got, err := b.PayMany(t.Context(), order(3, "$0.05"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), order(3, "$0.05")))(t)
 	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(got))
 	require.Equal(t, "sunny", got.Rows[0].Result.Content)
 	require.Equal(t, "free", got.Rows[1].Result.Content)
@@ -126,8 +125,7 @@ func TestABatchBuysEachByItself(t *testing.T) {
 	require.Len(t, b.rows(t), 2, "each has its own payment")
 
 	b.DeliveredMany(t.Context(), got)
-	again, err := b.PayMany(t.Context(), order(3, "$0.05"))
-	require.NoError(t, err)
+	again := must.Get(b.PayMany(t.Context(), order(3, "$0.05")))(t)
 	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(again))
 	require.Equal(t, 4, b.chain.settlements(), "a whole batch that was delivered is bought again")
 }
@@ -166,8 +164,7 @@ func TestABatchAboveItsCeilingBuysNothing(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 
 	s.price[shop(1)] = "50000" // above the ceiling by itself: its own trouble
-	got, err := b.PayMany(t.Context(), order(4, "$0.045"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), order(4, "$0.045")))(t)
 	require.Equal(t, []string{StatusPaid, "AMOUNT_EXCEEDS_MAX", StatusPaid, StatusPaid}, statuses(got))
 }
 
@@ -210,8 +207,7 @@ func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
 			require.Empty(t, b.rows(t))
 			require.Zero(t, b.chain.signed)
 
-			got, err := b.PayMany(t.Context(), order(c.passes, "$1"))
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), order(c.passes, "$1")))(t)
 			require.Equal(t, c.passes, b.chain.settlements(), "%v", statuses(got))
 		})
 	}
@@ -248,8 +244,7 @@ func TestOneSellerOfABatchMisbehaves(t *testing.T) {
 				b.Policy.Deadline = 3 * time.Second
 			}
 			c.with(s)
-			got, err := b.PayMany(t.Context(), order(12, "$0.12"))
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), order(12, "$0.12")))(t)
 			for i, status := range statuses(got) {
 				want := map[bool]string{true: string(c.code), false: StatusPaid}[i == 1]
 				require.Equal(t, want, status, "row %d: %v", i, got.Rows[i].Err)
@@ -268,8 +263,7 @@ func TestTheSameRequestTwiceIsOnePurchase(t *testing.T) {
 	_, err := b.PayMany(t.Context(), q)
 	require.Equal(t, 2, code(t, x402.AmountExceedsMax, err).Details["wouldPass"])
 	q.MaxAmount = "$0.03"
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	require.Equal(t, 3, b.chain.settlements())
 	for i, same := range []int{-1, -1, 0, -1} {
 		require.Equal(t, same, got.Rows[i].SameAs)
@@ -287,8 +281,7 @@ func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
 			s.pays[shop(2)] = silent
 			q := order(4, "$0.04")
 			q.IdempotencyKey = key
-			got, err := b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), q))(t)
 			require.Equal(t, []string{StatusPaid, "NETWORK_ERROR", "OUTCOME_UNKNOWN", StatusPaid},
 				statuses(got))
 			require.False(t, got.Complete)
@@ -297,21 +290,18 @@ func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
 
 			delete(s.asks, shop(1))
 			delete(s.pays, shop(2))
-			got, err = b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got = must.Get(b.PayMany(t.Context(), q))(t)
 			require.Equal(t, []string{StatusReplayed, StatusPaid, StatusPaid, StatusReplayed}, statuses(got))
 			require.Equal(t, 4, b.chain.settlements())
 			require.Equal(t, 4, b.chain.signed, "the same bytes were shown again")
 			require.True(t, got.Complete)
 			b.DeliveredMany(t.Context(), got)
 
-			got, err = b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got = must.Get(b.PayMany(t.Context(), q))(t)
 			if key != "" {
 				require.Equal(t, 4, b.chain.settlements(), "a key is one purchase for ever")
 				q.Requests = q.Requests[1:3] // a part of it is the same purchases
-				_, err = b.PayMany(t.Context(), q)
-				require.NoError(t, err)
+				must.Get(b.PayMany(t.Context(), q))(t)
 				require.Equal(t, 4, b.chain.settlements())
 			} else {
 				require.Equal(t, 8, b.chain.settlements(), "%v", statuses(got))
@@ -327,13 +317,11 @@ func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
 		return nil, x402.Errorf(x402.NetworkError, "not now")
 	}
 	q := order(3, "$0.03")
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	b.DeliveredMany(t.Context(), got)
 	delete(s.asks, shop(2))
 	s.price[shop(2)] = "10001"
-	got, err = b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got = must.Get(b.PayMany(t.Context(), q))(t)
 	require.Equal(t, []string{StatusReplayed, StatusReplayed, "AMOUNT_EXCEEDS_MAX"}, statuses(got))
 	require.Equal(t, "$0.030001", code(t, x402.AmountExceedsMax, got.Rows[2].Err).Details["requested"])
 	require.Equal(t, 2, b.chain.settlements())
@@ -369,8 +357,7 @@ func TestTheCeilingHoldsForTheNextOption(t *testing.T) {
 			return a, nil
 		}
 		s.price[shop(1)] = "50000"
-		got, err := b.PayMany(t.Context(), order(2, "$0.06"))
-		require.NoError(t, err)
+		got := must.Get(b.PayMany(t.Context(), order(2, "$0.06")))(t)
 		require.Equal(t, []string{status, StatusPaid}, statuses(got))
 		require.LessOrEqual(t, got.Spent, money.Dollars(60_000))
 	}
@@ -401,12 +388,10 @@ func TestTheCeilingCountsWhatAnotherCallPays(t *testing.T) {
 		b.Engine.Store = &storeBetween{Store: b.store, happens: func() {
 			first := q
 			first.Requests = q.Requests[:1]
-			got, err := other.PayMany(t.Context(), first)
-			require.NoError(t, err)
+			got := must.Get(other.PayMany(t.Context(), first))(t)
 			require.Equal(t, []string{StatusPaid}, statuses(got))
 		}}
-		got, err := b.PayMany(t.Context(), q)
-		require.NoError(t, err)
+		got := must.Get(b.PayMany(t.Context(), q))(t)
 		require.Equal(t, status, statuses(got)[1])
 		var sum money.Dollars
 		for _, p := range b.rows(t) {
@@ -436,8 +421,7 @@ func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 		}
 	}
 	context.AfterFunc(ctx, func() { close(serve) })
-	got, err := b.PayMany(ctx, order(20, "$1"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(ctx, order(20, "$1")))(t)
 	paid, untried := 0, 0
 	for _, row := range got.Rows {
 		switch {
@@ -490,8 +474,7 @@ func TestOneApprovalForABatch(t *testing.T) {
 	require.Equal(t, 5, e.Details["payments"])
 	require.Empty(t, b.rows(t), "nothing is held while the person thinks")
 	id := e.Details["approvalId"].(string)
-	shown, err := b.store.Asked(t.Context(), id)
-	require.NoError(t, err)
+	shown := must.Get(b.store.Asked(t.Context(), id))(t)
 	require.Len(t, shown.Together, 5)
 	require.Equal(t, shop(3), shown.Together[3].URL)
 	require.Contains(t, shown.Why, "above what is paid without asking")
@@ -506,8 +489,7 @@ func TestOneApprovalForABatch(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 
 	s.price[shop(3)] = "40000"
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	require.True(t, got.Complete, "%v", statuses(got))
 	require.Equal(t, 5, b.chain.settlements())
 	require.NotEmpty(t, got.Rows[1].Result.ApprovedAt)
@@ -525,8 +507,7 @@ func TestADeniedBatchBuysNothing(t *testing.T) {
 	q := order(3, "$0.20")
 	_, err := b.PayMany(t.Context(), q)
 	id := code(t, x402.ApprovalRequired, err).Details["approvalId"].(string)
-	_, err = b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
+	must.Get(b.store.Deny(t.Context(), id, "owner"))(t)
 	_, err = b.PayMany(t.Context(), q)
 	code(t, x402.ApprovalDeclined, err)
 	require.Zero(t, b.chain.signed, "not even what needs no approval")
@@ -545,8 +526,7 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
 			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
 			require.Contains(t, refusals, x402.AsError(err).Code)
-			waiting, err := b.store.Approvals(t.Context())
-			require.NoError(t, err)
+			waiting := must.Get(b.store.Approvals(t.Context()))(t)
 			require.Empty(t, waiting)
 		})
 	}

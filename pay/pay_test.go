@@ -20,6 +20,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -217,8 +218,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 
 	b.Delivered(t.Context(), StatusPaid, b.only(t).ID)
-	r, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Equal(t, "sunny", r.Content)
 }
@@ -280,18 +280,16 @@ func TestAnotherProcessResumesWhatAnEndedOneLeft(t *testing.T) {
 func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
-	_, err := historytest.Reserve(t.Context(), b.store, history.Hold{
+	must.Get(historytest.Reserve(t.Context(), b.store, history.Hold{
 		Payment: history.Payment{Fingerprint: q.fingerprint("", ""), URL: q.URL, Target: q.URL, Method: "GET",
 			Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
 		Funds: x402.Funds{Free: money.NewAmount(10)},
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.NoError(t, b.store.Close())
 	next := openBench(t, b.home, b.chain, "10000", honest)
 	report := next.reconcile(t)
 	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
-	_, err = next.Pay(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(next.Pay(t.Context(), q))(t)
 }
 
 func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
@@ -386,10 +384,9 @@ func TestMemory(t *testing.T) {
 			b.Delivered(t.Context(), r.Status, r.PaymentID)
 			c.change(b)
 			q := get(testURL + "?city=Lisbon")
-			estimate, err := b.Estimate(t.Context(), q)
-			require.NoError(t, err)
+			estimate := must.Get(b.Estimate(t.Context(), q))(t)
 			require.Equal(t, c.code, estimate.Options[0].Code)
-			_, err = b.Pay(t.Context(), q)
+			_, err := b.Pay(t.Context(), q)
 			if c.code == "" {
 				require.NoError(t, err)
 				return
@@ -515,8 +512,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, history.Failed, lie.State)
 	require.True(t, lie.FalseReceipt)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
-	_, err := b.store.Verify(t.Context(), history.Head{})
-	require.NoError(t, err)
+	must.Get(b.store.Verify(t.Context(), history.Head{}))(t)
 }
 
 // Two processes that look up the same payment agree, whichever of them wrote it down.
@@ -527,8 +523,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 	read := b.only(t)
 	b.chain.dead[read.Evidence.Nonce] = true
 	b.later()
-	_, err = openBench(t, b.home, b.chain, "10000", nil).Reconcile(t.Context())
-	require.NoError(t, err)
+	must.Get(openBench(t, b.home, b.chain, "10000", nil).Reconcile(t.Context()))(t)
 	var said bytes.Buffer
 	b.Log = slog.New(slog.NewTextHandler(&said, nil))
 	require.Equal(t, history.Failed, b.askChain(t.Context(), read).State)
@@ -594,8 +589,7 @@ func TestThePurchaseIsNamedWhereTheSellerOffers(t *testing.T) {
 	b.Transport = remembers{b.seller}
 	r := b.mustPay(t, testURL)
 	_, header, _ := strings.Cut(b.seller.sent()[0], ": ")
-	payload, err := base64.StdEncoding.DecodeString(header)
-	require.NoError(t, err)
+	payload := must.Get(base64.StdEncoding.DecodeString(header))(t)
 	require.Contains(t, string(payload), `"id":"`+r.PaymentID+`"`)
 	require.Contains(t, string(payload), `"required":true`)
 }
@@ -821,8 +815,7 @@ func TestAnAccountsDelegationIsNoCapOfASession(t *testing.T) {
 	b.Policy.Networks = []string{solana}
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.PolicyDenied, err) // nobody's but its agents'
-	_, err = b.Pay(WithAgent(t.Context(), "research"), get(testURL))
-	require.NoError(t, err)
+	must.Get(b.Pay(WithAgent(t.Context(), "research"), get(testURL)))(t)
 	require.Zero(t, node.asked)
 	w := b.propose(history.Payment{Agent: "research"}, option{asset: x402.AssetInfo{Decimals: 6}},
 		x402.Funds{Delegated: new(money.Amount)})

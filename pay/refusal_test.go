@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -52,8 +53,7 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 		_, err := b.Pay(t.Context(), get(testURL))
 		require.Error(t, err)
 		require.Equal(t, 1, b.chain.signed)
-		c, err := b.store.Content(t.Context(), r.PaymentID)
-		require.NoError(t, err)
+		c := must.Get(b.store.Content(t.Context(), r.PaymentID))(t)
 		require.Equal(t, "sunny", string(c.Body), reason)
 	}
 }
@@ -77,8 +77,7 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 			isKept, isCut := step.comes == step.kept, step.comes != "already used"
 			require.Equal(t, isKept && isCut, r.ContentURI != "")
 			b.Delivered(t.Context(), r.Status, r.PaymentID)
-			c, err := b.store.Content(t.Context(), r.PaymentID)
-			require.NoError(t, err)
+			c := must.Get(b.store.Content(t.Context(), r.PaymentID))(t)
 			require.Equal(t, step.kept, string(c.Body))
 		})
 	}

@@ -30,6 +30,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -71,8 +72,7 @@ var encoded = regexp.MustCompile(`(?m)(b64|b64url)\((.*)\)$`)
 
 func readSaved(t *testing.T, w *sellersWorld, file string) *saved {
 	t.Helper()
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
+	raw := must.Get(os.ReadFile(file))(t)
 	text := strings.NewReplacer("{{payToSolana}}", w.PayToSolana, "{{feePayer}}", w.FeePayer,
 		"{{pad}}", strings.Repeat("sample ", 50_000)).Replace(string(raw))
 	text = encoded.ReplaceAllStringFunc(text, func(match string) string {
@@ -89,15 +89,11 @@ func readSaved(t *testing.T, w *sellersWorld, file string) *saved {
 		s.set(t, key, value)
 	}
 	reader := bufio.NewReader(strings.NewReader(answer))
-	line, err := textproto.NewReader(reader).ReadLine()
-	require.NoError(t, err)
-	s.status, err = strconv.Atoi(strings.Fields(line)[1])
-	require.NoError(t, err)
-	head, err := textproto.NewReader(reader).ReadMIMEHeader()
-	require.NoError(t, err)
+	line := must.Get(textproto.NewReader(reader).ReadLine())(t)
+	s.status = must.Get(strconv.Atoi(strings.Fields(line)[1]))(t)
+	head := must.Get(textproto.NewReader(reader).ReadMIMEHeader())(t)
 	s.fields = http.Header(head)
-	s.body, err = io.ReadAll(reader)
-	require.NoError(t, err)
+	s.body = must.Get(io.ReadAll(reader))(t)
 	return s
 }
 
@@ -111,8 +107,7 @@ func (s *saved) set(t *testing.T, key, value string) {
 	case lists[key] != nil:
 		*lists[key] = append(*lists[key], value)
 	case key == "option":
-		_, err := fmt.Sscan(value, &s.option)
-		require.NoError(t, err)
+		must.Get(fmt.Sscan(value, &s.option))(t)
 	default:
 		require.Fail(t, "no such line", "%s: %s", s.name, key)
 	}
@@ -217,8 +212,7 @@ type sellersWorld struct {
 }
 
 func newSellersWorld(t *testing.T) *sellersWorld {
-	s, err := sandbox.Start(sandbox.Options{Mainnet: true})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{Mainnet: true}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	const onBase, onSolana = "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	nodes := seller.NodeClient(s.Loopback)
@@ -252,8 +246,7 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 
 // Every real seller's answer is answered as a good wallet would.
 func TestRealSellers(t *testing.T) {
-	files, err := filepath.Glob("testdata/sellers/*.http")
-	require.NoError(t, err)
+	files := must.Get(filepath.Glob("testdata/sellers/*.http"))(t)
 	require.GreaterOrEqual(t, len(files), 41)
 	w := newSellersWorld(t)
 	var table strings.Builder

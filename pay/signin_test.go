@@ -16,6 +16,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
@@ -136,9 +137,8 @@ type signInBench struct {
 
 func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
-	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
-		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
-	require.NoError(t, err)
+	keys := must.Get(wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
+		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14}))(t)
 	signer := agent.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
@@ -159,10 +159,8 @@ func (b *signInBench) buys(t *testing.T) Result {
 // rows are the ledger's, oldest first; all of it agrees with its audit chain.
 func (b *signInBench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	_, err := b.store.Verify(t.Context(), history.Head{})
-	require.NoError(t, err)
-	list, err := b.store.Recent(t.Context(), 100)
-	require.NoError(t, err)
+	must.Get(b.store.Verify(t.Context(), history.Head{}))(t)
+	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	for i := range len(list) / 2 {
 		list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
 	}
@@ -173,12 +171,11 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	require.Equal(t, StatusPaid, b.buys(t).Status)
 	require.Empty(t, b.shop.signIns, "it was never bought before")
-	_, err := b.store.Bought(t.Context(), "", testURL, "GET api.example/weather")
-	require.NoError(t, err)
+	must.Get(b.store.Bought(t.Context(), "", testURL, "GET api.example/weather"))(t)
 	for _, other := range [][2]string{{testURL, "GET api.example/other"},
 		{testURL, "POST api.example/weather"}, {"", ""},
 		{"https://api.example/weather/more", "GET api.example/weather"}} {
-		_, err = b.store.Bought(t.Context(), "", other[0], other[1])
+		_, err := b.store.Bought(t.Context(), "", other[0], other[1])
 		require.ErrorIs(t, err, history.ErrNotFound, "%s", other)
 	}
 	for i := range 3 {
@@ -198,8 +195,7 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 			"served without a payment"}, []any{p.State, p.Proof, p.IsSignIn(), p.Amount.String(), p.PayTo,
 			p.Source, p.Delivered, p.Note})
 		require.Zero(t, p.Price)
-		c, err := b.store.Content(t.Context(), p.ID)
-		require.NoError(t, err)
+		c := must.Get(b.store.Content(t.Context(), p.ID))(t)
 		require.Equal(t, "sunny again", string(c.Body))
 	}
 	facts := b.facts(t)
@@ -212,20 +208,17 @@ func TestTheFirstSignInAtAHostAsks(t *testing.T) {
 	b.buys(t)
 	id := b.askedFor(t, get(testURL))
 	require.Equal(t, id, b.askedFor(t, get(testURL)), "the same question")
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a := must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, []any{"0", "$0.00", "", "api.example"},
 		[]any{a.Amount.String(), a.Price.Price(), a.PayTo, a.Host})
 	require.Contains(t, a.Why, `never signed in at api.example before; the seller writes: "Sign in to read `+
 		`it again"`)
-	_, err = b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
+	must.Get(b.store.Deny(t.Context(), id, "owner"))(t)
 	require.Equal(t, StatusPaid, b.buys(t).Status, "no to signing in is not no to paying")
 
 	b = newSignInBench(t, budget.RuleAsk)
 	b.buys(t)
-	_, err = b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed))(t)
 	require.Equal(t, StatusFree, b.buys(t).Status)
 	require.Equal(t, StatusFree, b.buys(t).Status, "the host is remembered")
 	require.Len(t, b.rows(t), 3)
@@ -318,12 +311,11 @@ func TestWhatOnlyAsksToSignIn(t *testing.T) {
 		require.Contains(t, e.Message, "asks to sign in")
 	}
 	require.Len(t, b.shop.signIns, 2, "no more attempts than one")
-	_, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	must.Get(b.Estimate(t.Context(), get(testURL)))(t)
 
 	b = newSignInBench(t, budget.RuleRefuse)
 	b.shop.onlySignIn = true
-	_, err = b.Pay(t.Context(), get(testURL))
+	_, err := b.Pay(t.Context(), get(testURL))
 	require.Contains(t, code(t, x402.PolicyDenied, err).Message, "does not let the wallet sign in")
 	b.Rules.SignIn = budget.RuleAsk
 	b.askedFor(t, get(testURL))
@@ -396,8 +388,7 @@ func TestASignInThatWasCutOffIsEnded(t *testing.T) {
 	b.store.Close()
 	report := other.reconcile(t)
 	require.Zero(t, report.Open)
-	p, err := other.store.Payment(t.Context(), rows[1].ID)
-	require.NoError(t, err)
+	p := must.Get(other.store.Payment(t.Context(), rows[1].ID))(t)
 	require.Equal(t, history.Settled, p.State)
 	require.Contains(t, p.Note, "its process ended")
 }

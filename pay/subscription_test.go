@@ -9,6 +9,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,8 +22,7 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 	_, err := q.parse("")
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 	q.OfSubscription = true
-	in, err := q.parse("")
-	require.NoError(t, err)
+	in := must.Get(q.parse(""))(t)
 	require.Equal(t, q.Fingerprint(""), in.fingerprint, "the rules know the request by the same")
 	require.NotEqual(t, q.Fingerprint("a"), in.fingerprint)
 	q.IdempotencyKey = "mine"
@@ -34,8 +34,7 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
 	t.Helper()
 	q = get(testURL)
-	facts, err := b.Store.Facts(t.Context(), history.Question{})
-	require.NoError(t, err)
+	facts := must.Get(b.Store.Facts(t.Context(), history.Question{}))(t)
 	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),
 		Every: every, Until: facts.Now.Add(1000 * every), Max: 10_000, Total: 25_000,
 		Request: q.Fingerprint("")}
@@ -56,11 +55,9 @@ func TestASlotIsOnePurchase(t *testing.T) {
 	s, q := subscribed(t, b, 24*time.Hour)
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the agent's own call: %v", err)
-	first, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	first := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, StatusPaid, first.Status)
-	again, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	again := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, []string{StatusReplayed, first.PaymentID}, []string{again.Status, again.PaymentID})
 	funds := b.alerts(t, alerts.Funds)
 	require.Len(t, funds, 1, "although low_funds is not set")

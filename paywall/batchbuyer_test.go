@@ -14,6 +14,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -39,11 +40,9 @@ type signingKey struct {
 
 func newSigningKey(t *testing.T) signingKey {
 	t.Helper()
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	sign := func(digest [32]byte) string {
-		signature, err := crypto.Sign(digest[:], key)
-		require.NoError(t, err)
+		signature := must.Get(crypto.Sign(digest[:], key))(t)
 		signature[64] += 27
 		return fmt.Sprintf("0x%x", signature)
 	}
@@ -60,8 +59,7 @@ func ofText(text string) []byte { return hashed([]byte(text)) }
 func ofAddress(t *testing.T, address string) []byte {
 	t.Helper()
 	var raw []byte
-	_, err := fmt.Sscanf(strings.TrimPrefix(address, "0x"), "%x", &raw)
-	require.NoError(t, err)
+	must.Get(fmt.Sscanf(strings.TrimPrefix(address, "0x"), "%x", &raw))(t)
 	return append(make([]byte, 32-len(raw)), raw...)
 }
 
@@ -84,8 +82,7 @@ func (l *batchLab) newBuyer(t *testing.T) *channelBuyer {
 	l.Fund(b.key.address, 1_000_000)
 	b.c = l.call(t, nil, nil).challenge()
 	r := b.c.Accepts[0]
-	terms, err := r.ChannelTerms()
-	require.NoError(t, err)
+	terms := must.Get(r.ChannelTerms())(t)
 	b.asset, _ = x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	b.config = x402.ChannelConfig{Payer: b.key.address, PayerAuthorizer: b.key.address, Receiver: r.PayTo,
 		ReceiverAuthorizer: terms.ReceiverAuthorizer, Token: r.Asset,
@@ -157,8 +154,7 @@ func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 // owed is what can be claimed for this lab's payee.
 func (l *batchLab) owed(t *testing.T) (sum uint64) {
 	t.Helper()
-	list, err := l.paywall.channels.OwedChannels(t.Context())
-	require.NoError(t, err)
+	list := must.Get(l.paywall.channels.OwedChannels(t.Context()))(t)
 	for _, c := range list {
 		if c.Config.Receiver == l.PayToEVM {
 			units, _ := c.Owed().Uint64()
@@ -172,8 +168,7 @@ func (g got) isMismatch(t *testing.T, charged string) *wire.ChannelCount {
 	t.Helper()
 	c := g.challenge()
 	require.Equal(t, batchMismatch, c.Error)
-	n, err := c.CorrectiveCount(sandbox.EVM)
-	require.NoError(t, err)
+	n := must.Get(c.CorrectiveCount(sandbox.EVM))(t)
 	require.NotNil(t, n)
 	require.Equal(t, charged, n.Charged.String())
 	return n

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 )
 
 // busyClient sells while it pays out.
@@ -41,11 +42,9 @@ func TestAChargeDuringAClaim(t *testing.T) {
 			b := l.newBuyer(t)
 			require.Equal(t, product, b.pay("deposit", 1000).text)
 			client.meanwhile = func() { require.Equal(t, product, b.pay("voucher", 2000).text) }
-			_, err := l.paywall.Claim(t.Context())
-			require.NoError(t, err)
+			must.Get(l.paywall.Claim(t.Context()))(t)
 			require.Equal(t, uint64(1000), l.owed(t))
-			_, err = l.paywall.Claim(t.Context())
-			require.NoError(t, err)
+			must.Get(l.paywall.Claim(t.Context()))(t)
 			require.Equal(t, uint64(2000), l.Balance(l.PayToEVM))
 		})
 	}
@@ -64,8 +63,7 @@ func TestAClaimThatFails(t *testing.T) {
 		require.Zero(t, l.Balance(l.PayToEVM))
 	}
 	l.paywall.options.Facilitators = working
-	done, err := l.paywall.Claim(t.Context())
-	require.NoError(t, err)
+	done := must.Get(l.paywall.Claim(t.Context()))(t)
 	require.Len(t, done, 1)
 	require.Len(t, done[0].Transactions, 1)
 	require.Equal(t, uint64(1000), l.Balance(l.PayToEVM))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evm "x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -18,8 +19,7 @@ import (
 // Whatever a buyer shows for a channel: no panic, and what is taken is a voucher of who signs for the channel
 // that was asked for, with a deposit that is not below the least.
 func FuzzReadChannel(f *testing.F) {
-	text, err := os.ReadFile("../chain/evm/testdata/batch-vectors.json")
-	require.NoError(f, err)
+	text := must.Get(os.ReadFile("../chain/evm/testdata/batch-vectors.json"))(f)
 	var vectors map[string]struct {
 		PaymentRequired struct{ Accepts []json.RawMessage }
 		Payload         struct{ Payload json.RawMessage }
@@ -52,8 +52,7 @@ func FuzzReadChannel(f *testing.F) {
 		c := s.channel
 		id := common.HexToHash(c.id)
 		require.True(t, evm.IsOwnVoucher(o.Network, id, c.voucher(), c.Config.PayerAuthorizer))
-		same, err := evm.ChannelID(o.Network, c.Config)
-		require.NoError(t, err)
+		same := must.Get(evm.ChannelID(o.Network, c.Config))(t)
 		require.Equal(t, id, same)
 		require.True(t, strings.EqualFold(c.Config.Receiver, o.PayTo) &&
 			strings.EqualFold(c.Config.Token, asset.Address))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // serverBehind is behind() over HTTP, before 2026-07-28 or since.
@@ -59,9 +60,8 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: name}, o)
 	client.AddRoots(&mcp.Root{URI: "file:///" + name})
-	session, err := client.Connect(t.Context(), transport,
-		&mcp.ClientSessionOptions{ProtocolVersion: version})
-	require.NoError(t, err)
+	session := must.Get(client.Connect(t.Context(), transport,
+		&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 	p.ClientSession = session
 	t.Cleanup(func() { session.Close() })
 	return p
@@ -69,8 +69,7 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 
 func (p *person) text(t *testing.T, tool string, arguments any) string {
 	t.Helper()
-	given, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
-	require.NoError(t, err)
+	given := must.Get(p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments}))(t)
 	require.False(t, given.IsError, "%+v", given.Content)
 	return given.Content[0].(*mcp.TextContent).Text
 }
@@ -170,11 +169,10 @@ func TestCapabilitiesAreTheCallers(t *testing.T) {
 				if behindIs == "sessionless" {
 					require.Equal(t, "Oslo", can.text(t, "inquire", map[string]any{}))
 				}
-				plain, err := mcp.NewClient(&mcp.Implementation{Name: "plain"}, &mcp.ClientOptions{
+				plain := must.Get(mcp.NewClient(&mcp.Implementation{Name: "plain"}, &mcp.ClientOptions{
 					Capabilities: &mcp.ClientCapabilities{}}).Connect(t.Context(),
 					&mcp.StreamableClientTransport{Endpoint: endpoint},
-					&mcp.ClientSessionOptions{ProtocolVersion: version})
-				require.NoError(t, err)
+					&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 				defer plain.Close()
 				require.JSONEq(t, `{}`, (&person{ClientSession: plain}).text(t, "can", map[string]any{}))
 			})

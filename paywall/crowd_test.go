@@ -16,6 +16,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // objects returns the number of objects on the heap.
@@ -40,10 +42,8 @@ func TestRequestsLeaveNothing(t *testing.T) {
 	} {
 		visit := func(n int) {
 			for range n {
-				request, err := http.NewRequest(c.method, endpoint, strings.NewReader(c.body))
-				require.NoError(t, err)
-				answer, err := client.Do(request)
-				require.NoError(t, err)
+				request := must.Get(http.NewRequest(c.method, endpoint, strings.NewReader(c.body)))(t)
+				answer := must.Get(client.Do(request))(t)
 				_, _ = io.Copy(io.Discard, answer.Body)
 				answer.Body.Close()
 			}
@@ -102,10 +102,9 @@ func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, 
 // visits connects one more client.
 func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -119,9 +118,8 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 	require.Equal(t, product, callBy(t, second, "search", shown).text)
 	require.Len(t, l.Settlements(), 1)
 	much := &mcp.CallToolParams{Name: "hello", Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}}
-	_, err := first.CallTool(t.Context(), much)
-	require.NoError(t, err)
-	_, err = second.CallTool(t.Context(), much)
+	must.Get(first.CallTool(t.Context(), much))(t)
+	_, err := second.CallTool(t.Context(), much)
 	require.Error(t, err, "it bought nothing")
 }
 
@@ -149,8 +147,7 @@ func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 				}
 			}
 			l.bought(t, endpoint)
-			_, err := early.CallTool(t.Context(), callOf("hello", nil))
-			require.NoError(t, err)
+			must.Get(early.CallTool(t.Context(), callOf("hello", nil)))(t)
 		})
 	}
 }
@@ -164,10 +161,9 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 	if paying {
 		more = `,"x402/payment":{}`
 	}
-	response, err := g.roundTrip(ctx, http.MethodPost, fmt.Sprintf(
+	response := must.Get(g.roundTrip(ctx, http.MethodPost, fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
-			`"_meta":{"progressToken":"p"%s}}}`, id, more))
-	require.NoError(t, err)
+			`"_meta":{"progressToken":"p"%s}}}`, id, more)))(t)
 	for lines := bufio.NewScanner(response.Body); !isRunning && lines.Scan(); {
 		isRunning = strings.Contains(lines.Text(), "looking")
 	}
@@ -258,8 +254,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 			}
 			return c, err
 		}}
-		response, err := client.RoundTrip(httptest.NewRequest(http.MethodGet, server.URL+path, nil))
-		require.NoError(t, err)
+		response = must.Get(client.RoundTrip(httptest.NewRequest(http.MethodGet, server.URL+path, nil)))(t)
 		t.Cleanup(func() { response.Body.Close() })
 		return response
 	}
@@ -273,8 +268,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size },
 		time.Minute, time.Millisecond)
-	n, err := io.Copy(io.Discard, buyer.Body)
-	require.NoError(t, err)
+	n := must.Get(io.Copy(io.Discard, buyer.Body))(t)
 	require.EqualValues(t, size, n)
 }
 
@@ -298,14 +292,12 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 		require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
 	}
 	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
-	stream, err := net.Dial("tcp", address)
-	require.NoError(t, err)
+	stream := must.Get(net.Dial("tcp", address))(t)
 	defer stream.Close()
 	require.NoError(t, stream.(*net.TCPConn).SetReadBuffer(4<<10))
-	_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
-		"Mcp-Session-Id: %s\r\n\r\n", address, deaf.id)
-	require.NoError(t, err)
-	_, err = io.ReadFull(stream, make([]byte, 100)) // it has begun
+	must.Get(fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+		"Mcp-Session-Id: %s\r\n\r\n", address, deaf.id))(t)
+	_, err := io.ReadFull(stream, make([]byte, 100)) // it has begun
 	require.NoError(t, err)
 	tell := func(uri string) {
 		f.forwardUpdate(t.Context(), &mcp.ResourceUpdatedNotificationRequest{
@@ -341,19 +333,15 @@ func TestNothingIsLeftOfACrowd(t *testing.T) {
 				`"capabilities":{"elicitation":{},"roots":{}}`, 1))
 			require.Equal(t, http.StatusOK, status)
 			one.id = header.Get("Mcp-Session-Id")
-			stream, err := net.Dial("tcp", address)
-			require.NoError(t, err)
-			_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
-				"Mcp-Session-Id: %s\r\n\r\n", address, one.id)
-			require.NoError(t, err)
+			stream := must.Get(net.Dial("tcp", address))(t)
+			must.Get(fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+				"Mcp-Session-Id: %s\r\n\r\n", address, one.id))(t)
 			one.send(http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe",`+
 				`"params":{"uri":"weather://%d"}}`, i))
 			end, _ := hanging(t, one, 4, i%2 == 0)
 			end()
-			half, err := net.Dial("tcp", address)
-			require.NoError(t, err)
-			_, err = io.WriteString(half, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-			require.NoError(t, err)
+			half := must.Get(net.Dial("tcp", address))(t)
+			must.Get(io.WriteString(half, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"))(t)
 			half.Close()
 			stream.Close()
 		}

@@ -25,6 +25,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -86,8 +87,7 @@ const product = "sunny in Lisbon"
 // spoil the options.
 func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	t.Helper()
-	all, err := schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond})
-	require.NoError(t, err)
+	all := must.Get(schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond}))(t)
 	t.Cleanup(func() { require.NoError(t, all.Close()) })
 	world := all.Sandbox
 	l := &lab{Sandbox: world, began: time.Now()}
@@ -104,8 +104,7 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	if change != nil {
 		change(l, &o)
 	}
-	l.paywall, err = New(o)
-	require.NoError(t, err)
+	l.paywall = must.Get(New(o))(t)
 	t.Cleanup(func() { require.NoError(t, l.paywall.Close(context.Background())) })
 	l.client, _ = connect(t, l.server(), nil)
 	return l
@@ -140,11 +139,9 @@ func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.Clien
 	*mcp.ServerSession) {
 	t.Helper()
 	near, far := mcp.NewInMemoryTransports()
-	there, err := server.Connect(context.Background(), near, nil)
-	require.NoError(t, err)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
-		o).Connect(context.Background(), far, nil)
-	require.NoError(t, err)
+	there := must.Get(server.Connect(context.Background(), near, nil))(t)
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
+		o).Connect(context.Background(), far, nil))(t)
 	t.Cleanup(func() { client.Close(); there.Wait() })
 	return client, there
 }
@@ -167,8 +164,7 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 		return g
 	}
 	require.NoError(t, err)
-	g.Result, err = json.Marshal(result)
-	require.NoError(t, err)
+	g.Result = must.Get(json.Marshal(result))(t)
 	g.isError, g.meta = result.IsError, result.Meta
 	if len(result.Content) > 0 {
 		if item, ok := result.Content[0].(*mcp.TextContent); ok {
@@ -256,11 +252,9 @@ func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, val
 	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
-		Validity: validity, Now: time.Now()})
-	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, r, a.Payload, ext)
-	require.NoError(t, err)
+	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
+		Validity: validity, Now: time.Now()}))(t)
+	payload := must.Get(wire.EncodePayload(c, r, a.Payload, ext))(t)
 	return payload
 }
 
@@ -308,13 +302,11 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 	r := c.Accepts[i]
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	funds, err := p.solana.Funds(t.Context(), r.Network, asset)
-	require.NoError(t, err)
+	funds := must.Get(p.solana.Funds(t.Context(), r.Network, asset))(t)
 	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
 		Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, r, a.Payload, nil)
-	require.NoError(t, err)
+	payload := must.Get(wire.EncodePayload(c, r, a.Payload, nil))(t)
 	return payload
 }
 
@@ -334,8 +326,7 @@ func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage
 	answer, err := http.Post(p.world.FacilitatorURL+"/settle", "application/json", strings.NewReader(body))
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	require.Contains(t, string(text), `"success":true`)
 	http.DefaultClient.CloseIdleConnections()
 }
@@ -393,11 +384,9 @@ func post(t *testing.T, url, body string, header map[string]string) (status int,
 			request.Host = value
 		}
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(response.Body))(t)
 	http.DefaultClient.CloseIdleConnections()
 	return response.StatusCode, string(text)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 )
 
@@ -82,8 +83,7 @@ func TestNobodysBody(t *testing.T) {
 	l := newLab(t, nil)
 	web := httptest.NewServer(l.paywall.HTTP("search", http.NotFoundHandler()))
 	defer web.Close()
-	stranger, err := net.Dial("tcp", web.Listener.Addr().String())
-	require.NoError(t, err)
+	stranger := must.Get(net.Dial("tcp", web.Listener.Addr().String()))(t)
 	defer stranger.Close()
 	require.NoError(t, stranger.SetDeadline(time.Now().Add(time.Minute)))
 	go func() { // less than it says
@@ -91,8 +91,7 @@ func TestNobodysBody(t *testing.T) {
 			strings.Repeat("x", 1<<20))
 	}()
 	said := make([]byte, 12)
-	_, err = io.ReadFull(stranger, said)
-	require.NoError(t, err)
+	must.Get(io.ReadFull(stranger, said))(t)
 	require.Equal(t, "HTTP/1.1 402", string(said))
 }
 
@@ -101,21 +100,17 @@ func TestASlowClient(t *testing.T) {
 	_, f := newProxy(t)
 	require.NoError(t, f.Open(t.Context()))
 	f.bodyTime = 100 * time.Millisecond
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
-	slow, err := net.Dial("tcp", listener.Addr().String())
-	require.NoError(t, err)
+	slow := must.Get(net.Dial("tcp", listener.Addr().String()))(t)
 	defer slow.Close()
 	require.NoError(t, slow.SetDeadline(time.Now().Add(time.Minute)))
-	_, err = io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+
-		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	require.NoError(t, err)
-	said, err := io.ReadAll(slow)
-	require.NoError(t, err)
+	must.Get(io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+
+		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))(t)
+	said := must.Get(io.ReadAll(slow))(t)
 	require.Contains(t, string(said), "HTTP/1.1 413")
 	stop()
 	require.NoError(t, <-done)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // overHTTP serves a paywall in front of behind() until the test ends.
@@ -42,8 +43,7 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	}
 	f.Paywall, f.Limits, f.Log = l.paywall, limits, slog.New(slog.DiscardHandler)
 	require.NoError(t, f.Open(t.Context()))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
@@ -176,8 +176,7 @@ func TestBodiesBeforeAPayment(t *testing.T) {
 	_, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
 	require.Error(t, err)
 	require.Equal(t, product, l.buy(t, nil).text)
-	given, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
-	require.NoError(t, err)
+	given := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much}))(t)
 	require.Greater(t, len(given.Content[0].(*mcp.TextContent).Text), 1<<20)
 }
 
@@ -191,8 +190,7 @@ func TestClaimsAreNotKept(t *testing.T) {
 		Meta: mcp.Meta{"much": many}, ClientInfo: &mcp.Implementation{Name: strings.Repeat("n", 60<<10)},
 		Capabilities: &mcp.ClientCapabilities{Experimental: many, Extensions: map[string]any{"x": many},
 			Elicitation: &mcp.ElicitationCapabilities{}}})
-	text, err := json.Marshal(kept)
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(kept))(t)
 	require.Less(t, len(text), 1<<10)
 	require.NotNil(t, kept.Capabilities.Elicitation)
 	kept = trimClientInfo(&mcp.InitializeParams{Capabilities: &mcp.ClientCapabilities{

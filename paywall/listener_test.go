@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // pipes is a listener of connections that a test makes.
@@ -28,16 +30,14 @@ func (p *pipes) open(t *testing.T, c *limitListener) (own *conn, far net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	p.next <- near
-	accepted, err := c.Accept()
-	require.NoError(t, err)
+	accepted := must.Get(c.Accept())(t)
 	return accepted.(*conn), far
 }
 
 // begin sends the first byte of a request.
 func begin(t *testing.T, own *conn, far net.Conn) {
 	go func() { _, _ = far.Write([]byte("P")) }()
-	_, err := own.Read(make([]byte, 1))
-	require.NoError(t, err)
+	must.Get(own.Read(make([]byte, 1)))(t)
 }
 
 // Connections that serve no request make room for new ones, the oldest first; a connection whose request is
@@ -92,8 +92,7 @@ func TestSlowRequestsMakeRoom(t *testing.T) {
 // stop in their middle.
 func TestAnswersAreFinished(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := newLimitListener(listener, 1000)
 	answers := func(rw http.ResponseWriter, _ *http.Request) {
 		close(began)
@@ -117,11 +116,9 @@ func TestAnswersAreFinished(t *testing.T) {
 	}()
 	<-began
 	for range 2 * maxReading {
-		one, err := net.Dial("tcp", listener.Addr().String())
-		require.NoError(t, err)
+		one := must.Get(net.Dial("tcp", listener.Addr().String()))(t)
 		defer one.Close()
-		_, err = one.Write([]byte("POST / HTTP/1.1\r\n"))
-		require.NoError(t, err)
+		must.Get(one.Write([]byte("POST / HTTP/1.1\r\n")))(t)
 	}
 	all := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.count(reading) * len(c.conns) }
 	assert.Eventually(t, func() bool { return all() == maxReading*(maxReading+1) }, time.Minute,
@@ -153,16 +150,14 @@ func (p *patient) SetWriteDeadline(at time.Time) error {
 // A client that does not read is given up, and one that reads slowly gets all of a large response.
 func TestAnswersArePaced(t *testing.T) {
 	p := &patient{}
-	n, err := (&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1))
-	require.NoError(t, err)
+	n := must.Get((&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1)))(t)
 	require.Equal(t, 2*writePart+1, n)
 	require.Equal(t, []int{writePart, writePart, 1}, p.parts)
 	require.Len(t, p.deadlines, 3)
 	for _, at := range p.deadlines {
 		require.WithinDuration(t, time.Now().Add(writeTime), at, time.Minute)
 	}
-	n, err = (&pacedWriter{ResponseWriter: p}).Write(nil)
-	require.NoError(t, err)
+	n = must.Get((&pacedWriter{ResponseWriter: p}).Write(nil))(t)
 	require.Zero(t, n)
 }
 
@@ -192,8 +187,7 @@ func TestListenersMakeRoom(t *testing.T) {
 		t.Cleanup(cancel)
 		one := &guest{t: t, endpoint: endpoint, header: map[string]string{
 			"Mcp-Protocol-Version": sessionlessVersion, "Mcp-Method": "subscriptions/listen"}}
-		stream, err := one.roundTrip(ctx, http.MethodPost, listen)
-		require.NoError(t, err)
+		stream := must.Get(one.roundTrip(ctx, http.MethodPost, listen))(t)
 		t.Cleanup(func() { stream.Body.Close() })
 		line := bufio.NewScanner(stream.Body)
 		isHeard := false

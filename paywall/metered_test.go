@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -235,14 +236,12 @@ func TestHandlersAreMetered(t *testing.T) {
 			defer web.Close()
 			shop := mppShop{l.lab, web}
 			asked := shop.get(t, "", "")
-			c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
-			require.NoError(t, err)
+			c := must.Get(wire.ReadChallenge(asked.StatusCode, asked.Header, nil))(t)
 			paid := shop.get(t, "PAYMENT-SIGNATURE",
 				base64.StdEncoding.EncodeToString(l.buyer.pay(t, c, 1, nil)))
 			require.Equal(t, http.StatusOK, paid.StatusCode)
 			require.Empty(t, paid.Header.Get(headerCharge))
-			receipt, err := wire.ReadSettlement(paid.Header)
-			require.NoError(t, err)
+			receipt := must.Get(wire.ReadSettlement(paid.Header))(t)
 			require.Equal(t, test.want, receipt.Amount)
 			require.Equal(t, test.want, l.bank.moved[0].amount.String())
 			http.DefaultClient.CloseIdleConnections()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
@@ -115,8 +116,7 @@ func TestSpellingsOfAnOption(t *testing.T) {
 			Asset: usdc},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
-			require.NoError(t, err)
+			w := must.Get(New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} })))(t)
 			made := w.tools["a"].options[0]
 			require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"},
 				[]string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(),
@@ -124,8 +124,7 @@ func TestSpellingsOfAnOption(t *testing.T) {
 			require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
 		})
 	}
-	free, err := New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil }))
-	require.NoError(t, err)
+	free := must.Get(New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil })))(t)
 	require.Equal(t, map[string]string{"a": ""}, free.Prices())
 }
 
@@ -139,8 +138,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, down.Check(t.Context()), 2)
 	l.Heal()
-	elsewhere, err := New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) }))
-	require.NoError(t, err)
+	elsewhere := must.Get(New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) })))(t)
 	require.Equal(t, []string{"no facilitator settles version 2 payments on Base (eip155:8453)"},
 		elsewhere.Check(t.Context()))
 }
@@ -181,17 +179,15 @@ func TestExtensions(t *testing.T) {
 
 func TestBookInMemory(t *testing.T) {
 	sales := newMemoryStore()
-	sale, err := sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
-	require.NoError(t, err)
+	sale := must.Get(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"}))(t)
 	var sold *book.AlreadySold
-	_, err = sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
+	_, err := sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
 	require.ErrorAs(t, err, &sold)
 	sale.State, sale.Answer = book.SaleSettling, []byte("x")
 	require.NoError(t, sales.MoveSale(t.Context(), sale))
 	sale.State, sale.Answer = book.SaleSettled, nil
 	require.NoError(t, sales.MoveSale(t.Context(), sale))
-	again, err := sales.SaleByKey(t.Context(), "a")
-	require.NoError(t, err)
+	again := must.Get(sales.SaleByKey(t.Context(), "a"))(t)
 	require.Equal(t, []any{book.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
 	require.NoError(t, sales.DropSale(t.Context(), sale.ID))
 	_, err = sales.SaleByKey(t.Context(), "a")

@@ -16,6 +16,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -156,8 +157,7 @@ type permitPayer struct {
 
 func newPermitPayer(t *testing.T, b *permitBank) *permitPayer {
 	t.Helper()
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	p := &permitPayer{key: key, address: crypto.PubkeyToAddress(key.PublicKey).Hex()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,17 +179,13 @@ func (p *permitPayer) permit(r x402.Requirement) evm.Permit2Authorization {
 func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, a evm.Permit2Authorization,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
-	text, err := evm.EncodePermit2(a)
-	require.NoError(t, err)
-	digest, err := evm.Permit2Digest(r.Network, a)
-	require.NoError(t, err)
-	signature, err := crypto.Sign(digest[:], p.key)
-	require.NoError(t, err)
+	text := must.Get(evm.EncodePermit2(a))(t)
+	digest := must.Get(evm.Permit2Digest(r.Network, a))(t)
+	signature := must.Get(crypto.Sign(digest[:], p.key))(t)
 	signature[64] += 27
-	payload, err := wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
+	payload := must.Get(wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
 		signature),
-		"permit2Authorization": json.RawMessage(text)}), ext)
-	require.NoError(t, err)
+		"permit2Authorization": json.RawMessage(text)}), ext))(t)
 	return payload
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -72,16 +73,13 @@ func (s *signInShop) visit(t *testing.T, method, path, body string, header map[s
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(response.Body))(t)
 	if response.StatusCode != http.StatusPaymentRequired {
 		return response.StatusCode, string(text), nil
 	}
-	c, err := wire.ReadChallenge(response.StatusCode, response.Header, text)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, text))(t)
 	return response.StatusCode, string(text), c
 }
 
@@ -110,11 +108,9 @@ func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 func signedIn(t *testing.T, key *ecdsa.PrivateKey, m x402.SignIn) x402.SignIn {
 	t.Helper()
 	m.Address = crypto.PubkeyToAddress(key.PublicKey).Hex()
-	text, err := m.Text()
-	require.NoError(t, err)
+	text := must.Get(m.Text())(t)
 	digest := crypto.Keccak256(fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text))
-	signature, err := crypto.Sign(digest, key)
-	require.NoError(t, err)
+	signature := must.Get(crypto.Sign(digest, key))(t)
 	signature[64] += 27
 	m.Signature = fmt.Sprintf("0x%x", signature)
 	return m
@@ -334,11 +330,10 @@ func TestSigningInOnSolana(t *testing.T) {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
-	_, err = w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
+	must.Get(w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer:    address,
 		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		Amount: money.NewAmount(1)})
-	require.NoError(t, err)
+		Amount: money.NewAmount(1)}))(t)
 	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
 		ID:     "sale_1",
@@ -347,8 +342,7 @@ func TestSigningInOnSolana(t *testing.T) {
 		Type:    "ed25519",
 		ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
-	text, err := m.Text()
-	require.NoError(t, err)
+	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))
 	status, answer, _ := w.visit(t, http.MethodPost, "/", "", map[string]string{"sign-in-with-x": m.Header()})
 	require.Equal(t, http.StatusOK, status, answer)
@@ -375,14 +369,11 @@ func TestOriginsAndTimesThatAreNone(t *testing.T) {
 // What is sold, signed and signed in for is the seller's own, whatever host a visitor names.
 func TestTheOriginIsTheSellers(t *testing.T) {
 	s := newSignInShop(t, newMemoryStore(), time.Hour)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil)
-	require.NoError(t, err)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil))(t)
 	request.Host = "evil.example"
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	require.NoError(t, response.Body.Close())
-	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
 	require.Equal(t, s.web.URL+"/a", c.Resource.URL)
 	require.Equal(t, s.web.URL+"/a", message(t, c).URI)
 }

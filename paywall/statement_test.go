@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -37,8 +38,7 @@ type statementVectors struct {
 
 func readStatementVectors(t *testing.T) (all statementVectors) {
 	t.Helper()
-	text, err := os.ReadFile("../x402/testdata/extension-vectors.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &all))
 	return all
 }
@@ -46,8 +46,7 @@ func readStatementVectors(t *testing.T) (all statementVectors) {
 // signers are the vectors' seller in both forms.
 func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
 	t.Helper()
-	key, err := crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x"))
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x")))(t)
 	seed, err := hex.DecodeString(v.Keys.Solana.SeedHex)
 	require.NoError(t, err)
 	return map[string]*StatementSigner{
@@ -93,8 +92,7 @@ func TestStatementVectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var object struct{ Format string }
 			require.NoError(t, json.Unmarshal(v.Object, &object))
-			made, err := signers[object.Format].signed(t.Context(), s, index)
-			require.NoError(t, err)
+			made := must.Get(signers[object.Format].signed(t.Context(), s, index))(t)
 			require.JSONEq(t, string(v.Object), string(jsonOf(made)))
 			if object.Format == "jws" {
 				require.Equal(t, v.Canonical, string(s.canonical()))
@@ -135,12 +133,10 @@ func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[str
 	t.Helper()
 	parts := strings.Split(jws, ".")
 	require.Len(t, parts, 3)
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	require.NoError(t, err)
+	signature := must.Get(base64.RawURLEncoding.DecodeString(parts[2]))(t)
 	public, _ := key.Public().(ed25519.PublicKey)
 	require.True(t, ed25519.Verify(public, []byte(parts[0]+"."+parts[1]), signature))
-	text, err := base64.RawURLEncoding.DecodeString(parts[1])
-	require.NoError(t, err)
+	text := must.Get(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 	require.NoError(t, json.Unmarshal(text, &payload))
 	return payload
 }
@@ -242,14 +238,12 @@ func TestStatementsOverHTTP(t *testing.T) {
 	s := newMPPShop(t, false)
 	s.paywall.options.Statements = SignEd25519(key)
 	asked := s.get(t, "", "")
-	c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(asked.StatusCode, asked.Header, nil))(t)
 	said := verified(t, key, statementsIn(t, jsonOf(c.Extensions)).Offers[0].Signature)
 	require.Equal(t, s.web.URL+"/", said["resourceUrl"])
 	paid := s.get(t, "PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, nil)))
 	require.Equal(t, http.StatusOK, paid.StatusCode)
-	text, err := base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE"))
-	require.NoError(t, err)
+	text := must.Get(base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE")))(t)
 	var receipt struct{ Extensions json.RawMessage }
 	require.NoError(t, json.Unmarshal(text, &receipt))
 	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t,

@@ -17,19 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/wire"
 )
 
 // Many servers greet on stdout before they speak MCP. That is no reason to go.
 func TestUpstreamGreetingIsSkipped(t *testing.T) {
 	_, f := newProxy(t)
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	f.Command = []string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own}
 	require.NoError(t, f.Open(t.Context()))
 	client := stdioClient(t, f, nil)
-	result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
-	require.NoError(t, err)
+	result := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"}))(t)
 	require.False(t, result.IsError)
 }
 
@@ -104,8 +103,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 			require.Error(t, err)
 			require.NoError(t, ctx.Err())
 			require.Less(t, sent.Load(), int64(3*wire.MaxMCPMessage), "it was read on without a bound")
-			_, err = client.ListTools(t.Context(), nil)
-			require.NoError(t, err)
+			must.Get(client.ListTools(t.Context(), nil))(t)
 		})
 	}
 }
@@ -127,8 +125,7 @@ func TestUpstreamIgnoresProxyOfTheEnvironment(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	t.Cleanup(proxy.Close)
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	child := exec.CommandContext(t.Context(), own, "-test.run=^TestUpstreamIgnoresProxyOfTheEnvironment$")
 	child.Env = append(os.Environ(), "PAYWALL_TEST_PROXIED=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+
 		proxy.URL)

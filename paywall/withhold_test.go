@@ -17,6 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // listener is a buyer that notes what a server says beside its answers.
@@ -210,11 +212,9 @@ func TestNothingIsStreamedBeforeItIsPaid(t *testing.T) {
 		}}), http.MethodGet, web.URL, nil)
 	require.NoError(t, err)
 	request.Header.Set("PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(l.payer.sign(t, c, 0, nil)))
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	answer := must.Get(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	body := must.Get(io.ReadAll(answer.Body))(t)
 	require.Equal(t, http.StatusBadGateway, answer.StatusCode)
 	require.NotContains(t, fmt.Sprint(string(body), answer.Header), product)
 	http.DefaultClient.CloseIdleConnections()

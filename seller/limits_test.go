@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -54,13 +55,12 @@ func TestBodyFlood(t *testing.T) {
 	})
 	h := newClient(t, s.URL)
 	h.http.options.MaxContent = 1 << 20
-	a, err := h.Ask(t.Context(), Request{URL: s.URL + "/402"})
-	require.NoError(t, err)
+	a := must.Get(h.Ask(t.Context(), Request{URL: s.URL + "/402"}))(t)
 	assert.Equal(t, x402.ResponseTooLarge, code(a.ChallengeErr))
 	assert.Nil(t, a.Challenge)
 	assert.Equal(t, x402.MaxBody, len(a.Content))
 
-	a, err = h.Present(t.Context(), Request{URL: s.URL}, signed)
+	a, err := h.Present(t.Context(), Request{URL: s.URL}, signed)
 	require.NoError(t, err, "a long answer to a payment is an answer")
 	assert.True(t, a.Truncated)
 	assert.Equal(t, 1<<20, len(a.Content))
@@ -80,8 +80,7 @@ func TestContentAtTheLimit(t *testing.T) {
 				})
 				h := newClient(t, s.URL)
 				h.http.options.MaxContent = 1 << 20
-				a, err := h.Ask(t.Context(), Request{URL: s.URL})
-				require.NoError(t, err)
+				a := must.Get(h.Ask(t.Context(), Request{URL: s.URL}))(t)
 				assert.Equal(t, min(size, 1<<20), len(a.Content))
 				assert.Equal(t, size > 1<<20, a.Truncated, size)
 			}
@@ -93,8 +92,7 @@ func zipped(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err := w.Write(data)
-	require.NoError(t, err)
+	must.Get(w.Write(data))(t)
 	require.NoError(t, w.Close())
 	return b.Bytes()
 }
@@ -151,16 +149,14 @@ func TestGzipBomb(t *testing.T) {
 	var before, after runtime.MemStats
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&before)
-	a, err := h.Ask(t.Context(), Request{URL: s.URL})
-	require.NoError(t, err)
+	a := must.Get(h.Ask(t.Context(), Request{URL: s.URL}))(t)
 	runtime.ReadMemStats(&after)
 	assert.True(t, a.Truncated)
 	assert.Equal(t, maxContent, len(a.Content))
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20),
 		"all that was ever allocated, not only what was left")
 
-	a, err = h.Ask(t.Context(), Request{URL: s.URL + "/402"})
-	require.NoError(t, err)
+	a = must.Get(h.Ask(t.Context(), Request{URL: s.URL + "/402"}))(t)
 	assert.Equal(t, x402.ResponseTooLarge, code(a.ChallengeErr))
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -88,8 +89,7 @@ func overAll(t *testing.T, o *official) map[string]string {
 
 func reach(t *testing.T, o Options, urls ...string) *Client {
 	for _, u := range urls {
-		r, err := http.NewRequest(http.MethodGet, u, nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequest(http.MethodGet, u, nil))(t)
 		o.Loopback = append(o.Loopback, r.URL.Host)
 	}
 	m := New(o)
@@ -104,15 +104,13 @@ func TestMCPOverEveryWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := reach(t, Options{}, url)
 			q := Request{Method: CallTool, URL: Target(url, "paid"), Body: []byte(`{"n":9007199254740993}`)}
-			a, err := m.Ask(t.Context(), q)
-			require.NoError(t, err)
+			a := must.Get(m.Ask(t.Context(), q))(t)
 			require.Equal(t, 402, a.Status)
 			require.Equal(t, x402.Dialect("mcp"), a.Challenge.Dialect)
 
 			before = o.paid.Load()
-			a, err = m.Present(t.Context(), q, wire.Attach(a.Challenge.Dialect,
-				json.RawMessage(`{"x402Version":2}`)))
-			require.NoError(t, err)
+			a = must.Get(m.Present(t.Context(), q, wire.Attach(a.Challenge.Dialect,
+				json.RawMessage(`{"x402Version":2}`))))(t)
 			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType,
 				a.Settlement.Transaction})
 			require.Contains(t, string(a.Content), `9007199254740993`)
@@ -120,19 +118,17 @@ func TestMCPOverEveryWire(t *testing.T) {
 
 			if name != "json" { // which cannot say anything before its answer
 				var last Progress
-				_, err = m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: Target(url, "slow"),
+				must.Get(m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: Target(url, "slow"),
 					Progress: func(p Progress) {
 						last = p
 						o.heard <- struct{}{}
-					}})
-				require.NoError(t, err)
+					}}))(t)
 				require.Equal(t, Progress{3, 3, "working"}, last)
 			}
-			_, err = m.Ask(t.Context(), toolCall(Target(url, "nosy")))
-			require.NoError(t, err)
+			must.Get(m.Ask(t.Context(), toolCall(Target(url, "nosy"))))(t)
 			require.NotContains(t, o.asked.Load(), "<nil>", "both questions are declined")
 
-			_, err = m.Ask(t.Context(), toolCall(Target(url, "nope")))
+			_, err := m.Ask(t.Context(), toolCall(Target(url, "nope")))
 			require.Equal(t, x402.ToolNotFound, code(err), "%v", err)
 		})
 	}
@@ -146,10 +142,8 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			m := reach(t, Options{}, url)
-			changed, err := m.Changes(url)
-			require.NoError(t, err)
-			list, err := m.Tools(t.Context(), url)
-			require.NoError(t, err)
+			changed := must.Get(m.Changes(url))(t)
+			list := must.Get(m.Tools(t.Context(), url))(t)
 			o.AddTool(&mcp.Tool{Name: "new-" + name, InputSchema: json.RawMessage(`{"type":"object"}`)},
 				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 					return &mcp.CallToolResult{}, nil
@@ -159,8 +153,7 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("nobody noticed")
 			}
-			more, err := m.Tools(t.Context(), url)
-			require.NoError(t, err)
+			more := must.Get(m.Tools(t.Context(), url))(t)
 			require.Greater(t, len(more), len(list))
 		})
 	}
@@ -203,9 +196,8 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
 	})
 	m := reach(t, Options{}, s.URL)
-	a, err := m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"),
-		aPayment)
-	require.NoError(t, err)
+	a := must.Get(m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"),
+		aPayment))(t)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())
 	list, err := m.Tools(t.Context(), s.URL+"/mcp")
@@ -255,8 +247,7 @@ func TestMCPLists(t *testing.T) {
 		}
 	})
 	m := reach(t, Options{}, s.URL)
-	list, err := m.Tools(t.Context(), s.URL+"/names")
-	require.NoError(t, err)
+	list := must.Get(m.Tools(t.Context(), s.URL+"/names"))(t)
 	var names []string
 	for _, tool := range list {
 		names = append(names, tool.Name)
@@ -277,8 +268,7 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
 	for i := range maxEndpoints + 4 {
-		_, err := m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i))
-		require.NoError(t, err)
+		must.Get(m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i)))(t)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/wire"
 )
 
@@ -71,8 +72,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 		defer runtime.KeepAlive(kept) // the slots of free answers are taken while paid ones are read
 	}
 	body = []byte("small")
-	small, err := ask()
-	require.NoError(t, err)
+	small := must.Get(ask())(t)
 	require.Equal(t, body, small.Content, "what is small needs no slot")
 }
 
@@ -84,9 +84,8 @@ func TestWaitingForASlotEnds(t *testing.T) {
 	c := newClient(t, s.URL)
 	var kept []*Answer // else the garbage collector frees their slots
 	for range slotsPaid {
-		a, err := c.Present(t.Context(), Request{URL: s.URL},
-			wire.Attachment{Header: "X-PAYMENT", Value: "x"})
-		require.NoError(t, err)
+		a := must.Get(c.Present(t.Context(), Request{URL: s.URL},
+			wire.Attachment{Header: "X-PAYMENT", Value: "x"}))(t)
 		kept = append(kept, a)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -91,11 +92,9 @@ func TestRoundTrips(t *testing.T) {
 			s, h, f := openShop(t)
 			r := Request{Method: method, URL: "https://example.com/"}
 			buy := func() {
-				a, err := h.Ask(t.Context(), r)
-				require.NoError(t, err)
+				a := must.Get(h.Ask(t.Context(), r))(t)
 				require.NotNil(t, a.Challenge)
-				a, err = h.Present(t.Context(), r, signed)
-				require.NoError(t, err)
+				a = must.Get(h.Present(t.Context(), r, signed))(t)
 				require.Equal(t, 200, a.Status)
 			}
 			buy()
@@ -116,9 +115,8 @@ func TestRoundTrips(t *testing.T) {
 // A certificate that was verified for one name says nothing about another.
 func TestNoSessionForAnotherName(t *testing.T) {
 	_, h, _ := openShop(t)
-	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
-	require.NoError(t, err)
-	_, err = h.Ask(t.Context(), Request{URL: "https://other.example/"})
+	must.Get(h.Ask(t.Context(), Request{URL: "https://example.com/"}))(t)
+	_, err := h.Ask(t.Context(), Request{URL: "https://other.example/"})
 	assert.Equal(t, x402.NetworkError, code(err))
 	assert.ErrorContains(t, err, "certificate")
 }
@@ -161,10 +159,9 @@ func TestPayment_KeptConnectionCut(t *testing.T) {
 			return &cutting{Conn: conn, armed: &armed, left: cut}, nil
 		}
 		r := Request{URL: "https://example.com/"}
-		_, err := h.Ask(t.Context(), r)
-		require.NoError(t, err)
+		must.Get(h.Ask(t.Context(), r))(t)
 		armed.Store(true)
-		_, err = h.Present(t.Context(), r, signed)
+		_, err := h.Present(t.Context(), r, signed)
 		armed.Store(false)
 		came := 0
 		for _, requests := range s.requests() {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -23,9 +24,8 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 	as := func(agent string) context.Context { return pay.WithAgent(t.Context(), agent) }
 	ids := map[string]string{}
 	for _, agent := range []string{"ann", "bob", ""} {
-		r, err := w.wallet.Engine.Pay(as(agent), pay.Request{Request: seller.Request{Method: "GET",
-			URL: w.SellerURL + "/weather"}})
-		require.NoError(t, err)
+		r := must.Get(w.wallet.Engine.Pay(as(agent), pay.Request{Request: seller.Request{Method: "GET",
+			URL: w.SellerURL + "/weather"}}))(t)
 		ids[agent] = r.PaymentID
 	}
 	s := w.server()
@@ -50,17 +50,15 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 		for buyer, id := range ids {
 			require.Equal(t, agent == "" || agent == buyer, sees(agent, id), "%q asks for %q's", agent, buyer)
 		}
-		out, err := w.wallet.History(as(agent), HistoryIn{})
-		require.NoError(t, err)
+		out := must.Get(w.wallet.History(as(agent), HistoryIn{}))(t)
 		if agent == "" {
 			require.Equal(t, 3, out.Count)
-			out, err = w.wallet.History(as(""), HistoryIn{Whose: Whose{Agent: "ann"}}) // the owner asks
+			out, err := w.wallet.History(as(""), HistoryIn{Whose: Whose{Agent: "ann"}}) // the owner asks
 			require.NoError(t, err)
 			require.Equal(t, ids["ann"], out.Transactions[0].PaymentID)
 		}
 		if agent != "" {
-			out, err = w.wallet.History(as(agent), HistoryIn{})
-			require.NoError(t, err)
+			out = must.Get(w.wallet.History(as(agent), HistoryIn{}))(t)
 			require.Equal(t, ids[agent], out.Transactions[0].PaymentID)
 		}
 		if out.Count != 3 {
@@ -68,8 +66,7 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 			require.Equal(t, "0.001", out.Totals["USDC"])
 		}
 	}
-	out, err := w.wallet.History(as("bob"), HistoryIn{Whose: Whose{Agent: "ann"}})
-	require.NoError(t, err)
+	out := must.Get(w.wallet.History(as("bob"), HistoryIn{Whose: Whose{Agent: "ann"}}))(t)
 	require.Equal(t, ids["bob"], out.Transactions[0].PaymentID, "bob asks for nobody else's")
 
 	w.wallet.Engine.Rules.Teams = budget.Teams{"all": {}, "news": {Agents: []string{"a*"}, Parent: "all"},
@@ -82,12 +79,11 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 		{Whose{Team: "news"}, 1}, {Whose{Team: "all"}, 1}, {Whose{Team: "idle"}, 0},
 		{Whose{Team: "news", Agent: "bob"}, 0}, {Whose{Team: "news", Agent: "ann"}, 1},
 	} {
-		out, err := w.wallet.History(as(""), HistoryIn{Whose: look.Whose})
-		require.NoError(t, err)
+		out := must.Get(w.wallet.History(as(""), HistoryIn{Whose: look.Whose}))(t)
 		require.Equal(t, look.want, out.Count, "%+v", look.Whose)
 		require.Len(t, out.Totals, min(look.want, 1)*3, "%+v", look.Whose) // USDC, by seller, by network
 	}
-	_, err = w.wallet.History(as(""), HistoryIn{Whose: Whose{Team: "sales"}})
+	_, err := w.wallet.History(as(""), HistoryIn{Whose: Whose{Team: "sales"}})
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 }
 
@@ -96,13 +92,11 @@ func TestAnAgentsBalance(t *testing.T) {
 	w := newWorld(t, rules{})
 	day := dollars("0.5")
 	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {Day: &day}}
-	out, err := w.wallet.Balance(pay.WithAgent(t.Context(), "ann"), "", "")
-	require.NoError(t, err)
+	out := must.Get(w.wallet.Balance(pay.WithAgent(t.Context(), "ann"), "", ""))(t)
 	require.Equal(t, "ann", out.Budget.Agent.Name)
 	require.Equal(t, day, *out.Budget.Agent.Day.Remaining)
 	require.Equal(t, dollars("10"), *out.Budget.Day.Limit)
-	out, err = w.wallet.Balance(t.Context(), "", "")
-	require.NoError(t, err)
+	out = must.Get(w.wallet.Balance(t.Context(), "", ""))(t)
 	require.Nil(t, out.Budget.Agent)
 }
 
@@ -128,8 +122,7 @@ func TestAnAgentsStatus(t *testing.T) {
 		require.Len(t, out.Unfinished, c.unfinished, "%q", c.agent)
 		require.Len(t, out.Approvals, c.approvals, "%q", c.agent)
 	}
-	waiting, err := w.wallet.Store.Approvals(t.Context())
-	require.NoError(t, err)
+	waiting := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
 	require.Equal(t, "bob", waiting[0].Agent)
 	var all walletStatus
 	require.NoError(t, w.wallet.status(t.Context(), &all))

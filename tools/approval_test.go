@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
 )
@@ -178,8 +179,7 @@ type fickle struct {
 func (w *world) front(t *testing.T) *fickle {
 	f := &fickle{}
 	f.path.Store("/weather")
-	upstream, err := url.Parse(w.SellerURL)
-	require.NoError(t, err)
+	upstream := must.Get(url.Parse(w.SellerURL))(t)
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(upstream)
 		r.Out.URL.Path = f.path.Load().(string)
@@ -269,10 +269,8 @@ func TestMeanwhile(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			_, r := c.pay(map[string]any{"url": w.SellerURL + "/weather"}, "accept", func() {
-				list, err := w.wallet.Store.Approvals(t.Context())
-				require.NoError(t, err)
-				_, err = w.wallet.Store.Deny(t.Context(), list[0].ID, "owner")
-				require.NoError(t, err)
+				list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+				must.Get(w.wallet.Store.Deny(t.Context(), list[0].ID, "owner"))(t)
 			})
 			require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
 
@@ -310,8 +308,7 @@ func TestStatesAreSealed(t *testing.T) {
 	}
 	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}),
 		Until: time.Now().Add(time.Hour)})
-	list, err := w.wallet.Store.Approvals(t.Context())
-	require.NoError(t, err)
+	list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
 	for name, more := range map[string]map[string]any{
 		"no state":           {"inputResponses": accepted},
 		"the approval's id":  {"requestState": list[0].ID, "inputResponses": accepted},
@@ -365,13 +362,11 @@ func TestStatesExpire(t *testing.T) {
 // What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
 func TestTheQuestionIsOurs(t *testing.T) {
 	w := askingWorld(t)
-	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
+	a := must.Get(w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
-		Network: sandbox.EVM, Why: "why", Agent: "ann"})
-	require.NoError(t, err)
-	lines, err := w.server().terms(t.Context(), a.ID)
-	require.NoError(t, err)
+		Network: sandbox.EVM, Why: "why", Agent: "ann"}))(t)
+	lines := must.Get(w.server().terms(t.Context(), a.ID))(t)
 	message := strings.Join(lines, "\n")
 	require.Len(t, strings.Split(message, "\n"), 5)
 	require.Contains(t, message, "\nThe agent ann asks for it. You are asked because why.\n")

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 )
 
 // stubPage is where the owner would decide.
@@ -33,8 +34,7 @@ var opensPages = map[string]any{"url": map[string]any{}}
 // open is the one question that waits for the owner.
 func (w *world) open(t *testing.T) history.Approval {
 	t.Helper()
-	list, err := w.wallet.Store.Approvals(t.Context())
-	require.NoError(t, err)
+	list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
 	require.Len(t, list, 1)
 	return list[0]
 }
@@ -42,9 +42,8 @@ func (w *world) open(t *testing.T) history.Approval {
 // approves is what happens on the page: the owner's sealed yes.
 func (w *world) approves(t *testing.T, id string) {
 	t.Helper()
-	_, err := w.wallet.Store.Approve(t.Context(), id, "owner",
-		func(history.Approval) ([]byte, error) { return []byte("seal"), nil })
-	require.NoError(t, err)
+	must.Get(w.wallet.Store.Approve(t.Context(), id, "owner",
+		func(history.Approval) ([]byte, error) { return []byte("seal"), nil }))(t)
 }
 
 // ends is a call's result, and what was notified before.
@@ -141,8 +140,7 @@ func TestTheOwnerDeniesOnAPage(t *testing.T) {
 	onEveryPage(t, func(t *testing.T, w *world, _ *Server, c *asker) {
 		q := c.startAsking(weatherOf(w))
 		c.answers(weatherOf(w), q, "accept")
-		_, err := w.wallet.Store.Deny(t.Context(), w.open(t).ID, "owner")
-		require.NoError(t, err)
+		must.Get(w.wallet.Store.Deny(t.Context(), w.open(t).ID, "owner"))(t)
 		r, _ := c.ends()
 		require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
 		require.Zero(t, w.Signatures())
@@ -277,16 +275,14 @@ func TestPagesOverHTTP(t *testing.T) {
 				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 					return &mcp.ElicitResult{Action: dialog(r.Params)}, nil
 				}})
-			session, err := client.Connect(t.Context(),
+			session := must.Get(client.Connect(t.Context(),
 				&mcp.StreamableClientTransport{Endpoint: front.URL + "/mcp",
 					HTTPClient: &http.Client{Transport: bearing("secret")}},
-				&mcp.ClientSessionOptions{ProtocolVersion: era})
-			require.NoError(t, err)
+				&mcp.ClientSessionOptions{ProtocolVersion: era}))(t)
 			t.Cleanup(func() { _ = session.Close() })
 			pays := func(query string) map[string]any {
-				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
-					Arguments: map[string]any{"url": w.SellerURL + "/weather?" + query}})
-				require.NoError(t, err)
+				out := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+					Arguments: map[string]any{"url": w.SellerURL + "/weather?" + query}}))(t)
 				answer, ok := out.StructuredContent.(map[string]any)
 				require.True(t, ok, "%v", out)
 				return answer

@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 )
 
@@ -40,8 +41,7 @@ func TestGoldenTools(t *testing.T) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(golden, pretty.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
+	want := must.Get(os.ReadFile(golden))(t)
 	require.Equal(t, string(want), pretty.String(),
 		"what the model sees changed: if it is meant to, run with -update")
 	for range 3 {
@@ -60,8 +60,7 @@ func TestGoldenTools(t *testing.T) {
 			require.NoError(t, json.Unmarshal(tool, &m))
 			read = append(read, m)
 		}
-		reading, err := json.Marshal(read)
-		require.NoError(t, err)
+		reading := must.Get(json.Marshal(read))(t)
 		t.Logf("instructions %d bytes, names, descriptions and input schemas %d, all definitions %d",
 			len(hello.Instructions), len(reading), len(c.tools))
 		require.Less(t, len(hello.Instructions), 1000)
@@ -117,8 +116,7 @@ func TestEnumsAreTrue(t *testing.T) {
 	}
 	schema := inputSchema[HistoryIn]()
 	for _, state := range schema.Properties["status"].Enum {
-		_, err := HistoryIn{Status: state.(string)}.filter()
-		require.NoError(t, err)
+		must.Get(HistoryIn{Status: state.(string)}.filter())(t)
 	}
 	require.EqualValues(t, mostRows, *schema.Properties["limit"].Maximum)
 }

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -268,13 +269,11 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 func TestErrorForm(t *testing.T) {
 	e := x402.Errorf(x402.OutcomeUnknown, "sent, no proof").WithDetail("amount", money.NewAmount(5))
 	e.PaymentID, e.Spent = "pay_1", "5"
-	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e))))(t)
 	require.JSONEq(t,
 		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`,
 		string(text))
-	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
-	require.NoError(t, err)
+	text = must.Get(json.Marshal(ErrorOf(errors.New("disk on fire"))))(t)
 	require.JSONEq(t,
 		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"spent":"0","details":{}}`,
 		string(text))

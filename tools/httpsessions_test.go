@@ -15,6 +15,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // byName lets in whoever shows a name as token.
@@ -135,14 +137,12 @@ func TestSessionsOverHTTPAreBounded(t *testing.T) {
 func TestAListenedSessionStaysLonger(t *testing.T) {
 	h := serveHTTP(t, &Server{Open: noWallet, httpSessions: 4})
 	listened := h.open("ann")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url, nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, h.url, nil))(t)
 	for name, value := range map[string]string{"Accept": "text/event-stream", "Authorization": "Bearer ann",
 		sessionHeader: listened, "Mcp-Protocol-Version": "2025-11-25"} {
 		r.Header.Set(name, value)
 	}
-	stream, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	stream := must.Get(http.DefaultClient.Do(r))(t)
 	defer stream.Body.Close()
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	silent := h.open("ann")
@@ -178,8 +178,7 @@ func TestSessionsInUseStay(t *testing.T) {
 	}
 	status, header, text := h.send(http.MethodPost, "ann", "", begin)
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	wait, err := strconv.Atoi(header.Get("Retry-After"))
-	require.NoError(t, err)
+	wait := must.Get(strconv.Atoi(header.Get("Retry-After")))(t)
 	require.Positive(t, wait)
 	require.Contains(t, text, "2 of one agent, 4 of all")
 	require.True(t, h.lives("bob", h.open("bob")))

@@ -12,6 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // of is the context of an agent's request.
@@ -45,8 +47,7 @@ func TestStoredEventsOfEachAgent(t *testing.T) {
 	}
 	_, err := kept("1")
 	require.ErrorIs(t, err, mcp.ErrEventsPurged, "her own go")
-	n, err := kept("2")
-	require.NoError(t, err)
+	n := must.Get(kept("2"))(t)
 	require.Equal(t, 1, n)
 
 	require.NoError(t, e.SessionClosed(t.Context(), "1"))
@@ -111,8 +112,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 				_, _ = io.WriteString(rw, "y")
 			})
 			answer = asksAt(t, web)
-			text, err := io.ReadAll(answer.Body)
-			require.NoError(t, err)
+			text := must.Get(io.ReadAll(answer.Body))(t)
 			require.Equal(t, "xy", string(text))
 			require.NoError(t, answer.Body.Close())
 		})
@@ -120,10 +120,8 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 }
 
 func asksAt(t *testing.T, web *httptest.Server) *http.Response {
-	r, err := http.NewRequestWithContext(t.Context(), "GET", web.URL+"/mcp", nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), "GET", web.URL+"/mcp", nil))(t)
 	r.Header.Set("Authorization", "Bearer own")
-	answer, err := web.Client().Do(r)
-	require.NoError(t, err)
+	answer := must.Get(web.Client().Do(r))(t)
 	return answer
 }

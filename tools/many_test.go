@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -27,8 +28,7 @@ func (w *world) manyOf(most string, paths ...string) map[string]any {
 // rows are a batch's rows, as a client reads them.
 func rows(t *testing.T, out map[string]any) (list []map[string]any) {
 	t.Helper()
-	text, err := json.Marshal(out["rows"])
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(out["rows"]))(t)
 	require.NoError(t, json.Unmarshal(text, &list))
 	return list
 }
@@ -87,8 +87,7 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 			_, r = c.pay(in, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
 			require.Len(t, w.Settlements(), 3)
-			waiting, err := w.wallet.Store.Approvals(t.Context())
-			require.NoError(t, err)
+			waiting := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
 			require.Empty(t, waiting)
 		})
 	}
@@ -156,8 +155,7 @@ func TestAListIsOneEntry(t *testing.T) {
 	read := c.ask("resources/read", map[string]any{"uri": "x402://status"})
 	require.NoError(t, json.Unmarshal(read, &status))
 	require.Equal(t, 1, strings.Count(status.Contents[0].Text, id))
-	shown, err := w.wallet.Store.Asked(t.Context(), id)
-	require.NoError(t, err)
+	shown := must.Get(w.wallet.Store.Asked(t.Context(), id))(t)
 	require.Equal(t, history.Pending, shown.State)
 	require.Equal(t, money.Dollars(2_000), shown.Price)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -21,8 +22,7 @@ func TestRevokeDelegation(t *testing.T) {
 		[]any{out["network"], out["tokenAccount"], out["owner"], out["frozen"]})
 	require.Equal(t, "x402-wallet delegation revoke --owner-keypair FILE --network "+sandbox.Solana+
 		" --token-account "+account, out["command"])
-	raw, err := base64.StdEncoding.DecodeString(out["transaction"].(string))
-	require.NoError(t, err)
+	raw := must.Get(base64.StdEncoding.DecodeString(out["transaction"].(string)))(t)
 	require.Equal(t, append([]byte{1}, make([]byte, 64)...), raw[:65], "not signed")
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"],
 		"asking alone ends nothing")
@@ -37,8 +37,7 @@ func TestRevokeDelegation(t *testing.T) {
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/either"})["status"],
 		"from another account")
-	_, err = w.wallet.Store.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(w.wallet.Store.Unfreeze(t.Context(), nil))(t)
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"])
 
 	// An account is found on whatever network it is, not only on the preferred one.
@@ -53,8 +52,7 @@ func TestRevokeDelegation(t *testing.T) {
 	w.Inject("solana node down", 100)
 	require.Equal(t, x402.RPCError, c.refused("x402_revoke_delegation",
 		map[string]any{"tokenAccount": account, "freeze": true}).Error)
-	list, err := w.wallet.Store.Freezes(t.Context())
-	require.NoError(t, err)
+	list := must.Get(w.wallet.Store.Freezes(t.Context()))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, account, list[0].Account)
 	w.Heal()
@@ -63,8 +61,7 @@ func TestRevokeDelegation(t *testing.T) {
 		t.Run(nonsense, func(t *testing.T) {
 			require.Equal(t, x402.InvalidArgument, c.refused("x402_revoke_delegation",
 				map[string]any{"tokenAccount": nonsense, "freeze": true}).Error)
-			list, err := w.wallet.Store.Freezes(t.Context())
-			require.NoError(t, err)
+			list := must.Get(w.wallet.Store.Freezes(t.Context()))(t)
 			require.Len(t, list, 1, "it froze what is no account")
 		})
 	}

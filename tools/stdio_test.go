@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 )
@@ -78,16 +79,14 @@ func (o *output) Close() error { return nil }
 // start gives a connection that reads this input to its end.
 func start(t *testing.T, input io.Reader, out *output) *stdioTransport {
 	l := newStdioTransport(io.NopCloser(input), out, paysByName)
-	c, err := l.Connect(t.Context())
-	require.NoError(t, err)
+	c := must.Get(l.Connect(t.Context()))(t)
 	require.Empty(t, c.SessionID())
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
 
 func id(t *testing.T, v any) jsonrpc.ID {
-	made, err := jsonrpc.MakeID(v)
-	require.NoError(t, err)
+	made := must.Get(jsonrpc.MakeID(v))(t)
 	return made
 }
 
@@ -104,16 +103,14 @@ func TestStdioEnd(t *testing.T) {
 	}
 	run("the last line needs no newline", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping), &output{})
-		_, err := l.Read(t.Context())
-		require.NoError(t, err)
+		must.Get(l.Read(t.Context()))(t)
 		_ = l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")})
-		_, err = l.Read(t.Context())
+		_, err := l.Read(t.Context())
 		require.Equal(t, io.EOF, err)
 	})
 	run("requests from a file are answered", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping+"\n"), &output{})
-		_, err := l.Read(t.Context())
-		require.NoError(t, err)
+		must.Get(l.Read(t.Context()))(t)
 		ended := make(chan error)
 		go func() { _, err := l.Read(t.Context()); ended <- err }()
 		select {
@@ -128,10 +125,9 @@ func TestStdioEnd(t *testing.T) {
 	run("but not for ever, and not while a payment is open", func(t *testing.T) {
 		for _, request := range []string{ping, payRequest("1")} {
 			l := start(t, strings.NewReader(request+"\n"), &output{})
-			_, err := l.Read(t.Context())
-			require.NoError(t, err)
+			must.Get(l.Read(t.Context()))(t)
 			began := time.Now()
-			_, err = l.Read(t.Context())
+			_, err := l.Read(t.Context())
 			require.Equal(t, io.EOF, err)
 			waited := map[string]time.Duration{ping: lastAnswers}[request]
 			require.Equal(t, waited, time.Since(began))
@@ -218,8 +214,7 @@ func TestStdioEndsCalls(t *testing.T) {
 			say := func(lines string) (last jsonrpc.Message) {
 				for line := range strings.Lines(lines) {
 					go io.WriteString(client, strings.TrimSuffix(line, "\n")+"\n")
-					m, err := l.Read(t.Context())
-					require.NoError(t, err)
+					m := must.Get(l.Read(t.Context()))(t)
 					last = m
 				}
 				return last

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -50,13 +51,11 @@ func (l *lock) unlock(_ context.Context, passphrase []byte) error {
 type person func(t *testing.T, page string) (action string)
 
 func types(t *testing.T, page string, fields url.Values) int {
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, page,
-		strings.NewReader(fields.Encode()))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(context.Background(), http.MethodPost, page,
+		strings.NewReader(fields.Encode())))(t)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", "http://"+r.Host)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	answer := must.Get(http.DefaultClient.Do(r))(t)
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode
@@ -88,9 +87,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 
 func payLocked(t *testing.T, c *mcp.ClientSession, w *world) map[string]any {
 	t.Helper()
-	out, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
-		Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
-	require.NoError(t, err)
+	out := must.Get(c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+		Arguments: map[string]any{"url": w.SellerURL + "/weather"}}))(t)
 	answer, ok := out.StructuredContent.(map[string]any)
 	require.True(t, ok, "%v", out)
 	return answer

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -270,8 +271,7 @@ func TestBalance(t *testing.T) {
 	for name, limit := range map[string]string{"session": "5.00", "day": "10.00", "month": "100.00"} {
 		t.Run(name, func(t *testing.T) {
 			line := budget[name].(map[string]any)
-			at, err := time.Parse(time.RFC3339, line["resetsAt"].(string))
-			require.NoError(t, err)
+			at := must.Get(time.Parse(time.RFC3339, line["resetsAt"].(string)))(t)
 			require.True(t, at.After(time.Now()), "%s %s", name, at)
 			require.Equal(t, map[string]any{"limit": limit, "spent": "0.00", "held": "0.00",
 				"remaining": limit},
@@ -561,8 +561,7 @@ func (h *bought) onePayment(t *testing.T) {
 	var states []string
 	for _, s := range evidence["states"].([]any) {
 		states = append(states, s.(map[string]any)["event"].(string))
-		_, err := time.Parse(time.RFC3339, s.(map[string]any)["at"].(string))
-		require.NoError(t, err)
+		must.Get(time.Parse(time.RFC3339, s.(map[string]any)["at"].(string)))(t)
 	}
 	require.Equal(t, []string{"reserved", "submitted", "settled"}, states)
 	signed := evidence["signed"].(map[string]any)
@@ -575,8 +574,7 @@ func (h *bought) onePayment(t *testing.T) {
 	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[4], "evidence": true})
 	require.Equal(t, 402.0, one["httpStatus"])
 	require.NotEmpty(t, one["evidence"].(map[string]any)["note"])
-	_, err := h.wallet.Engine.Reconcile(t.Context())
-	require.NoError(t, err)
+	must.Get(h.wallet.Engine.Reconcile(t.Context()))(t)
 	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[0], "evidence": true})
 	require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
 	proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)

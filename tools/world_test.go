@@ -24,6 +24,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -50,8 +51,7 @@ type rules struct {
 
 func newWorld(t testing.TB, r rules) *world {
 	r.options.Extend = schemes.WalletSettles
-	s, err := sandbox.Start(r.options)
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(r.options))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	store := testworld.NewStore(t, "")
 	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
@@ -217,16 +217,14 @@ func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Re
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, tool := range tools.Tools {
 		s := tool.OutputSchema
-		asPublished, err := s.CloneSchemas().Resolve(nil)
-		require.NoError(t, err)
+		asPublished := must.Get(s.CloneSchemas().Resolve(nil))(t)
 		schemas[tool.Name] = asPublished
 		s.Required, s.AnyOf = s.AnyOf[0].Required, nil
 		if tool.Name == delegationName {
 			s.Properties = schemaOf[DelegationOut]().Properties // with what is of one kind of account alone
 		}
 		closeObjects(s)
-		schemas["closed "+tool.Name], err = s.Resolve(nil)
-		require.NoError(t, err)
+		schemas["closed "+tool.Name] = must.Get(s.Resolve(nil))(t)
 	}
 	schemas["closed "+callName] = schemas["closed "+payName] // its own says only what has to be there
 	return schemas
@@ -363,8 +361,7 @@ func (c *client) refused(tool string, arguments any) (f Failure) {
 
 // dead is a port that nobody listens on any more.
 func dead(t *testing.T) string {
-	s, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	require.NoError(t, s.Close())
 	return s.SellerURL
 }

@@ -12,13 +12,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Every code has someone who can mend it, is explained, and stands in the table of
 // docs/codes.md; and nothing else does.
 func TestEveryCodeIsInTheTables(t *testing.T) {
-	file, err := parser.ParseFile(gotoken.NewFileSet(), "errors.go", nil, 0)
-	require.NoError(t, err)
+	file := must.Get(parser.ParseFile(gotoken.NewFileSet(), "errors.go", nil, 0))(t)
 	var readme strings.Builder
 	readme.WriteString("| code | it means | what to do | who can |\n|---|---|---|---|\n")
 	declared := map[Code]bool{}
@@ -28,8 +29,7 @@ func TestEveryCodeIsInTheTables(t *testing.T) {
 			return true
 		}
 		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Code" {
-			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			require.NoError(t, err)
+			text := must.Get(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t)
 			require.False(t, declared[Code(text)], "%s stands twice", text)
 			declared[Code(text)] = true
 			actor := (&Error{Code: Code(text)}).FixableBy()
@@ -46,8 +46,7 @@ func TestEveryCodeIsInTheTables(t *testing.T) {
 	_, _, ok := Explain("NO_SUCH")
 	require.False(t, ok)
 
-	text, err := os.ReadFile("../docs/codes.md")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../docs/codes.md"))(t)
 	begin, end := "<!-- codes: the table of x402/errors.go -->\n", "<!-- /codes -->"
 	require.True(t, strings.Contains(string(text), begin+readme.String()+end), "docs/codes.md has not:\n%s",
 		&readme)

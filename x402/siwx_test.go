@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // signInVector is what @x402/extensions 2.27 made, and what its verifier said.
@@ -28,8 +30,7 @@ type signInVector struct {
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	t.Helper()
-	data, err := os.ReadFile("testdata/extension-vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("testdata/extension-vectors.json"))(t)
 	var all struct{ Vectors map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(data, &all))
 	chosen := map[string]V{}
@@ -151,8 +152,7 @@ func TestKeysOfSmallOrderSignNothing(t *testing.T) {
 	require.False(t, VerifyEd25519(neutral, []byte("anything"), signature))
 	for _, point := range smallOrder {
 		for _, sign := range []byte{0, 0x80} {
-			key, err := hex.DecodeString(point)
-			require.NoError(t, err)
+			key := must.Get(hex.DecodeString(point))(t)
 			key[31] |= sign
 			require.False(t, VerifyEd25519(key, []byte("anything"), signature))
 		}
@@ -167,16 +167,13 @@ func FuzzDecodeSignIn(f *testing.F) {
 		if s, err := DecodeSignIn(header); err == nil {
 			_ = s.VerifySignature()
 			if made, err := s.Text(); err == nil {
-				back, err := ReadSignInText(made)
-				require.NoError(t, err)
-				again, err := back.Text()
-				require.NoError(t, err)
+				back := must.Get(ReadSignInText(made))(t)
+				again := must.Get(back.Text())(t)
 				require.Equal(t, made, again)
 			}
 		}
 		if s, err := ReadSignInText(text); err == nil {
-			made, err := s.Text()
-			require.NoError(t, err)
+			made := must.Get(s.Text())(t)
 			require.Equal(t, text, made)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -38,19 +39,16 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	f := approvingNode(t)
 	f.sends.coins = 0 // the facilitator sends what lacks
 	p, o := approvingOrder(t, f, enoughGas, x402.ERC20Sponsoring)
-	made, err := p.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made := must.Get(p.Authorize(t.Context(), o))(t)
 	require.Len(t, made.Extensions, 1)
 	var sent struct {
 		Info struct{ From, Asset, Spender, Amount, SignedTransaction string }
 	}
 	require.NoError(t, json.Unmarshal(made.Extensions[x402.ERC20Sponsoring], &sent))
-	raw, err := hexutil.Decode(sent.Info.SignedTransaction)
-	require.NoError(t, err)
+	raw := must.Get(hexutil.Decode(sent.Info.SignedTransaction))(t)
 	require.Equal(t, []string{us, usdc.Address, message.Permit2Address, "10000"},
 		[]string{sent.Info.From, sent.Info.Asset, sent.Info.Spender, sent.Info.Amount})
-	tx, err := payload.RecoverTransaction(raw)
-	require.NoError(t, err)
+	tx := must.Get(payload.RecoverTransaction(raw))(t)
 	require.Equal(t, payload.SignedTransaction{ChainID: 84532, Nonce: 7, Tip: money.NewAmount(5),
 		MaxFee: money.NewAmount(2_000_000_005), Gas: 50_000, From: us, To: usdc.Address,
 		Data: common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
@@ -62,18 +60,15 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 func TestAnApprovalBySignatureGoesFirst(t *testing.T) {
 	f := approvingNode(t)
 	p, o := approvingOrder(t, f, enoughGas, x402.ERC20Sponsoring, x402.EIP2612Sponsoring)
-	made, err := p.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made := must.Get(p.Authorize(t.Context(), o))(t)
 	require.Contains(t, made.Extensions, x402.EIP2612Sponsoring)
 	require.Len(t, made.Extensions, 1)
 	f.noPermits = true
-	made, err = p.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made = must.Get(p.Authorize(t.Context(), o))(t)
 	require.Contains(t, made.Extensions, x402.ERC20Sponsoring)
 	require.Len(t, made.Extensions, 1)
 	f.allowance = money.NewAmount(10_000)
-	made, err = p.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made = must.Get(p.Authorize(t.Context(), o))(t)
 	require.Empty(t, made.Extensions, "what is approved needs no approval")
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -63,8 +64,7 @@ func approvingNode(t *testing.T) *fakeNode {
 // nonce and the node's fees.
 func TestApprovePermit2(t *testing.T) {
 	f := approvingNode(t)
-	got, err := f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000))
-	require.NoError(t, err)
+	got := must.Get(f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000)))(t)
 	data := common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
 		"0000000000000000000000000000000000000000000000000000000000002710")
 	require.Equal(t, x402.OwnerTransaction{Network: sepolia, ChainID: 84532, From: us, To: usdc.Address,
@@ -116,20 +116,17 @@ func TestReadPermitted(t *testing.T) {
 	f := approvingNode(t)
 	f.allowance, f.balance = money.NewAmount(3), money.NewAmount(5)
 	e := f.exact(t, testSigner(t))
-	got, err := e.ReadPermitted(t.Context(), usdc)
-	require.NoError(t, err)
+	got := must.Get(e.ReadPermitted(t.Context(), usdc))(t)
 	require.Equal(t, x402.OwnAccount{Network: sepolia, Address: us, Asset: usdc.Address,
 		Balance: money.NewAmount(5), Permitted: money.NewAmount(3), Gas: money.NewAmount(1e15)}, got)
 
 	evidence := pulled()
 	f.receiptOf(evidence, 999_990, owner, us, 5_000, 1)
-	cost, err := e.GasOf(t.Context(), sepolia, evidence.Transaction)
-	require.NoError(t, err)
+	cost := must.Get(e.GasOf(t.Context(), sepolia, evidence.Transaction))(t)
 	require.Equal(t, "57000000000000", cost.String())
 	f.receipts["0x01"] = f.receipts[evidence.Transaction]
-	_, err = e.GasOf(t.Context(), sepolia, "0x01")
+	_, err := e.GasOf(t.Context(), sepolia, "0x01")
 	require.True(t, x402.HasCode(err, x402.RPCError), "another's receipt: %v", err)
-	cost, err = e.GasOf(t.Context(), sepolia, "0x02")
-	require.NoError(t, err)
+	cost = must.Get(e.GasOf(t.Context(), sepolia, "0x02"))(t)
 	require.True(t, cost.IsZero(), "not in a block")
 }

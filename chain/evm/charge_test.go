@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -30,9 +31,8 @@ func TestChargeEqualsMppx(t *testing.T) {
 	}](t, "../../x402/testdata/mpp-vectors.json")
 	want := v.Vectors["mpp_evm_charge"].Credential.Payload
 	for range 2 { // answered twice, it is the same authorization
-		made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(),
-			charged(noon.Add(time.Hour)))
-		require.NoError(t, err)
+		made := must.Get(newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(),
+			charged(noon.Add(time.Hour))))(t)
 		var signed struct {
 			Authorization map[string]string
 			Signature     string
@@ -56,8 +56,7 @@ func TestChargeEndsWithItsChallenge(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), err)
 	require.Empty(t, signer.digests)
 
-	made, err = newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), charged(time.Time{}))
-	require.NoError(t, err)
+	made = must.Get(newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), charged(time.Time{})))(t)
 	require.Equal(t, noon.Add(5*time.Minute).Unix(), made.Evidence.ValidBefore)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -137,13 +138,11 @@ func TestFunds(t *testing.T) {
 	e := f.exact(t, testSigner(t))
 	require.Empty(t, f.asked, "New asks nobody")
 	for range 3 {
-		got, err := e.Funds(t.Context(), sepolia, usdc)
-		require.NoError(t, err)
+		got := must.Get(e.Funds(t.Context(), sepolia, usdc))(t)
 		require.Equal(t, x402.Funds{Source: us, Balance: f.balance, Free: f.balance, ReadAt: noon}, got)
 	}
 	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.asked)
-	_, err := e.Authorize(t.Context(), order(2))
-	require.NoError(t, err)
+	must.Get(e.Authorize(t.Context(), order(2)))(t)
 	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.asked,
 		"what Funds has read, Authorize knows")
 }

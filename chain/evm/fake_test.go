@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -51,8 +52,7 @@ type vectors struct {
 
 func readJSON[T any](t testing.TB, path string) (v T) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
+	content := must.Get(os.ReadFile(path))(t)
 	require.NoError(t, json.Unmarshal(content, &v))
 	return v
 }
@@ -88,8 +88,7 @@ func (s *keySigner) SignTransfer(_ context.Context, t message.Transfer) (signatu
 }
 
 func testSigner(t testing.TB) *keySigner {
-	key, err := crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"))(t)
 	return &keySigner{key: key, address: us}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -215,8 +216,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			n := newPermitNode(t)
 			n.usedAt[nonce] = 1900
 			hash := n.mined(1900, test.to, test.input, stranger, payee, test.paid, test.status)
-			got, err := n.exact().Received(t.Context(), evidence(test.way))
-			require.NoError(t, err)
+			got := must.Get(n.exact().Received(t.Context(), evidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.False(t, got.Unused)
 			if test.want == x402.Settled {
@@ -229,8 +229,7 @@ func TestReceivedByPermit2(t *testing.T) {
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
 		hash := n.mined(1800, message.ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
 		n.mined(1900, message.ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
-		got, err := n.exact().Received(t.Context(), evidence(x402.Permit2))
-		require.NoError(t, err)
+		got := must.Get(n.exact().Received(t.Context(), evidence(x402.Permit2)))(t)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 	})
 }
@@ -248,8 +247,7 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 		common.HexToHash(e.Nonce).Bytes(), message.WordOfUint(0),
 		message.Word(common.HexToAddress(stranger))), stranger,
 		payee, 10_000, 1)
-	got, err := n.exact().Received(t.Context(), e)
-	require.NoError(t, err)
+	got := must.Get(n.exact().Received(t.Context(), e))(t)
 	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 }
 
@@ -273,18 +271,15 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.final = final
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 2000
-		got, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
+		got := must.Get(n.exact().Received(t.Context(), e))(t)
 		require.Equal(t, want, got.State, final)
 		require.Equal(t, want == x402.Open, got.Unused)
 		// the bit beside it is another nonce's
 		n.usedAt[strings.TrimSuffix(e.Nonce, "20")+"21"] = 1
-		again, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
+		again := must.Get(n.exact().Received(t.Context(), e))(t)
 		require.Equal(t, got.State, again.State)
 		n.usedAt[e.Nonce] = 1
-		used, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
+		used := must.Get(n.exact().Received(t.Context(), e))(t)
 		require.Equal(t, x402.Open, used.State,
 			"its owner may have cancelled it, or its transfer is elsewhere")
 		require.False(t, used.Unused)

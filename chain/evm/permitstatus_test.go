@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -263,8 +264,7 @@ func TestStatusOfPermits(t *testing.T) {
 			test.change(c)
 			e := New(Options{RPC: map[string]string{sepolia: "http://node"},
 				HTTP: &http.Client{Transport: c}})
-			got, err := e.Status(t.Context(), permitEvidence(test.way))
-			require.NoError(t, err)
+			got := must.Get(e.Status(t.Context(), permitEvidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
 			require.Equal(t, test.moved != "", got.Amount != nil)
@@ -272,8 +272,7 @@ func TestStatusOfPermits(t *testing.T) {
 				require.Equal(t, test.moved, got.Amount.String())
 			}
 			// of somebody else's key only a call of the proxy with this nonce says that all of it was paid
-			foreign, err := e.Received(t.Context(), permitEvidence(test.way))
-			require.NoError(t, err)
+			foreign := must.Get(e.Received(t.Context(), permitEvidence(test.way)))(t)
 			isAll := test.moved == "" || test.moved == "10000"
 			isSeen := test.want == x402.Settled && test.note == "" && isAll &&
 				!strings.Contains(name, "through another")

@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -35,8 +36,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read, err := os.ReadFile("testdata/permit2-vectors.json")
-	require.NoError(t, err)
+	read := must.Get(os.ReadFile("testdata/permit2-vectors.json"))(t)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(t, json.Unmarshal(read, &all))
 	require.Len(t, all.Vectors, 16)
@@ -45,8 +45,7 @@ func permit2Vectors(t *testing.T) map[string]permit2Vector {
 
 func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
 	t.Helper()
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, known)
 	return r, asset
@@ -72,23 +71,20 @@ func TestPermittedVectors(t *testing.T) {
 			if isApproved {
 				f.allowance = money.NewAmount(1_000_000)
 			} else {
-				approval, err := payload.RecoverPermit(v.order(t).Asset,
-					v.Payload.Extensions[x402.EIP2612Sponsoring])
-				require.NoError(t, err)
+				approval := must.Get(payload.RecoverPermit(v.order(t).Asset,
+					v.Payload.Extensions[x402.EIP2612Sponsoring]))(t)
 				nonce, _ := approval.Nonce.Uint64()
 				f.permitNonce = byte(nonce)
 			}
-			made, err := f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t))
-			require.NoError(t, err)
+			made := must.Get(f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t)))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(made.Payload))
 			require.Equal(t, isApproved, len(made.Extensions) == 0)
 			if isApproved {
 				return
 			}
-			whole, err := wire.EncodePayload(&wire.Challenge{Version: 2,
+			whole := must.Get(wire.EncodePayload(&wire.Challenge{Version: 2,
 				Extensions: v.PaymentRequired.Extensions},
-				v.order(t).Requirement, made.Payload, made.Extensions)
-			require.NoError(t, err)
+				v.order(t).Requirement, made.Payload, made.Extensions))(t)
 			var sent struct{ Extensions map[string]json.RawMessage }
 			require.NoError(t, json.Unmarshal(whole, &sent))
 			require.JSONEq(t, string(v.Payload.Extensions[x402.EIP2612Sponsoring]),
@@ -263,8 +259,7 @@ func TestPermittedPayable(t *testing.T) {
 func TestPermittedFunds(t *testing.T) {
 	f := newFakeNode(t)
 	f.balance, f.allowance = money.NewAmount(500), money.NewAmount(300)
-	got, err := f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc)
-	require.NoError(t, err)
+	got := must.Get(f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc))(t)
 	require.Equal(t, []string{"500", "500", "300", us}, []string{got.Balance.String(), got.Free.String(),
 		got.Permitted.String(), got.Source})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -100,8 +101,7 @@ func TestHalfAnswers(t *testing.T) {
 	require.Less(t, sent.Load(), int64(8*maxAnswer), "it was not read to the end: sockets hold some of it")
 	server := httptest.NewServer(say(right))
 	defer server.Close()
-	text, err := asks(t, server.URL, nil)
-	require.NoError(t, err)
+	text := must.Get(asks(t, server.URL, nil))(t)
 	require.Equal(t, "yes", text)
 }
 
@@ -292,11 +292,9 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 	}
 	chain.Store(right)
 	meet.Store(true)
-	methods, err := call("eth_call")
-	require.NoError(t, err)
+	methods := must.Get(call("eth_call"))(t)
 	require.ElementsMatch(t, []string{"eth_chainId", "eth_call"}, methods)
 	meet.Store(false)
-	methods, err = call("sendTransaction")
-	require.NoError(t, err)
+	methods = must.Get(call("sendTransaction"))(t)
 	require.Equal(t, []string{"sendTransaction"}, methods, "it is known by now")
 }

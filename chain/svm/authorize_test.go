@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -34,8 +35,7 @@ func TestReferenceVectors(t *testing.T) {
 	require.Len(t, list, 4)
 	for name, v := range list {
 		t.Run(name, func(t *testing.T) {
-			theirs, err := decode.Transaction(v.Transaction)
-			require.NoError(t, err)
+			theirs := must.Get(decode.Transaction(v.Transaction))(t)
 			require.True(t, theirs.Signers[1].Verified)
 			require.False(t, theirs.Signers[0].Verified)
 
@@ -65,13 +65,11 @@ func TestReferenceVectors(t *testing.T) {
 				random, _ = hex.DecodeString(theirs.Memo)
 			}
 			e := New(Options{Signer: s, RPC: map[string]string{devnet: c.url}, Rand: bytes.NewReader(random)})
-			a, err := e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
-				Source: source.String(), Now: now})
-			require.NoError(t, err)
+			a := must.Get(e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+				Source: source.String(), Now: now}))(t)
 			require.Equal(t, 1, s.asked)
 
-			ours, err := decode.Transaction(transactionOf(t, a))
-			require.NoError(t, err)
+			ours := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 			require.True(t, ours.Signers[1].Verified)
 			require.Equal(t, ours.Signers[1].Signature, a.Evidence.Signature)
 			if v.Version == 1 { // the reference client sends its random memo here too; see makeUnique
@@ -90,10 +88,8 @@ func TestReferenceVectors(t *testing.T) {
 
 func TestPaysAsDelegate(t *testing.T) {
 	e, c, s := newWallet(t)
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
-	got, err := decode.Transaction(transactionOf(t, a))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
+	got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 	require.Equal(t, []string{c.ata(owner).String(), s.Address(), c.ata(seller).String(),
 		keyOf(payer).String(), "1000"},
 		[]string{got.Source, got.Authority, got.Destination, got.FeePayer, got.Amount.String()})
@@ -109,8 +105,7 @@ func TestPaysAsDelegate(t *testing.T) {
 
 	o := orderFrom(c.ata(owner), asks())
 	o.Now = time.Time{}
-	a, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a = must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, now.Add(150*slowBlockTime), a.Evidence.ExpiresAt)
 }
 
@@ -126,11 +121,9 @@ func TestEveryTransactionIsItsOwn(t *testing.T) {
 			change(&r)
 			seen, limits, prices := map[string]bool{}, map[uint32]bool{}, map[uint64]bool{}
 			for range 20 {
-				a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-				require.NoError(t, err)
+				a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 				seen[a.Evidence.Signature] = true
-				got, err := decode.Transaction(transactionOf(t, a))
-				require.NoError(t, err)
+				got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 				limits[got.UnitLimit], prices[got.UnitPrice] = true, true
 				require.LessOrEqual(t, uint64(got.UnitLimit)*got.UnitPrice, uint64(1402*1_000_000),
 					"the fee payer's extra, in micro-lamports")
@@ -159,10 +152,8 @@ func TestTheRandomBitsAreBounded(t *testing.T) {
 		e.options.Rand = bytes.NewReader(bytes.Repeat([]byte{random}, 16))
 		r := asks()
 		r.Version = 1
-		a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-		require.NoError(t, err)
-		got, err := decode.Transaction(transactionOf(t, a))
-		require.NoError(t, err)
+		a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
+		got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 		require.Equal(t, want, [2]uint64{uint64(got.UnitLimit), got.UnitPrice})
 		require.False(t, got.HasMemo)
 	}
@@ -175,8 +166,7 @@ func TestTamperedBitsAreNotSigned(t *testing.T) {
 		r := asks()
 		r.Version = version
 		o, p := planned(t, e, orderFrom(c.ata(owner), r))
-		message, err := p.message()
-		require.NoError(t, err)
+		message := must.Get(p.message())(t)
 		for i := range message {
 			e.tamper = func(m []byte) []byte { m[i] ^= 1 << (i % 8); return m }
 			_, err := e.sign(t.Context(), o, p)
@@ -189,16 +179,14 @@ func TestTamperedBitsAreNotSigned(t *testing.T) {
 		}
 		require.Zero(t, s.asked)
 		e.tamper = nil
-		_, err = e.sign(t.Context(), o, p)
-		require.NoError(t, err)
+		must.Get(e.sign(t.Context(), o, p))(t)
 		require.Equal(t, 1, s.asked)
 	}
 }
 
 // planned is an order and its plan as they come to be signed.
 func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
-	p, err := e.plan(o)
-	require.NoError(t, err)
+	p := must.Get(e.plan(o))(t)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
 	p.blockhash = solana.Hash(solana.MPK(nodesHash))
 	return o, p
@@ -210,18 +198,15 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	another := func(change func(*plan)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, p plan, _ []byte) []byte {
 			change(&p)
-			message, err := p.message()
-			require.NoError(t, err)
+			message := must.Get(p.message())(t)
 			return message
 		}
 	}
 	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, _ plan, message []byte) []byte {
-			tx, err := solana.TransactionFromBytes(serialize([64]byte{}, message))
-			require.NoError(t, err)
+			tx := must.Get(solana.TransactionFromBytes(serialize([64]byte{}, message)))(t)
 			change(&tx.Message)
-			changed, err := tx.Message.MarshalBinary()
-			require.NoError(t, err)
+			changed := must.Get(tx.Message.MarshalBinary())(t)
 			return changed
 		}
 	}
@@ -290,12 +275,11 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, c, s := newWallet(t)
 			o, p := planned(t, e, orderFrom(c.ata(owner), asks()))
-			good, err := p.message()
-			require.NoError(t, err)
+			good := must.Get(p.message())(t)
 			bad := test.message(t, *p, bytes.Clone(good))
 			require.NotEqual(t, good, bad)
 			e.tamper = func([]byte) []byte { return bad }
-			_, err = e.sign(t.Context(), o, p)
+			_, err := e.sign(t.Context(), o, p)
 			require.ErrorContains(t, err, "was not signed")
 			require.ErrorContains(t, err, test.words)
 			require.Zero(t, s.asked)
@@ -440,8 +424,7 @@ func TestTheConfigsSourceIsTheSource(t *testing.T) {
 func TestDecimalsAreTheRegistrys(t *testing.T) {
 	e, c, _ := newWallet(t)
 	c.set(mint, tokenProgram, make([]byte, 82)) // a mint of 0 decimals
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
 	got, _ := decode.Transaction(transactionOf(t, a))
 	require.EqualValues(t, 6, got.Decimals)
 }
@@ -519,14 +502,12 @@ func TestFeePayerFromTheFacilitator(t *testing.T) {
 	}
 	require.Zero(t, s.asked)
 	o.FeePayer = keyOf(payer).String()
-	a, err := e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, o.FeePayer, a.Evidence.FeePayer)
 
 	o.Requirement = asks() // the challenge's own comes first
 	o.FeePayer = keyOf(person(9)).String()
-	a, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a = must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, keyOf(payer).String(), a.Evidence.FeePayer)
 }
 
@@ -547,8 +528,7 @@ func TestSignersFailures(t *testing.T) {
 
 // complete signs for the fee payer too, as the facilitator does.
 func complete(t *testing.T, a x402.Authorization) []byte {
-	wire, err := base64.StdEncoding.DecodeString(transactionOf(t, a))
-	require.NoError(t, err)
+	wire := must.Get(base64.StdEncoding.DecodeString(transactionOf(t, a)))(t)
 	copy(wire[1:], ed25519.Sign(payer, wire[129:]))
 	return wire
 }

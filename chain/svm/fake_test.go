@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -410,15 +411,13 @@ type vector struct {
 }
 
 func vectors(t testing.TB) (list map[string]vector, key ed25519.PrivateKey) {
-	data, err := os.ReadFile("testdata/vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("testdata/vectors.json"))(t)
 	var file struct {
 		Seed    string
 		Vectors map[string]vector
 	}
 	require.NoError(t, json.Unmarshal(data, &file))
-	seed, err := hex.DecodeString(file.Seed)
-	require.NoError(t, err)
+	seed := must.Get(hex.DecodeString(file.Seed))(t)
 	return file.Vectors, ed25519.NewKeyFromSeed(seed)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -86,19 +87,17 @@ func TestFundsOfTheConfigsOtherKinds(t *testing.T) {
 		return e.Funds(t.Context(), devnet, usdc)
 	}
 	own := c.put(keyOf(person(8)), token{mint: mint, owner: keyOf(s.private), amount: 70})
-	f, err := named(own.String())
-	require.NoError(t, err)
+	f := must.Get(named(own.String()))(t)
 	require.Nil(t, f.Delegated)
 	require.Equal(t, *amount(70), f.Free)
 
 	c.put(own, token{mint: mint, owner: keyOf(s.private), delegate: keyOf(s.private), amount: 70,
 		delegated: 20})
-	f, err = named(own.String())
-	require.NoError(t, err)
+	f = must.Get(named(own.String()))(t)
 	require.Equal(t, *amount(20), f.Free, "the token program asks for the delegate first")
 	require.Equal(t, amount(20), f.Delegated)
 
-	_, err = named("not an address")
+	_, err := named("not an address")
 	require.True(t, x402.HasCode(err, x402.DelegateMismatch), "%v", err)
 	c.set(own, tokenProgram, make([]byte, 82))
 	_, err = named(own.String())
@@ -227,8 +226,7 @@ func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {
 	e, _, _ := newWallet(t)
 	clock := now
 	e.options.Now = func() time.Time { clock = clock.Add(time.Second); return clock }
-	f, err := e.Funds(t.Context(), devnet, usdc)
-	require.NoError(t, err)
+	f := must.Get(e.Funds(t.Context(), devnet, usdc))(t)
 	require.Equal(t, now.Add(time.Second), f.ReadAt)
 }
 
@@ -241,8 +239,7 @@ func TestTheNodeIsAskedTogether(t *testing.T) {
 	c.delegated = nil
 	c.put(own, token{mint: mint, owner: e.agent, amount: 50_000})
 	delete(e.options.TokenAccounts, devnet)
-	_, err = e.Funds(t.Context(), devnet, usdc)
-	require.NoError(t, err)
+	must.Get(e.Funds(t.Context(), devnet, usdc))(t)
 	for name, ask := range map[string]func() error{
 		"funds": func() error { _, err := e.Funds(t.Context(), devnet, usdc); return err },
 		"order": func() error { _, err := e.Authorize(t.Context(), orderFrom(own, asks())); return err },
@@ -268,8 +265,7 @@ func TestTheNodeIsAskedTogether(t *testing.T) {
 
 func TestDelegation(t *testing.T) {
 	e, c, s := newWallet(t)
-	d, err := e.Delegation(t.Context(), devnet, c.ata(owner).String())
-	require.NoError(t, err)
+	d := must.Get(e.Delegation(t.Context(), devnet, c.ata(owner).String()))(t)
 	require.Equal(t, x402.Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
 		Mint: mint.String(), Delegate: s.Address(),
 		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000),
@@ -277,25 +273,20 @@ func TestDelegation(t *testing.T) {
 
 	at := c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
 		delegated: 2, frozen: true, is2022: true})
-	d, err = e.Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(e.Delegation(t.Context(), devnet, at.String()))(t)
 	require.Equal(t, []any{false, true, token2022.String(), keyOf(seller).String()},
 		[]any{d.IsOurs, d.Frozen, d.Program, d.Delegate})
 
-	d, err = e.Delegation(t.Context(), devnet, c.ata(seller).String())
-	require.NoError(t, err)
+	d = must.Get(e.Delegation(t.Context(), devnet, c.ata(seller).String()))(t)
 	require.Equal(t, []any{false, "", *amount(0)}, []any{d.IsOurs, d.Delegate, d.Remaining})
 
 	c.put(at, token{mint: mint, owner: keyOf(owner)})
-	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String()))(t)
 	require.False(t, d.IsOurs, "no key is no delegate")
-	data, err := base64.StdEncoding.DecodeString(c.wire(at).Data[0])
-	require.NoError(t, err)
+	data := must.Get(base64.StdEncoding.DecodeString(c.wire(at).Data[0]))(t)
 	data[72] = 1 // the delegate is 32 zero bytes
 	c.set(at, tokenProgram, data)
-	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String()))(t)
 	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
 		"no key is not the zero key")
 
@@ -305,7 +296,7 @@ func TestDelegation(t *testing.T) {
 	} {
 		t.Run(account, func(t *testing.T) {
 			c.set(mint, tokenProgram, make([]byte, 82))
-			_, err = e.Delegation(t.Context(), devnet, account)
+			_, err := e.Delegation(t.Context(), devnet, account)
 			require.True(t, x402.HasCode(err, code), "%s: %v", account, err)
 		})
 	}
@@ -316,8 +307,7 @@ func TestReadTokenAccount(t *testing.T) {
 	build := func(is2022 bool, change func([]byte) []byte) *account {
 		c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
 			delegated: 2, is2022: is2022})
-		a, err := c.wire(keyOf(person(7))).read()
-		require.NoError(t, err)
+		a := must.Get(c.wire(keyOf(person(7))).read())(t)
 		a.data = change(a.data)
 		return a
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -45,8 +46,7 @@ func TestGenesis(t *testing.T) {
 	}
 	c.locked(func() { delete(c.lies, "getGenesisHash") })
 	for range 3 {
-		_, err := e.Funds(t.Context(), devnet, usdc)
-		require.NoError(t, err)
+		must.Get(e.Funds(t.Context(), devnet, usdc))(t)
 	}
 	c.locked(func() { require.Equal(t, 13, c.asked["getGenesisHash"], "asked once when it is right") })
 }
@@ -70,8 +70,7 @@ func TestCancelled(t *testing.T) {
 // u64 above 2^53 are exact, and nothing that is not an integer is read as one.
 func TestNumbers(t *testing.T) {
 	e, c, _ := newWallet(t)
-	n, err := e.node(devnet)
-	require.NoError(t, err)
+	n := must.Get(e.node(devnet))(t)
 	for lie, want := range map[string]uint64{"9007199254740993": 9007199254740993,
 		"18446744073709551615": 1<<64 - 1, "1e3": 0, "-1": 0, `"7"`: 0, "18446744073709551616": 0, "1.0": 0} {
 		t.Run(lie, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -51,10 +52,8 @@ func TestASharedAnswerIsNoError(t *testing.T) {
 	_, err := e.Authorize(t.Context(), o)
 	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 	c.lastValid = last
-	_, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	must.Get(e.Authorize(t.Context(), o))(t)
 	o.Shared = nil
-	_, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, 3, c.asked["getLatestBlockhash"])
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -22,8 +23,7 @@ func paid(t *testing.T, change func(r *x402.Requirement)) (*Exact, *chain, x402.
 	if change != nil {
 		change(&r)
 	}
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 	return e, c, a.Evidence, complete(t, a)
 }
 
@@ -288,8 +288,7 @@ func TestReceived(t *testing.T) {
 		})
 	}
 	c.history[0].failed = true
-	got, err := e.Received(t.Context(), shown)
-	require.NoError(t, err)
+	got := must.Get(e.Received(t.Context(), shown))(t)
 	require.Equal(t, x402.Expired, got.State, "it landed, and moved nothing")
 }
 
@@ -326,8 +325,7 @@ func TestTheFirstSlotIsSearched(t *testing.T) {
 	c.pass(181)
 	for slot, state := range map[uint64]x402.StatusState{first: x402.Settled, first - 1: x402.Expired} {
 		c.history = []listed{{wire: wire, slot: slot}}
-		status, err := e.Status(t.Context(), evidence)
-		require.NoError(t, err)
+		status := must.Get(e.Status(t.Context(), evidence))(t)
 		require.Equal(t, state, status.State)
 	}
 }
@@ -342,8 +340,7 @@ func TestPages(t *testing.T) {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			c.history = append(append(others(11, c.slot-50, "[1] x"), ours), others(1, 1, nil)...)
 			c.rows = rows
-			status, err := e.Status(t.Context(), evidence)
-			require.NoError(t, err)
+			status := must.Get(e.Status(t.Context(), evidence))(t)
 			require.Equal(t, x402.Settled, status.State, "%d rows a page", rows)
 			require.Equal(t, c.slot, c.lastHistoryMinimum)
 			for method, commitment := range map[string]string{"getLatestBlockhash": finalized,
@@ -354,13 +351,12 @@ func TestPages(t *testing.T) {
 			}
 
 			c.history = append(others(11, c.slot-50, "[1] x"), others(3, c.slot-60, "[1] y")...)
-			status, err = e.Status(t.Context(), evidence)
-			require.NoError(t, err)
+			status = must.Get(e.Status(t.Context(), evidence))(t)
 			require.Equal(t, x402.Expired, status.State, "%d rows a page", rows)
 
 			for _, another := range []*bool{&c.forgetful, &c.skipping} {
 				*another = true
-				status, err = e.Status(t.Context(), evidence)
+				status, err := e.Status(t.Context(), evidence)
 				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 				require.Equal(t, x402.Open, status.State)
 				*another = false
@@ -383,8 +379,7 @@ func TestSignaturesAreCached(t *testing.T) {
 	status, err := e.Status(t.Context(), evidence) // the next goes on where it ended
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, status.State)
-	_, err = e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, 402, c.asked["getTransaction"], "only what is found is looked at again")
 
 	p := signatureCache{}
@@ -399,12 +394,10 @@ func TestSignaturesAreCached(t *testing.T) {
 func TestStatusBeforeFinalityIsNotCached(t *testing.T) {
 	e, c, evidence, wire := paid(t, nil)
 	c.history = []listed{{wire: wire, slot: c.slot + 10, failed: true}}
-	status, err := e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	c.history[0].failed = false // another fork
-	status, err = e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, x402.Settled, status.State)
 }
 
@@ -413,8 +406,7 @@ func TestForeignMemos(t *testing.T) {
 	e, c, evidence, wire := paid(t, func(r *x402.Requirement) { r.Extra["memo"] = text("é\x1b[2J") })
 	c.pass(500)
 	c.history = []listed{{wire: wire, slot: c.slot - 100, memo: `[6] \u00e9?[2J`}}
-	status, err := e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, x402.Settled, status.State)
 }
 
@@ -425,19 +417,15 @@ func TestHintsLifeIsConservative(t *testing.T) {
 	c.alive[hint] = true
 	r := asks()
 	r.Extra["recentBlockhash"], r.Extra["lastValidBlockHeight"] = text(hint), text("1")
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 	c.pass(330)
-	status, err := e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	c.pass(1)
-	status, err = e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State, "the node still takes the blockhash")
 	c.alive[hint] = false
-	status, err = e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Expired, status.State)
 }
 

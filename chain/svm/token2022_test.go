@@ -9,6 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -129,10 +130,9 @@ func TestAccountExtensions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s, o := wallet2022(t)
-			data, err := c.wire(sink2022()).read()
-			require.NoError(t, err)
+			data := must.Get(c.wire(sink2022()).read())(t)
 			c.set(sink2022(), token2022, append(data.data, test.extension...))
-			_, err = e.Authorize(t.Context(), o)
+			_, err := e.Authorize(t.Context(), o)
 			if test.why == "" {
 				require.NoError(t, err)
 				return
@@ -183,7 +183,6 @@ func TestSimulationDecides(t *testing.T) {
 	}
 	e, c, s := newWallet(t) // plain SPL: nobody is asked
 	c.lies["simulateTransaction"] = custom(2, 67)
-	_, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
+	must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
 	require.Equal(t, []int{1, 0}, []int{s.asked, c.asked["simulateTransaction"]})
 }

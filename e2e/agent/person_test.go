@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // person is the wallet's owner at a terminal: they type what they are told to, and their passphrase where
@@ -27,14 +28,12 @@ func (p *person) key() string { return filepath.Join(p.home.User, ".config", "so
 // types runs a command that has to succeed.
 func (p *person) types(t *testing.T, command string) {
 	t.Helper()
-	words, err := p.words(command)
-	require.NoError(t, err)
+	words := must.Get(p.words(command))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := p.home.Command(ctx, testworld.Build(t), words...)
 	cmd.Env = p.home.Env(lockedOut...)
-	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
-	require.NoError(t, err)
+	terminal := must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100}))(t)
 	defer terminal.Close()
 	var seen strings.Builder
 	buffer := make([]byte, 4096)

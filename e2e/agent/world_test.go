@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -30,12 +31,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	s, err := sandbox.Start(sandbox.Options{Finality: time.Second})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{Finality: time.Second}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	w := &world{Sandbox: s}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(listener)
 	t.Cleanup(func() { _ = server.Close() })

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -20,8 +21,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	rules := func() *config.Config {
-		c, err := config.Parse([]byte(w.configText(t)))
-		require.NoError(t, err)
+		c := must.Get(config.Parse([]byte(w.configText(t))))(t)
 		return c
 	}
 	add := []string{"agents", "add", "research", "--budget", "day=0.50", "--budget", "per_call=$0.10",
@@ -32,16 +32,14 @@ func TestAgents(t *testing.T) {
 	require.NotContains(t, said, "x402w_")
 	require.Equal(t, string(before), string(rules().Raw))
 
-	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
-	require.NoError(t, err)
+	stdout := must.Get(os.Create(filepath.Join(t.TempDir(), "stdout")))(t)
 	defer stdout.Close()
 	c := sit(t, stdout, env, append(add, "--json=false")...)
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "agents: none → [research token sha256:")
 	c.types(testPassphrase + "\n")
 	require.Contains(t, c.ends(0), "the token of research, which is not shown again")
-	printed, err := os.ReadFile(stdout.Name())
-	require.NoError(t, err)
+	printed := must.Get(os.ReadFile(stdout.Name()))(t)
 	token := strings.TrimSuffix(string(printed), "\n")
 	require.Regexp(t, "^x402w_[A-Za-z0-9_-]{43}$", token, "nothing else on stdout")
 
@@ -98,15 +96,13 @@ func TestAgents(t *testing.T) {
 func TestAnAgentsTokenForAProgram(t *testing.T) {
 	t.Parallel()
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
-	require.NoError(t, err)
+	stdout := must.Get(os.Create(filepath.Join(t.TempDir(), "stdout")))(t)
 	defer stdout.Close()
 	c := sit(t, stdout, env, "agents", "add", "ops-2", "--json")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
 	c.ends(0)
-	printed, err := os.ReadFile(stdout.Name())
-	require.NoError(t, err)
+	printed := must.Get(os.ReadFile(stdout.Name()))(t)
 	var out map[string]string
 	require.NoError(t, json.Unmarshal(printed, &out))
 	require.Equal(t, "ops-2", out["agent"])
@@ -128,8 +124,7 @@ func TestAnAgentBySubject(t *testing.T) {
 	seen := c.ends(0)
 	require.Contains(t, seen, "research is let in by tokens of the authorization server for 0oa1b2c3")
 	require.NotContains(t, seen, "x402w_")
-	rules, err := config.Parse([]byte(w.configText(t)))
-	require.NoError(t, err)
+	rules := must.Get(config.Parse([]byte(w.configText(t))))(t)
 	require.Empty(t, rules.Agents["research"].Token)
 	require.Equal(t, "0oa1b2c3", rules.Agents["research"].Subject)
 	require.Contains(t, sit(t, nil, env, "agents").ends(0), "subject 0oa1b2c3")

@@ -17,6 +17,7 @@ import (
 
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -168,8 +169,7 @@ func TestAnOldLedgerPaysNothing(t *testing.T) {
 	t.Parallel()
 	v := attacked(t, 1, sandbox.Rules{})
 	mark := filepath.Join(v.home, "ledger.mark")
-	checkpoint, err := os.ReadFile(mark)
-	require.NoError(t, err)
+	checkpoint := must.Get(os.ReadFile(mark))(t)
 	older := filepath.Join(t.TempDir(), "older.db")
 	v.sql(`VACUUM INTO ?`, older)
 	a := serve(t, v.env...)
@@ -278,9 +278,8 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 			asset := v.get(`SELECT asset FROM payments LIMIT 1`)
 			v.appends(id, "reserved", `{"amount":"990000","microdollars":990000,"asset":"`+asset+
 				`","network":"`+sandbox.EVM+`","payTo":"`+nobody+`","key":""}`)
-			_, err := v.forger.Exec(
-				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`, id)
-			require.NoError(t, err)
+			must.Get(v.forger.Exec(
+				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`, id))(t)
 			v.sql(`UPDATE totals SET spent = 0, held = 0`)
 			v.sql(`UPDATE sessions SET last_at = 0`)
 			signed, why := v.agentSigns(id, 990_000, nobody)

@@ -15,6 +15,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,8 +34,7 @@ var ozskrKey, ozskrAddress = func() (string, string) {
 // beginner is at a terminal with nothing but two MCP clients and the rules of the sandbox's world.
 func beginner(t *testing.T) (w *world, home string, env []string) {
 	t.Helper()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w = must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	home = t.TempDir()
 	settings := filepath.Join(home, ".config")
@@ -79,11 +79,9 @@ func TestFromInitToTheFirstPayment(t *testing.T) {
 		require.NotContains(t, seen, not)
 	}
 	require.Len(t, w.Settlements(), 1)
-	settings, err := os.ReadFile(filepath.Join(home, ".cursor", "mcp.json"))
-	require.NoError(t, err)
+	settings := must.Get(os.ReadFile(filepath.Join(home, ".cursor", "mcp.json")))(t)
 	require.Contains(t, string(settings), "x402-wallet")
-	settings, err = os.ReadFile(filepath.Join(home, ".codex", "config.toml"))
-	require.NoError(t, err)
+	settings = must.Get(os.ReadFile(filepath.Join(home, ".codex", "config.toml")))(t)
 	require.Equal(t, "model = \"gpt-5\"\r\n", string(settings), "it was not chosen")
 	require.Contains(t, sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(0), "paid: $0.001",
 		"the unlock agent runs")
@@ -110,8 +108,7 @@ func TestInitTakesNoForAnAnswer(t *testing.T) {
 	require.Regexp(t, `Next:\n  1\. back up[\s\S]*install claude-code\s+--passphrase-file \S+\.passphrase\n`, seen)
 	passphrase := regexp.MustCompile(`the passphrase is in (\S+), for nobody but you`).FindStringSubmatch(seen)
 	require.NotNil(t, passphrase)
-	info, err := os.Stat(passphrase[1])
-	require.NoError(t, err)
+	info := must.Get(os.Stat(passphrase[1]))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	w.Fund(regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(seen), sandbox.USDC)
 	env = append(env, "X402_WALLET_PASSPHRASE_FILE="+passphrase[1])
@@ -144,8 +141,7 @@ func TestInitByFlags(t *testing.T) {
 	seen := sit(t, nil, env, "init", "--no-input", "--install", "codex", "--unlock", "none").ends(0)
 	require.NotContains(t, seen, "?")
 	require.Contains(t, seen, "Codex: done")
-	settings, err := os.ReadFile(filepath.Join(home, ".codex", "config.toml"))
-	require.NoError(t, err)
+	settings := must.Get(os.ReadFile(filepath.Join(home, ".codex", "config.toml")))(t)
 	require.Contains(t, string(settings), "\r\n[mcp_servers.x402-wallet]\r\n")
 
 	_, home, env = beginner(t)

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
@@ -106,8 +107,7 @@ func (c *canary) run(stdin string, env []string, args ...string) {
 // was aborted.
 func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w := must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	dir := t.TempDir()
 	c := &canary{t: t, home: filepath.Join(dir, "home"), temp: filepath.Join(dir, "temp"),
@@ -118,12 +118,10 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	pair := solana.NewWallet().PrivateKey
 	c.right, c.wrong = c.file("right", canaryPassphrase+"\n"), c.file("wrong", canaryPassphrase+"!\n")
 	c.evm, c.solana = c.file("evm", hex.EncodeToString(evm)), c.file("solana", pair.String())
-	c.program, err = exec.LookPath("x402-wallet")
-	require.NoError(t, err)
+	c.program = must.Get(exec.LookPath("x402-wallet"))(t)
 	var keys []imported.Key
 	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
-		key, err := imported.Read(t.Context(), "key-file:"+chain, path, nil)
-		require.NoError(t, err)
+		key := must.Get(imported.Read(t.Context(), "key-file:"+chain, path, nil))(t)
 		keys = append(keys, key)
 	}
 	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, keys...)

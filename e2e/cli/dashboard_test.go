@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,13 +34,11 @@ func TestDashboard(t *testing.T) {
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays())
 
 	cmd := command(t, env, "dashboard", "--json")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	var said struct{ URL string }
 	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
-	at, err := url.Parse(said.URL)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(said.URL))(t)
 	base := said.URL[:strings.LastIndex(said.URL, "/")]
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
@@ -48,17 +47,15 @@ func TestDashboard(t *testing.T) {
 		t.Helper()
 		require.NoError(t, err)
 		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
+		text := must.Get(io.ReadAll(r.Body))(t)
 		return r.StatusCode, string(text)
 	}
 	decide := func(form url.Values) (int, string) {
 		t.Helper()
 		_, page := read(browser.Get(base + "/approvals/" + id))
 		form.Set("shown", regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(page)[1])
-		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,
-			strings.NewReader(form.Encode()))
-		require.NoError(t, err)
+		post := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,
+			strings.NewReader(form.Encode())))(t)
 		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		post.Header.Set("Origin", "http://"+at.Host)
 		return read(browser.Do(post))

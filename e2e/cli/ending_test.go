@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -82,10 +83,10 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 // hasty is a household whose calls have eight seconds.
 func hasty(t *testing.T) (w *world, env []string) {
 	t.Helper()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w = must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
+	var err error
 	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
 		"[policy]\ndeadline = \"8s\"\n", 1), testPassphrase)
 	require.NoError(t, err)
@@ -96,16 +97,12 @@ func hasty(t *testing.T) (w *world, env []string) {
 // locked is the ledger in the hands of another program, which writes and does not end, until release.
 func locked(t *testing.T, home string) (release func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(t, err)
-	conn, err := db.Conn(t.Context())
-	require.NoError(t, err)
-	_, err = conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
-	require.NoError(t, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)"))(t)
+	conn := must.Get(db.Conn(t.Context()))(t)
+	must.Get(conn.ExecContext(t.Context(), `BEGIN IMMEDIATE`))(t)
 	return func() {
-		_, err := conn.ExecContext(context.Background(), `ROLLBACK`)
-		require.NoError(t, err)
+		must.Get(conn.ExecContext(context.Background(), `ROLLBACK`))(t)
 		require.NoError(t, conn.Close())
 		require.NoError(t, db.Close())
 	}

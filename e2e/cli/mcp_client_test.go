@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // mcpClient talks to the program as a host does.
@@ -38,10 +40,8 @@ func serve(t *testing.T, env ...string) *mcpClient {
 // tryServe starts a command that may fail to become a server.
 func tryServe(t *testing.T, cmd *exec.Cmd) (c *mcpClient, ok bool) {
 	t.Helper()
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
 	log := &bytes.Buffer{}
 	if cmd.Stderr == nil {
 		cmd.Stderr = log

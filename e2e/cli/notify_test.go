@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -115,8 +116,7 @@ func TestTheOwnerIsToldOfWhatWaits(t *testing.T) {
 			n := o.hears()
 			require.Equal(t, []string{"approval", "$0.001", "x402-wallet approve " + n.ID},
 				[]string{n.Kind, n.Price, n.Command})
-			host, err := url.Parse(w.SellerURL)
-			require.NoError(t, err)
+			host := must.Get(url.Parse(w.SellerURL))(t)
 			require.Equal(t, host.Host, n.Host)
 			require.NotContains(t, n.Text, "one", "of the URL the host alone")
 			require.Contains(t, pays("one"), n.ID)
@@ -140,8 +140,7 @@ func TestNotifyTest(t *testing.T) {
 	o := newOps(t)
 	w, env := notifyingHousehold(t, o)
 	out, _ := runs(t, 0, env, "notify", "test", "--json=false")
-	at, err := url.Parse(o.URL)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(o.URL))(t)
 	require.Equal(t, "told: command /bin/sh\ntold: webhook "+at.Host+"\n", out)
 	require.Equal(t, "test", o.hears().Kind)
 

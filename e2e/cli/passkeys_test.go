@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/internal/sandbox"
@@ -35,22 +36,18 @@ func TestPasskeys(t *testing.T) {
 		link = whole.FindStringSubmatch(c.text())
 		return link != nil
 	}, time.Minute, 10*time.Millisecond)
-	at, err := url.Parse(s.URL)
-	require.NoError(t, err)
-	page, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.Host+
-		"/passkeys/add/"+link[2], nil)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(s.URL))(t)
+	page := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.Host+
+		"/passkeys/add/"+link[2], nil))(t)
 	page.Host = "localhost:" + at.Port()
-	answer, err := http.DefaultClient.Do(page)
-	require.NoError(t, err)
+	answer := must.Get(http.DefaultClient.Do(page))(t)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 
 	links := &invitation.Links{Home: w.home}
 	_, options, err := links.Options(t.Context(), link[2])
 	require.NoError(t, err)
-	_, err = links.Made(t.Context(), link[2], passkeytest.New(link[1]).Create(options))
-	require.NoError(t, err)
+	must.Get(links.Made(t.Context(), link[2], passkeytest.New(link[1]).Create(options)))(t)
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), " passkeys: none → [phone id ")
 	require.Equal(t, before, w.configText(t), "nothing is a rule before the passphrase")

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 var (
@@ -115,10 +117,8 @@ func TestPhraseIsForItsOwner(t *testing.T) {
 	require.NotContains(t, c.ends(4), "1049h")
 	require.Contains(t, c.text(), "INVALID_PASSPHRASE")
 
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	require.NoError(t, err)
+	out := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	require.NotContains(t, sit(t, out, env, "export-phrase").ends(1), "Passphrase")
-	said, err := os.ReadFile(out.Name())
-	require.NoError(t, err)
+	said := must.Get(os.ReadFile(out.Name()))(t)
 	require.Contains(t, string(said), "is shown on a terminal alone, and this is none")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -99,11 +100,9 @@ func quotaHousehold(t *testing.T) (w *world, env []string) {
 
 // ledgerSize is how many bytes of disk the ledger takes, with its log.
 func ledgerSize(t *testing.T, w *world) (size int64) {
-	files, err := filepath.Glob(filepath.Join(w.home, "ledger.db*"))
-	require.NoError(t, err)
+	files := must.Get(filepath.Glob(filepath.Join(w.home, "ledger.db*")))(t)
 	for _, file := range files {
-		info, err := os.Stat(file)
-		require.NoError(t, err)
+		info := must.Get(os.Stat(file))(t)
 		size += info.Size()
 	}
 	return size

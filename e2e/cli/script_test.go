@@ -33,6 +33,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet"
@@ -146,8 +147,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 // commandOf is command with another program, as a shell that starts ours.
 func commandOf(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	program, err := exec.LookPath(name)
-	require.NoError(t, err)
+	program := must.Get(exec.LookPath(name))(t)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
 		programVariable + "=" + os.Getenv(programVariable)}, env...)
@@ -267,8 +267,7 @@ func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, er
 // configText is the wallet's config.toml.
 func (w *world) configText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t)
 	return string(text)
 }
 
@@ -287,10 +286,10 @@ func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env 
 // householdWith is a household with a config.toml of its own.
 func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
 	t.Helper()
-	w, err := newWorld(o)
-	require.NoError(t, err)
+	w = must.Get(newWorld(o))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
+	var err error
 	w.evm, _, err = testworld.MakeHome(w.home, rules(w), testPassphrase)
 	require.NoError(t, err)
 	w.Fund(w.evm, sandbox.USDC)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,8 +34,7 @@ func TestMetricsOfAService(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := filepath.Join(dir, "m")
 	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0", "--metrics", at)
-	info, err := os.Lstat(at)
-	require.NoError(t, err)
+	info := must.Get(os.Lstat(at))(t)
 	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
 
 	session := s.open(token)
@@ -47,11 +47,9 @@ func TestMetricsOfAService(t *testing.T) {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", at)
 		}}}
-	answer, err := client.Get("http://metrics/metrics")
-	require.NoError(t, err)
+	answer := must.Get(client.Get("http://metrics/metrics"))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	for _, line := range []string{`x402_wallet_payments_total{agent="alice",outcome="paid",code=""} 1`,
 		`x402_wallet_payments_total{agent="alice",outcome="failed",code="APPROVAL_REQUIRED"} 1`,
 		`x402_wallet_paid_dollars_total{agent="alice",network="eip155:84532"} 0.001`,

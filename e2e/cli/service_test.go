@@ -24,6 +24,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
 )
@@ -182,12 +183,10 @@ func TestKilledInTheMiddle(t *testing.T) {
 // awaitNobody waits until the ledger knows that nobody waits any more for the payment that is on its way.
 func (w *world) awaitNobody(t *testing.T) {
 	t.Helper()
-	store, err := history.Open(t.Context(), w.home, history.Options{})
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), w.home, history.Options{}))(t)
 	defer store.Close()
 	require.Eventually(t, func() bool {
-		list, err := store.Unfinished(t.Context(), "", 10)
-		require.NoError(t, err)
+		list := must.Get(store.Unfinished(t.Context(), "", 10))(t)
 		require.Len(t, list, 1)
 		return list[0].Waiter == ""
 	}, time.Minute, 10*time.Millisecond)
@@ -261,8 +260,7 @@ func TestAgentsOverHTTP(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, status, token)
 		metadata := strings.TrimSuffix(s.URL, "/mcp") + "/.well-known/oauth-protected-resource/mcp"
 		require.Contains(t, header.Get("Www-Authenticate"), metadata)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil))(t)
 		_, _, said := s.send(r)
 		require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
 			`"bearer_methods_supported":["header"]}`, s.URL), said)
@@ -324,8 +322,7 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	breaks := func(query string) (event string) { // what a client needs to come back
 		settled := len(w.Settlements())
 		ctx, hangUp := context.WithCancel(t.Context())
-		answer, err := http.DefaultClient.Do(s.post(alice, session, held(query)).WithContext(ctx))
-		require.NoError(t, err)
+		answer := must.Get(http.DefaultClient.Do(s.post(alice, session, held(query)).WithContext(ctx)))(t)
 		for lines := bufio.NewScanner(answer.Body); event == "" && lines.Scan(); {
 			if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
 				event = id

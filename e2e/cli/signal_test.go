@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -133,13 +134,11 @@ func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	again(t, w, env, url)
 
 	list := commandOf(t, env, "sh", "-c", `x402-wallet history 2>&3 | true; echo`)
-	said, err := os.CreateTemp(t.TempDir(), "said")
-	require.NoError(t, err)
+	said := must.Get(os.CreateTemp(t.TempDir(), "said"))(t)
 	defer said.Close()
 	list.ExtraFiles = []*os.File{said}
 	require.NoError(t, list.Run())
-	text, err := os.ReadFile(said.Name())
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(said.Name()))(t)
 	require.NotContains(t, string(text), "written", "a reader that had enough is nothing to speak of")
 }
 
@@ -150,16 +149,13 @@ func TestIgnoredFromTheStartStaysIgnored(t *testing.T) {
 	env = append(env, passphraseFile(t))
 	for _, name := range []string{"HUP", "INT"} {
 		cmd := commandOf(t, env, "sh", "-c", "trap '' "+name+"; exec x402-wallet mcp")
-		in, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		in := must.Get(cmd.StdinPipe())(t)
+		out := must.Get(cmd.StdoutPipe())(t)
 		require.NoError(t, cmd.Start())
 		answers := json.NewDecoder(out)
 		var answer struct{ ID int }
 		for id := range 3 {
-			_, err := fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", id)
-			require.NoError(t, err)
+			must.Get(fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", id))(t)
 			require.NoError(t, answers.Decode(&answer), "it lives")
 			require.Equal(t, id, answer.ID)
 			require.NoError(t, cmd.Process.Signal(map[string]os.Signal{"HUP": syscall.SIGHUP,

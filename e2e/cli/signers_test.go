@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -24,8 +25,7 @@ func TestASignerThatNobodySealed(t *testing.T) {
 	dir := t.TempDir()
 	program, started := filepath.Join(dir, "sign"), filepath.Join(dir, "started")
 	childtest.Write(t, program, "touch "+started)
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	theirs := crypto.PubkeyToAddress(key.PublicKey).Hex()
 	rules := w.configText(t)
 	w.setConfig(t, rules+"\n[signers.evil]\nkind = \"command\"\nchain = \"evm\"\naddress = \""+theirs+
@@ -60,13 +60,11 @@ func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
 	runs(t, 0, append(env, pass), "unlock", "--passphrase-file", pass[len("X402_WALLET_PASSPHRASE_FILE="):])
 	defer runs(t, 0, env, "lock")
 	runs(t, 0, env, "pay", w.SellerURL+"/weather")
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	address := crypto.PubkeyToAddress(key.PublicKey).Hex()
 	w.setConfig(t, w.configText(t)+"\n[signers.hsm]\nkind = \"command\"\nchain = \"evm\"\naddress = \""+
 		address+"\"\ncommand = [\"/bin/false\"]\n")
-	keys, err := wallet.Open(w.home)
-	require.NoError(t, err)
+	keys := must.Get(wallet.Open(w.home))(t)
 	require.NoError(t, keys.Unlock(t.Context(), wallet.FromValue(testPassphrase)))
 	require.NoError(t, testworld.SealHome(w.home, keys))
 	require.NoError(t, keys.Close())

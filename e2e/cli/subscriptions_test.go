@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,8 +34,7 @@ type kiosk struct {
 func newKiosk(t *testing.T, w *world) *kiosk {
 	k := &kiosk{paid: make(chan struct{}, 100)}
 	k.selling("/weather")
-	seller, err := url.Parse(w.SellerURL)
-	require.NoError(t, err)
+	seller := must.Get(url.Parse(w.SellerURL))(t)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(seller)
 		r.Out.URL.Path = *k.sells.Load()
@@ -117,8 +117,7 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	require.Len(t, w.Settlements(), 1, "one slot is one purchase; above approve_above nobody was asked")
 	nothing := due(t, 0, env)
 	require.Empty(t, nothing.Ran)
-	next, err := time.Parse(time.RFC3339, nothing.Next)
-	require.NoError(t, err)
+	next := must.Get(time.Parse(time.RFC3339, nothing.Next))(t)
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), next, 2*time.Minute)
 
 	var list struct {

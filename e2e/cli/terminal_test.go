@@ -25,6 +25,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -146,8 +147,7 @@ const (
 
 func TestInitAsksTwice(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w := must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	home, rules := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "rules.toml")
 	require.NoError(t, os.WriteFile(rules, []byte(w.rules(sandbox.Rules{})), 0o600))
@@ -164,8 +164,7 @@ func TestInitAsksTwice(t *testing.T) {
 	for _, secret := range []string{"hunter22", "battery"} {
 		require.NotContains(t, seen, secret, "echoed")
 	}
-	keys, err := wallet.Open(home)
-	require.NoError(t, err)
+	keys := must.Get(wallet.Open(home))(t)
 	defer keys.Close()
 	solana, evm := keys.Addresses()
 	for _, address := range []string{solana, evm} {
@@ -219,14 +218,12 @@ func TestPayAtATerminal(t *testing.T) {
 func TestAnswerToAFile(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
-	require.NoError(t, err)
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "answer")))(t)
 	defer file.Close()
 	c := sit(t, file, env, "pay", w.SellerURL+"/weather")
 	c.answers("Passphrase: ", testPassphrase)
 	require.NotContains(t, c.ends(0), "Lisbon")
-	answer, err := os.ReadFile(file.Name())
-	require.NoError(t, err)
+	answer := must.Get(os.ReadFile(file.Name()))(t)
 	require.True(t, strings.HasPrefix(string(answer), "{\n  \"status\": \"paid\","), "%s", answer)
 }
 
@@ -355,20 +352,18 @@ func TestViews(t *testing.T) {
 func TestLongHistory(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(w.home, "ledger.db"))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(t, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(w.home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)"))(t)
 	now := time.Now().UTC()
 	for i := range 250 {
 		at := now.AddDate(0, 0, -3*((249-i)/125)).UnixMicro() - int64(249-i) // of two days
-		_, err := db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
+		must.Get(db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
 			fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, delivered, requirement)
 			VALUES (?, 's', 'settled', 'chain', ?, ?, x'00', 'GET',
 			'https://a.example/', '', 'a.example', 'eip155:8453', 'exact', 'v2', '0x', 'USDC', '1000', 1000,
 			'0xpayee', '', 1, '{}')`,
-			fmt.Sprintf("pay_%032x", i), at, at)
-		require.NoError(t, err)
+			fmt.Sprintf("pay_%032x", i), at, at))(t)
 	}
 	require.NoError(t, db.Close())
 	var list struct {
@@ -457,11 +452,10 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, seen, "done: these rules apply from now on")
 	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store, err := history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
+	store := must.Get(history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
 		return time.Now().AddDate(10, 0, 0)
-	}})
-	require.NoError(t, err)
-	_, err = historytest.Reserve(t.Context(), store,
+	}}))(t)
+	_, err := historytest.Reserve(t.Context(), store,
 		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
 	require.NoError(t, errors.Join(err, store.Close()))
 	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
@@ -481,10 +475,8 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
 	require.NotEqual(t, w.configText(t), loose)
 	w.setConfig(t, loose)
-	store, err := history.Open(t.Context(), w.home, history.Options{})
-	require.NoError(t, err)
-	sealed, err := store.Rules(t.Context())
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), w.home, history.Options{}))(t)
+	sealed := must.Get(store.Rules(t.Context()))(t)
 	sealed.Version, sealed.Config = sealed.Version+1, []byte(loose)
 	require.NoError(t, store.SealRules(t.Context(), sealed, "", true, historytest.Keyholder()))
 	require.NoError(t, store.Close())
@@ -496,10 +488,8 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store, err = history.Open(t.Context(), w.home, history.Options{})
-	require.NoError(t, err)
+	store = must.Get(history.Open(t.Context(), w.home, history.Options{}))(t)
 	defer store.Close()
-	last, err := store.Rules(t.Context())
-	require.NoError(t, err)
+	last := must.Get(store.Rules(t.Context()))(t)
 	require.Equal(t, sealed.Version, last.Version, "nothing was sealed")
 }

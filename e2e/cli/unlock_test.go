@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -44,14 +45,12 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 				return &mcp.ElicitResult{Action: "accept"}, answer.Body.Close()
 			},
 		})
-		session, err := client.Connect(t.Context(),
+		session := must.Get(client.Connect(t.Context(),
 			&mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: cmd}, Writer: &wire},
-			&mcp.ClientSessionOptions{ProtocolVersion: era})
-		require.NoError(t, err)
+			&mcp.ClientSessionOptions{ProtocolVersion: era}))(t)
 		pay := func() map[string]any {
-			out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-				Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
-			require.NoError(t, err)
+			out := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+				Arguments: map[string]any{"url": w.SellerURL + "/weather"}}))(t)
 			return out.StructuredContent.(map[string]any)
 		}
 		require.Equal(t, "paid", pay()["status"], era)

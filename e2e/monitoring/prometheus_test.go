@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // where docs/monitoring is.
@@ -40,8 +42,7 @@ type prometheus struct {
 func watches(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	rules, err := os.ReadFile(filepath.Join(pages, "alerts.yml"))
-	require.NoError(t, err)
+	rules := must.Get(os.ReadFile(filepath.Join(pages, "alerts.yml")))(t)
 	rules = regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAll(rules, []byte("$1 0s"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600))
 	conf := "global:\n  scrape_interval: 250ms\n  scrape_timeout: 250ms\n  evaluation_interval: 250ms\n" +
@@ -139,8 +140,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(pages, "grafana-dashboard.json"))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(filepath.Join(pages, "grafana-dashboard.json")))(t)
 	require.NoError(t, json.Unmarshal(text, &d))
 	return d
 }

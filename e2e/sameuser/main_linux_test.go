@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -63,14 +64,12 @@ func newTestUser(t *testing.T, rules string) testUser {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	h := testUser{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
 		secret: at("user/secret"), wallet: at("bin/x402-wallet"), self: at("bin/played")}
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	require.NoError(t, os.MkdirAll(at("user/.config"), 0o700))
 	require.NoError(t, os.Mkdir(at("user/out"), 0o700))
 	require.NoError(t, os.Mkdir(at("bin"), 0o755))
 	for from, to := range map[string]string{testworld.Build(t): h.wallet, own: h.self} {
-		text, err := os.ReadFile(from)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(from))(t)
 		require.NoError(t, os.WriteFile(to, text, 0o755))
 	}
 	require.NoError(t, os.WriteFile(h.secret, []byte(passphrase+"\n"), 0o600))

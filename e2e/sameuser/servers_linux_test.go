@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/must"
 )
 
 // What a program that the wallet starts found, in the file that its last argument names.
@@ -157,8 +158,7 @@ func TestAServerGetsNothingOfOurs(t *testing.T) {
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer read.Close()
-	_, err = write.WriteString(passphrase + "\n")
-	require.NoError(t, err)
+	must.Get(write.WriteString(passphrase + "\n"))(t)
 	require.NoError(t, write.Close())
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -242,8 +242,7 @@ func TestAServerThatCannotBeConfined(t *testing.T) {
 	}
 	inside := strings.NewReplacer("HOUSE/bin/played", "HOUSE/user/.config/wallet/played")
 	h := newTestUser(t, inside.Replace(server("must", "sandbox = true")+server("may", "")))
-	text, err := os.ReadFile(h.self)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(h.self))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(h.home, "played"), text, 0o700))
 	h.give()
 	_, said := h.asked("must", 1)

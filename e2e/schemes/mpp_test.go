@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -18,25 +19,20 @@ import (
 func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage,
 	change func(map[string]any)) (*http.Response, *x402.Settlement) {
 	t.Helper()
-	encoded, err := wire.EncodePayload(c, c.Accepts[0], payload, nil)
-	require.NoError(t, err)
+	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], payload, nil))(t)
 	if change != nil {
 		var members map[string]any
 		require.NoError(t, json.Unmarshal(encoded, &members))
 		change(members)
-		encoded, err = json.Marshal(members)
-		require.NoError(t, err)
+		encoded = must.Get(json.Marshal(members))(t)
 	}
 	with := wire.Attach(c.Accepts[0].Dialect, encoded)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.SellerURL+path, nil)
-	require.NoError(t, err)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, s.SellerURL+path, nil))(t)
 	request.Header.Set(with.Header, with.Value)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	require.NoError(t, err)
+	response := must.Get(client.Do(request))(t)
 	require.NoError(t, response.Body.Close())
-	receipt, err := wire.ReadSettlement(response.Header)
-	require.NoError(t, err)
+	receipt := must.Get(wire.ReadSettlement(response.Header))(t)
 	return response, receipt
 }
 
@@ -44,9 +40,8 @@ func TestMPPPayment(t *testing.T) {
 	s := start(t, sandbox.Options{})
 	payer := newEVMPayer(t, s, sandbox.USDC)
 	order := func(c *wire.Challenge) x402.Authorization {
-		a, err := payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
-			Source: payer.Address(), Validity: time.Minute, Now: s.Now()})
-		require.NoError(t, err)
+		a := must.Get(payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
+			Source: payer.Address(), Validity: time.Minute, Now: s.Now()}))(t)
 		return a
 	}
 	c := testworld.Challenge(t, s.SellerURL+"/mpp/weather")

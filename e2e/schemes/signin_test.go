@@ -11,6 +11,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -19,8 +20,7 @@ import (
 func signsText(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
 	text, _ := m.Text() // of what is no message: "", which nobody takes
 	digest := crypto.Keccak256Hash([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
-	signature, err := key.SignTransfer(t.Context(), message.Transfer{Digest: digest})
-	require.NoError(t, err)
+	signature := must.Get(key.SignTransfer(t.Context(), message.Transfer{Digest: digest}))(t)
 	m.Signature = "0x" + hex.EncodeToString(signature[:])
 	return m
 }
@@ -33,8 +33,7 @@ func TestSignIn(t *testing.T) {
 	signed := func(change func(*x402.SignIn)) string {
 		offer := testworld.Challenge(t, s.SellerURL+path).SignInOffer()
 		require.NotNil(t, offer)
-		m, err := offer.Message(sandbox.EVM, key.Address(), s.SellerURL, s.Now())
-		require.NoError(t, err)
+		m := must.Get(offer.Message(sandbox.EVM, key.Address(), s.SellerURL, s.Now()))(t)
 		change(&m)
 		return signsText(t, key, m).Header()
 	}

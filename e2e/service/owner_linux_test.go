@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -144,13 +145,11 @@ func (h *house) owns(args ...string) string {
 // childrenOf are the processes that one has started.
 func childrenOf(t *testing.T, pid int) (list []int) {
 	t.Helper()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	require.NoError(t, err)
+	threads := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
 	for _, thread := range threads {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
 		for _, child := range strings.Fields(string(text)) {
-			n, err := strconv.Atoi(child)
-			require.NoError(t, err)
+			n := must.Get(strconv.Atoi(child))(t)
 			list = append(list, n)
 		}
 	}
@@ -168,8 +167,7 @@ func TestAnOwnerMakesTheWallet(t *testing.T) {
 	require.Contains(t, said, "agents add NAME")
 	require.NotContains(t, said, testworld.Passphrase)
 	h.Fund(evmIn(said), sandbox.USDC)
-	info, err := os.Stat(filepath.Join(h.home, "keystore.json"))
-	require.NoError(t, err)
+	info := must.Get(os.Stat(filepath.Join(h.home, "keystore.json")))(t)
 	require.Equal(t, uint32(owner), info.Sys().(*syscall.Stat_t).Uid)
 	require.Equal(t, "WALLET_LOCKED", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "1"))
 }
@@ -216,8 +214,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, "WALLET_FROZEN", h.pays(agent, "2"))
 	h.owns("unfreeze")
 	rules := filepath.Join(h.home, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	looser := strings.Replace(string(text), `approve_above = "0.0005"`, `approve_above = "5"`, 1)
 	require.NotEqual(t, looser, string(text))
 	require.NoError(t, os.WriteFile(rules, []byte(looser), 0o600))
@@ -234,8 +231,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	export := h.as(person, []string{"X402_WALLET_SERVICE=" + h.socket}, h.wallet, "export")
 	export.Stdout = books
 	require.NoError(t, export.Run())
-	text, err = os.ReadFile(books.Name())
-	require.NoError(t, err)
+	text = must.Get(os.ReadFile(books.Name()))(t)
 	require.Equal(t, 3, strings.Count(string(text), ",settled,"), "%s", text)
 
 	added := h.owns("account", "add", "travel", "--agent", "bob")
@@ -345,8 +341,7 @@ func TestWrongPassphrasesByTheSocket(t *testing.T) {
 func TestHowAnOwnersCommandEnds(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	service := h.serve(h.passphrase())
-	before, err := os.ReadFile(filepath.Join(h.home, "config.toml"))
-	require.NoError(t, err)
+	before := must.Get(os.ReadFile(filepath.Join(h.home, "config.toml")))(t)
 	begun := func() (d *desk, child int) {
 		d = h.sits(person, "agents", "add", "bob").hides("Passphrase")
 		children := childrenOf(t, service.Pid)
@@ -372,8 +367,7 @@ func TestHowAnOwnersCommandEnds(t *testing.T) {
 	gone(child)
 	require.Eventually(t, d.echoes, time.Minute, 5*time.Millisecond)
 
-	after, err := os.ReadFile(filepath.Join(h.home, "config.toml"))
-	require.NoError(t, err)
+	after := must.Get(os.ReadFile(filepath.Join(h.home, "config.toml")))(t)
 	require.Equal(t, string(before), string(after))
 	h.owner("policy", "seal")
 	h.owns("budget", "set", "day", "99")

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -128,8 +129,7 @@ func TestTheSameUserCould(t *testing.T) {
 	require.NoError(t, os.Rename(home, target.Home))
 	require.NoError(t, os.Rename(older, target.Older))
 	for _, path := range []string{target.Socket, filepath.Join(target.Home, "agent.sock")} {
-		l, err := net.Listen("unix", path)
-		require.NoError(t, err)
+		l := must.Get(net.Listen("unix", path))(t)
 		defer l.Close()
 	}
 	h.give(owner, mine)
@@ -155,8 +155,7 @@ func TestWhoIsLetIn(t *testing.T) {
 	require.Equal(t, "paid", h.pays(former, "before"))
 
 	rules := filepath.Join(h.home, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	less := strings.Replace(string(text), knows("mallory", mallory), "", 1)
 	require.NoError(t, os.WriteFile(rules, []byte(less), 0o600))
 	h.owner("policy", "seal")
@@ -210,8 +209,7 @@ func TestTheEnvironmentOfMCP(t *testing.T) {
 		"X402_FACILITATOR_URL=http://127.0.0.1:1", "X402_WALLET_PASSPHRASE_FILE=/tmp/canary",
 		"X402_WALLET_HOME="+h.agent))
 	require.Equal(t, "paid", h.pays(agent, "1"))
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid))
-	require.NoError(t, err)
+	env := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid)))(t)
 	require.Contains(t, string(env), "X402_WALLET_HOME="+h.home)
 	require.NotContains(t, string(env), "canary")
 	require.NotContains(t, string(env), "GODEBUG")
@@ -223,16 +221,14 @@ var limitOf = regexp.MustCompile(`(?m)^Limit(MEMLOCK|NOFILE)=(\d+)(M?)$`)
 // The keys lie in locked memory under the limit that the unit sets, and far below it while many pay at once.
 func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
-	unit, err := exec.Command(h.wallet, "service", "install", "--print").Output()
-	require.NoError(t, err)
+	unit := must.Get(exec.Command(h.wallet, "service", "install", "--print").Output())(t)
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip("NOT TESTED HERE: there is no prlimit")
 	}
 	var locked uint64
 	for _, found := range limitOf.FindAllStringSubmatch(string(unit), -1) {
-		value, err := strconv.ParseUint(found[2], 10, 64)
-		require.NoError(t, err)
+		value := must.Get(strconv.ParseUint(found[2], 10, 64))(t)
 		if found[1] == "MEMLOCK" {
 			require.Equal(t, "M", found[3])
 			value <<= 20
@@ -268,15 +264,13 @@ func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 // lockedMemory is how much of a process's memory is locked, in bytes.
 func lockedMemory(t *testing.T, pid int) uint64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	i := slices.IndexFunc(strings.Split(string(text), "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "VmLck:")
 	})
 	require.GreaterOrEqual(t, i, 0)
 	var kib uint64
-	_, err = fmt.Sscanf(strings.Split(string(text), "\n")[i], "VmLck: %d kB", &kib)
-	require.NoError(t, err)
+	must.Get(fmt.Sscanf(strings.Split(string(text), "\n")[i], "VmLck: %d kB", &kib))(t)
 	return kib << 10
 }
 

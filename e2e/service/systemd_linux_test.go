@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -41,8 +42,7 @@ func startMachine(t *testing.T) *machine {
 			t.Skip("NOT TESTED HERE: there is no " + program)
 		}
 	}
-	dir, err := os.MkdirTemp("", "systemd-")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "systemd-"))(t)
 	t.Cleanup(func() { // what was mounted there goes with the last process
 		gone := func() bool { return os.Remove(dir) == nil }
 		require.Eventually(t, gone, time.Minute, 50*time.Millisecond)
@@ -86,8 +86,7 @@ func startMachine(t *testing.T) *machine {
 // newCgroup is a control group for a machine, gone when the test ends.
 func newCgroup(t *testing.T) string {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	require.NoError(t, err)
+	mounts := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	for line := range strings.Lines(string(mounts)) {
 		f := strings.Fields(line)
 		if f[2] != "cgroup2" {
@@ -183,9 +182,7 @@ func (m *machine) agent() *mcp.ClientSession {
 func TestInstalledOnSystemd(t *testing.T) {
 	m := startMachine(t)
 	h := &house{t: t}
-	var err error
-	h.Sandbox, err = sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	h.Sandbox = must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 
 	said := m.runs("", "/opt/x402-wallet", "service", "install", "--yes")
@@ -223,9 +220,8 @@ sandbox = true
 	require.NotEqual(t, "0 kB", is["VmLck"], "the keys are locked in memory")
 	require.Contains(t, m.says("/opt/x402-wallet", "service", "status"), `"unlocked": true`)
 
-	_, err = agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_list_tools",
-		Arguments: map[string]any{"server": "curious"}})
-	require.NoError(t, err)
+	must.Get(agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_list_tools",
+		Arguments: map[string]any{"server": "curious"}}))(t)
 	require.Equal(t, "done", m.says("cat", "/var/cache/x402-wallet/done"), "the server was started")
 	require.Equal(t, "0", m.says("stat", "-c", "%s", "/var/cache/x402-wallet/read"), "and kept from the home")
 

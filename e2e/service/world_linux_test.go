@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -63,8 +64,7 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED HERE: only root can run the service and its agents as two users")
 	}
-	dir, err := os.MkdirTemp("", "service-")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "service-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -77,13 +77,10 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	for _, path := range []string{filepath.Dir(h.home), filepath.Dir(h.socket), h.agent} {
 		require.NoError(t, os.MkdirAll(path, 0o755))
 	}
-	own, err := os.Executable()
-	require.NoError(t, err)
-	text, err := os.ReadFile(own)
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
+	text := must.Get(os.ReadFile(own))(t)
 	require.NoError(t, os.WriteFile(h.played, text, 0o755))
-	h.Sandbox, err = sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	h.Sandbox = must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 	require.NoError(t, os.WriteFile(h.secret, []byte(testworld.Passphrase+"\n"), 0o600))
 	evm, _, err := testworld.MakeHome(h.home, h.Config(rules), testworld.Passphrase)

@@ -12,6 +12,8 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 var (
@@ -27,8 +29,7 @@ func plainRule() Rule {
 // TestTheBuildIsTheSources: the code that the wallet deploys is what anybody gets who compiles the
 // source.
 func TestTheBuildIsTheSources(t *testing.T) {
-	committed, err := os.ReadFile(filepath.Join(root, Committed))
-	require.NoError(t, err)
+	committed := must.Get(os.ReadFile(filepath.Join(root, Committed)))(t)
 	compiled, err := exec.Command("node", filepath.Join(lab, "contracts/compile.mjs"), "vault").Output()
 	require.NoError(t, err)
 	require.True(t, string(committed) == string(compiled),
@@ -56,8 +57,7 @@ func TestTheCodeOnTheChain(t *testing.T) {
 		"period()": 3600, "perPayment()": 60_000, "maxWindow()": 600,
 		"base()": 0, "floor()": 0, "available()": 0,
 	} {
-		answer, err := chain.View(vault, method)
-		require.NoError(t, err)
+		answer := must.Get(chain.View(vault, method))(t)
 		require.Equal(t, Words(word), answer, method)
 		require.Contains(t, build.Methods, method)
 	}
@@ -76,8 +76,7 @@ func TestWhatAVaultIsNotMadeOf(t *testing.T) {
 		owner, token, rule := ownerAddress, chain.Token, plainRule()
 		change(&owner, &token, &rule)
 		create, vault := build.Create(agentAddress, owner, token, rule)
-		receipt, err := chain.Send(create)
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(create))(t)
 		require.Equal(t, reason == "", receipt.Status == 1, reason)
 		var code hexutil.Bytes
 		require.NoError(t, chain.Ask(&code, "eth_getCode", vault, "latest"))
@@ -91,8 +90,7 @@ func TestEvents(t *testing.T) {
 	vault := deploy(t, chain, build, plainRule())
 	send := func(from, to common.Address, data []byte) []Log {
 		t.Helper()
-		receipt, err := chain.Send(Call{From: from, To: &to, Data: data})
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(Call{From: from, To: &to, Data: data}))(t)
 		var logs []Log
 		for _, log := range receipt.Logs {
 			if log.Address == vault {
@@ -133,12 +131,10 @@ func TestATokenThatSaysNo(t *testing.T) {
 	no := common.Address{0x0f}
 	require.NoError(t, chain.Ask(nil, "anvil_setCode", no, "0x60206000f3")) // a word of zeros to every call
 	create, vault := build.Create(agentAddress, ownerAddress, no, plainRule())
-	receipt, err := chain.Send(create)
-	require.NoError(t, err)
+	receipt := must.Get(chain.Send(create))(t)
 	require.EqualValues(t, 1, receipt.Status)
 	for _, method := range []string{"deposit(uint256)", "withdraw(uint256)"} {
-		receipt, err := chain.Send(Call{From: ownerAddress, To: &vault, Data: Data(method, 1)})
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(Call{From: ownerAddress, To: &vault, Data: Data(method, 1)}))(t)
 		require.Zero(t, receipt.Status, method)
 	}
 }
@@ -153,16 +149,14 @@ func TestSettingsAreCommitted(t *testing.T) {
 
 func committedBuild(t *testing.T) Build {
 	t.Helper()
-	build, err := ReadBuild(root)
-	require.NoError(t, err)
+	build := must.Get(ReadBuild(root))(t)
 	return build
 }
 
 func deploy(t *testing.T, chain *Chain, build Build, rule Rule) common.Address {
 	t.Helper()
 	create, vault := build.Create(agentAddress, ownerAddress, chain.Token, rule)
-	receipt, err := chain.Send(create)
-	require.NoError(t, err)
+	receipt := must.Get(chain.Send(create))(t)
 	require.EqualValues(t, 1, receipt.Status)
 	return vault
 }

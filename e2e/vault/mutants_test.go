@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // mutants are faults in the contract, one at a time: text of its source, and what stands there instead.
@@ -51,15 +53,13 @@ var mutants = []struct{ name, from, to string }{
 
 // TestMutants: each fault is noticed by one of the proofs, else they would prove nothing.
 func TestMutants(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(root, "chain/evm/vault/AgentVault.sol"))
-	require.NoError(t, err)
+	source := must.Get(os.ReadFile(filepath.Join(root, "chain/evm/vault/AgentVault.sol")))(t)
 	sources := make([]string, len(mutants))
 	for i, m := range mutants {
 		require.Equal(t, 1, strings.Count(string(source), m.from), "%s: the source has moved on", m.name)
 		sources[i] = strings.Replace(string(source), m.from, m.to, 1)
 	}
-	builds, err := CompileAll(lab, sources)
-	require.NoError(t, err)
+	builds := must.Get(CompileAll(lab, sources))(t)
 	chain := Start(t, lab)
 	for i, m := range mutants {
 		_, err := signatures(chain, builds[i], 1, 0)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 const (
@@ -34,8 +36,7 @@ func TestTheVaultIsItsModel(t *testing.T) {
 	}
 	t.Logf("go test ./e2e/vault -run TestTheVaultIsItsModel -args -seed %d", seed)
 	chain := Start(t, lab)
-	build, err := ReadBuild(root)
-	require.NoError(t, err)
+	build := must.Get(ReadBuild(root))(t)
 
 	paid, refused, err := simulated(chain, build, seed, *sequences)
 	require.NoError(t, err)
@@ -77,13 +78,11 @@ func simulated(chain *Chain, build Build, seed uint64, vaults int) (paid, refuse
 
 // mined does the same for one vault with transactions in blocks.
 func mined(t *testing.T, chain *Chain, build Build, seed uint64) error {
-	now, err := chain.now()
-	require.NoError(t, err)
+	now := must.Get(chain.now())(t)
 	w := makeUp(chain, build, seed, 1<<32, operations, now+10)
 	for i, s := range w.steps {
 		require.NoError(t, chain.Ask(nil, "evm_setNextBlockTimestamp", s.at))
-		receipt, err := chain.Send(s.call)
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(s.call))(t)
 		outcomes := []Outcome{{OK: receipt.Status == 1}}
 		for _, v := range s.views {
 			var answer hexutil.Bytes

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 )
 
 const testSecret = "correct horse battery staple"
@@ -82,8 +83,7 @@ func startRole(t *testing.T, role string) *Process {
 	t.Helper()
 	ours, theirs, err := socketPair()
 	require.NoError(t, err)
-	s, err := start(thisProgram, []string{role}, nil, theirs)
-	require.NoError(t, err)
+	s := must.Get(start(thisProgram, []string{role}, nil, theirs))(t)
 	require.NoError(t, theirs.Close())
 	s.conn = ours
 	t.Cleanup(s.End)
@@ -101,11 +101,9 @@ func TestHandover(t *testing.T) {
 	require.NoError(t, s.SendSecret(t.Context(), []byte(testSecret)))
 	require.Equal(t, testSecret+" <nil>", firstLine(t, s))
 
-	child, err := Reexec([]string{"closed"}, nil)
-	require.NoError(t, err)
+	child := must.Get(Reexec([]string{"closed"}, nil))(t)
 	t.Cleanup(child.End)
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", child.cmd.Process.Pid))
-	require.NoError(t, err)
+	exe := must.Get(os.Readlink(fmt.Sprintf("/proc/%d/exe", child.cmd.Process.Pid)))(t)
 	require.Contains(t, exe, "memfd:", "from memory")
 	require.NoError(t, child.SendSecret(t.Context(), []byte(testSecret)))
 	require.Equal(t, testSecret+" <nil>", firstLine(t, child))
@@ -154,8 +152,7 @@ func TestKeepDescriptors(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	high := int(min(limit.Cur-1, 2000))
 	isKept := func() bool {
-		flags, err := unix.FcntlInt(uintptr(high), unix.F_GETFD, 0)
-		require.NoError(t, err)
+		flags := must.Get(unix.FcntlInt(uintptr(high), unix.F_GETFD, 0))(t)
 		return flags&unix.FD_CLOEXEC != 0
 	}
 	for _, keep := range []func(){KeepDescriptors, func() { keepListed("/proc/self/fd") }} {
@@ -172,8 +169,7 @@ func confinedShell(t *testing.T, dir, script string) string {
 	t.Helper()
 	p := Program{Argv: childtest.Script(dir, script), Env: []string{childtest.Env},
 		Sandbox: Sandbox{Closed: []string{dir}, Required: true}}
-	cmd, err := p.Command()
-	require.NoError(t, err)
+	cmd := must.Get(p.Command())(t)
 	out, _ := cmd.CombinedOutput()
 	return string(out)
 }
@@ -198,8 +194,7 @@ func TestConfined(t *testing.T) {
 			echo worked > %[2]s/work && cat %[2]s/work; echo no > %[3]s/new`, closed, open, at))
 		require.NotContains(t, said, testSecret)
 		require.Contains(t, said, "worked")
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(file))(t)
 		require.Equal(t, testSecret, string(text))
 		require.NoFileExists(t, filepath.Join(at, "new"))
 	}
@@ -215,9 +210,8 @@ func TestACacheIsThere(t *testing.T) {
 	wallet, bin := filepath.Join(home, ".config", "wallet"), filepath.Join(t.TempDir(), "npx")
 	require.NoError(t, os.MkdirAll(wallet, 0o700))
 	childtest.Write(t, bin, `echo kept > "$HOME/.npm/x"; echo no > "$HOME/x"`)
-	cmd, err := Program{Argv: []string{bin}, Env: []string{"HOME=" + home, childtest.Env},
-		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command()
-	require.NoError(t, err)
+	cmd := must.Get(Program{Argv: []string{bin}, Env: []string{"HOME=" + home, childtest.Env},
+		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command())(t)
 	_, _ = cmd.CombinedOutput()
 	require.FileExists(t, filepath.Join(home, ".npm", "x"))
 	require.NoFileExists(t, filepath.Join(home, "x"))
@@ -234,12 +228,11 @@ func TestWhatCannotBeConfined(t *testing.T) {
 	p := Program{Argv: []string{program}, Sandbox: Sandbox{Closed: []string{dir}}}
 	check := func(why string) {
 		require.Contains(t, p.Unconfined(), why)
-		cmd, err := p.Command()
-		require.NoError(t, err)
+		cmd := must.Get(p.Command())(t)
 		require.Equal(t, program, cmd.Path, "as it is")
 		required := p
 		required.Sandbox.Required = true
-		_, err = required.Command()
+		_, err := required.Command()
 		require.ErrorIs(t, err, ErrUnconfined)
 	}
 	check("lies in what is closed")

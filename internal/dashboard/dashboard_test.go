@@ -34,6 +34,7 @@ import (
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/loopback"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -67,9 +68,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Helper()
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
-	var err error
-	b.store, err = history.Open(t.Context(), b.home, history.Options{Alerts: alerts.Writer{}})
-	require.NoError(t, err)
+	b.store = must.Get(history.Open(t.Context(), b.home, history.Options{Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
@@ -77,8 +76,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet
-	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	b.Server = New(listener.Addr(), Options{Idle: idle,
 		Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil },
 		Approve: func(ctx context.Context, store *history.Store, shown history.Approval,
@@ -103,8 +101,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 // newBrowser keeps cookies, and follows no redirect.
 func newBrowser(t *testing.T) *http.Client {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must.Get(cookiejar.New(nil))(t)
 	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -119,8 +116,7 @@ type answer struct {
 // send sends as a browser does from the page itself; change makes it something else.
 func (b *board) send(method, at, body string, change func(*http.Request)) answer {
 	b.Helper()
-	r, err := http.NewRequestWithContext(b.Context(), method, at, strings.NewReader(body))
-	require.NoError(b, err)
+	r := must.Get(http.NewRequestWithContext(b.Context(), method, at, strings.NewReader(body)))(b)
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -129,11 +125,9 @@ func (b *board) send(method, at, body string, change func(*http.Request)) answer
 	if change != nil {
 		change(r)
 	}
-	w, err := b.browser.Do(r)
-	require.NoError(b, err)
+	w := must.Get(b.browser.Do(r))(b)
 	defer w.Body.Close()
-	text, err := io.ReadAll(w.Body)
-	require.NoError(b, err)
+	text := must.Get(io.ReadAll(w.Body))(b)
 	return answer{w.StatusCode, string(text), w.Header}
 }
 
@@ -160,12 +154,11 @@ func (b *board) ask(n byte) history.Approval {
 
 func (b *board) askAs(agent string, n byte) history.Approval {
 	b.Helper()
-	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
+	a := must.Get(b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
 		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking",
-		Agent: agent})
-	require.NoError(b, err)
+		Agent: agent}))(b)
 	return a
 }
 
@@ -184,8 +177,7 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 			'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '{}', ?)`,
 		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
 		agent)
-	forger, err := historytest.Forge(b.home)
-	require.NoError(b, err)
+	forger := must.Get(historytest.Forge(b.home))(b)
 	defer forger.Close()
 	require.NoError(b, forger.Recount())
 }
@@ -193,22 +185,18 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 // stores gives a payment its content.
 func (b *board) stores(id string, c history.Content) {
 	b.Helper()
-	store, err := history.Open(b.Context(), b.home, history.Options{})
-	require.NoError(b, err)
+	store := must.Get(history.Open(b.Context(), b.home, history.Options{}))(b)
 	defer store.Close()
-	_, err = store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-		Content: &c})
-	require.NoError(b, err)
+	must.Get(store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+		Content: &c}))(b)
 }
 
 func (b *board) sql(query string, args ...any) {
 	b.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(b, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
+		"?_pragma=busy_timeout(5000)"))(b)
 	defer db.Close()
-	_, err = db.Exec(query, args...)
-	require.NoError(b, err)
+	must.Get(db.Exec(query, args...))(b)
 }
 
 // form is what the page's own form would post.
@@ -222,8 +210,7 @@ func (b *board) form(id, decision, passphrase string) string {
 
 func (b *board) state(id string) history.Decision {
 	b.Helper()
-	a, err := b.store.Approval(b.Context(), id)
-	require.NoError(b, err)
+	a := must.Get(b.store.Approval(b.Context(), id))(b)
 	return a.State
 }
 
@@ -358,8 +345,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	b := opened(t)
 	a := b.ask(1)
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
-	before, err := b.store.Head(t.Context())
-	require.NoError(t, err)
+	before := must.Get(b.store.Head(t.Context()))(t)
 	for _, path := range []string{"/", "/?range=24h", "/?range=12m&table=1", "/money", "/freeze", "/history",
 		"/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
 		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv",
@@ -370,8 +356,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			require.NotContains(t, got.body, "<script", path)
 		})
 	}
-	after, err := b.store.Head(t.Context())
-	require.NoError(t, err)
+	after := must.Get(b.store.Head(t.Context()))(t)
 	require.Equal(t, before, after)
 }
 
@@ -477,9 +462,8 @@ func TestHostileText(t *testing.T) {
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1,
 		chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
-	_, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{},
-		subscriptions.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
-	require.NoError(t, err)
+	must.Get(subscriptions.Propose(t.Context(), b.store, alerts.Writer{},
+		subscriptions.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil}))(t)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
 	for _, path := range []string{"/", "/?range=12m&table=1", "/history", "/payments/pay_3",
@@ -541,12 +525,10 @@ func TestAddresses(t *testing.T) {
 
 // What is written without being escaped is ours: literals, a constant and the style sheet.
 func TestOnlyOursIsWrittenRaw(t *testing.T) {
-	files, err := filepath.Glob("*_html.go")
-	require.NoError(t, err)
+	files := must.Get(filepath.Glob("*_html.go"))(t)
 	calls := 0
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
@@ -645,11 +627,10 @@ func TestPaging(t *testing.T) {
 // What an agent proposes is shown, with the command that makes it a subscription, and no button does.
 func TestProposals(t *testing.T) {
 	b := opened(t)
-	p, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
+	p := must.Get(subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
 		Agent: "research",
 		URL:   "https://api.example/news",
-		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"})
-	require.NoError(t, err)
+		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"}))(t)
 	page := b.get("/").body
 	require.Contains(t, page,
 		"The agent research proposes to buy &#34;https://api.example/news&#34; every 1d")
@@ -679,14 +660,12 @@ func TestAlerts(t *testing.T) {
 
 // It ends when nobody looks.
 func TestIdle(t *testing.T) {
-	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	s := New(listener.Addr(), Options{Idle: 20 * time.Millisecond})
 	require.ErrorIs(t, s.Serve(t.Context(), listener), ErrIdle)
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errors.New("Ctrl-C"))
-	listener, err = loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener = must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	require.ErrorIs(t, New(listener.Addr(), Options{}).Serve(ctx, listener), context.Canceled)
 }
 
@@ -694,9 +673,8 @@ func TestIdle(t *testing.T) {
 func BenchmarkOverview(b *testing.B) {
 	home := b.TempDir()
 	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName)))
-	require.NoError(b, err)
-	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName))))(b)
+	must.Get(db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
 			url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, delivered, requirement, payload)
@@ -705,11 +683,9 @@ func BenchmarkOverview(b *testing.B) {
 			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
 			'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1,
 			'0xpayee', '', 1, '{}', ?2 FROM n`,
-		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400))
-	require.NoError(b, err)
+		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400)))(b)
 	require.NoError(b, db.Close())
-	store, err := history.Open(b.Context(), home, history.Options{})
-	require.NoError(b, err)
+	store := must.Get(history.Open(b.Context(), home, history.Options{}))(b)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
 		Assets: x402.NewRegistry(nil)}}

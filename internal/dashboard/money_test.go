@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -125,14 +126,12 @@ func TestBalances(t *testing.T) {
 
 // What is drawn is the code: module by module, with its margin.
 func TestQRCode(t *testing.T) {
-	code, err := qr.Encode("0x036CbD53842c5426634e7929541eC2318f3dCF7e", qr.L)
-	require.NoError(t, err)
+	code := must.Get(qr.Encode("0x036CbD53842c5426634e7929541eC2318f3dCF7e", qr.L))(t)
 	dark := map[[2]int]bool{}
 	runs := regexp.MustCompile(`M(\d+) (\d+)h(\d+)v1h-(\d+)z`)
 	for _, run := range runs.FindAllStringSubmatch(drawn(code), -1) {
 		var x, y, n, back int
-		_, err := fmt.Sscan(strings.Join(run[1:], " "), &x, &y, &n, &back)
-		require.NoError(t, err)
+		must.Get(fmt.Sscan(strings.Join(run[1:], " "), &x, &y, &n, &back))(t)
 		require.Equal(t, n, back)
 		for i := range n {
 			dark[[2]int{x + i - quietZone, y - quietZone}] = true
@@ -163,15 +162,13 @@ func TestFreezing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			post()
-			list, err := b.store.Freezes(t.Context())
-			require.NoError(t, err)
+			list := must.Get(b.store.Freezes(t.Context()))(t)
 			require.Empty(t, list)
 		})
 	}
 	done := b.send("POST", at, form, nil)
 	require.Equal(t, http.StatusSeeOther, done.status)
-	list, err := b.store.Freezes(t.Context())
-	require.NoError(t, err)
+	list := must.Get(b.store.Freezes(t.Context()))(t)
 	require.Len(t, list, 1)
 	want := history.Freeze{By: "owner", Why: "the owner stopped it on the dashboard", At: list[0].At}
 	require.Equal(t, want, list[0])

@@ -7,23 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 )
 
 // An account that only one of the keystore and the rules has pays nothing, and is said.
 func TestAccountsOfKeystoreAndRules(t *testing.T) {
 	home, passphrase := filepath.Join(t.TempDir(), "home"), wallet.FromValue("correct horse battery")
-	made, err := wallet.Create(t.Context(), home, passphrase, wallet.Options{N: 1 << 14})
-	require.NoError(t, err)
-	_, err = made.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"})
-	require.NoError(t, err)
+	made := must.Get(wallet.Create(t.Context(), home, passphrase, wallet.Options{N: 1 << 14}))(t)
+	must.Get(made.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"}))(t)
 	require.NoError(t, made.Close())
-	keys, err := wallet.Open(home)
-	require.NoError(t, err)
+	keys := must.Get(wallet.Open(home))(t)
 	defer func() { _ = keys.Close() }()
 	look := func(name string) findings {
-		rules, err := config.Parse([]byte("[budget.teams." + name + "]\naccount = true\n"))
-		require.NoError(t, err)
+		rules := must.Get(config.Parse([]byte("[budget.teams." + name + "]\naccount = true\n")))(t)
 		return accounts(keys, rules)
 	}
 	require.Empty(t, look("research"))

@@ -8,22 +8,20 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/internal/must"
 )
 
 // Who could not be told of something hears it from the doctor, for a week.
 func TestWhatCouldNotBeTold(t *testing.T) {
 	home, now := t.TempDir(), time.Now()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}})
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}}))(t)
 	defer store.Close()
 	o := Options{Now: func() time.Time { return now }}
 	require.NoError(t, store.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
-	list, err := alerts.List(t.Context(), store, 2)
-	require.NoError(t, err)
+	list := must.Get(alerts.List(t.Context(), store, 2))(t)
 	require.Len(t, list, 1)
-	turn, err := store.TakeTurn(t.Context(), "alerts", "test")
-	require.NoError(t, err)
+	turn := must.Get(store.TakeTurn(t.Context(), "alerts", "test"))(t)
 	for range alerts.MaxTries {
 		require.Empty(t, o.alerts(t.Context(), store))
 		require.NoError(t, alerts.MarkFailed(t.Context(), store, turn, now, list[0].ID))

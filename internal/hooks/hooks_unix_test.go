@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -42,8 +43,7 @@ type ledger struct {
 func newLedger(t *testing.T) *ledger {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	s, err := history.Open(t.Context(), home, history.Options{})
-	require.NoError(t, err)
+	s := must.Get(history.Open(t.Context(), home, history.Options{}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return &ledger{Store: s, home: home, payments: map[string]history.Payment{}}
 }
@@ -252,8 +252,7 @@ func TestProgramsThatDoNotTakeAPayment(t *testing.T) {
 			h.Close(func() { close(closed) })
 			h.Ending.Wait()
 			<-closed
-			ids, err := h.waiting()
-			require.NoError(t, err)
+			ids := must.Get(h.waiting())(t)
 			require.Equal(t, []string{bad.ID}, ids, "it is told by the next process")
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "mended"), nil, 0o600))
 			next, _ := l.process(t, "", "true")

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 func TestSetAndRemove(t *testing.T) {
@@ -28,11 +30,9 @@ func TestSetAndRemove(t *testing.T) {
 		{"byte order mark", "\ufeff{\"a\": {\"b\": 2}}", "\ufeff{\"a\": {\"b\": 1}}", "\ufeff{\"a\": {}}"},
 	} {
 		t.Run(line.name, func(t *testing.T) {
-			after, err := set([]byte(line.before), 1, "a", "b")
-			require.NoError(t, err)
+			after := must.Get(set([]byte(line.before), 1, "a", "b"))(t)
 			require.Equal(t, line.after, string(after))
-			removed, err := remove(after, "a", "b")
-			require.NoError(t, err)
+			removed := must.Get(remove(after, "a", "b"))(t)
 			require.Equal(t, line.removed, string(removed))
 		})
 	}
@@ -70,8 +70,7 @@ func FuzzSet(f *testing.F) {
 		}
 		before["a"].(map[string]any)["b"] = map[string]any{"v": "w"}
 		require.True(t, reflect.DeepEqual(before, got), "%q\n%q", text, after)
-		removed, err := remove(after, "a", "b")
-		require.NoError(t, err)
+		removed := must.Get(remove(after, "a", "b"))(t)
 		delete(before["a"].(map[string]any), "b")
 		got, err = decode(removed)
 		require.NoError(t, err, "%q", removed)

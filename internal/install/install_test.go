@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")
@@ -24,8 +26,7 @@ func golden(t *testing.T, name string, got string) {
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := must.Get(os.ReadFile(path))(t)
 	require.Equal(t, string(want), got)
 }
 
@@ -34,8 +35,7 @@ func at(t *testing.T, index int) Client {
 	t.Helper()
 	home := t.TempDir()
 	c := Clients(System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")})[index]
-	before, err := os.ReadFile(filepath.Join("testdata", c.Name, "before"))
-	require.NoError(t, err)
+	before := must.Get(os.ReadFile(filepath.Join("testdata", c.Name, "before")))(t)
 	require.NoError(t, os.MkdirAll(filepath.Dir(c.File), 0o700))
 	require.NoError(t, os.WriteFile(c.File, before, 0o644))
 	return c
@@ -43,8 +43,7 @@ func at(t *testing.T, index int) Client {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(path))(t)
 	return string(text)
 }
 
@@ -56,37 +55,30 @@ func TestClients(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			c := at(t, i)
 			before := read(t, c.File)
-			plan, err := c.Plan(&entry)
-			require.NoError(t, err)
+			plan := must.Get(c.Plan(&entry))(t)
 			golden(t, c.Name+"/difference", "--- before\n"+plan.Before+"+++ after\n"+
 				plan.After+strings.Join(plan.Notes, "\n"))
 			require.Equal(t, before, read(t, c.File), "a plan changes nothing")
 
-			backup, err := plan.Apply(now)
-			require.NoError(t, err)
+			backup := must.Get(plan.Apply(now))(t)
 			golden(t, c.Name+"/after", read(t, c.File))
 			require.Equal(t, before, read(t, backup))
-			info, err := os.Stat(c.File)
-			require.NoError(t, err)
+			info := must.Get(os.Stat(c.File))(t)
 			if runtime.GOOS != "windows" {
 				require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "the file's own mode stays")
 			}
 
-			again, err := c.Plan(&entry)
-			require.NoError(t, err)
+			again := must.Get(c.Plan(&entry))(t)
 			require.Equal(t, "nothing", again.Change)
 			status, _, err := c.Detect(entry)
 			require.NoError(t, err)
 			require.Equal(t, "installed", status)
 
-			out, err := c.Plan(nil)
-			require.NoError(t, err)
+			out := must.Get(c.Plan(nil))(t)
 			require.Equal(t, "remove", out.Change)
-			_, err = out.Apply(now.Add(time.Second))
-			require.NoError(t, err)
+			must.Get(out.Apply(now.Add(time.Second)))(t)
 			golden(t, c.Name+"/removed", read(t, c.File))
-			out, err = c.Plan(nil)
-			require.NoError(t, err)
+			out = must.Get(c.Plan(nil))(t)
 			require.Equal(t, "nothing", out.Change)
 
 			snippet, line, err := c.Snippet(entry)
@@ -175,8 +167,7 @@ func TestNewSettingsFile(t *testing.T) {
 		plan, err := c.Plan(&entry)
 		require.NoError(t, err, c.Name)
 		require.Equal(t, "add", plan.Change)
-		backup, err := plan.Apply(time.Now())
-		require.NoError(t, err)
+		backup := must.Get(plan.Apply(time.Now()))(t)
 		require.Empty(t, backup)
 		snippet, _, err := c.Snippet(entry)
 		require.NoError(t, err)
@@ -202,18 +193,15 @@ func TestSymlinkIsKept(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "dotfiles.json")
 	require.NoError(t, os.Rename(c.File, kept))
 	require.NoError(t, os.Symlink(kept, c.File))
-	plan, err := c.Plan(&entry)
-	require.NoError(t, err)
-	backup, err := plan.Apply(time.Now())
-	require.NoError(t, err)
+	plan := must.Get(c.Plan(&entry))(t)
+	backup := must.Get(plan.Apply(time.Now()))(t)
 	require.Equal(t, filepath.Dir(kept), filepath.Dir(backup))
-	info, err := os.Lstat(c.File)
-	require.NoError(t, err)
+	info := must.Get(os.Lstat(c.File))(t)
 	require.NotZero(t, info.Mode()&os.ModeSymlink)
 	require.Contains(t, read(t, kept), "/usr/local/bin/x402-wallet")
 
 	require.NoError(t, os.Remove(kept))
-	_, err = c.Plan(&entry)
+	_, err := c.Plan(&entry)
 	require.ErrorContains(t, err, "leads nowhere")
 }
 
@@ -221,10 +209,9 @@ func TestSymlinkIsKept(t *testing.T) {
 // lost.
 func TestApplyRefusesChangedFile(t *testing.T) {
 	c := at(t, 0)
-	plan, err := c.Plan(&entry)
-	require.NoError(t, err)
+	plan := must.Get(c.Plan(&entry))(t)
 	require.NoError(t, os.WriteFile(c.File, []byte(`{"numStartups": 43}`), 0o600))
-	_, err = plan.Apply(time.Now())
+	_, err := plan.Apply(time.Now())
 	require.ErrorContains(t, err, "changed meanwhile")
 	require.Equal(t, `{"numStartups": 43}`, read(t, c.File))
 }
@@ -233,13 +220,11 @@ func TestApplyRefusesReadOnlyFile(t *testing.T) {
 	c := at(t, 2)
 	was := read(t, c.File)
 	require.NoError(t, os.Chmod(c.File, 0o400))
-	plan, err := c.Plan(&entry)
-	require.NoError(t, err)
-	_, err = plan.Apply(time.Now())
+	plan := must.Get(c.Plan(&entry))(t)
+	_, err := plan.Apply(time.Now())
 	require.ErrorContains(t, err, "is read-only")
 	require.Equal(t, was, read(t, c.File))
-	beside, err := os.ReadDir(filepath.Dir(c.File))
-	require.NoError(t, err)
+	beside := must.Get(os.ReadDir(filepath.Dir(c.File)))(t)
 	require.Len(t, beside, 1, "no backup of what is not changed")
 }
 

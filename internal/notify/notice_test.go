@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/alerts"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -27,8 +28,7 @@ func question(id int) alerts.Alert {
 // A notice has what a person needs to decide whether to look, and what its receiver knows it by.
 func TestWhatIsTold(t *testing.T) {
 	n := notice(question(1), "https://wallet.example/approve/apr_1")
-	line, err := n.line()
-	require.NoError(t, err)
+	line := must.Get(n.line())(t)
 	require.JSONEq(t, `{"kind":"approval","id":"apr_1","alert":"alr_1","at":"2026-11-26T08:00:00Z",
 		"price":"$0.50","host":"api.example","agent":"research","expiresAt":"2026-11-27T08:00:00Z",
 		"why":"the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10",
@@ -38,8 +38,7 @@ func TestWhatIsTold(t *testing.T) {
 	require.Equal(t, byte('\n'), line[len(line)-1])
 
 	d := func(text string) money.Dollars {
-		v, err := money.ParseDollars(text)
-		require.NoError(t, err)
+		v := must.Get(money.ParseDollars(text))(t)
 		return v
 	}
 	ended := time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)
@@ -105,8 +104,7 @@ func TestHostileWords(t *testing.T) {
 			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
 				By: hostile, Network: hostile,
 				Account: hostile, Source: hostile, Symbol: hostile}}
-		line, err := notice(a, "").line()
-		require.NoError(t, err)
+		line := must.Get(notice(a, "").line())(t)
 		require.Less(t, len(line), 4000)
 		require.Equal(t, 1, strings.Count(string(line), "\n"))
 		var read map[string]any

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -91,8 +92,7 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s, err := history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{Wake: n.Wake}})
-	require.NoError(t, err)
+	s := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{Wake: n.Wake}}))(t)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed
 		n.Close(func() {})
@@ -158,8 +158,7 @@ func TestNobodyWaits(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		l.n.Ending.Wait()
 		require.Equal(t, closeTime, time.Since(begin), "who hangs is waited for that long, and then given up")
-		list, err := alerts.List(t.Context(), l.Store, 2)
-		require.NoError(t, err)
+		list := must.Get(alerts.List(t.Context(), l.Store, 2))(t)
 		for _, a := range list {
 			require.Equal(t, alerts.Waiting, a.State, "it is the next process's to tell")
 			require.Zero(t, a.Attempts)
@@ -318,8 +317,7 @@ func TestWhoDiesWithTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
 		dead := newLedger(t)
-		_, err := dead.TakeTurn(t.Context(), turnName, "dead")
-		require.NoError(t, err)
+		must.Get(dead.TakeTurn(t.Context(), turnName, "dead"))(t)
 		dead.asks(1, 1)
 		require.NoError(t, dead.Close())
 		l := another(t, dead.home, way)
@@ -378,8 +376,7 @@ func TestWhatWasAnsweredIsNotTold(t *testing.T) {
 		way := &fake{}
 		l := newLedger(t, way)
 		l.asks(1, 1)
-		_, err := l.Deny(t.Context(), l.state().Subject, "owner")
-		require.NoError(t, err)
+		must.Get(l.Deny(t.Context(), l.state().Subject, "owner"))(t)
 		l.n.Begin()
 		synctest.Wait()
 		require.Empty(t, way.kinds())

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 var testKey = bytes.Repeat([]byte{7}, 32)
@@ -97,16 +99,14 @@ func TestAWebhookIsSigned(t *testing.T) {
 	require.NoError(t, hook(r.URL+"/x402?key=canary").Tell(t.Context(), n))
 	require.Equal(t, 1, r.tries(t))
 	require.Equal(t, "alr_1", r.ids[0], "by which its receiver knows it again")
-	line, err := n.line()
-	require.NoError(t, err)
+	line := must.Get(n.line())(t)
 	require.Equal(t, string(line), r.bodies[0])
 }
 
 // The specification's own example.
 func TestTheSpecificationsSignature(t *testing.T) {
 	w := &Webhook{Secret: func() (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }}
-	key, err := w.key()
-	require.NoError(t, err)
+	key := must.Get(w.key())(t)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 		sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)))
 }
@@ -188,12 +188,11 @@ func TestAReceiverThatTakesItsTime(t *testing.T) {
 
 // No error says where the webhook is: that may be a key.
 func TestNoErrorHasTheURL(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	at := "http://" + l.Addr().String() + "/canary"
 	require.NoError(t, l.Close())
 	for _, at := range []string{at, "http://127.0.0.1:1/%zz-canary", "https://canary@127.0.0.1:1"} {
-		err = hook(at).Tell(t.Context(), test())
+		err := hook(at).Tell(t.Context(), test())
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "canary")
 	}

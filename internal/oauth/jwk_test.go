@@ -14,6 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/oauth/oauthtest"
 )
 
@@ -44,9 +45,8 @@ func TestKeysOfTheStandards(t *testing.T) {
 
 	// RFC 8037 A.4 and A.5: a signature by the third
 	const signed = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc"
-	signature, err := unbase64("hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5B" +
-		"hVsPt9g7sVvpAr_MuM0KAg")
-	require.NoError(t, err)
+	signature := must.Get(unbase64("hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5B" +
+		"hVsPt9g7sVvpAr_MuM0KAg"))(t)
 	require.NoError(t, jwt.SigningMethodEdDSA.Verify(signed, signature, keys["ed"].public))
 }
 
@@ -55,10 +55,8 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 	strong, larger := encoded("\xff"+strings.Repeat("a", 255)), encoded(strings.Repeat("a", 1125))
 	half := encoded(strings.Repeat("a", 32))
 	point := func(curve elliptic.Curve) []byte {
-		key, err := ecdsa.GenerateKey(curve, rand.Reader)
-		require.NoError(t, err)
-		point, err := key.PublicKey.Bytes()
-		require.NoError(t, err)
+		key := must.Get(ecdsa.GenerateKey(curve, rand.Reader))(t)
+		point := must.Get(key.PublicKey.Bytes())(t)
 		return point[1:] // x and y
 	}
 	short, large := point(elliptic.P256()), point(elliptic.P521())
@@ -100,31 +98,26 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 		require.Len(t, keys, 1, name)
 		require.Contains(t, keys, "good", name)
 	}
-	keys, err := parseKeys(set(ec("P-256", short[:32], short[32:])))
-	require.NoError(t, err)
+	keys := must.Get(parseKeys(set(ec("P-256", short[:32], short[32:]))))(t)
 	require.Contains(t, keys, "k", "in full")
 	odd := `{"kty":"RSA","kid":"k","e":"AQAB","n":"` + strong + `"}`
-	keys, err = parseKeys(set(odd))
-	require.NoError(t, err)
+	keys = must.Get(parseKeys(set(odd)))(t)
 	require.Contains(t, keys, "k", "the same with nothing wrong")
 }
 
 func TestParseKeys_CertificatesAreNotRead(t *testing.T) {
-	keys, err := parseKeys(set(strings.Replace(rfc8037OKP, `"kid"`,
-		`"x5u":"http://127.0.0.1:1/certificate","x5c":["AAAA"],"x5t":"AAAA","kid"`, 1)))
-	require.NoError(t, err)
+	keys := must.Get(parseKeys(set(strings.Replace(rfc8037OKP, `"kid"`,
+		`"x5u":"http://127.0.0.1:1/certificate","x5c":["AAAA"],"x5t":"AAAA","kid"`, 1))))(t)
 	require.Contains(t, keys, "ed")
 }
 
 // Of two keys with one ID nobody could say which a token means.
 func TestKeysThatShareAnID(t *testing.T) {
 	key := func(id string) string {
-		text, err := json.Marshal(oauthtest.NewKey(t, id, "ES256").JWK)
-		require.NoError(t, err)
+		text := must.Get(json.Marshal(oauthtest.NewKey(t, id, "ES256").JWK))(t)
 		return string(text)
 	}
-	keys, err := parseKeys(set(key("a"), key("b"), key("b"), key("b")))
-	require.NoError(t, err)
+	keys := must.Get(parseKeys(set(key("a"), key("b"), key("b"), key("b"))))(t)
 	require.Len(t, keys, 1)
 	require.Contains(t, keys, "a")
 }

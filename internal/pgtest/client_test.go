@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // client speaks PostgreSQL's extended protocol, as a driver does.
@@ -27,15 +29,13 @@ func (c code) Error() string { return string(c) }
 
 func dial(t *testing.T, to string) net.Conn {
 	t.Helper()
-	u, err := url.Parse(to)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(to))(t)
 	network, address := "tcp", u.Host
 	if u.Host == "" {
 		network = "unix"
 		address = filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
 	}
-	conn, err := net.Dial(network, address)
-	require.NoError(t, err)
+	conn := must.Get(net.Dial(network, address))(t)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -43,8 +43,7 @@ func dial(t *testing.T, to string) net.Conn {
 // connect gives a client whose connection is ready; for an error instead, tryConnect.
 func connect(t *testing.T, to string) *client {
 	t.Helper()
-	c, err := tryConnect(t, to)
-	require.NoError(t, err)
+	c := must.Get(tryConnect(t, to))(t)
 	return c
 }
 
@@ -53,13 +52,12 @@ func tryConnect(t *testing.T, to string) (*client, error) {
 	conn := dial(t, to)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	c := &client{Conn: conn, in: bufio.NewReader(conn)}
-	u, err := url.Parse(to)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(to))(t)
 	first := binary.BigEndian.AppendUint32(nil, 3<<16)
 	for _, word := range []string{"user", superuser, "database", filepath.Base(u.Path), ""} {
 		first = append(append(first, word...), 0)
 	}
-	_, err = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(first)+4)), first...))
+	_, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(first)+4)), first...))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -76,15 +78,13 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	require.NoError(t, busy.send([]byte("Q"+aMinute+"\x00")))
 	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
 	postmaster := c.server.Pid
-	all, err := children(postmaster)
-	require.NoError(t, err)
+	all := must.Get(children(postmaster))(t)
 	require.True(t, all[int(busy.pid)], "the backend of a connection is a child: %v", all)
 
 	c.Kill(t)
-	_, err = busy.answer()
+	_, err := busy.answer()
 	require.Error(t, err)
-	n, err := living(all)
-	require.NoError(t, err)
+	n := must.Get(living(all))(t)
 	require.Zero(t, n)
 	_, err = psql(url, "SELECT 1")
 	require.Error(t, err)
@@ -95,16 +95,13 @@ func TestKilledAndStartedAgain(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	c, err := start(nil)
-	require.NoError(t, err)
-	all, err := children(c.server.Pid)
-	require.NoError(t, err)
+	c := must.Get(start(nil))(t)
+	all := must.Get(children(c.server.Pid))(t)
 	require.NotEmpty(t, all)
 	require.FileExists(t, c.socket())
 	c.close()
 	require.NoDirExists(t, c.dir)
-	n, err := living(all)
-	require.NoError(t, err)
+	n := must.Get(living(all))(t)
 	require.Zero(t, n)
 }
 
@@ -115,13 +112,11 @@ func TestNewestProgramsAreTaken(t *testing.T) {
 		require.NoError(t, os.MkdirAll(bin, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "initdb"), nil, 0o700))
 	}
-	bin, err := programs(filepath.Join(dir, "*", "bin"))
-	require.NoError(t, err)
+	bin := must.Get(programs(filepath.Join(dir, "*", "bin")))(t)
 	require.Equal(t, filepath.Join(dir, "15", "bin"), bin)
 
 	t.Setenv("PATH", filepath.Join(dir, "14", "bin"))
-	bin, err = programs(filepath.Join(dir, "none"))
-	require.NoError(t, err)
+	bin = must.Get(programs(filepath.Join(dir, "none")))(t)
 	require.Equal(t, filepath.Join(dir, "14", "bin"), bin)
 }
 
@@ -158,16 +153,14 @@ func TestProcessesAreSeen(t *testing.T) {
 	sleep := exec.Command("sleep", "1000")
 	require.NoError(t, sleep.Start())
 	pid := sleep.Process.Pid
-	mine, err := children(os.Getpid())
-	require.NoError(t, err)
+	mine := must.Get(children(os.Getpid()))(t)
 	require.True(t, mine[pid], "%d of %v", pid, mine)
-	n, err := living(map[int]bool{pid: true})
-	require.NoError(t, err)
+	n := must.Get(living(map[int]bool{pid: true}))(t)
 	require.Equal(t, 1, n)
 
 	require.NoError(t, sleep.Process.Kill())
 	require.Eventually(t, func() bool { // a zombie until it is waited for
-		n, err = living(map[int]bool{pid: true})
+		n, err := living(map[int]bool{pid: true})
 		return err == nil && n == 0
 	}, patience, 10*time.Millisecond, strconv.Itoa(pid))
 	_ = sleep.Wait()

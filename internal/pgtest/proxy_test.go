@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // behind gives a proxy in front of a database with a table for steps.
@@ -31,11 +33,9 @@ func TestProxyCountsMessages(t *testing.T) {
 	c := connect(t, p.URL())
 	require.NoError(t, c.prepare("step", takeStep))
 	for range 3 {
-		_, err := c.call("step")
-		require.NoError(t, err)
+		must.Get(c.call("step"))(t)
 	}
-	_, err := c.query("SELECT 1")
-	require.NoError(t, err)
+	must.Get(c.query("SELECT 1"))(t)
 	for msg, n := range map[byte]int{Startup: 1, 'P': 1, 'B': 3, 'E': 3, 'S': 4, 'Q': 1, 'D': 0} {
 		require.Equal(t, n, p.Count(msg), "%q", msg)
 	}
@@ -74,22 +74,20 @@ func TestStatementIsMetByItsText(t *testing.T) {
 	require.NoError(t, c.prepare("other", "SELECT 7"))
 	require.NoError(t, c.prepare("step", takeStep))
 	met := p.At("UPDATE steps", CutAfter)
-	value, err := c.call("other")
-	require.NoError(t, err)
+	value := must.Get(c.call("other"))(t)
 	require.Equal(t, "7", value)
 	select {
 	case <-met:
 		t.Fatal("it was met by another")
 	default:
 	}
-	_, err = c.call("step")
+	_, err := c.call("step")
 	require.Error(t, err)
 	<-met
 	require.Equal(t, "1", p.done(t))
 
 	simple := connect(t, p.URL())
-	_, err = simple.query(takeStep)
-	require.NoError(t, err)
+	must.Get(simple.query(takeStep))(t)
 	met = p.At("UPDATE steps", CutBefore)
 	_, err = simple.query(takeStep)
 	require.Error(t, err)
@@ -105,10 +103,9 @@ func TestEarlierAnswersAreHeard(t *testing.T) {
 	require.NoError(t, c.prepare("step", takeStep))
 	p.At("UPDATE steps", CutAfter)
 	require.NoError(t, c.send(bind("earlier"), execute, synced, bind("step"), execute, synced))
-	value, err := c.answer()
-	require.NoError(t, err)
+	value := must.Get(c.answer())(t)
 	require.Equal(t, "heard", value)
-	_, err = c.answer()
+	_, err := c.answer()
 	require.Error(t, err)
 	require.Equal(t, "1", p.done(t))
 	require.Equal(t, 4, p.Count('S'), "also what follows a message that is met is counted")
@@ -123,8 +120,7 @@ func TestClientThatOnlyListensIsAnswered(t *testing.T) {
 	endOfInput(c.Conn)
 	WaitBlocked(t, p.upstream, 1)
 	h.Release()
-	value, err := c.answer()
-	require.NoError(t, err)
+	value := must.Get(c.answer())(t)
 	require.Equal(t, "1", value)
 }
 
@@ -156,8 +152,7 @@ func TestSilenceHoldsAnswersToo(t *testing.T) {
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	p.Resume()
-	value, err := c.answer()
-	require.NoError(t, err)
+	value := must.Get(c.answer())(t)
 	require.Equal(t, "1", value)
 }
 
@@ -187,8 +182,7 @@ func TestServerThatIsDown(t *testing.T) {
 	_, err = tryConnect(t, p.URL())
 	require.Error(t, err)
 	p.Up()
-	_, err = connect(t, p.URL()).query("SELECT 1")
-	require.NoError(t, err)
+	must.Get(connect(t, p.URL()).query("SELECT 1"))(t)
 }
 
 // A round trip is delayed, not each of the messages in it.
@@ -200,8 +194,7 @@ func TestDelayIsOfARoundTrip(t *testing.T) {
 	p.Delay(d)
 	start := time.Now()
 	for range calls {
-		_, err := c.call("step")
-		require.NoError(t, err)
+		must.Get(c.call("step"))(t)
 	}
 	require.GreaterOrEqual(t, time.Since(start), calls*d)
 
@@ -211,8 +204,7 @@ func TestDelayIsOfARoundTrip(t *testing.T) {
 	}
 	start = time.Now()
 	require.NoError(t, c.send(append(many, synced)...))
-	value, err := c.answer()
-	require.NoError(t, err)
+	value := must.Get(c.answer())(t)
 	require.Equal(t, "1003", value)
 	require.GreaterOrEqual(t, time.Since(start), d)
 	require.Less(t, time.Since(start), together*d)
@@ -227,11 +219,9 @@ func TestProxyListensAsItsServerDoes(t *testing.T) {
 
 	conn := dial(t, p.URL()) // a client that would rather speak TLS
 	for _, code := range []uint32{80877103, 80877104} {
-		_, err := conn.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, code))
-		require.NoError(t, err)
+		must.Get(conn.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, code)))(t)
 		answer := make([]byte, 1)
-		_, err = io.ReadFull(conn, answer)
-		require.NoError(t, err)
+		must.Get(io.ReadFull(conn, answer))(t)
 		require.Equal(t, "N", string(answer))
 	}
 }
@@ -248,9 +238,8 @@ func TestCancelPasses(t *testing.T) {
 	for _, n := range []uint32{80877102, c.pid, c.secret} {
 		request = binary.BigEndian.AppendUint32(request, n)
 	}
-	_, err := conn.Write(request)
-	require.NoError(t, err)
-	_, err = c.answer()
+	must.Get(conn.Write(request))(t)
+	_, err := c.answer()
 	require.Equal(t, code("57014"), err)
 	require.Equal(t, 1, p.Count(Cancel))
 	_, err = bufio.NewReader(conn).ReadByte()

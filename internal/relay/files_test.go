@@ -11,6 +11,8 @@ import (
 	"x402-wallet/internal/socket"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // pair is both ends of a connection.
@@ -19,13 +21,10 @@ func pair(t *testing.T) (from, to net.Conn) {
 	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600)
-	require.NoError(t, err)
+	l := must.Get(socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600))(t)
 	defer l.Close()
-	from, err = net.Dial("unix", l.Addr().String())
-	require.NoError(t, err)
-	to, err = l.Accept()
-	require.NoError(t, err)
+	from = must.Get(net.Dial("unix", l.Addr().String()))(t)
+	to = must.Get(l.Accept())(t)
 	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
 	return from, to
 }
@@ -33,16 +32,14 @@ func pair(t *testing.T) (from, to net.Conn) {
 // open counts this process's descriptors.
 func open(t *testing.T) int {
 	t.Helper()
-	list, err := os.ReadDir("/dev/fd")
-	require.NoError(t, err)
+	list := must.Get(os.ReadDir("/dev/fd"))(t)
 	return len(list)
 }
 
 func files(t *testing.T, n int) (list []*os.File) {
 	t.Helper()
 	for range n {
-		f, err := os.CreateTemp(t.TempDir(), "")
-		require.NoError(t, err)
+		f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
 		t.Cleanup(func() { _ = f.Close() })
 		list = append(list, f)
 	}
@@ -59,10 +56,8 @@ func TestFilesAreHandedOver(t *testing.T) {
 	require.Equal(t, "wo", string(text[:n]))
 	require.Len(t, got, maxFiles)
 	for i, f := range got {
-		is, err := f.Stat()
-		require.NoError(t, err)
-		was, err := sent[i].Stat()
-		require.NoError(t, err)
+		is := must.Get(f.Stat())(t)
+		was := must.Get(sent[i].Stat())(t)
 		require.True(t, os.SameFile(was, is), i)
 		require.NoError(t, f.Close())
 	}
@@ -85,7 +80,6 @@ func TestFilesThatNobodyTakes(t *testing.T) {
 		require.Equal(t, before, open(t), n)
 	}
 	require.NoError(t, sendFiles(from, []byte("w"), many...))
-	_, err := to.Read(make([]byte, 1))
-	require.NoError(t, err)
+	must.Get(to.Read(make([]byte, 1)))(t)
 	require.Equal(t, before, open(t))
 }

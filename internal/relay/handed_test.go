@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
@@ -23,8 +24,7 @@ func commanded(t *testing.T) (path string, came chan *Session) {
 	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := Listen(t.Context(), dir+"/s", 0o600)
-	require.NoError(t, err)
+	l := must.Get(Listen(t.Context(), dir+"/s", 0o600))(t)
 	came = make(chan *Session, 1)
 	accepted := make(chan struct{})
 	go func() {
@@ -71,17 +71,14 @@ func TestACommandIsHandedOver(t *testing.T) {
 	long := strings.Repeat("x", maxFrame/2) // more than one read takes
 	h := hand(t.Context(), path, Command{Args: []string{"approve", long}, NoColor: true}, r, w, w, w)
 	s := <-came
-	self, err := socket.Self()
-	require.NoError(t, err)
+	self := must.Get(socket.Self())(t)
 	require.Equal(t, self, s.User)
 	require.Equal(t, Command{Args: []string{"approve", long}, NoColor: true}, s.Handed.Command)
 	require.Len(t, s.Handed.Files, 4)
-	gone, err := s.Take()
-	require.NoError(t, err)
-	_, err = s.Handed.Files[Streams].WriteString("to the terminal")
-	require.NoError(t, err)
+	gone := must.Get(s.Take())(t)
+	must.Get(s.Handed.Files[Streams].WriteString("to the terminal"))(t)
 	text := make([]byte, len("to the terminal"))
-	_, err = io.ReadFull(r, text)
+	_, err := io.ReadFull(r, text)
 	require.NoError(t, err)
 	require.Equal(t, "to the terminal", string(text))
 	select {
@@ -115,14 +112,11 @@ func TestACommandIsTakenBack(t *testing.T) {
 	require.True(t, x402.HasCode(h.err, x402.Timeout), "%v", h.err)
 
 	path, came = commanded(t)
-	conn, err := net.Dial("unix", path)
-	require.NoError(t, err)
-	body, err := json.Marshal(Command{Args: []string{"unlock"}})
-	require.NoError(t, err)
+	conn := must.Get(net.Dial("unix", path))(t)
+	body := must.Get(json.Marshal(Command{Args: []string{"unlock"}}))(t)
 	require.NoError(t, sendFiles(conn, frame(frameCommand, body), w, w, w))
 	s = <-came
-	gone, err = s.Take()
-	require.NoError(t, err)
+	gone = must.Get(s.Take())(t)
 	require.NoError(t, conn.Close())
 	<-gone
 	_ = s.Ended(0, nil) // nobody hears it
@@ -171,10 +165,8 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 		"too long":      {[]byte("c\xff\xff\xff\xff"), []*os.File{w, w, w}, false},
 	} {
 		path, came := commanded(t)
-		before, err := os.ReadDir("/dev/fd")
-		require.NoError(t, err)
-		conn, err := net.Dial("unix", path)
-		require.NoError(t, err)
+		before := must.Get(os.ReadDir("/dev/fd"))(t)
+		conn := must.Get(net.Dial("unix", path))(t)
 		require.NoError(t, sendFiles(conn, c.frame, c.files...))
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
 		s, is := <-came
@@ -183,8 +175,7 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 			require.NoError(t, s.Refuse(x402.Errorf(x402.PolicyDenied, "no")), name)
 		}
 		require.NoError(t, conn.Close())
-		after, err := os.ReadDir("/dev/fd")
-		require.NoError(t, err)
+		after := must.Get(os.ReadDir("/dev/fd"))(t)
 		require.Len(t, after, len(before), name)
 	}
 }

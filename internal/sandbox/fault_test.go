@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -100,8 +101,7 @@ func TestFaults(t *testing.T) {
 	s.Inject(sellerRaises, math.MaxInt)
 	for range 2 {
 		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
-		again, err := wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
-		require.NoError(t, err)
+		again := must.Get(wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body)))(t)
 		require.Equal(t, "2000", again.Accepts[0].Amount.String())
 	}
 	s.Heal()
@@ -114,16 +114,14 @@ func TestNodeFaults(t *testing.T) {
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
 	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).Status)
-	_, err := payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	must.Get(payer.Status(t.Context(), a.Evidence))(t)
 
 	s.Inject(evmNodeForgets, math.MaxInt)
-	status, err := payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	s.Heal()
 	s.Inject(evmNodeDown, 1)
-	_, err = payer.Status(t.Context(), a.Evidence)
+	_, err := payer.Status(t.Context(), a.Evidence)
 	require.True(t, x402.HasCode(err, x402.RPCError), err)
 	s.Inject(evmNodeElsewhere, 1)
 	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.Asset)

@@ -12,13 +12,13 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
 func start(t *testing.T, o Options) *Sandbox {
-	s, err := Start(o)
-	require.NoError(t, err)
+	s := must.Get(Start(o))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -41,9 +41,8 @@ func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset, Source: p.Address(),
-		Validity: r.MaxTimeout, Now: s.Now()})
-	require.NoError(t, err)
+	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset, Source: p.Address(),
+		Validity: r.MaxTimeout, Now: s.Now()}))(t)
 	return a
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -25,11 +26,9 @@ func TestEVMPayment(t *testing.T) {
 			answer := pay(t, s, dialect+"/weather", c, a.Payload)
 			require.Equal(t, 200, answer.Status, answer.Body)
 			require.Equal(t, Content("/weather"), answer.Body)
-			receipt, err := wire.ReadSettlement(answer.Header)
-			require.NoError(t, err)
+			receipt := must.Get(wire.ReadSettlement(answer.Header))(t)
 			require.True(t, receipt.Success)
-			status, err := payer.Status(t.Context(), a.Evidence)
-			require.NoError(t, err)
+			status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 			require.Equal(t, x402.Settled, status.State, status.Note)
 			require.Equal(t, receipt.Transaction, status.Transaction)
 			require.Empty(t, status.Note)
@@ -54,16 +53,13 @@ func TestEVMStatus(t *testing.T) {
 	payer := newEVMPayer(t, s, USDC)
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	status, err := payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	s.Advance(65 * time.Second)
-	status, err = payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State, "not final yet")
 	s.Advance(20 * time.Second)
-	status, err = payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Expired, status.State, status.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
 		pay(t, s, "/weather", c, a.Payload).Why(t))
@@ -113,9 +109,8 @@ func TestEVMRefuses(t *testing.T) {
 
 func TestConfigIsOne(t *testing.T) {
 	s := start(t, Options{})
-	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.OwnerAccount,
-		Extra: "[keystore]\nidle = \"1m\"\n"})))
-	require.NoError(t, err)
+	c := must.Get(config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.OwnerAccount,
+		Extra: "[keystore]\nidle = \"1m\"\n"}))))(t)
 	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
 	require.Equal(t, s.OwnerAccount, c.Networks[Solana].TokenAccount)
 	for network, node := range c.Nodes() { // the demo and tests never ask anybody's public node
@@ -123,8 +118,7 @@ func TestConfigIsOne(t *testing.T) {
 	}
 	require.Equal(t, s.Loopback, c.Policy.Loopback)
 	require.Equal(t, "0.50", c.Budget.Session.String())
-	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))
-	require.NoError(t, err)
+	c = must.Get(config.Parse([]byte(s.Config(Rules{Session: "-"}))))(t)
 	require.Nil(t, c.Budget.Session)
 }
 

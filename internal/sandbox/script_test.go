@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 // tell posts a script to the control, and gives the answer.
 func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int, answer string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",
-		strings.NewReader(script))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",
+		strings.NewReader(script)))(t)
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -30,11 +30,9 @@ func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int
 			r.Host = header[i+1]
 		}
 	}
-	said, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	said := must.Get(http.DefaultClient.Do(r))(t)
 	defer said.Body.Close()
-	text, err := io.ReadAll(said.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(said.Body))(t)
 	return said.StatusCode, string(text)
 }
 

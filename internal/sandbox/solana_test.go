@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/wire"
 )
 
@@ -28,8 +29,7 @@ const vector = "" +
 	"AAkDAQAAAAAAAAAHBAMEAgEKDOgDAAAAAAAABgYAEHBpXzNhYmMxMjNkZWY0NTYA"
 
 func TestReadsTheReferenceTransaction(t *testing.T) {
-	tx, err := decodeTransaction(vector)
-	require.NoError(t, err)
+	tx := must.Get(decodeTransaction(vector))(t)
 	require.True(t, tx.Message.IsVersioned())
 	require.True(t, tx.signed(1))
 	require.False(t, tx.signed(0))
@@ -42,8 +42,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 	payer := tx.Message.AccountKeys[1]
 	require.Equal(t, associatedAccount(payTo, solana.TokenProgramID, mint), transfer.accounts[2].PublicKey)
 	require.Equal(t, associatedAccount(payer, solana.TokenProgramID, mint), transfer.accounts[0].PublicKey)
-	metas, err := tx.Message.AccountMetaList()
-	require.NoError(t, err)
+	metas := must.Get(tx.Message.AccountMetaList())(t)
 	isWritable := []bool{}
 	for _, account := range metas[:5] {
 		isWritable = append(isWritable, account.IsWritable)
@@ -65,7 +64,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 		"a lookup table": tables, "version 1": version1, "a key twice": twice,
 		"a long length":       append([]byte{0x82, 0}, raw[1:]...),
 		"a missing signature": append([]byte{1}, raw[65:]...)} {
-		_, err = parseTransaction(bad)
+		_, err := parseTransaction(bad)
 		require.Error(t, err, name)
 	}
 }
@@ -208,9 +207,8 @@ func TestSolanaNode(t *testing.T) {
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), mill)
 	c := testworld.Challenge(t, s.SellerURL+"/solana")
-	receipt, err := wire.ReadSettlement(pay(t, s, "/solana", c,
-		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header)
-	require.NoError(t, err)
+	receipt := must.Get(wire.ReadSettlement(pay(t, s, "/solana", c,
+		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header))(t)
 	node := func(method, params string) string {
 		return testworld.AskNode(t, s.SolanaNodeURL, method, params)
 	}

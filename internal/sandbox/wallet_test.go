@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -33,13 +34,11 @@ func TestTheWalletsSolana(t *testing.T) {
 	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
 		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.Now})
 	account := s.Delegate(agent.Address(), 3*mill)
-	known, err := decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false)
-	require.NoError(t, err)
+	known := must.Get(decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false))(t)
 	require.Equal(t, account, known)
 
 	sign := func() (*wire.Challenge, x402.Authorization) {
-		funds, err := wallet.Funds(t.Context(), Solana, s.solana.asset)
-		require.NoError(t, err)
+		funds := must.Get(wallet.Funds(t.Context(), Solana, s.solana.asset))(t)
 		require.Equal(t, account, funds.Source)
 		c := testworld.Challenge(t, s.SellerURL+"/solana")
 		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
@@ -48,20 +47,17 @@ func TestTheWalletsSolana(t *testing.T) {
 		return c, a
 	}
 	c, a := sign()
-	status, err := wallet.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(wallet.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	answer := pay(t, s, "/solana", c, a.Payload)
 	require.Equal(t, 200, answer.Status, answer)
 	require.EqualValues(t, 2*mill, s.Delegated(account))
-	status, err = wallet.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(wallet.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Settled, status.State)
 	require.Equal(t, s.Settlements()[0].Transaction, status.Transaction)
 
 	_, a = sign() // never sent
 	s.Advance(155 * slotTime)
-	status, err = wallet.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(wallet.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Expired, status.State, status.Note)
 }

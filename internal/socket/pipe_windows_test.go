@@ -11,6 +11,8 @@ import (
 	"github.com/Microsoft/go-winio"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/windows"
+
+	"x402-wallet/internal/must"
 )
 
 // ownPipe is the name of a test's pipe.
@@ -20,8 +22,7 @@ func ownPipe(t *testing.T) string {
 
 // pair is a connection over a pipe that this process made, both ends.
 func pair(t *testing.T, path string) (client, server net.Conn) {
-	l, err := Listen(t.Context(), path, 0o666)
-	require.NoError(t, err)
+	l := must.Get(Listen(t.Context(), path, 0o666))(t)
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := l.Accept()
@@ -30,8 +31,7 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 		}
 		close(accepted)
 	}()
-	client, err = Dial(t.Context(), path)
-	require.NoError(t, err)
+	client = must.Get(Dial(t.Context(), path))(t)
 	server, ok := <-accepted
 	require.True(t, ok)
 	t.Cleanup(func() { _ = client.Close(); _ = server.Close(); _ = l.Close() })
@@ -45,10 +45,8 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	_, err := Dial(t.Context(), path)
 	require.ErrorIs(t, err, ErrNone)
 	client, server := pair(t, path)
-	self, err := Self()
-	require.NoError(t, err)
-	owner, err := Peer(client)
-	require.NoError(t, err)
+	self := must.Get(Self())(t)
+	owner := must.Get(Peer(client))(t)
 	require.Equal(t, self, owner)
 
 	if early, err := Peer(server); err != nil {
@@ -56,12 +54,9 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	} else {
 		require.Equal(t, self, early)
 	}
-	_, err = client.Write([]byte("x"))
-	require.NoError(t, err)
-	_, err = server.Read(make([]byte, 1))
-	require.NoError(t, err)
-	caller, err := Peer(server)
-	require.NoError(t, err)
+	must.Get(client.Write([]byte("x")))(t)
+	must.Get(server.Read(make([]byte, 1)))(t)
+	caller := must.Get(Peer(server))(t)
 	require.Equal(t, self, caller)
 	t.Log("user", self, "login", self.Login())
 	require.NotEmpty(t, self.Login())
@@ -77,8 +72,7 @@ func TestAPipeIsMadeOnce(t *testing.T) {
 
 // However a path is written, it is one pipe.
 func TestOnePathOnePipe(t *testing.T) {
-	whole, err := filepath.Abs("s")
-	require.NoError(t, err)
+	whole := must.Get(filepath.Abs("s"))(t)
 	require.Equal(t, pipeOf(whole), pipeOf("s"))
 	require.Equal(t, pipeOf(whole), pipeOf(`.\S`))
 	require.NotEqual(t, pipeOf(whole), pipeOf("s2"))
@@ -115,10 +109,8 @@ func TestAPipeOfSomebodyElse(t *testing.T) {
 
 // The descriptor is one that Windows reads as it is meant.
 func TestWindowsReadsTheDescriptor(t *testing.T) {
-	self, err := Self()
-	require.NoError(t, err)
-	sd, err := windows.SecurityDescriptorFromString(descriptor(self, 0o666))
-	require.NoError(t, err)
+	self := must.Get(Self())(t)
+	sd := must.Get(windows.SecurityDescriptorFromString(descriptor(self, 0o666)))(t)
 	owner, _, err := sd.Owner()
 	require.NoError(t, err)
 	require.Equal(t, string(self), owner.String())

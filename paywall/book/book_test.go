@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -45,13 +46,11 @@ func TestMake(t *testing.T) {
 			if place.Server != nil {
 				return
 			}
-			info, err := os.Stat(filepath.Join(place.Home, FileName))
-			require.NoError(t, err)
+			info := must.Get(os.Stat(filepath.Join(place.Home, FileName)))(t)
 			if runtime.GOOS != "windows" {
 				require.Equal(t, os.FileMode(0o600), info.Mode())
 			}
-			left, err := filepath.Glob(filepath.Join(place.Home, ".*"))
-			require.NoError(t, err)
+			left := must.Get(filepath.Glob(filepath.Join(place.Home, ".*")))(t)
 			require.Empty(t, left)
 		})
 	}
@@ -85,10 +84,9 @@ func TestOpen_NoBook(t *testing.T) {
 func TestOpenSale_OfABookThatIsGone(t *testing.T) {
 	home := t.TempDir()
 	b := made(t, Place{Home: home})
-	_, err := b.OpenSale(t.Context(), testSale("before", 1))
-	require.NoError(t, err)
+	must.Get(b.OpenSale(t.Context(), testSale("before", 1)))(t)
 	require.NoError(t, os.Rename(filepath.Join(home, FileName), filepath.Join(home, "elsewhere")))
-	_, err = b.OpenSale(t.Context(), testSale("nonce", 1))
+	_, err := b.OpenSale(t.Context(), testSale("nonce", 1))
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 }
 
@@ -103,8 +101,7 @@ func TestAnotherServer(t *testing.T) {
 	look := func(url string) error {
 		p := o // with the same memory of the first connection
 		p.URL = url
-		db, err := sqldb.OpenPostgres(p)
-		require.NoError(t, err)
+		db := must.Get(sqldb.OpenPostgres(p))(t)
 		defer db.Close()
 		return db.View(t.Context(), func(*sqldb.Tx) error { return nil })
 	}
@@ -117,12 +114,11 @@ func TestAnotherServer(t *testing.T) {
 func TestCopyTo(t *testing.T) {
 	b, clock := inFile(t)
 	require.NoError(t, b.ChargeChannel(t.Context(), sellByVoucher(t, b, clock, "1000", 0), charged(1000)))
-	running, err := b.OpenSale(t.Context(), testSale("running", 7))
-	require.NoError(t, err)
+	running := must.Get(b.OpenSale(t.Context(), testSale("running", 7)))(t)
 
 	server := Place{Server: &sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}, Now: clock.now}
 	back := Place{Home: t.TempDir(), Now: clock.now}
-	err = b.CopyTo(t.Context(), server)
+	err := b.CopyTo(t.Context(), server)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "1 sales are under way")
 	_, err = Open(t.Context(), server)
@@ -141,10 +137,8 @@ func TestCopyTo(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, list)
 		require.Equal(t, wantEarned, earned)
-		owed, err := is.OwedChannels(t.Context())
-		require.NoError(t, err)
-		wantOwed, err := b.OwedChannels(t.Context())
-		require.NoError(t, err)
+		owed := must.Get(is.OwedChannels(t.Context()))(t)
+		wantOwed := must.Get(b.OwedChannels(t.Context()))(t)
 		require.Equal(t, wantOwed, owed)
 
 		running.State = SaleFailed

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -27,9 +28,8 @@ func charged(ceiling uint64) SoldChannel {
 
 func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint64) Sale {
 	t.Helper()
-	sale, err := b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
-		clock.now().Add(time.Minute))
-	require.NoError(t, err)
+	sale := must.Get(b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
+		clock.now().Add(time.Minute)))(t)
 	sale.State = SaleSettling
 	require.NoError(t, b.MoveSale(t.Context(), sale))
 	return sale
@@ -70,18 +70,16 @@ func TestACharge(t *testing.T) {
 		require.ErrorIs(t, b.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
 
 		again := besides(t, b)
-		owed, err := again.OwedChannels(t.Context())
-		require.NoError(t, err)
+		owed := must.Get(again.OwedChannels(t.Context()))(t)
 		require.Len(t, owed, 1)
 		require.Equal(t, charged(1000).Voucher, owed[0].Voucher)
 		require.Equal(t, money.NewAmount(1000), owed[0].Owed())
 		require.WithinDuration(t, clock.now(), owed[0].OwedSince, time.Second)
 		require.Equal(t, "0xthem", owed[0].Config.Payer)
-		settled, err := again.SaleByKey(t.Context(), "1000")
-		require.NoError(t, err)
+		settled := must.Get(again.SaleByKey(t.Context(), "1000"))(t)
 		require.Equal(t, SaleSettled, settled.State)
 
-		_, err = b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
+		_, err := b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
 		var moved *ChannelMoved
 		require.ErrorAs(t, err, &moved)
 		require.Equal(t, money.NewAmount(1000), moved.Channel.Charged)
@@ -135,11 +133,9 @@ func TestAReleasedChannel(t *testing.T) {
 			ErrChannelBusy)
 		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
 			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
-		owed, err := b.OwedChannels(t.Context())
-		require.NoError(t, err)
+		owed := must.Get(b.OwedChannels(t.Context()))(t)
 		require.Empty(t, owed)
-		kept, err := b.SoldChannel(t.Context(), "eip155:84532", "0x01")
-		require.NoError(t, err)
+		kept := must.Get(b.SoldChannel(t.Context(), "eip155:84532", "0x01"))(t)
 		require.Equal(t, money.NewAmount(1000), kept.Charged)
 		require.Empty(t, kept.Holder)
 	})

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -93,8 +94,7 @@ func onServer(t *testing.T) (*Book, *clock) {
 
 func made(t *testing.T, p Place) *Book {
 	t.Helper()
-	b, err := Make(t.Context(), p)
-	require.NoError(t, err)
+	b := must.Get(Make(t.Context(), p))(t)
 	places.Store(b, p)
 	t.Cleanup(func() {
 		places.Delete(b)
@@ -107,8 +107,7 @@ func made(t *testing.T, p Place) *Book {
 func besides(t *testing.T, b *Book) *Book {
 	t.Helper()
 	place, _ := places.Load(b)
-	other, err := Open(t.Context(), place.(Place))
-	require.NoError(t, err)
+	other := must.Get(Open(t.Context(), place.(Place)))(t)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
 	return other
 }

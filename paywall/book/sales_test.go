@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -62,15 +63,14 @@ func TestSaleMoves(t *testing.T) {
 			{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				for _, to := range all {
-					sale, err := b.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
-					require.NoError(t, err)
+					sale := must.Get(b.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1)))(t)
 					from := SaleRunning
 					for _, state := range path {
 						sale.State, from = state, state
 						require.NoError(t, b.MoveSale(t.Context(), sale))
 					}
 					sale.State, sale.Note = to, "why"
-					err = b.MoveSale(t.Context(), sale)
+					err := b.MoveSale(t.Context(), sale)
 					allowed := map[SaleState]string{SaleRunning: "settling failed verified",
 						SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
 						SaleSettled: "settled"}[from]
@@ -91,26 +91,20 @@ func TestSaleMoves(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound)
 
 		// What was sold can be asked for again for an hour.
-		sale, err := b.OpenSale(t.Context(), testSale("answered", 1))
-		require.NoError(t, err)
+		sale := must.Get(b.OpenSale(t.Context(), testSale("answered", 1)))(t)
 		sale.State, sale.Answer = SaleSettling, []byte("weather")
 		require.NoError(t, b.MoveSale(t.Context(), sale))
-		again, err := b.SaleByKey(t.Context(), sale.UniqueKey)
-		require.NoError(t, err)
+		again := must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
 		require.Equal(t, "weather", string(again.Answer))
 		clock.set(clock.now().Add(keepAnswers + time.Minute))
-		_, err = b.OpenSale(t.Context(), testSale("later", 1))
-		require.NoError(t, err)
-		again, err = b.SaleByKey(t.Context(), sale.UniqueKey)
-		require.NoError(t, err)
+		must.Get(b.OpenSale(t.Context(), testSale("later", 1)))(t)
+		again = must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
 		require.Nil(t, again.Answer)
 
 		// A run that asked for more has not been one.
-		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
-		require.NoError(t, err)
+		sale = must.Get(b.OpenSale(t.Context(), testSale("again", 1)))(t)
 		require.NoError(t, b.DropSale(t.Context(), sale.ID))
-		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
-		require.NoError(t, err)
+		sale = must.Get(b.OpenSale(t.Context(), testSale("again", 1)))(t)
 		sale.State = SaleSettling
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		require.NoError(t, b.DropSale(t.Context(), sale.ID))
@@ -123,8 +117,7 @@ func TestSaleMoves(t *testing.T) {
 // writes nothing, and neither spoils what the others wrote.
 func TestSalesTogether(t *testing.T) {
 	b, _ := inFile(t)
-	closed, err := b.OpenSale(t.Context(), testSale("closed", 1))
-	require.NoError(t, err)
+	closed := must.Get(b.OpenSale(t.Context(), testSale("closed", 1)))(t)
 	closed.State = SaleFailed
 	require.NoError(t, b.MoveSale(t.Context(), closed))
 	release := occupy(b)
@@ -161,8 +154,7 @@ func TestSalesTogether(t *testing.T) {
 	list, _, _, err := b.Sales(t.Context(), SaleFilter{})
 	require.NoError(t, err)
 	require.Len(t, list, 1+1+each)
-	is, err := b.SaleByKey(t.Context(), closed.UniqueKey)
-	require.NoError(t, err)
+	is := must.Get(b.SaleByKey(t.Context(), closed.UniqueKey))(t)
 	require.Equal(t, SaleFailed, is.State)
 	require.Empty(t, is.Note)
 }
@@ -175,8 +167,7 @@ func TestSales(t *testing.T) {
 				if i == 1 {
 					sale.Resource = "mcp://tool/report"
 				}
-				sale, err := b.OpenSale(t.Context(), sale)
-				require.NoError(t, err)
+				sale = must.Get(b.OpenSale(t.Context(), sale))(t)
 				sale.State = SaleSettling
 				require.NoError(t, b.MoveSale(t.Context(), sale))
 				sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
@@ -244,20 +235,17 @@ func TestOneNameOneSale(t *testing.T) {
 			_, err := b.OpenSale(t.Context(), sale)
 			require.NoError(t, err, sale.UniqueKey)
 		}
-		failed, err := b.OpenSale(t.Context(), named("fails", "c name", "a"))
-		require.NoError(t, err)
+		failed := must.Get(b.OpenSale(t.Context(), named("fails", "c name", "a")))(t)
 		failed.State = SaleFailed
 		require.NoError(t, b.MoveSale(t.Context(), failed))
-		_, err = b.OpenSale(t.Context(), named("after it", "c name", "a"))
-		require.NoError(t, err)
+		must.Get(b.OpenSale(t.Context(), named("after it", "c name", "a")))(t)
 	})
 }
 
 // What a sale brought is what it was moved with, and that is what was earned.
 func TestASaleOfLess(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, _ *clock) {
-		sale, err := b.OpenSale(t.Context(), testSale("upto", 1000))
-		require.NoError(t, err)
+		sale := must.Get(b.OpenSale(t.Context(), testSale("upto", 1000)))(t)
 		sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		sale.State = SaleSettled
@@ -280,8 +268,7 @@ func TestSoldTo(t *testing.T) {
 			if change != nil {
 				change(&sale)
 			}
-			sale, err := b.OpenSale(t.Context(), sale)
-			require.NoError(t, err)
+			sale = must.Get(b.OpenSale(t.Context(), sale))(t)
 			for _, state := range []SaleState{SaleSettling, state} {
 				sale.State = state
 				require.NoError(t, b.MoveSale(t.Context(), sale))

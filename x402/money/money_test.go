@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/internal/must"
 )
 
 // Only the canonical decimal is an amount.
@@ -28,17 +30,15 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616",
 		largest} {
 		t.Run(good, func(t *testing.T) {
-			a, err := ParseAmount(good)
-			require.NoError(t, err)
+			a := must.Get(ParseAmount(good))(t)
 			require.Equal(t, good, a.String())
 		})
 	}
 }
 
 func TestAmountArithmeticNeverWraps(t *testing.T) {
-	largest, err := ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256),
-		big.NewInt(1)).String())
-	require.NoError(t, err)
+	largest := must.Get(ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256),
+		big.NewInt(1)).String()))(t)
 	sum, ok := largest.Add(NewAmount(1))
 	require.False(t, ok)
 	require.Equal(t, largest, sum, "saturates")
@@ -49,8 +49,7 @@ func TestAmountArithmeticNeverWraps(t *testing.T) {
 }
 
 func TestAmountIsAStringInJSON(t *testing.T) {
-	text, err := json.Marshal(map[string]Amount{"amount": NewAmount(10)})
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(map[string]Amount{"amount": NewAmount(10)}))(t)
 	require.JSONEq(t, `{"amount":"10"}`, string(text))
 	var back struct{ Amount Amount }
 	require.Error(t, json.Unmarshal([]byte(`{"amount":10}`), &back), "a JSON number is not an amount")

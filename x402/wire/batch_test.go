@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,17 +18,14 @@ const batchReceipt = `{"success":true,"payer":"0xf39fd6e51aad88f6f4ce6ab8827279c
 	"chargedCumulativeAmount":"2000"}}}`
 
 func TestTheCountOfAReceipt(t *testing.T) {
-	s, err := DecodeSettlement([]byte(batchReceipt))
-	require.NoError(t, err)
-	n, err := CountOf(*s)
-	require.NoError(t, err)
+	s := must.Get(DecodeSettlement([]byte(batchReceipt)))(t)
+	n := must.Get(CountOf(*s))(t)
 	require.Equal(t, "0x01", n.ID)
 	require.Equal(t, []string{"2000", "1000", "5000"}, []string{n.Charged.String(), n.ChargedNow.String(),
 		n.Balance.String()})
 	require.Nil(t, n.Voucher)
 
-	none, err := CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)})
-	require.NoError(t, err)
+	none := must.Get(CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)}))(t)
 	require.Nil(t, none)
 	for name, text := range map[string]string{
 		"a number":         `{"extra":{"channelState":{"chargedCumulativeAmount":2000}}}`,

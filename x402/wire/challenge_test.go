@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -179,8 +180,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"X-Payment-Network", "solana-devnet"), ``, x402.DialectPlainProof, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadChallenge(c.status, c.header, []byte(c.body))
-			require.NoError(t, err)
+			got := must.Get(ReadChallenge(c.status, c.header, []byte(c.body)))(t)
 			require.Equal(t, c.dialect, got.Dialect)
 			require.Equal(t, c.version, got.Version)
 			require.Len(t, got.Accepts, 1)
@@ -198,8 +198,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		"mimeType":"","tags":null},"accepts":[{"scheme":"upto","network":"solana-devnet","amount":"18446744073709551615","asset":"` + devnetUSDC + `",
 		"payTo":"` + payeeSVM +
 		`","maxTimeoutSeconds":300,"extra":{"feePayer":"F","lastValidBlockHeight":9007199254740993, "paymentFlow":"escrow"}}]}`
-	c, err := ReadChallenge(402, headers("payment-required", b64(text)), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, headers("payment-required", b64(text)), nil))(t)
 	require.Equal(t, "pay <b>", c.Error)
 	require.Equal(t, []string{"https://a.example/x", "d", ""},
 		[]string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
@@ -214,8 +213,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		r.ExtraString("paymentFlow")})
 	require.Contains(t, text, string(r.Raw), "the option is the seller's bytes, white space included")
 
-	c, err = ReadChallenge(402, nil, []byte(v1(entryV1("", ""))))
-	require.NoError(t, err)
+	c = must.Get(ReadChallenge(402, nil, []byte(v1(entryV1("", "")))))(t)
 	require.Equal(t, Resource{URL: "https://api.example.com/x", Description: "d",
 		MimeType: "application/json"}, c.Resource)
 	require.Equal(t, "https://api.example.com/x", c.Accepts[0].ResourceURL)
@@ -289,8 +287,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 			if c.name == "A8" {
 				bad = strings.Replace(bad, "eip155:8453", x402.SolanaMainnet, 1)
 			}
-			alone, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil)
-			require.NoError(t, err)
+			alone := must.Get(ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil))(t)
 			require.Empty(t, alone.Accepts)
 			require.Len(t, alone.Unreadable, 1)
 			require.Contains(t, alone.Unreadable[0].Why.Error(), c.why)
@@ -325,8 +322,7 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: plainProof("0x10"),
 		`"-5"`: plainProof("-5"), "0: it": plainProof("0")} {
 		t.Run(why, func(t *testing.T) {
-			c, err := ReadChallenge(402, h, nil)
-			require.NoError(t, err)
+			c := must.Get(ReadChallenge(402, h, nil))(t)
 			require.Empty(t, c.Accepts)
 			require.Contains(t, c.Unreadable[0].Why.Error(), why)
 		})
@@ -509,8 +505,7 @@ type vector struct {
 }
 
 func readVectors(t *testing.T) map[string]vector {
-	data, err := os.ReadFile("../testdata/vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
 	var file struct{ Vectors map[string]vector }
 	require.NoError(t, json.Unmarshal(data, &file))
 	require.Len(t, file.Vectors, 12)
@@ -522,8 +517,7 @@ func (v vector) challenge(t *testing.T) *Challenge {
 	if v.PaymentRequiredHeader != "" {
 		header.Set("PAYMENT-REQUIRED", v.PaymentRequiredHeader)
 	}
-	c, err := ReadChallenge(402, header, v.PaymentRequiredBody)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, header, v.PaymentRequiredBody))(t)
 	return c
 }
 

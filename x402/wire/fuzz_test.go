@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -41,8 +42,7 @@ func FuzzReadChallenge(f *testing.F) {
 			require.Positive(t, r.MaxTimeout)
 			network, ok := x402.Network(r.NetworkName)
 			require.True(t, ok && network == r.Network)
-			payload, err := EncodePayload(c, r, json.RawMessage(`{}`), nil)
-			require.NoError(t, err)
+			payload := must.Get(EncodePayload(c, r, json.RawMessage(`{}`), nil))(t)
 			require.NoError(t, x402.DecodeStrict(payload, x402.MaxBody, nil))
 			require.True(t, c.Version == 1 || bytes.Contains(payload, RequirementJSON(r)))
 		}
@@ -75,8 +75,7 @@ func FuzzReadMCP(f *testing.F) {
 		require.True(t, json.Valid(m.Result) || (m.Result == nil && json.Valid(m.Data)))
 		for _, r := range c.Accepts {
 			require.False(t, r.Amount.IsZero())
-			payload, err := EncodePayload(c, r, json.RawMessage(`{}`), nil)
-			require.NoError(t, err)
+			payload := must.Get(EncodePayload(c, r, json.RawMessage(`{}`), nil))(t)
 			require.NotEmpty(t, Attach(c.Dialect, payload).Meta)
 			require.True(t, c.Version == 1 || bytes.Contains(payload, r.Raw))
 		}
@@ -103,7 +102,6 @@ func requireSettlement(t *testing.T, s *x402.Settlement) {
 	require.Equal(t, said["success"], s.Success)
 	require.LessOrEqual(t, len(s.Transaction), x402.MaxIdentifier)
 	if s.Amount != "" {
-		_, err := money.ParseAmount(s.Amount)
-		require.NoError(t, err)
+		must.Get(money.ParseAmount(s.Amount))(t)
 	}
 }

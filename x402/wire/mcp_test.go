@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -102,8 +103,7 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 			dialectMCP, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadMCPChallenge(c.message)
-			require.NoError(t, err)
+			got := must.Get(ReadMCPChallenge(c.message))(t)
 			if c.dialect == "" {
 				require.Nil(t, got)
 				return
@@ -247,10 +247,8 @@ func TestReadMCPSettlement(t *testing.T) {
 // An echo has no header to fit into.
 func TestExtensionsAreEchoedWhollyOverMCP(t *testing.T) {
 	declared := `{"bazaar":{"info":{},"schema":"` + strings.Repeat("s", maxEcho) + `"}}`
-	c, err := ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` +
-		entryV2("", "") + `]}`)))
-	require.NoError(t, err)
-	payload, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` +
+		entryV2("", "") + `]}`))))(t)
+	payload := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), nil))(t)
 	require.Contains(t, string(payload), `"extensions":`+declared)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -32,8 +33,7 @@ type mppVector struct {
 
 func mppVectors(t *testing.T) map[string]mppVector {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/mpp-vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("../testdata/mpp-vectors.json"))(t)
 	var all struct{ Vectors map[string]mppVector }
 	require.NoError(t, json.Unmarshal(data, &all))
 	return all.Vectors
@@ -87,8 +87,7 @@ func TestMPPChallengesAsMppxWritesThem(t *testing.T) {
 func TestMPPCredentialsEqualMppx(t *testing.T) {
 	for _, name := range []string{"mpp_evm_charge", "mpp_evm_charge_opaque", "mpp_solana_charge"} {
 		v := mppVectors(t)[name]
-		c, err := ReadChallenge(402, authenticate(v.ChallengeHeaders["www-authenticate"]), nil)
-		require.NoError(t, err)
+		c := must.Get(ReadChallenge(402, authenticate(v.ChallengeHeaders["www-authenticate"]), nil))(t)
 		r := c.Accepts[0]
 
 		var payload x402.Object // as the chain's package signs it
@@ -98,8 +97,7 @@ func TestMPPCredentialsEqualMppx(t *testing.T) {
 			delete(payload, "signature")
 			payload = x402.Object{"authorization": sorted(payload).object(), "signature": signature}
 		}
-		encoded, err := EncodePayload(c, r, sorted(payload).object(), nil)
-		require.NoError(t, err)
+		encoded := must.Get(EncodePayload(c, r, sorted(payload).object(), nil))(t)
 		with := Attach(r.Dialect, encoded)
 		require.Equal(t, "Authorization", with.Header)
 		if v.Credential.Source == "" { // @solana/mpp does not say who pays, and has it from the transaction
@@ -111,21 +109,17 @@ func TestMPPCredentialsEqualMppx(t *testing.T) {
 
 func TestMPPReceipts(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
-	s, err := ReadSettlement(http.Header{"Payment-Receipt": {v.Paid.Headers["payment-receipt"]}})
-	require.NoError(t, err)
+	s := must.Get(ReadSettlement(http.Header{"Payment-Receipt": {v.Paid.Headers["payment-receipt"]}}))(t)
 	require.True(t, s.Success)
 	require.Equal(t, v.Paid.Receipt["reference"], s.Transaction)
 
-	receipt, err := json.Marshal(v.Paid.Receipt)
-	require.NoError(t, err)
-	s, err = ReadMCPSettlement(MCPMessage{Result: json.RawMessage(
-		`{"content":[],"_meta":{"org.paymentauth/receipt":` + string(receipt) + `}}`)})
-	require.NoError(t, err)
+	receipt := must.Get(json.Marshal(v.Paid.Receipt))(t)
+	s = must.Get(ReadMCPSettlement(MCPMessage{Result: json.RawMessage(
+		`{"content":[],"_meta":{"org.paymentauth/receipt":` + string(receipt) + `}}`)}))(t)
 	require.Equal(t, v.Paid.Receipt["reference"], s.Transaction)
 
 	for text, success := range map[string]bool{`{"status":"failed"}`: false, `{"status":"success"}`: true} {
-		s, err := chargeReceipt([]byte(text))
-		require.NoError(t, err)
+		s := must.Get(chargeReceipt([]byte(text)))(t)
 		require.Equal(t, success, s.Success)
 	}
 	for _, text := range []string{`{}`, `{"status":true}`, `{"status":"success","reference":7}`, `x`,
@@ -140,8 +134,7 @@ func TestMPPBesideX402(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
 	header := authenticate(v.ChallengeHeaders["www-authenticate"])
 	header.Set(HeaderRequired, v.ChallengeHeaders["payment-required"])
-	c, err := ReadChallenge(402, header, nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, header, nil))(t)
 	require.Len(t, c.Accepts, 2)
 	require.Equal(t, x402.Exact, c.Accepts[0].Scheme)
 	require.Nil(t, c.Accepts[0].Charge)
@@ -152,18 +145,15 @@ func TestMPPBesideX402(t *testing.T) {
 
 func TestMPPOverMCP(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
-	challenges, err := json.Marshal(v.Challenges)
-	require.NoError(t, err)
+	challenges := must.Get(json.Marshal(v.Challenges))(t)
 	for _, code := range []int64{codeMPPRequired, codeMPPRefused} {
-		c, err := ReadMCPChallenge(MCPMessage{Code: code,
-			Data: json.RawMessage(`{"httpStatus":402,"challenges":` + string(challenges) + `}`)})
-		require.NoError(t, err)
+		c := must.Get(ReadMCPChallenge(MCPMessage{Code: code,
+			Data: json.RawMessage(`{"httpStatus":402,"challenges":` + string(challenges) + `}`)}))(t)
 		require.Equal(t, dialectMCPMPP, c.Dialect)
 		r := c.Accepts[0]
 		require.True(t, r.Dialect.MCP())
 		require.Empty(t, r.Charge.Header)
-		encoded, err := EncodePayload(c, r, json.RawMessage(`{"transaction":"AA=="}`), nil)
-		require.NoError(t, err)
+		encoded := must.Get(EncodePayload(c, r, json.RawMessage(`{"transaction":"AA=="}`), nil))(t)
 		with := Attach(r.Dialect, encoded)
 		require.Empty(t, with.Header)
 		var credential struct{ Challenge map[string]any }
@@ -172,8 +162,7 @@ func TestMPPOverMCP(t *testing.T) {
 	}
 	for code, data := range map[int64]string{codeMPPRequired: `{"elicitations":[]}`, -32000: `{"challenges":[{}]}`,
 		codeMPPRefused: `{"challenges":{}}`} {
-		c, err := ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)})
-		require.NoError(t, err)
+		c := must.Get(ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)}))(t)
 		require.Nil(t, c)
 	}
 }
@@ -227,11 +216,9 @@ func TestMPPChallengesThatAreNotPaid(t *testing.T) {
 func TestMPPHeaderThatTheChallengeNames(t *testing.T) {
 	header := `Payment id="a", realm="a.example", method="evm", intent="charge", request="` +
 		requestOf(evmCharge) + `", header="Payment-Authorization"`
-	c, err := ReadChallenge(402, asked(header), nil)
-	require.NoError(t, err)
-	encoded, err := EncodePayload(c, c.Accepts[0], json.RawMessage(
-		`{"authorization":{"from":"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"},"signature":"0x"}`), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, asked(header), nil))(t)
+	encoded := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(
+		`{"authorization":{"from":"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"},"signature":"0x"}`), nil))(t)
 	with := Attach(c.Accepts[0].Dialect, encoded)
 	require.Equal(t, "Payment-Authorization", with.Header)
 	require.True(t, strings.HasPrefix(with.Value, "Payment "))

@@ -18,6 +18,7 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -91,8 +92,7 @@ func TestOffersAndReceiptsOfTheReference(t *testing.T) {
 func TestOffersAreMatchedByWhatTheyAreFor(t *testing.T) {
 	v := extensionVectors[attestedVector](t, "offer_receipt_matching")["offer_receipt_matching"]
 	for i, raw := range v.Accepts {
-		r, err := x402.DecodeRequirement(raw, 2)
-		require.NoError(t, err)
+		r := must.Get(x402.DecodeRequirement(raw, 2))(t)
 		a, _ := offerIn(offering(v.Offer), r)
 		require.Equal(t, i == v.Found, a.Verified && a.Why == "", "option %d: %s", i, a.Why)
 		if i != v.Found {
@@ -128,8 +128,7 @@ func TestAChangedOfferIsAnotherSigners(t *testing.T) {
 		var o attestedJSON
 		require.NoError(t, json.Unmarshal(all[name].Object, &o))
 		parts := strings.Split(o.Signature, ".")
-		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-		require.NoError(t, err)
+		payload := must.Get(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 		cheaper := strings.Replace(string(payload), "premium", "cheaper", 1)
 		parts[1] = base64.RawURLEncoding.EncodeToString([]byte(cheaper))
 		o.Signature = strings.Join(parts, ".")
@@ -156,18 +155,15 @@ func TestKeysOfDIDs(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	byEd := func(m []byte) []byte { return ed25519.Sign(private, m) }
-	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	point, err := p256.PublicKey.Bytes()
-	require.NoError(t, err)
+	p256 := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	point := must.Get(p256.PublicKey.Bytes())(t)
 	byP256 := func(m []byte) []byte {
 		digest := sha256.Sum256(m)
 		r, s, err := ecdsa.Sign(rand.Reader, p256, digest[:])
 		require.NoError(t, err)
 		return append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...)
 	}
-	k1, err := secp256k1.GeneratePrivateKey()
-	require.NoError(t, err)
+	k1 := must.Get(secp256k1.GeneratePrivateKey())(t)
 	k1Point := k1.PubKey().SerializeUncompressed()
 	byK1 := func(m []byte) []byte {
 		digest := sha256.Sum256(m)
@@ -254,8 +250,7 @@ func FuzzAttested(f *testing.F) {
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/extension-vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("../testdata/extension-vectors.json"))(t)
 	var all struct{ Vectors map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(data, &all))
 	chosen := map[string]V{}

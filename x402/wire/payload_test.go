@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -29,17 +30,14 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 				require.NoError(t, json.Unmarshal(extension, &e))
 				ours[key] = members{{"info", e["info"]}}.object()
 			}
-			got, err := EncodePayload(c, c.Accepts[0], sent.Payload, ours)
-			require.NoError(t, err)
+			got := must.Get(EncodePayload(c, c.Accepts[0], sent.Payload, ours))(t)
 			require.JSONEq(t, string(v.Payload), string(got))
 
 			paid := Attach(c.Dialect, got)
 			want := map[int]string{1: v.XPaymentHeader, 2: v.PaymentSignatureHeader}[c.Version]
 			require.Equal(t, map[int]string{1: "X-PAYMENT", 2: "PAYMENT-SIGNATURE"}[c.Version], paid.Header)
-			theirs, err := base64.StdEncoding.DecodeString(want)
-			require.NoError(t, err)
-			mine, err := base64.StdEncoding.DecodeString(paid.Value)
-			require.NoError(t, err)
+			theirs := must.Get(base64.StdEncoding.DecodeString(want))(t)
+			mine := must.Get(base64.StdEncoding.DecodeString(paid.Value))(t)
 			require.JSONEq(t, string(theirs), string(mine))
 			if c.Version == 2 {
 				require.Contains(t, string(got), `"accepted":`+string(c.Accepts[0].Raw))
@@ -53,16 +51,14 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	odd := entryV2("extra", "{ \"note\" : \"<&>\u2028\",\t\"n\": 1e2, \"payTo\" : 9007199254740993 }")
 	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(entryV2("amount", `"1"`), odd))), nil)
 	require.NoError(t, err)
-	got, err := EncodePayload(c, c.Accepts[1], json.RawMessage(`{"signature":"0x"}`), nil)
-	require.NoError(t, err)
+	got := must.Get(EncodePayload(c, c.Accepts[1], json.RawMessage(`{"signature":"0x"}`), nil))(t)
 	require.Contains(t, string(got), `"accepted":`+odd+`}`)
 	require.NoError(t, x402.DecodeStrict(got, x402.MaxBody, nil))
 	require.Equal(t, odd, string(RequirementJSON(c.Accepts[1])))
 }
 
 func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
-	c, err := ReadChallenge(402, nil, []byte(v2(entryV2("", ""))))
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, nil, []byte(v2(entryV2("", "")))))(t)
 	for _, bad := range []string{"", "null", `{"a"`, `{} {}`} {
 		t.Run(bad, func(t *testing.T) {
 			_, err := EncodePayload(c, c.Accepts[0], json.RawMessage(bad), nil)
@@ -78,8 +74,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 		devnetUSDC +
 		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
-		c, err := ReadChallenge(402, h, nil)
-		require.NoError(t, err)
+		c := must.Get(ReadChallenge(402, h, nil))(t)
 		return c
 	}
 	xProof := func(entry string) *Challenge { return ask(headers("X-Payment-Required", b64(v2(entry)))) }
@@ -120,11 +115,9 @@ func TestRequirementForAFacilitator(t *testing.T) {
 }
 
 func TestV1IsAnsweredAsV1(t *testing.T) {
-	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), nil)
-	require.NoError(t, err)
-	got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`),
-		map[string]json.RawMessage{"x": json.RawMessage("{}")})
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), nil))(t)
+	got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`),
+		map[string]json.RawMessage{"x": json.RawMessage("{}")}))(t)
 	require.Equal(t, `{"x402Version":1,"scheme":"exact","network":"base","payload":{"signature":"0x"}}`,
 		string(got))
 	require.Equal(t, "X-PAYMENT", Attach(c.Dialect, got).Header)
@@ -138,8 +131,7 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 		c, err := ReadChallenge(402, nil, []byte(`{"x402Version":2,"extensions":`+extensions+`,"accepts":[`+
 			entryV2("", "")+`]}`))
 		require.NoError(t, err)
-		got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), ext)
-		require.NoError(t, err)
+		got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), ext))(t)
 		require.LessOrEqual(t, len(Attach(c.Dialect, got).Value), maxEcho)
 		var p struct{ Extensions json.RawMessage }
 		require.NoError(t, json.Unmarshal(got, &p))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -42,8 +43,7 @@ func TestReadSettlement(t *testing.T) {
 			x402.Settlement{Success: true, Network: "moon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadSettlement(headers(c.pairs...))
-			require.NoError(t, err)
+			got := must.Get(ReadSettlement(headers(c.pairs...)))(t)
 			require.NotEmpty(t, got.Raw)
 			got.Raw = nil
 			require.Equal(t, c.want, *got)
@@ -51,8 +51,7 @@ func TestReadSettlement(t *testing.T) {
 	}
 	for i, none := range [][]string{nil, {"PAYMENT-RESPONSE", ""}, {"Content-Type", "text/plain"}} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			got, err := ReadSettlement(headers(none...))
-			require.NoError(t, err)
+			got := must.Get(ReadSettlement(headers(none...)))(t)
 			require.Nil(t, got)
 		})
 	}

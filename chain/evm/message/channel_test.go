@@ -8,12 +8,12 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 func TestChannelIDEqualsTheVector(t *testing.T) {
-	content, err := os.ReadFile("../testdata/batch-vectors.json")
-	require.NoError(t, err)
+	content := must.Get(os.ReadFile("../testdata/batch-vectors.json"))(t)
 	var all map[string]struct {
 		ChannelConfig x402.ChannelConfig
 		ChannelID     string `json:"channelId"`
@@ -21,8 +21,7 @@ func TestChannelIDEqualsTheVector(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(content, &all))
 	v := all["batch_channel_id"]
-	id, err := ChannelID("eip155:84532", v.ChannelConfig)
-	require.NoError(t, err)
+	id := must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t)
 	require.Equal(t, v.ChannelID, Hex(id[:]))
 	salt := [32]byte{}
 	for i := range salt {
@@ -30,7 +29,6 @@ func TestChannelIDEqualsTheVector(t *testing.T) {
 	}
 	require.Equal(t, v.Erc3009Nonce, Hex(crypto.Keccak256(id[:], salt[:])))
 	v.ChannelConfig.WithdrawDelay++
-	other, err := ChannelID("eip155:84532", v.ChannelConfig)
-	require.NoError(t, err)
+	other := must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t)
 	require.NotEqual(t, id, other)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -38,20 +39,17 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		"0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818": usdc,
 		"0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f": base,
 	} {
-		got, err := DomainSeparator(asset)
-		require.NoError(t, err)
+		got := must.Get(DomainSeparator(asset))(t)
 		require.Equal(t, want, got.Hex())
 	}
 	var said []struct{ Network, Asset, Separator string }
-	read, err := os.ReadFile("../testdata/domains.json")
-	require.NoError(t, err)
+	read := must.Get(os.ReadFile("../testdata/domains.json"))(t)
 	require.NoError(t, json.Unmarshal(read, &said))
 	registry := x402.NewRegistry(nil)
 	for _, token := range said {
 		asset, known := registry.Asset(token.Network, token.Asset)
 		require.True(t, known, token.Asset)
-		got, err := DomainSeparator(asset)
-		require.NoError(t, err)
+		got := must.Get(DomainSeparator(asset))(t)
 		require.Equal(t, token.Separator, got.Hex(), "%s on %s", asset.Symbol, x402.Title(asset.Network))
 	}
 	for i, bad := range []x402.AssetInfo{
@@ -73,8 +71,7 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 func TestParseAddress(t *testing.T) {
 	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
 		t.Run(good, func(t *testing.T) {
-			got, err := ParseAddress(good)
-			require.NoError(t, err)
+			got := must.Get(ParseAddress(good))(t)
 			require.Equal(t, payee, got.Hex())
 		})
 	}

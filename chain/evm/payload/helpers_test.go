@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -26,28 +27,21 @@ var usdc = x402.AssetInfo{Network: sepolia, Address: "0x036CbD53842c5426634e7929
 
 func readJSON[T any](t testing.TB, path string) (v T) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
+	content := must.Get(os.ReadFile(path))(t)
 	require.NoError(t, json.Unmarshal(content, &v))
 	return v
 }
 
 // vaultPayload is a payment out of a vault, signed by the vectors' key, which is its agent's.
 func vaultPayload(t testing.TB) []byte {
-	key, err := crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"))(t)
 	a := message.Authorization3009{From: vault, To: payee, Value: money.NewAmount(10_000),
 		ValidBefore: 1740672149, Nonce: [32]byte{1, 2, 3}}
-	digest, err := message.Digest(usdc, a)
-	require.NoError(t, err)
-	signature, err := crypto.Sign(digest[:], key)
-	require.NoError(t, err)
+	digest := must.Get(message.Digest(usdc, a))(t)
+	signature := must.Get(crypto.Sign(digest[:], key))(t)
 	signature[64] += 27
-	wrapped, err := Wrap(a, [65]byte(signature))
-	require.NoError(t, err)
-	object, err := message.EncodeAuthorization(a)
-	require.NoError(t, err)
-	made, err := Encode(object, wrapped)
-	require.NoError(t, err)
+	wrapped := must.Get(Wrap(a, [65]byte(signature)))(t)
+	object := must.Get(message.EncodeAuthorization(a))(t)
+	made := must.Get(Encode(object, wrapped))(t)
 	return made
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,9 +44,8 @@ func goodPayload(t testing.TB) string {
 	}](t, "../testdata/x402-vectors-eip3009.json")
 	var compact struct{ Authorization, Signature json.RawMessage }
 	require.NoError(t, json.Unmarshal(v.Vectors["v2_exact_eip3009"].Payload.Payload, &compact))
-	made, err := json.Marshal(map[string]json.RawMessage{"authorization": compact.Authorization,
-		"signature": compact.Signature})
-	require.NoError(t, err)
+	made := must.Get(json.Marshal(map[string]json.RawMessage{"authorization": compact.Authorization,
+		"signature": compact.Signature}))(t)
 	return string(made)
 }
 
@@ -159,17 +159,13 @@ func FuzzRecover(f *testing.F) {
 		}
 		agent, ofVault, errAgent := RecoverAgent(sepolia, usdc, payload)
 		if errAgent == nil {
-			own, err := unwrap(auth, signature)
-			require.NoError(t, err)
-			same, err := Wrap(ofVault, own)
-			require.NoError(t, err)
+			own := must.Get(unwrap(auth, signature))(t)
+			same := must.Get(Wrap(ofVault, own))(t)
 			require.Equal(t, signature, same, "%s signed one message", agent)
 			require.Error(t, errRecover, "no signature is both")
 		}
-		object, err := message.EncodeAuthorization(auth)
-		require.NoError(t, err)
-		again, err := Encode(object, signature)
-		require.NoError(t, err)
+		object := must.Get(message.EncodeAuthorization(auth))(t)
+		again := must.Get(Encode(object, signature))(t)
 		auth2, signature2, err := decodePayload(again)
 		require.NoError(t, err)
 		require.Equal(t, auth, auth2)

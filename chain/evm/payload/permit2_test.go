@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -33,8 +34,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(t, err)
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(t, json.Unmarshal(read, &all))
 	require.Len(t, all.Vectors, 16)
@@ -43,8 +43,7 @@ func permit2Vectors(t *testing.T) map[string]permit2Vector {
 
 func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
 	t.Helper()
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, known)
 	return r, asset
@@ -65,22 +64,17 @@ func TestPermit2Vectors(t *testing.T) {
 			require.Equal(t, r.Amount, a.Amount)
 			require.True(t, message.SameAddress(r.PayTo, a.To) && message.SameAddress(r.Asset, a.Token))
 			require.Equal(t, r.Scheme == x402.Upto, a.IsUpto())
-			digest, err := message.Permit2Digest(r.Network, a)
-			require.NoError(t, err)
+			digest := must.Get(message.Permit2Digest(r.Network, a))(t)
 			require.Equal(t, v.TypedData[0].Digest, message.Hex(digest[:]))
 
-			object, err := message.EncodePermit2(a)
-			require.NoError(t, err)
-			again, err := EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature)))
-			require.NoError(t, err)
+			object := must.Get(message.EncodePermit2(a))(t)
+			again := must.Get(EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature))))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(again))
 
 			if extension := v.Payload.Extensions[x402.EIP2612Sponsoring]; len(v.TypedData) > 1 {
-				p, err := RecoverPermit(asset, extension)
-				require.NoError(t, err)
+				p := must.Get(RecoverPermit(asset, extension))(t)
 				require.Equal(t, a.Amount, p.Value)
-				digest, err := message.PermitDigest(asset, p)
-				require.NoError(t, err)
+				digest := must.Get(message.PermitDigest(asset, p))(t)
 				require.Equal(t, v.TypedData[1].Digest, message.Hex(digest[:]))
 			}
 		})
@@ -160,8 +154,7 @@ func TestRecoverPermitRefuses(t *testing.T) {
 
 // Whatever is read as an approval was signed by its owner, for Permit2.
 func FuzzRecoverPermit(f *testing.F) {
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(f, err)
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(f, json.Unmarshal(read, &all))
 	for _, v := range all.Vectors {
@@ -172,8 +165,7 @@ func FuzzRecoverPermit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := EncodePermit(usdc, p, [65]byte{})
-		require.NoError(t, err)
+		again := must.Get(EncodePermit(usdc, p, [65]byte{}))(t)
 		_, err = RecoverPermit(usdc, again)
 		require.ErrorIs(t, err, message.ErrSignature, "all of it but the signature can be written again")
 	})
@@ -181,8 +173,7 @@ func FuzzRecoverPermit(f *testing.F) {
 
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
 func FuzzRecoverPermit2(f *testing.F) {
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(f, err)
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
 	var all struct{ Vectors map[string]permit2Vector }
 	require.NoError(f, json.Unmarshal(read, &all))
 	for _, v := range all.Vectors {
@@ -195,10 +186,8 @@ func FuzzRecoverPermit2(f *testing.F) {
 		}
 		require.Equal(t, from, a.From)
 		require.Equal(t, a.IsUpto(), a.Facilitator != "")
-		object, err := message.EncodePermit2(a)
-		require.NoError(t, err)
-		again, err := message.DecodePermit2(object)
-		require.NoError(t, err)
+		object := must.Get(message.EncodePermit2(a))(t)
+		again := must.Get(message.DecodePermit2(object))(t)
 		require.Equal(t, a, again)
 	})
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
 // vectorTransaction is one that the reference client signed (x402 2.27, viem).
 func vectorTransaction(t testing.TB) []byte {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
 	_, rest, found := strings.Cut(string(text), `"signedTransaction": `)
 	require.True(t, found)
 	var raw hexutil.Bytes
@@ -32,8 +32,7 @@ func vectorTransaction(t testing.TB) []byte {
 
 func TestRecoverTransaction(t *testing.T) {
 	raw := vectorTransaction(t)
-	tx, err := RecoverTransaction(raw)
-	require.NoError(t, err)
+	tx := must.Get(RecoverTransaction(raw))(t)
 	data := append([]byte{9, 94, 167, 179}, message.Word(common.HexToAddress(message.Permit2Address))...)
 	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Gas: 70_000,
 		Tip: money.NewAmount(100_000_000), MaxFee: money.NewAmount(2_000_000_000), From: us, To: usdc.Address,
@@ -49,8 +48,7 @@ func TestRecoverTransactionStrictly(t *testing.T) {
 	with := func(place int, value any) []byte {
 		changed := slices.Clone(fields)
 		changed[place] = value
-		encoded, err := rlp.EncodeToBytes(changed)
-		require.NoError(t, err)
+		encoded := must.Get(rlp.EncodeToBytes(changed))(t)
 		return append([]byte{2}, encoded...)
 	}
 	s := new(big.Int).SetBytes(fields[11].([]byte))
@@ -75,11 +73,9 @@ func TestRecoverTransactionStrictly(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
-	tx, err := RecoverTransaction(with(1, []byte{8}))
-	require.NoError(t, err)
+	tx := must.Get(RecoverTransaction(with(1, []byte{8})))(t)
 	require.NotEqual(t, us, tx.From)
-	tx, err = RecoverTransaction(with(5, []byte{}))
-	require.NoError(t, err)
+	tx = must.Get(RecoverTransaction(with(5, []byte{})))(t)
 	require.Empty(t, tx.To)
 }
 
@@ -94,8 +90,7 @@ func FuzzRecoverTransaction(f *testing.F) {
 		}
 		var fields []any
 		require.NoError(t, rlp.DecodeBytes(raw[1:], &fields))
-		again, err := rlp.EncodeToBytes(fields)
-		require.NoError(t, err)
+		again := must.Get(rlp.EncodeToBytes(fields))(t)
 		require.Equal(t, raw[1:], again)
 		to := []byte{}
 		if tx.To != "" {
@@ -106,8 +101,7 @@ func FuzzRecoverTransaction(f *testing.F) {
 		require.NoError(t, err)
 		signature := slices.Concat(common.LeftPadBytes(fields[10].([]byte), 32),
 			common.LeftPadBytes(fields[11].([]byte), 32), common.LeftPadBytes(fields[9].([]byte), 1))
-		key, err := crypto.SigToPub(crypto.Keccak256(unsigned), signature)
-		require.NoError(t, err)
+		key := must.Get(crypto.SigToPub(crypto.Keccak256(unsigned), signature))(t)
 		require.Equal(t, tx.From, crypto.PubkeyToAddress(*key).Hex())
 	})
 }

@@ -13,6 +13,7 @@ import (
 	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -95,8 +96,7 @@ func compact(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) } // th
 func TestDecode(t *testing.T) {
 	d := newDraft()
 	d.signatures[1] = ed25519.Sign(person(1), d.message())
-	got, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-	require.NoError(t, err)
+	got := must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 	signers := got.Signers
 	require.Equal(t, keyOf(payer).String(), signers[0].Address)
 	require.Empty(t, signers[0].Signature)
@@ -115,8 +115,7 @@ func TestDecode(t *testing.T) {
 	}, got)
 
 	d.signatures[0] = d.signatures[1] // another's signature
-	got, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-	require.NoError(t, err)
+	got = must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 	require.False(t, got.Signers[0].Verified)
 	require.NotEmpty(t, got.Signers[0].Signature)
 }
@@ -224,10 +223,9 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDraft()
-			_, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-			require.NoError(t, err)
+			must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 			damage(d)
-			_, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
+			_, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
 			require.ErrorIs(t, err, ErrLayout, name)
 			require.ErrorContains(t, err, because[name])
 		})
@@ -288,7 +286,7 @@ func TestChangedTransactionsAreReadAsSolanaGoDoes(t *testing.T) {
 
 // requireAsSolanaGo fails unless what is read at all of a transaction is read by solana-go as the same, and
 // has one spelling.
-func requireAsSolanaGo(t require.TestingT, wire []byte) {
+func requireAsSolanaGo(t must.T, wire []byte) {
 	text := base64.StdEncoding.EncodeToString(wire)
 	got, err := Transaction(text)
 	if err != nil {
@@ -296,18 +294,14 @@ func requireAsSolanaGo(t require.TestingT, wire []byte) {
 		return
 	}
 	require.Equal(t, wire[129:], got.Message)
-	tx, err := theirs.TransactionFromBase64(text)
-	require.NoError(t, err)
-	again, err := tx.ToBase64()
-	require.NoError(t, err)
+	tx := must.Get(theirs.TransactionFromBase64(text))(t)
+	again := must.Get(tx.ToBase64())(t)
 	require.Equal(t, text, again)
-	message, err := tx.Message.MarshalBinary()
-	require.NoError(t, err)
+	message := must.Get(tx.Message.MarshalBinary())(t)
 	require.Equal(t, message, got.Message)
 	require.Equal(t, tx.Message.AccountKeys[0].String(), got.FeePayer)
 	require.Equal(t, tx.Message.RecentBlockhash.String(), got.Blockhash)
-	metas, err := tx.Message.Instructions[2].ResolveInstructionAccounts(&tx.Message)
-	require.NoError(t, err)
+	metas := must.Get(tx.Message.Instructions[2].ResolveInstructionAccounts(&tx.Message))(t)
 	require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(),
 		metas[2].PublicKey.String(), metas[3].PublicKey.String()},
 		[]string{got.Source, got.Mint, got.Destination, got.Authority})
@@ -329,8 +323,7 @@ func requireAsSolanaGo(t require.TestingT, wire []byte) {
 // it. The fuzzer changes the bytes; as a text they are read too.
 func FuzzDecode(f *testing.F) {
 	for _, transaction := range vectors(f) {
-		wire, err := base64.StdEncoding.DecodeString(transaction)
-		require.NoError(f, err)
+		wire := must.Get(base64.StdEncoding.DecodeString(transaction))(f)
 		f.Add(wire)
 		f.Add([]byte(transaction))
 	}

@@ -1,0 +1,19 @@
+// must ends a test where a call of its own setup or scenario returns an error.
+package must
+
+import "github.com/stretchr/testify/require"
+
+// T is the test, or the run of a property.
+type T interface {
+	require.TestingT
+	Helper()
+}
+
+// Get returns a call's value, as in must.Get(store.Find(ctx, id))(t). An error of the call fails the test.
+func Get[V any](value V, err error) func(T) V {
+	return func(t T) V {
+		t.Helper()
+		require.NoError(t, err)
+		return value
+	}
+}
