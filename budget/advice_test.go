@@ -10,7 +10,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// refused is Decide's error, as its caller shows it.
 func refused(t *testing.T, r Rules, a Ask, ledger fake) *x402.Error {
 	t.Helper()
 	err := check(r, a, ledger)

@@ -97,7 +97,6 @@ func TestAnAgentsHosts(t *testing.T) {
 	require.Error(t, r.CheckHost("research", "api.example"), "and what they do not allow, neither")
 }
 
-// A call of an agent that was revoked is refused, whatever it asks for.
 func TestARevokedAgent(t *testing.T) {
 	r := withAgents(t)
 	for _, a := range []Ask{askOf(t, "gone", "0"), {Agent: "gone", Host: "api.example", SignIn: true},

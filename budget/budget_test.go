@@ -15,7 +15,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// fake is a ledger of plain rows.
 type fake []row
 
 type row struct {
@@ -27,7 +26,6 @@ type row struct {
 	agent   string
 }
 
-// facts is what such a ledger tells at a time in a session. Every payee was paid before.
 func (f fake) facts(q Query, now time.Time, s Session) Facts {
 	day := DayOf(now)
 	facts := Facts{
@@ -115,7 +113,6 @@ func (f fake) count(since time.Time) (n int) {
 	return n
 }
 
-// check asks the rules about a payment at noon, in the session s.
 func check(r Rules, a Ask, f fake) error { return checkAt(r, a, f, noon, current) }
 
 func checkAt(r Rules, a Ask, f fake, now time.Time, s Session) error {
@@ -299,7 +296,6 @@ func TestNeverOneUnitOver(t *testing.T) {
 	})
 }
 
-// Each host's own budget is reported, by name.
 func TestReportHosts(t *testing.T) {
 	r := rules(t)
 	r.HostDay = map[string]money.Dollars{"b.example": 300, "a.example": 500}

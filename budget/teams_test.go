@@ -23,7 +23,6 @@ func names(letters int) (list []string) {
 	return list
 }
 
-// means is what a pattern means, by its definition.
 func means(pattern, name string) bool {
 	if pattern == "" {
 		return name == ""

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No test leaves a goroutine behind.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "channel")
 	if err != nil {

@@ -223,7 +223,6 @@ func (c *chain) field(table, key string) []byte {
 // errMove says that the chain took the transaction and undid it.
 var errMove = errors.New("move abort")
 
-// moveCall is a transaction's data, as the chain reads it.
 type moveCall struct {
 	From               account
 	Number, Chain, Gas uint64
@@ -239,7 +238,6 @@ type moveCall struct {
 	Args [][]byte
 }
 
-// check refuses what is no call of payment_channel, or one for another coin.
 func (tx *moveCall) check() error {
 	three := account{31: 3}
 	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
@@ -299,7 +297,6 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	return sum[:], c.move(from, tx.Function, tx.Args)
 }
 
-// dryRun takes a transaction without its authenticator.
 func (c *chain) dryRun(data []byte) (any, error) {
 	var tx moveCall
 	rest, err := decodeBCS(data, &tx)

@@ -63,7 +63,6 @@ func (s *fakeService) info() string {
 
 func (s *fakeService) Check(seller.Request) error { return nil }
 
-// Ask implements Transport.
 func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	at, err := url.Parse(r.URL)
 	require.NoError(s.t, err)
@@ -80,7 +79,6 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 	return nil, errors.New("the wallet asks for something else")
 }
 
-// Present implements Transport: HTTP calls.
 func (s *fakeService) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
@@ -210,7 +208,6 @@ func (s *fakeService) authorized(token, operation string) error {
 	return nil
 }
 
-// carried takes a SubRAV that came with a free request.
 func (s *fakeService) carried(payment []byte) {
 	var q requestPayload
 	if len(payment) == 0 {
@@ -243,7 +240,6 @@ func (s *fakeService) recovery() []byte {
 	return text
 }
 
-// take verifies a SubRAV and stores it.
 func (s *fakeService) take(given *signedSubRAV) error {
 	s.given = append(s.given, *given)
 	s.chain.mu.Lock()
@@ -345,7 +341,6 @@ func (s *fakeService) propose(cost uint64) {
 	}
 }
 
-// guard counts what is asked of it.
 type guardStub struct {
 	historytest.Guard
 	checks, marks, approved int
@@ -384,10 +379,8 @@ func (g *guardStub) RecordVoucher(ctx context.Context, p history.Payment, signed
 	return p, g.Checkpoint(ctx)
 }
 
-// walletKeys are those of theWallet.
 func walletKeys() keysOf { return keysOf{nuwa.Keys{Account: &theWallet().Account}} }
 
-// keysOf are a wallet's, as main joins them.
 type keysOf struct{ nuwa.Keys }
 
 func (k keysOf) Public() string {
@@ -428,7 +421,6 @@ var theWallet = sync.OnceValue(func() *wallet.Wallet {
 
 var testDir string
 
-// world is a wallet with a service, on a chain.
 type world struct {
 	t       *testing.T
 	home    string
@@ -506,7 +498,6 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 	return r, err
 }
 
-// mustCall makes a call that has to be answered.
 func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
 	w.t.Helper()
 	r, err := w.call(tool, change...)
@@ -514,7 +505,6 @@ func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
 	return r
 }
 
-// mustRefuse makes a call that has to end with this code.
 func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Request)) *x402.Error {
 	w.t.Helper()
 	_, err := w.call(tool, change...)
@@ -522,7 +512,6 @@ func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Requ
 	return x402.AsError(err)
 }
 
-// open opens the channel as its owner does.
 func (w *world) open() {
 	w.t.Helper()
 	_, err := w.m.Open(w.t.Context(), "nuwa", 0)

@@ -10,7 +10,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// A person sees whose question it is, of a payment and of a sign-in; a caller without a name has none.
 func TestTermsSayWhoAsks(t *testing.T) {
 	for _, a := range []history.Approval{{Price: 1, PayTo: "0xpayee", Amount: money.NewAmount(1)}, {}} {
 		nameless := len(termsOf(a))

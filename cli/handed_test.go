@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// allCommands are those of the program, without its name.
 func allCommands(t *testing.T) map[string]*cobra.Command {
 	t.Helper()
 	all := map[string]*cobra.Command{}
@@ -38,7 +37,6 @@ func allCommands(t *testing.T) map[string]*cobra.Command {
 	return all
 }
 
-// isBelow reports whether a command is one of these, or below one.
 func isBelow(name string, list []string) bool {
 	return slices.ContainsFunc(list, func(top string) bool {
 		return name == top || strings.HasPrefix(name, top+" ")

@@ -10,7 +10,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// --version says what the command version does.
 func TestVersionOption(t *testing.T) {
 	for _, option := range []string{"--version", "-v"} {
 		out := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)

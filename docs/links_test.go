@@ -38,7 +38,6 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors that GitHub gives a page's headings.
 func anchors(page string) (list []string) {
 	dropped := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// anvil asks the lab's EVM node something that is no part of Ethereum's own interface.
 func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
 	t.Helper()
 	question := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
@@ -52,10 +51,8 @@ func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
 	return a
 }
 
-// gas sets what the agent has to pay it with, in wei.
 func (a *floatAgent) gas(wei string) { anvil(a.t, a.lab, "anvil_setBalance", a.home.EVM, wei) }
 
-// owner runs a command of the owner's about the delegation.
 func (a *floatAgent) owner(code int, args ...string) (out delegationAnswer) {
 	a.t.Helper()
 	args = append([]string{"delegation"}, append(args, "--network", a.lab.EVM.Network)...)
@@ -130,7 +127,6 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	a.verify()
 }
 
-// verify has the ledger check itself, seals and all.
 func (a *floatAgent) verify() {
 	a.t.Helper()
 	var out struct{ OK bool }

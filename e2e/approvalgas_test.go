@@ -64,7 +64,6 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 	require.Equal(t, "failed", history(t, cheap)[0].Status)
 }
 
-// approval is the transaction in a payment.
 func (p *permitOf) approval(t *testing.T) payload.SignedTransaction {
 	t.Helper()
 	info := p.Extensions[x402.ERC20Sponsoring].Info

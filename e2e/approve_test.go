@@ -13,12 +13,10 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// permit2Answer is what "delegation permit2" prints.
 type permit2Answer struct {
 	Error, Message, Account, Amount, Balance, GasWei, TransactionHash, PaidGasWei string
 }
 
-// permit2Command runs it with no person there.
 func permit2Command(t *testing.T, lab *Lab, home testworld.Home, args ...string) (out permit2Answer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cliWait)

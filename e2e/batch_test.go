@@ -33,7 +33,6 @@ func startBatch(t testing.TB, lab *Lab) *batchSeller {
 	return s
 }
 
-// batchNews is what happened at the seller since it was asked last.
 type batchNews struct {
 	Sent     []string // what the facilitator called
 	Asked    int
@@ -72,7 +71,6 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 	return home
 }
 
-// channelCommand runs a command about channels, and reads its answer.
 func channelCommand(t *testing.T, home testworld.Home, code int, into any, args ...string) {
 	t.Helper()
 	endWallet(t, home, testworld.Build(t), code, into, append([]string{"channel"}, args...)...)

@@ -15,7 +15,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// channelOwner has money, and a key that the agent does not have.
 type channelOwner struct {
 	address, file, key string
 }
@@ -38,7 +37,6 @@ func ownersWorld(t *testing.T) (lab *Lab, seller *batchSeller, owner channelOwne
 	return lab, seller, newChannelOwner(t, lab), testworld.NewHome(t, lab.Config(seller.options()))
 }
 
-// fund has the owner fund the channel with a seller, in a terminal.
 func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSeller, amount string) string {
 	t.Helper()
 	seen, err := atTerminal(t, home, testworld.Build(t), testworld.Passphrase, "channel", "deposit",

@@ -24,7 +24,6 @@ type extensionSeller struct {
 	DID     string `json:"did"`    // and by JWS
 }
 
-// seenBySeller is what that seller counted.
 type seenBySeller struct {
 	Settled, Granted, Replayed, Held int
 	IDs                              []string
@@ -117,7 +116,6 @@ type attested struct {
 	Verified                                             bool
 }
 
-// signedBySeller is what the seller signed of a payment.
 func signedBySeller(t *testing.T, w *Wallet, id string) (offer, receipt attested) {
 	t.Helper()
 	r := must.Get(w.Call(t.Context(), "x402_history", map[string]any{"paymentId": id, "evidence": true}))(t)

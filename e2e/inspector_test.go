@@ -21,7 +21,6 @@ import (
 	"x402-wallet/x402test"
 )
 
-// Exit codes of the inspector.
 const (
 	inspectorOK      = 0
 	inspectorIsError = 5 // the tool answered an error

@@ -57,7 +57,6 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 	assert.NotZero(t, seen)
 }
 
-// evmTime is the time of a block of the EVM chain.
 func (l *Lab) evmTime(t *testing.T, tag string) int64 {
 	t.Helper()
 	var block struct{ Result struct{ Timestamp string } }
@@ -93,7 +92,6 @@ func challenge(t *testing.T, header string) []ozskrOffer {
 	return required.Accepts
 }
 
-// get asks for a URL with headers, name after value.
 func get(t *testing.T, at string, headers ...string) *http.Response {
 	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)

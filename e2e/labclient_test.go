@@ -70,7 +70,6 @@ type Lab struct {
 
 const labScript = "lab/up.mjs"
 
-// shared is the lab of this test process.
 var shared struct {
 	once  sync.Once
 	lab   *script
@@ -90,7 +89,6 @@ func Start(t testing.TB) *Lab {
 	return &Lab{Facts: shared.facts, t: t}
 }
 
-// For gives the same lab to another test, such as a subtest.
 func (l *Lab) For(t testing.TB) *Lab { return &Lab{Facts: l.Facts, t: t} }
 
 // stopLab stops the shared lab. A test process that dies without it leaves no process behind
@@ -101,7 +99,6 @@ func stopLab() {
 	}
 }
 
-// script is a running script of the lab.
 type script struct {
 	*exec.Cmd
 	log  *tail
@@ -144,7 +141,6 @@ func runScript(path string, ready any, args ...string) (*script, error) {
 	return s, nil
 }
 
-// startScript is runScript with options, and gives what ends it.
 func startScript(path string, options []byte, ready any) (stop func(), err error) {
 	s, err := runScript(path, ready, string(options))
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// ConfigOptions are what a test wants of its wallet's config.toml besides the lab itself.
 type ConfigOptions struct {
 	Budget       string   // lines of [budget]
 	Policy       string   // further lines of [policy]

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/x402test"
 )
 
-// play is a sandbox and a home whose wallet has money there.
 func play(t *testing.T, o x402test.Options) (*x402test.Sandbox, string, testworld.Home) {
 	world, bin := x402test.New(t, o), testworld.Build(t)
 	home := testworld.NewHome(t, world.WalletConfig())
@@ -21,7 +20,6 @@ func play(t *testing.T, o x402test.Options) (*x402test.Sandbox, string, testworl
 	return world, bin, home
 }
 
-// weather is what the sandbox's seller delivers for /weather.
 const weather = `{"city":"Lisbon","celsius":21,"sky":"clear"}`
 
 // ownTools is how many tools the wallet has by itself.
@@ -101,7 +99,6 @@ func TestProtocolEras(t *testing.T) {
 	})
 }
 
-// hello is what the wallet says to initialize.
 type hello struct {
 	ProtocolVersion, Instructions string
 	Capabilities                  map[string]any
@@ -121,7 +118,6 @@ func request(t *testing.T, w *Wallet, method string, params any) json.RawMessage
 	return result
 }
 
-// answerIn reads a tool's answer in the result of tools/call.
 func answerIn(t *testing.T, result json.RawMessage) (a answer) {
 	t.Helper()
 	var r struct{ StructuredContent answer }

@@ -46,7 +46,6 @@ func (s *waysShop) channelVisits(t *testing.T, lab *Lab, visits ...map[string]an
 	return s.channelVisitsAs(t, lab, fmt.Sprintf("0x%x", key), visits...)
 }
 
-// channelVisit is what the reference client makes of one request.
 type channelVisit struct {
 	Status  int
 	Body    string

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// npmPaywall is a wallet's home with a paywall in front of a plain MCP server from npm.
 type npmPaywall struct {
 	testworld.Home
 	bin, dir string
@@ -40,13 +39,11 @@ func newNPMPaywall(t testing.TB, s *shops, head, tools string) *npmPaywall {
 	return p
 }
 
-// onStdio is a command that starts the paywall for a client that speaks with it over stdio.
 func (p *npmPaywall) onStdio() []string {
 	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + p.Dir, "HOME=" + p.User, p.bin, "paywall",
 		"--config", filepath.Join(p.dir, "stdio.toml")}
 }
 
-// sales is what `paywall earnings` tells.
 func (p *npmPaywall) sales(t testing.TB) (out struct {
 	Sales []struct {
 		Status, Resource, Price, Amount, Network, PayTo, Payer, TransactionSignature string

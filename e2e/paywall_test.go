@@ -52,7 +52,6 @@ func behind(runs string) error {
 	return server.Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// shop is a seller's wallet with a paywall file.
 type shop struct {
 	world *x402test.Sandbox
 	bin   string
@@ -73,7 +72,6 @@ func newShop(t *testing.T, more string) *shop {
 	return s
 }
 
-// overStdio is a client of a paywall process of its own.
 func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	t.Helper()
 	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
@@ -114,7 +112,6 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	require.NoError(t, command.Wait())
 }
 
-// paywallProcess is x402-wallet paywall, listening.
 type paywallProcess struct {
 	*exec.Cmd
 	url  string // of its endpoint
@@ -169,7 +166,6 @@ func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult
 	return got
 }
 
-// signOffer pays the first thing that a result asks for.
 func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
 	t.Helper()
 	text := must.Get(json.Marshal(asked))(t)

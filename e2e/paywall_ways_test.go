@@ -37,7 +37,6 @@ type waysShop struct {
 	paywall *paywall.Paywall
 }
 
-// visit is what the reference buyer makes of one request.
 type visit struct {
 	Status  int
 	Body    string
@@ -97,7 +96,6 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 		}}
 }
 
-// buy lets the reference client visit one after the other.
 func (s *waysShop) buy(t *testing.T, lab *Lab, visits ...map[string]any) (all []visit) {
 	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,

@@ -61,7 +61,6 @@ func TestPaysByPermit2(t *testing.T) {
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
 }
 
-// permitOf is what a payment that a seller or facilitator was sent says of its permit.
 type permitOf struct {
 	Payload    json.RawMessage
 	Extensions map[string]struct {
@@ -155,7 +154,6 @@ func TestAStrangersSettlementOfOurPermitIsBooked(t *testing.T) {
 	requireReceipt(t, home, row.PaymentID)
 }
 
-// requireReceipt requires a receipt of a payment that stands by itself.
 func requireReceipt(t *testing.T, home testworld.Home, payment string) (text string) {
 	t.Helper()
 	bin := testworld.Build(t)

@@ -24,10 +24,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// sandboxWait bounds what a sandbox is waited for.
 const sandboxWait = 2 * time.Minute
 
-// playSandbox is a running x402-wallet sandbox.
 type playSandbox struct {
 	Event, Seller, Facilitator, Control, Config, Note string
 	Nodes, PayTo                                      map[string]string
@@ -80,7 +78,6 @@ func startSandbox(t *testing.T, args ...string) *playSandbox {
 	return s
 }
 
-// next is the next line that it prints.
 func (s *playSandbox) next(t *testing.T) sandboxLine {
 	t.Helper()
 	select {
@@ -93,7 +90,6 @@ func (s *playSandbox) next(t *testing.T) sandboxLine {
 	}
 }
 
-// tell posts a script.
 func (s *playSandbox) tell(t *testing.T, script string) {
 	t.Helper()
 	answer := must.Get(http.Post(s.Control+"/script", "application/json", strings.NewReader(script)))(t)
@@ -288,7 +284,6 @@ func TestReferenceClientPaysByPermit2(t *testing.T) {
 	require.Equal(t, schemes.Price("/permit2"), paid[0].Amount)
 }
 
-// referenceAnswer is what the reference client got, and what it read of the receipt.
 type referenceAnswer struct {
 	Status               int
 	Success              bool
@@ -296,7 +291,6 @@ type referenceAnswer struct {
 	Payer                string
 }
 
-// referencePays buys at a seller's paths with the reference client.
 func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (
 	list []referenceAnswer) {
 	t.Helper()

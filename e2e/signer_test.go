@@ -100,7 +100,6 @@ func (h hsm) behave(t *testing.T, mode string) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "mode"), []byte(mode), 0o600))
 }
 
-// orders are what the signer was asked to sign.
 func (h hsm) orders(t *testing.T) (list []map[string]any) {
 	file := must.Get(os.Open(filepath.Join(h.dir, "asked")))(t)
 	defer file.Close()
@@ -227,7 +226,6 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 	}
 }
 
-// heldNow is what the day's budget holds.
 func heldNow(t *testing.T, w *Wallet) string {
 	r := must.Get(w.Call(t.Context(), "x402_check_balance", map[string]any{}))(t)
 	var out struct {

@@ -138,7 +138,6 @@ func record(t *testing.T, node string) *recordingNode {
 	return n
 }
 
-// take gives what was asked and forgets it.
 func (n *recordingNode) take() map[string]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

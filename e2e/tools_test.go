@@ -39,7 +39,6 @@ var sharedShops struct {
 	err   error
 }
 
-// openShops starts them once per test process, or fails: a proof that did not run proves nothing.
 func openShops(t testing.TB, lab *Lab) *shops {
 	t.Helper()
 	sharedShops.once.Do(func() { sharedShops.shops, sharedShops.stop, sharedShops.err = startShops(lab) })
@@ -82,7 +81,6 @@ func closeShops() {
 	}
 }
 
-// runs counts how often a tool of a seller was run.
 func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 	t.Helper()
 	text := must.Get(os.ReadFile(s.log))(t)
@@ -106,7 +104,6 @@ func (s *shops) onStdio(t testing.TB, dialect string) string {
 	return string(command)
 }
 
-// payAs has a reference client call a tool and pay for it.
 func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]any,
 	more map[string]any) (paid struct {
 	Challenge map[string]any

@@ -39,7 +39,6 @@ func newEVMKey(t *testing.T) (*ecdsa.PrivateKey, common.Address) {
 	return key, crypto.PubkeyToAddress(key.PublicKey)
 }
 
-// newVaultAgent has an owner with a million who has not yet made the vault.
 func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
 	t.Helper()
 	chain := must.Get(vault.New(lab.EVM.URL, common.HexToAddress(lab.EVM.Asset)))(t)
@@ -55,7 +54,6 @@ func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
 	return a
 }
 
-// send has the owner send a transaction.
 func (a *vaultAgent) send(t *testing.T, to common.Address, data []byte) vault.Receipt {
 	t.Helper()
 	receipt := must.Get(a.chain.Send(vault.Call{From: a.owner, To: &to, Data: data}))(t)
@@ -86,7 +84,6 @@ func (a *vaultAgent) payment(c vault.Cheque, signature []byte) map[string]any {
 		"paymentPayload": map[string]any{"x402Version": 2, "accepted": requirement, "payload": payload}}
 }
 
-// pays is a payment by the agent, well signed.
 func (a *vaultAgent) pays(t *testing.T, amount int64) map[string]any {
 	t.Helper()
 	c, bare := a.cheque(t, amount, 60, a.vault, a.key)
@@ -98,7 +95,6 @@ type facilitated struct {
 	Payer, InvalidReason, ErrorReason, Transaction string
 }
 
-// facilitator asks the reference facilitator to verify or settle a payment.
 func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answer facilitated) {
 	t.Helper()
 	body := must.Get(json.Marshal(payment))(t)

@@ -18,7 +18,6 @@ const (
 	vaultOwnerKey = "0x8b3a350cf5c34c9194ca85829a2df0ec3153be0318b5e2d3348e872092edffba"
 )
 
-// vaultAnswer is what the tests read of the vault commands.
 type vaultAnswer struct {
 	Error, Message, Vault, Owner, Config string
 	Transactions                         []struct{ Does, Unsigned, TransactionHash string }

@@ -41,7 +41,6 @@ func pemOf(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// posted settles once and gives back the credentials that were sent.
 func posted(t *testing.T, f Facilitator) (string, Result) {
 	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})

@@ -115,7 +115,6 @@ func (w *fakeNetwork) client(names ...string) *Client {
 	return New(Options{HTTP: &http.Client{Transport: w}, List: list})
 }
 
-// clientOf is a client of one facilitator.
 func (w *fakeNetwork) clientOf(f Facilitator) *Client {
 	f.Name, f.Networks = "f", []string{sepolia}
 	f.URL = cmp.Or(f.URL, "https://f")

@@ -24,7 +24,6 @@ func (b *bench) withAgents() {
 	b.Rules.Agents = map[string]budget.Agent{"ann": {Day: new(money.Dollars(20_000))}, "bob": {}}
 }
 
-// buysAs makes one call of an agent's, which gets its answer.
 func (b *bench) buysAs(t *testing.T, agent string, q Request) (Result, error) {
 	t.Helper()
 	ctx := WithAgent(t.Context(), agent)
@@ -84,7 +83,6 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 	}
 }
 
-// A name that the rules do not have pays nothing, and asks no seller.
 func TestARevokedAgentPaysNothing(t *testing.T) {
 	b := agentBench(t)
 	_, err := b.buysAs(t, "gone", get(testURL))
@@ -168,7 +166,6 @@ func TestAnApprovalIsOneAgents(t *testing.T) {
 	must.Get(b.buysAs(t, "ann", get(testURL)))(t)
 }
 
-// Hosts are an agent's, too, before a seller is asked.
 func TestAnAgentsHostsAreAsked(t *testing.T) {
 	b := agentBench(t)
 	b.Rules.Agents["bob"] = budget.Agent{AllowHosts: []string{"other.example"}}

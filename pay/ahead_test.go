@@ -12,7 +12,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// readChain tells when its funds are read.
 type readChain struct {
 	*chain
 	reads atomic.Int32

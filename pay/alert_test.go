@@ -13,7 +13,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// alerts are those of a kind.
 func (b *bench) alerts(t *testing.T, kind alerts.Kind) (list []alerts.Alert) {
 	t.Helper()
 	all, err := alerts.List(t.Context(), b.store, 100)
@@ -97,7 +96,6 @@ func TestAPaymentLongAfterItsEnd(t *testing.T) {
 		a.Detail)
 }
 
-// The owner is told that the ledger was rolled back, by whichever call finds it.
 func TestARolledBackLedgerIsTold(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unchecked{historytest.Guard{Store: b.store}}

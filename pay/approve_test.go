@@ -121,7 +121,6 @@ func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	b.mustPay(t, testURL)
 }
 
-// A hundred calls, one approval, one payment.
 func TestAHundredCallsShareOneApproval(t *testing.T) {
 	b := strict(t)
 	must.Get(b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed))(t)
@@ -144,7 +143,6 @@ func TestAHundredCallsShareOneApproval(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// Nobody is asked for what could not be paid anyway.
 func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
@@ -153,7 +151,6 @@ func TestNoQuestionWithoutMoney(t *testing.T) {
 	require.Empty(t, list)
 }
 
-// frozenMeanwhile freezes the wallet while a payment is being signed.
 type frozenMeanwhile struct {
 	*chain
 	b *bench

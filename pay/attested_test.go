@@ -38,10 +38,8 @@ func (s *attestingSeller) Present(ctx context.Context, r seller.Request,
 	return a, err
 }
 
-// attester signed them.
 const attester = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 
-// signedObjects are the reference's, by name.
 func signedObjects(t *testing.T) map[string]json.RawMessage {
 	data := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	var all struct {

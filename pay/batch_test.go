@@ -341,7 +341,6 @@ func claims(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
 }
 
-// signingChannels signs vouchers and deposits of playChannels.
 type signingChannels struct {
 	playChannels
 	chain *chain
@@ -377,7 +376,6 @@ func (c *signingChannels) Authorize(ctx context.Context, o x402.Order) (x402.Aut
 	return a, err
 }
 
-// channelSeller asks to be paid through a channel with a deposit.
 type channelSeller struct {
 	*street
 	price, least string

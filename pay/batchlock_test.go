@@ -18,7 +18,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// oneAccount is channels of one account.
 type oneAccount struct{ Channels }
 
 func (oneAccount) Address() string { return "0xagent" }

@@ -58,7 +58,6 @@ func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x
 	return c.used, nil
 }
 
-// batchAsked is an option that asks to be paid through a channel.
 func batchAsked(authorizer string) option {
 	return option{Requirement: x402.Requirement{Version: 2, Scheme: x402.BatchSettlement,
 		Network: testNetwork, Amount: units(1000), PayTo: testPayee,
@@ -88,7 +87,6 @@ func ownersBench(t *testing.T) (*bench, *playChannels) {
 	return b, channels
 }
 
-// A host with which an owner funds a channel is paid through that alone, on its terms.
 func TestAHostIsPaidThroughItsOwnersChannelAlone(t *testing.T) {
 	exact := batchAsked("0xSeller")
 	exact.Scheme = x402.Exact
@@ -130,7 +128,6 @@ func TestAHostIsPaidThroughItsOwnersChannelAlone(t *testing.T) {
 	}
 }
 
-// Of two owners' channels the one is taken that has room.
 func TestOfTwoOwnersOneHasRoom(t *testing.T) {
 	b, _ := ownersBench(t)
 	ownersRow(t, b, testFunder, 5000, history.BatchBook{Funds: units(5999)})

@@ -27,7 +27,6 @@ func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
 	return row
 }
 
-// bookOf is a channel's row and book as they are written down.
 func bookOf(t *testing.T, b *bench, id string) (history.Channel, history.BatchBook) {
 	t.Helper()
 	row := must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
@@ -136,7 +135,6 @@ func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	require.Equal(t, history.BatchBook{Funds: units(9000), Block: 101}, book)
 }
 
-// endsAll lets go of any payment.
 type endsAll struct{ Guard }
 
 func (endsAll) Expire(_ context.Context, p history.Payment, _ x402.Status) (history.Payment, error) {
@@ -181,7 +179,6 @@ func TestAChannelBeforeItsDepositEndsNoVoucher(t *testing.T) {
 	}
 }
 
-// ownVouchers knows every voucher for one of this wallet.
 type ownVouchers struct{ playChannels }
 
 func (*ownVouchers) OwnVoucher(string, string, x402.ChannelVoucher) bool { return true }

@@ -36,14 +36,12 @@ func BenchmarkCrowd(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used.
 func cpuTime(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peakMemory is the most that this process ever had resident, in MiB.
 func peakMemory(t testing.TB) float64 {
 	text := must.Get(os.ReadFile("/proc/self/status"))(t)
 	_, line, found := strings.Cut(string(text), "VmHWM:")

@@ -29,7 +29,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// exactEVM is the scheme that most of these tests pay by.
 var exactEVM = SchemeKey{Scheme: x402.Exact, Family: "eip155"}
 
 const (
@@ -110,7 +109,6 @@ func (c *chain) settle(nonce string, amount uint64) bool {
 
 func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
 
-// script answers one payment.
 type script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
 // scriptedSeller is a scripted Transport. Each payment it gets is answered by the script.
@@ -204,7 +202,6 @@ func (s *scriptedSeller) sent() []string {
 	return append([]string(nil), s.payments...)
 }
 
-// The scripts.
 func honest(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	if !s.chain.settle(nonce, amount) {
 		return s.asks(), nil
@@ -231,7 +228,6 @@ func unreachable(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 	return nil, &seller.SendError{Sent: false, Err: errors.New("refused")}
 }
 
-// settler is a scripted facilitator.
 type settler struct {
 	chain   *chain
 	outcome facilitator.Outcome
@@ -269,10 +265,8 @@ func (f *settler) FeePayer(context.Context, facilitator.Terms, int, []string) (s
 	return "", "", nil
 }
 
-// diskError is what a ledger says that cannot write.
 func diskError() error { return x402.Errorf(x402.LedgerUnavailable, "disk error") }
 
-// bench is an engine with everything around it.
 type bench struct {
 	*Engine
 	chain   *chain
@@ -316,14 +310,12 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 
 func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
-// mustPay makes a call that has to be answered.
 func (b *bench) mustPay(t *testing.T, url string) Result {
 	t.Helper()
 	r := must.Get(b.Pay(t.Context(), get(url)))(t)
 	return r
 }
 
-// reconcile asks the chain about all that is open.
 func (b *bench) reconcile(t *testing.T) Report {
 	t.Helper()
 	report := must.Get(b.Reconcile(t.Context()))(t)
@@ -342,7 +334,6 @@ func (b *bench) facts(t *testing.T) budget.Facts {
 	return facts
 }
 
-// mustRefuse makes a call that has to end with this code.
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
 	t.Helper()
 	_, err := b.Pay(t.Context(), get(url))
@@ -356,7 +347,6 @@ func (b *bench) only(t *testing.T) history.Payment {
 	return list[0]
 }
 
-// unsealed finds rules that nobody sealed.
 type unsealed struct{ Guard }
 
 func (unsealed) CheckConfig(context.Context) error {
@@ -369,7 +359,6 @@ func (b *bench) later() {
 	b.localExpiries = localExpiries{} // as after a restart: what is left is the wall clock
 }
 
-// clockForward sets the machine's clock.
 func (b *bench) clockForward() {
 	b.Now = func() time.Time { return time.Now().Add(b.Policy.MaxTimeout + maxSkew) }
 }

@@ -19,7 +19,6 @@ import (
 
 const (
 	testOwner = "0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc"
-	// testFloat is how much of the owner's money is taken at a time.
 	testFloat = 50_000
 )
 
@@ -111,7 +110,6 @@ func (c *ownersChain) SendPull(_ context.Context, _ string, payload []byte) erro
 	return nil
 }
 
-// Status is the chain's word on payments, and on floats.
 func (c *ownersChain) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	if !e.IsPull() {
 		return c.chain.Status(ctx, e)
@@ -152,7 +150,6 @@ func (b *bench) withFloats(c *ownersChain) {
 	b.Floats = c
 }
 
-// floats are the ledger's.
 func (b *bench) floats(t *testing.T) (list []history.Payment) {
 	t.Helper()
 	all, err := b.store.Recent(t.Context(), 100)

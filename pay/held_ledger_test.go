@@ -27,7 +27,6 @@ func (b *bench) hold(t *testing.T) (end func()) {
 	}
 }
 
-// held takes the ledger while a payment is being signed.
 type held struct {
 	*chain
 	take func()

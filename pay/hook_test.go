@@ -12,7 +12,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// hook is an owner's program before each payment.
 type hook struct {
 	b     *bench
 	says  func(ctx context.Context, p history.Payment) error
@@ -68,7 +67,6 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 	}
 }
 
-// Under rules that are not sealed no program is asked.
 func TestNoHookOfUnsealedRules(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	h := &hook{b: b, says: func(context.Context, history.Payment) error { return nil }}

@@ -26,7 +26,6 @@ import (
 // Hostile sellers and agents that no other test of this package has; docs/threat-model.md lists what
 // is promised against them.
 
-// offers is an answer that asks for payment with these options.
 func offers(resource string, options ...string) *seller.Answer {
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, resource,
 		strings.Join(options, ","))
@@ -110,7 +109,6 @@ func TestOneQuestionOneDecision(t *testing.T) {
 	require.Contains(t, string(p.Payload), string(p.Requirement), "the very bytes of the 402")
 }
 
-// raises is a seller that asks for one unit more each time.
 type raises struct{ *scriptedSeller }
 
 func (s *raises) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
@@ -345,7 +343,6 @@ func TestTinyPaymentsAreRateLimited(t *testing.T) {
 	require.Equal(t, 7, b.chain.settlements())
 }
 
-// fullDisk has no room for outcomes.
 type fullDisk struct{ *history.Store }
 
 func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Payment, error) {
@@ -364,7 +361,6 @@ func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Held)
 }
 
-// silentNode never answers what became of a payment.
 type silentNode struct{ *chain }
 
 func (silentNode) Status(ctx context.Context, _ x402.Evidence) (x402.Status, error) {

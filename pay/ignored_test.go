@@ -22,7 +22,6 @@ import (
 // themselves. They are shown the payment first; the wallet settles only where that is proven to have
 // been ignored.
 
-// takesProof is a seller that looks for a transaction alone.
 func takesProof(s *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
 	if nonce != "0xsettled" && !strings.HasPrefix(nonce, "0xchain") {
 		return s.asks(), nil
@@ -65,8 +64,6 @@ func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// Where it is not proven that the seller only ignored the payment, the wallet settles nothing: that money
-// would be gone at a seller that settles itself.
 func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
 	// again asks again, with something else in the answer.
 	again := func(change func(*seller.Answer)) script {
@@ -76,7 +73,6 @@ func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
 			return a, nil
 		}
 	}
-	// meanwhile has something happen before the seller asks again.
 	meanwhile := func(happens func(s *scriptedSeller, nonce string, amount uint64)) script {
 		return func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 			happens(s, nonce, amount)

@@ -68,7 +68,6 @@ func (s *street) Present(ctx context.Context, r seller.Request, with wire.Attach
 	return other.Present(ctx, r, with)
 }
 
-// onStreet is a bench whose sellers differ by URL.
 func onStreet(t *testing.T) (*bench, *street) {
 	t.Helper()
 	b := newBench(t, "10000", honest)
@@ -79,10 +78,8 @@ func onStreet(t *testing.T) (*bench, *street) {
 	return b, s
 }
 
-// shop is the nth seller's URL.
 func shop(n int) string { return fmt.Sprintf("https://shop%d.example/item", n) }
 
-// order is a batch at n sellers.
 func order(n int, most string) Many {
 	q := Many{MaxAmount: most}
 	for i := range n {
@@ -103,7 +100,6 @@ func statuses(b Bought) (list []string) {
 	return list
 }
 
-// rows are the ledger's payments, whatever became of them.
 func (b *bench) rows(t *testing.T) []history.Payment {
 	t.Helper()
 	list := must.Get(b.store.Recent(t.Context(), 200))(t)
@@ -440,7 +436,6 @@ func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 	require.False(t, got.Complete)
 }
 
-// lockedKey is a guard whose key nobody unlocks.
 type lockedKey struct {
 	historytest.Guard
 	asked *int
@@ -513,7 +508,6 @@ func TestADeniedBatchBuysNothing(t *testing.T) {
 	require.Zero(t, b.chain.signed, "not even what needs no approval")
 }
 
-// Nobody is asked about what would not be paid then.
 func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 	for name, with := range map[string]func(b *bench){
 		"the day":   func(b *bench) { b.Rules.Day = 65_000 },

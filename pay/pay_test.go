@@ -557,7 +557,6 @@ func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 }
 
-// However long a seller wants the signature to live, it lives as long as the owner lets it.
 func TestValidityIsCappedByTheOwner(t *testing.T) {
 	b := newBench(t, "10000", silent) // the challenge asks for 60 seconds
 	b.Policy.MaxTimeout = 10 * time.Second
@@ -603,7 +602,6 @@ func (s remembers) Ask(ctx context.Context, r seller.Request) (*seller.Answer, e
 	return a, err
 }
 
-// hangs is a seller that takes the payment and never answers.
 type hangs struct{ *scriptedSeller }
 
 func (s hangs) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
@@ -695,7 +693,6 @@ func (g noCheckpoint) Submit(ctx context.Context, p history.Payment, signed hist
 	return g.Checkpoint(ctx)
 }
 
-// unchecked finds a ledger that was rolled back.
 type unchecked struct{ historytest.Guard }
 
 func (unchecked) VerifySeals(context.Context) error {
@@ -722,7 +719,6 @@ func TestSignedWithoutCheckpointIsHeld(t *testing.T) {
 	require.Equal(t, 1, b.chain.signed)
 }
 
-// slow needs longer for its seals than a call has.
 type slow struct{ historytest.Guard }
 
 func (slow) VerifySeals(ctx context.Context) error {
@@ -742,7 +738,6 @@ func TestADeadlineBeforeTheSignature(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 }
 
-// delegating is a Solana node that tells what the owner delegated, or nothing.
 type delegating struct {
 	*chain
 	worth uint64

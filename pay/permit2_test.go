@@ -124,7 +124,6 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	end()
 }
 
-// A payment that is refused when it is shown again, though it was settled, ends as settled.
 func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
 	b, p := newPermitBench(t, silent, `"paymentFlow"`, byPermit)
 	p.allowance = 1000

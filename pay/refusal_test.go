@@ -38,7 +38,6 @@ func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
 	require.Equal(t, 1, b.chain.signed)
 }
 
-// Nor does it take the place of what was bought.
 func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 	for _, reason := range []string{"insufficient_funds", "nonce_already_used"} {
 		b := newBench(t, "10000", func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {

@@ -74,7 +74,6 @@ func (p paused) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	return p.chain.Authorize(ctx, o)
 }
 
-// twoPrices offers one thing for two prices.
 type twoPrices struct{ *scriptedSeller }
 
 func (s twoPrices) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {

@@ -244,7 +244,6 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 	return w
 }
 
-// Every real seller's answer is answered as a good wallet would.
 func TestRealSellers(t *testing.T) {
 	files := must.Get(filepath.Glob("testdata/sellers/*.http"))(t)
 	require.GreaterOrEqual(t, len(files), 41)

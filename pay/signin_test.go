@@ -117,7 +117,6 @@ func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.
 	return s.asks(), nil
 }
 
-// payerChain is a play chain whose account is the wallet's.
 type payerChain struct {
 	*chain
 	source string
@@ -345,7 +344,6 @@ func TestALedgerThatFailsIsNotPaidAround(t *testing.T) {
 	}
 }
 
-// A frozen wallet signs in nowhere, as it pays nowhere.
 func TestAFrozenWalletSignsInNowhere(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.buys(t)

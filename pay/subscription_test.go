@@ -30,7 +30,6 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 }
 
-// subscribed is a bench whose owner ordered testURL, and the request of the slot that is now.
 func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
 	t.Helper()
 	q = get(testURL)

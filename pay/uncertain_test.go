@@ -15,7 +15,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// uncertainGuard is the key's side of it.
 type uncertainGuard struct {
 	historytest.Guard
 	ledger *historytest.Uncertain
@@ -70,7 +69,6 @@ func answers(by script) func(*bench) {
 	return func(b *bench) { b.seller.script = by }
 }
 
-// servesSettled serves for a payment that was settled before.
 func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	s.chain.settle(nonce, amount)
 	return served(nonce), nil
@@ -78,7 +76,6 @@ func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answ
 
 func asksAgain(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
 
-// locked has no key.
 type locked struct{ *chain }
 
 func (locked) Authorize(context.Context, x402.Order) (x402.Authorization, error) {

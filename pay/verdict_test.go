@@ -23,7 +23,6 @@ func TestVerdictTable(t *testing.T) {
 			Amount: money.NewAmount(amount), PayTo: testPayee}}}
 	}
 	same, dearer := asks(1000), asks(1001)
-	// answered is a payment that left, and what came.
 	answered := func(status int, s *x402.Settlement, c *wire.Challenge) facts {
 		return facts{sent: true, answer: &seller.Answer{Status: status, Settlement: s, Challenge: c}}
 	}

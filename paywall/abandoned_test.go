@@ -94,7 +94,6 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 	require.Len(t, l.Settlements(), 1)
 }
 
-// hasty is a server that tells something as it asks.
 func hasty(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	said := mcp.Meta{"said": product}
 	if r.Params.InputResponses == nil {

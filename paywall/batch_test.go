@@ -149,7 +149,6 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 	}
 }
 
-// authorizerless is a facilitator that signs for no receiver.
 type authorizerless struct {
 	*facilitator.Client
 	extra map[string]json.RawMessage

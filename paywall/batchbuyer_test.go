@@ -32,7 +32,6 @@ type channelBuyer struct {
 	deposit uint64
 }
 
-// signingKey signs digests.
 type signingKey struct {
 	sign    func(digest [32]byte) string
 	address string
@@ -49,7 +48,6 @@ func newSigningKey(t *testing.T) signingKey {
 	return signingKey{sign: sign, address: crypto.PubkeyToAddress(key.PublicKey).Hex()}
 }
 
-// word is a number as 32 bytes; hashed is keccak256 of words.
 func word(n uint64) []byte { b := money.NewAmount(n).Bytes32(); return b[:] }
 
 func hashed(words ...[]byte) []byte { return crypto.Keccak256(words...) }
@@ -96,7 +94,6 @@ func (b *channelBuyer) id() string {
 	return id.Hex()
 }
 
-// payload is one of a type with a voucher for a ceiling.
 func (b *channelBuyer) payload(kind string, ceiling uint64) map[string]any {
 	id := ofAddress(b.t, b.id())
 	voucher := typedDigest(b.t, "x402 Batch Settlement", "1", batchContract,
@@ -117,7 +114,6 @@ func (b *channelBuyer) payload(kind string, ceiling uint64) map[string]any {
 	return p
 }
 
-// shown is a payload as it is shown with a call.
 func (b *channelBuyer) shown(payload map[string]any, ext map[string]json.RawMessage) map[string]any {
 	b.t.Helper()
 	text, err := wire.EncodePayload(b.c, b.c.Accepts[0], jsonOf(payload), ext)
@@ -151,7 +147,6 @@ func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 	})}
 }
 
-// owed is what can be claimed for this lab's payee.
 func (l *batchLab) owed(t *testing.T) (sum uint64) {
 	t.Helper()
 	list := must.Get(l.paywall.channels.OwedChannels(t.Context()))(t)
@@ -178,7 +173,6 @@ var stores = map[string]func(o *Options){"on disk": func(*Options) {}, "in memor
 	o.Store = nil
 }}
 
-// inEachStore runs a test with a lab that keeps its channels on disk, and with one that has them in memory.
 func inEachStore(t *testing.T, test func(t *testing.T, l *batchLab)) {
 	for name, change := range stores {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// busyClient sells while it pays out.
 type busyClient struct {
 	*facilitator.Client
 	meanwhile func()
@@ -69,7 +68,6 @@ func TestAClaimThatFails(t *testing.T) {
 	require.Equal(t, uint64(1000), l.Balance(l.PayToEVM))
 }
 
-// refusing is a facilitator that settles no payload of a kind.
 type refusing struct {
 	*facilitator.Client
 	kind string
@@ -136,7 +134,6 @@ func TestWhenAClaimIsDue(t *testing.T) {
 	}
 }
 
-// What was charged is claimed when the paywall is closed.
 func TestCloseClaims(t *testing.T) {
 	l := newBatchLab(t, nil)
 	require.Equal(t, product, l.newBuyer(t).pay("deposit", 1000).text)

@@ -129,7 +129,6 @@ func TestAFailedCallIsNotCharged(t *testing.T) {
 	})
 }
 
-// fullDisk is a store that cannot write a charge.
 type fullDisk struct{ *book.Book }
 
 func (fullDisk) ChargeChannel(context.Context, book.Sale, book.SoldChannel) error {
@@ -182,7 +181,6 @@ func TestARefund(t *testing.T) {
 	})
 }
 
-// deafClient is a facilitator whose answers to deposits get lost.
 type deafClient struct {
 	*facilitator.Client
 	settles bool // it does what it is asked

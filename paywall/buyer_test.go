@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// serverBehind is behind() over HTTP, before 2026-07-28 or since.
 func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	t.Helper()
 	server := behind()
@@ -25,7 +24,6 @@ func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	return at.URL
 }
 
-// person is a buyer's client that answers what it is asked.
 type person struct {
 	*mcp.ClientSession
 	name    string
@@ -34,7 +32,6 @@ type person struct {
 	updates chan string
 }
 
-// newPerson connects one.
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
 	t.Helper()
 	p := &person{name: name, updates: make(chan string, 100)}

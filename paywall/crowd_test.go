@@ -20,7 +20,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// objects returns the number of objects on the heap.
 func objects() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -75,7 +74,6 @@ func TestNothingBeforeASession(t *testing.T) {
 	require.Empty(t, f.levels)
 }
 
-// A session whose client hung up before it was opened is closed.
 func TestASessionOfNobodyEnds(t *testing.T) {
 	l := newLimiter(Limits{}, time.Second)
 	v := &visitor{}
@@ -99,7 +97,6 @@ func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, 
 	return client, shown
 }
 
-// visits connects one more client.
 func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),

@@ -116,7 +116,6 @@ func newFacilitators(world *sandbox.Sandbox) *facilitator.Client {
 		URL: world.FacilitatorURL}}, Sleep: quick})
 }
 
-// server has the paid tool "search" and the free tool "hello".
 func (l *lab) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 	schema := map[string]any{"type": "object"}
@@ -134,7 +133,6 @@ func (l *lab) server() *mcp.Server {
 	return server
 }
 
-// connect connects one more buyer to a server, with options of theirs.
 func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.ClientSession,
 	*mcp.ServerSession) {
 	t.Helper()
@@ -146,7 +144,6 @@ func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.Clien
 	return client, there
 }
 
-// got is an answer of the server, as it came.
 type got struct {
 	t *testing.T
 	wire.MCPMessage
@@ -174,7 +171,6 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 	return g
 }
 
-// call calls "search" with these arguments and _meta.
 func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	t.Helper()
 	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search",
@@ -182,14 +178,12 @@ func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	return read(t, result, err)
 }
 
-// callBy calls a tool as a client, with this _meta.
 func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[string]any) got {
 	t.Helper()
 	result, err := client.CallTool(t.Context(), callOf(tool, meta))
 	return read(t, result, err)
 }
 
-// challenge is what an answer asks.
 func (g got) challenge() *wire.Challenge {
 	g.t.Helper()
 	c, err := wire.ReadMCPChallenge(g.MCPMessage)
@@ -213,7 +207,6 @@ func (g got) receipt() *x402.Settlement {
 	return s
 }
 
-// payer signs as a wallet does.
 type payer struct {
 	*evm.Exact
 	nonce     [32]byte // of what is signed; zero: a random one
@@ -258,7 +251,6 @@ func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, val
 	return payload
 }
 
-// meta is how a payment is shown in a challenge's dialect.
 func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 	all := map[string]any{}
 	for key, value := range wire.Attach(c.Dialect, payload).Meta {
@@ -267,14 +259,12 @@ func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 	return all
 }
 
-// buy asks, pays the first option, and calls again.
 func (l *lab) buy(t *testing.T, arguments any) got {
 	t.Helper()
 	c := l.call(t, arguments, nil).challenge()
 	return l.call(t, arguments, meta(c, l.payer.sign(t, c, 0, nil)))
 }
 
-// sales are the book's, newest first.
 func (l *lab) sales(t *testing.T) []book.Sale {
 	t.Helper()
 	list, _, _, err := testBook.Sales(t.Context(), book.SaleFilter{After: l.began})
@@ -310,7 +300,6 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 	return payload
 }
 
-// spendAll empties the payer's purse, by paying somebody else.
 func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {
 	t.Helper()
 	r := c.Accepts[0]
@@ -338,7 +327,6 @@ func replaced(t *testing.T, text []byte, old, by string) []byte {
 	return []byte(strings.ReplaceAll(string(text), old, by))
 }
 
-// without is a JSON object without one member.
 func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
 	t.Helper()
 	var all map[string]json.RawMessage
@@ -348,7 +336,6 @@ func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
 	return jsonOf(all)
 }
 
-// expiryOf is validBefore of an EIP-3009 payment.
 func expiryOf(t *testing.T, payment json.RawMessage) time.Time {
 	t.Helper()
 	var said struct {
@@ -371,7 +358,6 @@ func (l *lab) leaves(limit time.Duration) func(context.Context, *Sale) error {
 	}
 }
 
-// post sends a raw request and gives the answer as it came.
 func post(t *testing.T, url, body string, header map[string]string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -391,7 +377,6 @@ func post(t *testing.T, url, body string, header map[string]string) (status int,
 	return response.StatusCode, string(text)
 }
 
-// failing is a tool that fails with these words.
 func failing(words string) func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: words}}}, nil

@@ -188,7 +188,6 @@ func TestTwinsOfAPayment(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
-// A book that cannot be written sells nothing.
 func TestNoBookNoSale(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) {
 		closed := testworld.NewBook(t, t.TempDir())
@@ -202,7 +201,6 @@ func TestNoBookNoSale(t *testing.T) {
 	l.nothingMoved(t, g)
 }
 
-// flip changes one hex digit behind a mark.
 func flip(t *testing.T, text, mark string) string {
 	t.Helper()
 	i := strings.Index(text, mark)
@@ -215,7 +213,6 @@ func flip(t *testing.T, text, mark string) string {
 	return text[:at] + string(digit) + text[at+1:]
 }
 
-// validFrom sets a member that is a time to so many seconds from now.
 func validFrom(text, key string, seconds int64) string {
 	head, rest, _ := strings.Cut(text, `"`+key+`":"`)
 	_, tail, _ := strings.Cut(rest, `"`)

@@ -14,7 +14,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// namedAs is a payment-identifier.
 func namedAs(id string) map[string]json.RawMessage {
 	return map[string]json.RawMessage{extensionIdentifier: jsonOf(map[string]any{"info": map[string]string{
 		"id": id}})}
@@ -136,7 +135,6 @@ func TestANameIsNoPayment(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
-// Of many payments with one name one is taken, however they come.
 func TestNamesTogether(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
@@ -150,7 +148,6 @@ func TestNamesTogether(t *testing.T) {
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// A sale that failed takes no name with it.
 func TestANameAfterAFailure(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].MaxTimeout = minTimeout })
 	c := l.call(t, nil, nil).challenge()

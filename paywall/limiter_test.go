@@ -52,7 +52,6 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	return "http://" + listener.Addr().String() + "/mcp"
 }
 
-// guest is a visitor in raw HTTP.
 type guest struct {
 	t            *testing.T
 	endpoint, id string
@@ -79,7 +78,6 @@ func (g *guest) roundTrip(ctx context.Context, method, body string) (*http.Respo
 	return (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 }
 
-// send makes one request and gives its answer.
 func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
 	g.t.Helper()
 	response, err := g.roundTrip(g.t.Context(), method, body)
@@ -90,7 +88,6 @@ func (g *guest) send(method, body string) (status int, answer string, header htt
 	return response.StatusCode, string(text), response.Header
 }
 
-// arrive opens a session.
 func (g *guest) arrive() (status int) {
 	g.t.Helper()
 	g.id = ""

@@ -17,7 +17,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// pipes is a listener of connections that a test makes.
 type pipes struct {
 	net.Listener
 	next chan net.Conn
@@ -34,7 +33,6 @@ func (p *pipes) open(t *testing.T, c *limitListener) (own *conn, far net.Conn) {
 	return accepted.(*conn), far
 }
 
-// begin sends the first byte of a request.
 func begin(t *testing.T, own *conn, far net.Conn) {
 	go func() { _, _ = far.Write([]byte("P")) }()
 	must.Get(own.Read(make([]byte, 1)))(t)

@@ -110,7 +110,6 @@ func TestChargesAreBounded(t *testing.T) {
 	}
 }
 
-// A fixed price is one, whatever its tool says.
 func TestAFixedPriceIsNotMetered(t *testing.T) {
 	l := newPermitLab(t, func(_ *permitLab, o *Options) { o.Tools[0].PerKilobyte = "0.0001" })
 	l.toolThat(func(ctx context.Context, r *mcp.CallToolResult) {

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// mppShop sells a page in MPP and x402.
 type mppShop struct {
 	*lab
 	web *httptest.Server

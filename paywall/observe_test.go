@@ -52,7 +52,6 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// last is the newest report, with the names of its steps and the codes of those that failed.
 func (w *watched) last(t *testing.T) (r steps.Report, names []steps.Name, failed map[steps.Name]string) {
 	t.Helper()
 	w.mu.Lock()

@@ -133,7 +133,6 @@ func (b *permitBank) settle(s facilitator.Submission) facilitator.Result {
 	return facilitator.Result{Outcome: facilitator.Settled, Settlement: &said, Facilitator: "bank"}
 }
 
-// received is the chain's word.
 func (b *permitBank) received(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +147,6 @@ func (b *permitBank) received(_ context.Context, e x402.Evidence) (x402.Status, 
 	return x402.Status{Unused: true}, nil
 }
 
-// permitPayer signs permits.
 type permitPayer struct {
 	key     *ecdsa.PrivateKey
 	address string
@@ -189,7 +187,6 @@ func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, 
 	return payload
 }
 
-// pay signs for an option.
 func (p *permitPayer) pay(t *testing.T, c *wire.Challenge, i int,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()

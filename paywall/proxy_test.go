@@ -141,7 +141,6 @@ func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 	return l, f
 }
 
-// stdioPipes serves over stdio until the test ends.
 func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
@@ -153,7 +152,6 @@ func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) 
 	return outR, inW
 }
 
-// stdioClient connects a buyer over stdio, and ends both with the test.
 func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	from, to := stdioPipes(t, f)

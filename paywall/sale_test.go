@@ -106,7 +106,6 @@ func TestSale_OlderResource(t *testing.T) {
 	require.GreaterOrEqual(t, asked.settle.Validity, time.Until(expiryOf(t, payload)))
 }
 
-// spy passes on, and keeps what it was asked to settle.
 type spy struct {
 	*facilitator.Client
 	settle facilitator.Submission

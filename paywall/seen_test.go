@@ -13,7 +13,6 @@ import (
 	"x402-wallet/paywall/book"
 )
 
-// saying is a facilitator that says the same of every payment, and counts how often it is asked.
 type saying struct {
 	*facilitator.Client
 	valid bool
@@ -62,7 +61,6 @@ func TestWhatWasUsedInAnotherProcess(t *testing.T) {
 	}
 }
 
-// counted counts how often a store looks payments up.
 type counted struct {
 	SaleStore
 	lookUps atomic.Int32
@@ -73,7 +71,6 @@ func (s *counted) SaleByKey(ctx context.Context, key string) (book.Sale, error) 
 	return s.SaleStore.SaleByKey(ctx, key)
 }
 
-// A new payment is opened and settled, and not looked up before.
 func TestANewPaymentIsNotLookedUp(t *testing.T) {
 	store := &counted{SaleStore: newMemoryStore()}
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = store })

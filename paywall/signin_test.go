@@ -29,7 +29,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// signInShop sells pages over HTTP, and knows who bought what.
 type signInShop struct {
 	*permitLab
 	web    *httptest.Server
@@ -91,7 +90,6 @@ func (s *signInShop) buy(t *testing.T, p *permitPayer, path, body string) {
 	require.Equal(t, http.StatusOK, status, text)
 }
 
-// message is what a challenge asks its buyer to sign.
 func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 	t.Helper()
 	var said struct {

@@ -43,7 +43,6 @@ func readStatementVectors(t *testing.T) (all statementVectors) {
 	return all
 }
 
-// signers are the vectors' seller in both forms.
 func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
 	t.Helper()
 	key := must.Get(crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x")))(t)
@@ -112,7 +111,6 @@ func TestCanonicalText(t *testing.T) {
 		`\\u2028","version":1}`, string(s.canonical()))
 }
 
-// statementsIn reads the extension of a challenge or receipt.
 func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	Offers []struct {
 		Format, Signature string
@@ -128,7 +126,6 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	return info
 }
 
-// verified is the payload of a JWS that a key signed.
 func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[string]any) {
 	t.Helper()
 	parts := strings.Split(jws, ".")

@@ -83,7 +83,6 @@ func tell(ctx context.Context, r *mcp.CallToolRequest, n float64) {
 	_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: fmt.Sprint(n, product)})
 }
 
-// listening connects a buyer that listens, to a lab whose tool gossips.
 func listening(t *testing.T, l *lab) *listener {
 	t.Helper()
 	ear := &listener{}
@@ -92,7 +91,6 @@ func listening(t *testing.T, l *lab) *listener {
 	return ear
 }
 
-// shownWith is a payment with a progress token.
 func (l *lab) shownWith(t *testing.T) map[string]any {
 	t.Helper()
 	c := l.call(t, nil, nil).challenge()

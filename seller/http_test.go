@@ -34,7 +34,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// client allows the given local servers and nothing else.
 func newClient(t *testing.T, urls ...string) *Client {
 	t.Helper()
 	var entries []string
@@ -44,7 +43,6 @@ func newClient(t *testing.T, urls ...string) *Client {
 	return closed(t, New(Options{Loopback: entries}))
 }
 
-// closed has a client closed when the test is over.
 func closed(t *testing.T, m *Client) *Client {
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	return m
@@ -57,7 +55,6 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// serveRaw answers each connection by hand.
 func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string) {
 	t.Helper()
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -79,7 +76,6 @@ func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string
 	return "http://" + l.Addr().String()
 }
 
-// skip reads one whole request.
 func skip(in *bufio.Reader) {
 	if r, err := http.ReadRequest(in); err == nil {
 		_, _ = io.Copy(io.Discard, r.Body)

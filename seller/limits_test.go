@@ -36,7 +36,6 @@ func TestHeaderFlood(t *testing.T) {
 	}
 }
 
-// flood writes without end.
 func flood(w io.Writer) {
 	block := bytes.Repeat([]byte{'x'}, 64<<10)
 	for {

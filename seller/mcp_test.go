@@ -24,7 +24,6 @@ import (
 
 const anOption = `{"x402Version":2,"accepts":[{"scheme":"exact","network":"eip155:84532","amount":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60, "extra" : {"note":"<&>"}}]}`
 
-// official is a server of the SDK's, with a paid tool: what others write servers with.
 type official struct {
 	*mcp.Server
 	paid  atomic.Int32
@@ -71,7 +70,6 @@ func newOfficial() *official {
 	return o
 }
 
-// overAll serves an official server over each wire of the SDK's.
 func overAll(t *testing.T, o *official) map[string]string {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", testworld.Streamable(t, o.Server, nil))

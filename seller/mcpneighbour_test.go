@@ -53,7 +53,6 @@ func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// peek reads a message, which can be read again.
 func peek(r *http.Request) (q question, ok bool) {
 	q.body, _ = io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(q.body))
@@ -192,7 +191,6 @@ func TestClosingEndsACall(t *testing.T) {
 	s.CloseClientConnections()
 }
 
-// One that opens no session is quoted, too.
 func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// asCounter makes the test binary a server that is a command.
 const asCounter = "SELLER_TEST_COUNTER"
 
 // newCounter is a server that counts a session's calls, one after the other in each.
@@ -40,7 +39,6 @@ func newCounter() *mcp.Server {
 
 type agentKey struct{}
 
-// as is a context of an agent's calls.
 func as(t *testing.T, agent string) context.Context {
 	return context.WithValue(t.Context(), agentKey{}, agent)
 }
@@ -50,7 +48,6 @@ func byContext(ctx context.Context) string {
 	return agent
 }
 
-// counted is what the counter at an endpoint says to an agent.
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
 	t.Helper()
 	a := must.Get(m.Ask(as(t, agent), toolCall(Target(endpoint, "count"))))(t)
@@ -73,7 +70,6 @@ func counters(t *testing.T, o Options) (m *Client, endpoints []string) {
 	return reach(t, o, s.URL), []string{s.URL + "/mcp", s.URL + "/old", commandScheme + "://counter"}
 }
 
-// What a server keeps for a session is one agent's, over every wire.
 func TestEachAgentHasItsOwnSession(t *testing.T) {
 	m, endpoints := counters(t, Options{})
 	for _, endpoint := range endpoints {
@@ -125,7 +121,6 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 	}
 }
 
-// fill takes places for an agent, and leaves them.
 func fill(t *testing.T, m *Client, agent, form string, n int) {
 	t.Helper()
 	for i := range n {

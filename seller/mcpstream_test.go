@@ -23,7 +23,6 @@ import (
 
 var aPayment = wire.Attach("mcp", json.RawMessage(`{}`))
 
-// toolCall is a call of the tool at a URL.
 func toolCall(url string) Request { return Request{Method: CallTool, URL: url} }
 
 // serveBut serves what a handler does, but for requests with these words in their body.

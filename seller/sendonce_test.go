@@ -20,14 +20,12 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// watched is a connection of the client's that counts the payments written to it.
 type watched struct {
 	net.Conn
 	beforePayment func() // is called before a payment is written
 	payments      *atomic.Int32
 }
 
-// Write implements net.Conn.
 func (c *watched) Write(p []byte) (int, error) {
 	isPayment := bytes.Contains(p, []byte("PAYMENT-SIGNATURE: "))
 	if isPayment {

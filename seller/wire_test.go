@@ -27,7 +27,6 @@ type shop struct {
 	conns []*shopConn
 }
 
-// shopConn is a connection.
 type shopConn struct {
 	resumed  bool     // nothing had to be proven for it
 	requests []string // methods, with a + where they paid
@@ -57,7 +56,6 @@ func openShop(t *testing.T) (*shop, *Client, *fakeNet) {
 	return s, h, f
 }
 
-// ServeHTTP implements http.Handler.
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, paid := r.Context().Value(connKey{}).(*shopConn), r.Header.Get("Payment-Signature") != ""
 	s.mu.Lock()
@@ -72,7 +70,6 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusPaymentRequired)
 }
 
-// requests are what came, by connection.
 func (s *shop) requests() (all [][]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +125,6 @@ type cutting struct {
 	left  int
 }
 
-// Write implements net.Conn.
 func (c *cutting) Write(p []byte) (int, error) {
 	if !c.armed.Load() {
 		return c.Conn.Write(p)

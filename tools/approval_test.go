@@ -19,7 +19,6 @@ import (
 	"x402-wallet/seller"
 )
 
-// asker is a client with a person in front of it.
 type asker struct {
 	*client
 	era   string
@@ -44,7 +43,6 @@ func capabilities(forms any) map[string]any {
 	return map[string]any{"elicitation": forms}
 }
 
-// wireMessage is any message of the server's.
 type wireMessage struct {
 	ID     json.RawMessage
 	Method string
@@ -110,14 +108,12 @@ func (c *asker) pay(arguments any, action string, meanwhile func()) (asked quest
 	return q.question, c.result()
 }
 
-// waiting is a question that a call waits for.
 type waiting struct {
 	question
 	id    json.RawMessage // of elicitation/create
 	state string
 }
 
-// startAsking makes a call, and hears its question.
 func (c *asker) startAsking(arguments any) waiting {
 	c.t.Helper()
 	c.start(arguments, nil)
@@ -140,7 +136,6 @@ func (c *asker) hearQuestion() (q waiting) {
 	return q
 }
 
-// answers is what the client does about it.
 func (c *asker) answers(arguments any, q waiting, action string) {
 	answer := map[string]any{"action": action}
 	if action == "accept" && q.Mode == "form" {
@@ -170,7 +165,6 @@ func askingWorld(t *testing.T) *world {
 
 func nothing() {}
 
-// fickle is a seller that sells what path says, at that price.
 type fickle struct {
 	url  string
 	path atomic.Value

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// stubPage is where the owner would decide.
 func stubPage(id string) string { return "https://wallet.example/approvals/" + id }
 
 // pageServer is a server of a wallet that has such a page, as a service or not.
@@ -31,7 +30,6 @@ func pageServer(w *world, isService bool) *Server {
 
 var opensPages = map[string]any{"url": map[string]any{}}
 
-// open is the one question that waits for the owner.
 func (w *world) open(t *testing.T) history.Approval {
 	t.Helper()
 	list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
@@ -46,7 +44,6 @@ func (w *world) approves(t *testing.T, id string) {
 		func(history.Approval) ([]byte, error) { return []byte("seal"), nil }))(t)
 }
 
-// ends is a call's result, and what was notified before.
 func (c *asker) ends() (r toolResult, notified []wireMessage) {
 	c.t.Helper()
 	for {
@@ -135,7 +132,6 @@ func TestAClientDecidesNothingOnAPage(t *testing.T) {
 	}
 }
 
-// A no on the page ends the call.
 func TestTheOwnerDeniesOnAPage(t *testing.T) {
 	onEveryPage(t, func(t *testing.T, w *world, _ *Server, c *asker) {
 		q := c.startAsking(weatherOf(w))
@@ -230,7 +226,6 @@ func TestARefusalWithAPageIsShort(t *testing.T) {
 	require.Less(t, len(r.StructuredContent), 1200, "%s", r.StructuredContent)
 }
 
-// oneAgent is who shows this token.
 type oneAgent struct {
 	tokensOnly
 	token, name string
@@ -247,7 +242,6 @@ func (tokensOnly) ByAccessToken(context.Context, string) (agent string, until ti
 	return "", time.Time{}, errors.New("no authorization server")
 }
 
-// bearing adds a token to every request.
 type bearing string
 
 func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {

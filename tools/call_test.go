@@ -243,7 +243,6 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.Equal(t, 2, len(w.Settlements()))
 }
 
-// asIs is a purchase of whatever there is at an MCP server.
 type asIs pay.Request
 
 func (r asIs) request(*Wallet) (pay.Request, error) { return pay.Request(r), nil }

@@ -11,7 +11,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// said is an answer as a model reads it.
 func (c *client) said(tool string, arguments any) string {
 	c.t.Helper()
 	var r struct{ StructuredContent json.RawMessage }

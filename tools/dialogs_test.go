@@ -46,7 +46,6 @@ func TestOneDialogAtATime(t *testing.T) {
 	}
 }
 
-// A dialog that is closed each time is not opened for ever.
 func TestClosedDialogs(t *testing.T) {
 	for _, era := range asking {
 		t.Run(era, func(t *testing.T) {

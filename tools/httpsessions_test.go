@@ -24,7 +24,6 @@ type byName struct{ tokensOnly }
 
 func (byName) ByToken(token string) (string, bool) { return token, true }
 
-// httpService is a service over HTTP, with room for so many sessions.
 type httpService struct {
 	t   *testing.T
 	url string
@@ -88,7 +87,6 @@ func (h httpService) open(agent string) (session string) {
 	return header.Get(sessionHeader)
 }
 
-// lives reports whether a session is there.
 func (h httpService) lives(agent, session string) bool {
 	h.t.Helper()
 	status, _, text := h.send(http.MethodPost, agent, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// of is the context of an agent's request.
 func of(t *testing.T, agent string) (ctx context.Context) {
 	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
 		return &auth.TokenInfo{UserID: agent, Expiration: time.Now().Add(time.Hour)}, nil

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// manyOf are a batch's arguments.
 func (w *world) manyOf(most string, paths ...string) map[string]any {
 	var requests []map[string]any
 	for _, path := range paths {
@@ -25,7 +24,6 @@ func (w *world) manyOf(most string, paths ...string) map[string]any {
 	return map[string]any{"requests": requests, "maxAmount": most}
 }
 
-// rows are a batch's rows, as a client reads them.
 func rows(t *testing.T, out map[string]any) (list []map[string]any) {
 	t.Helper()
 	text := must.Get(json.Marshal(out["rows"]))(t)

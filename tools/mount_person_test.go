@@ -17,7 +17,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// mountsShop mounts a paid server of the sandbox, over HTTP.
 func (w *world) mountsShop(t *testing.T) *paidServer {
 	server := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, server)
@@ -131,7 +130,6 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 	}
 }
 
-// unsealed is a guard of rules that somebody changed.
 type unsealed struct {
 	historytest.Guard
 	changed atomic.Bool

@@ -92,7 +92,6 @@ func (s *shop) tool(t *mcp.Tool, h mcp.ToolHandler) {
 	s.AddTool(t, h)
 }
 
-// host is an MCP client of the SDK's at the wallet's stdio.
 type host struct {
 	*mcp.ClientSession
 	t       testing.TB
@@ -147,7 +146,6 @@ func (h *host) tools() map[string]*mcp.Tool {
 	return mounted
 }
 
-// until waits for changes of the list until it is as wanted.
 func (h *host) until(ok func(map[string]*mcp.Tool) bool) {
 	h.t.Helper()
 	for !ok(h.tools()) {
@@ -513,7 +511,6 @@ func TestMirroredResults(t *testing.T) {
 	require.Equal(t, []string{"paid", "pay_1"}, receiptIn(t, text))
 }
 
-// receiptIn is what a mounted tool's answer says of its payment: status and id.
 func receiptIn(t *testing.T, result []byte) []string {
 	var r struct {
 		Meta map[string]json.RawMessage `json:"_meta"`

@@ -66,7 +66,6 @@ func (m *paidServer) asked() []string {
 	return slices.Clone(m.calls)
 }
 
-// shown lists the payments as they came, of any form.
 func (m *paidServer) shown() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +114,6 @@ func (m *paidServer) serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// ServeHTTP implements http.Handler: streamable HTTP without a stream of its own.
 func (m *paidServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		if r.Method != http.MethodDelete {
@@ -174,7 +172,6 @@ type mcpAnswer struct {
 	header http.Header
 }
 
-// mcpCall is one request.
 type mcpCall struct {
 	*paidServer
 	ctx    context.Context
@@ -265,7 +262,6 @@ func (c *mcpCall) list() string {
 		`],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
 }
 
-// toolResult is what was paid for.
 func (c *mcpCall) toolResult() string {
 	text := `{"type":"text","text":` + quoteJSON(string(c.Params.Arguments)) + `}`
 	switch {
@@ -454,7 +450,6 @@ func (c *mcpCall) sell(payment []byte, result func() string) mcpAnswer {
 	return c.result(`{` + made + `,"_meta":{"` + key + `":` + receipt + `}}`)
 }
 
-// settle has the facilitator settle, and gives its answer.
 func (c *mcpCall) settle(payment []byte) (receipt string, ok bool) {
 	var paid struct {
 		Accepted json.RawMessage `json:"accepted"`

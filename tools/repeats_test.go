@@ -90,7 +90,6 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// outcome is what is looked at of an answer.
 type outcome struct {
 	Status, Repeat, PaymentID string
 }

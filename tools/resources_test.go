@@ -17,7 +17,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// session is the SDK's own client, over the wallet's stdio transport.
 func session(t testing.TB, s *Server, era string, options *mcp.ClientOptions) *mcp.ClientSession {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()

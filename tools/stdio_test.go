@@ -21,7 +21,6 @@ import (
 	"x402-wallet/pay"
 )
 
-// ends notes how calls end.
 type ends struct {
 	mu   sync.Mutex
 	list []string

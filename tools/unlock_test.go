@@ -21,7 +21,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// lock is a guard and an Unlock that belong together.
 type lock struct {
 	historytest.Guard
 	open  atomic.Bool
@@ -47,7 +46,6 @@ func (l *lock) unlock(_ context.Context, passphrase []byte) error {
 	return nil
 }
 
-// person is who sits at the client and answers its question to open a page.
 type person func(t *testing.T, page string) (action string)
 
 func types(t *testing.T, page string, fields url.Values) int {

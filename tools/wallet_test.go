@@ -163,7 +163,6 @@ func TestContentInAnswers(t *testing.T) {
 	}
 }
 
-// rewriting puts other content into what a seller answers to a payment.
 type rewriting struct {
 	pay.Transport
 	body string
@@ -595,7 +594,6 @@ func (h *bought) neverLeft(t *testing.T) {
 	require.NotContains(t, one, "content")
 }
 
-// mute does not sign.
 type mute struct{ pay.Scheme }
 
 func (mute) Authorize(context.Context, x402.Order) (x402.Authorization, error) {

@@ -104,7 +104,6 @@ func dollars(text string) money.Dollars {
 	return d
 }
 
-// openKeys are the agent's keys.
 type openKeys struct {
 	evm    evm.Signer
 	solana svm.Signer
@@ -166,7 +165,6 @@ func serveAs(t *testing.T, s *Server, version string, capabilities map[string]an
 	return c
 }
 
-// connect runs the server and says nothing yet.
 func connect(t *testing.T, s *Server) *client {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
@@ -253,7 +251,6 @@ func (c *client) raw(text string) {
 	require.NoError(c.t, err)
 }
 
-// hear is the next line of the server's.
 func (c *client) hear() string {
 	c.t.Helper()
 	select {
@@ -341,7 +338,6 @@ func (c *client) ok(tool string, arguments any) map[string]any {
 	return out
 }
 
-// refused calls a tool that has to fail.
 func (c *client) refused(tool string, arguments any) (f Failure) {
 	c.t.Helper()
 	var out map[string]any

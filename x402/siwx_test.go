@@ -27,7 +27,6 @@ type signInVector struct {
 	}
 }
 
-// extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	t.Helper()
 	data := must.Get(os.ReadFile("testdata/extension-vectors.json"))(t)

@@ -99,7 +99,6 @@ func TestAnApprovalThatIsNotSent(t *testing.T) {
 	}
 }
 
-// A signature of anybody else's is not sent.
 func TestABadApprovalIsDropped(t *testing.T) {
 	p, o := approvingOrder(t, approvingNode(t), enoughGas, x402.ERC20Sponsoring)
 	p.signer = strangersApproval{testSigner(t)}

@@ -111,7 +111,6 @@ func TestApprovePermit2Refused(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "without a limit: %v", err)
 }
 
-// What Permit2 may move, what is there, and what a transaction cost.
 func TestReadPermitted(t *testing.T) {
 	f := approvingNode(t)
 	f.allowance, f.balance = money.NewAmount(3), money.NewAmount(5)

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// SignChannel signs as the agent's keys do, from digests of this package.
 func (s *keySigner) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
 	id, err := message.ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
@@ -65,7 +64,6 @@ func batchVectors(t testing.TB) map[string]batchVector {
 	return readJSON[map[string]batchVector](t, "testdata/batch-vectors.json")
 }
 
-// batchOrder is a call at the vectors' seller.
 func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) x402.Order {
 	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	return x402.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,

@@ -269,7 +269,6 @@ func TestUnreachableNodes(t *testing.T) {
 	}
 }
 
-// causeOf is what a log would show.
 func causeOf(err error) string {
 	if cause := x402.AsError(err).Err; cause != nil {
 		return cause.Error()

@@ -57,7 +57,6 @@ func readJSON[T any](t testing.TB, path string) (v T) {
 	return v
 }
 
-// keySigner signs as wallet.EVMSigner does, and counts.
 type keySigner struct {
 	key     *ecdsa.PrivateKey
 	address string
@@ -146,7 +145,6 @@ func newFakeNode(t testing.TB) *fakeNode {
 	return f
 }
 
-// timesAsked is how often a method was called by now.
 func (f *fakeNode) timesAsked(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +283,6 @@ func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
 	return nil, "execution reverted"
 }
 
-// permit2Call answers nonceBitmap(address,uint256).
 func (f *fakeNode) permit2Call(data hexutil.Bytes) hexutil.Bytes {
 	if !strings.HasPrefix(data.String(), "0x4fe02b44") || len(data) != 68 {
 		f.t.Errorf("Permit2 was asked %s", data)
@@ -344,7 +341,6 @@ func topic(address string) common.Hash {
 	return common.BytesToHash(common.HexToAddress(address).Bytes())
 }
 
-// say overrides a method's answer with status and body.
 func (f *fakeNode) say(method string, status int, body string) {
 	f.override[method] = func(w http.ResponseWriter) bool {
 		w.WriteHeader(status)
@@ -353,7 +349,6 @@ func (f *fakeNode) say(method string, status int, body string) {
 	}
 }
 
-// write writes an answer in which ID stands for the request's.
 func (f *fakeNode) write(w io.Writer, body string) {
 	_, _ = io.WriteString(w, strings.ReplaceAll(body, `"id":ID`, `"id":`+string(f.id)))
 }

@@ -21,7 +21,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// permitNode is a strict node that knows Permit2's bitmap and the transactions of a token.
 type permitNode struct {
 	t           testing.TB
 	final, head uint64 // block n has time n
@@ -106,7 +105,6 @@ func (n *permitNode) bitmap(params []json.RawMessage) any {
 	return hexutil.Bytes(common.BigToHash(bits).Bytes())
 }
 
-// matching is a log search that is held to topics and address.
 func (n *permitNode) matching(raw json.RawMessage) any {
 	var q struct {
 		Address            common.Address
@@ -122,7 +120,6 @@ func (n *permitNode) matching(raw json.RawMessage) any {
 	})
 }
 
-// mined puts a transaction into a block: to a contract with this input, which moved this much of the token.
 func (n *permitNode) mined(at uint64, to string, input []byte, from, payee string, amount uint64,
 	status uint64) string {
 	hash := crypto.Keccak256Hash(input, []byte{byte(len(n.transfers))})

@@ -115,7 +115,6 @@ func permitEvidence(way string) x402.Evidence {
 		Nonce: "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"}
 }
 
-// transfer adds a transaction that moved something from payer to payee, by a call of a contract.
 func (c *permitChain) transfer(block, amount uint64, to string, input []byte) (hash string) {
 	h := crypto.Keccak256Hash([]byte(fmt.Sprint(block, amount, to, len(c.logs))))
 	value := money.NewAmount(amount).Bytes32()
@@ -128,7 +127,6 @@ func (c *permitChain) transfer(block, amount uint64, to string, input []byte) (h
 	return h.Hex()
 }
 
-// invalidate adds the payer's invalidation of the nonce.
 func (c *permitChain) invalidate(block uint64) {
 	nonce := common.HexToHash(permitEvidence("").Nonce)
 	data := make([]byte, 64)
@@ -139,7 +137,6 @@ func (c *permitChain) invalidate(block uint64) {
 		TransactionHash: common.Hash{9}})
 }
 
-// settle is a call of a proxy's with a nonce of ours, over all that was signed for.
 func settle(call int, nonce string) []byte {
 	of := settleCalls[call]
 	input := append(of.selector(), make([]byte, 32*12)...)

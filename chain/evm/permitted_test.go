@@ -51,7 +51,6 @@ func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetIn
 	return r, asset
 }
 
-// permitOrder is the order for a vector, whose clock is noon.
 func (v permit2Vector) order(t *testing.T) x402.Order {
 	r, asset := v.requirement(t)
 	return x402.Order{Requirement: r, Asset: asset, Source: us, Extensions: v.PaymentRequired.Extensions,

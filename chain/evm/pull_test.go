@@ -21,7 +21,6 @@ func pulled() x402.Evidence {
 	return e
 }
 
-// receiptOf puts a pull into a block, with a transfer from one to another.
 func (f *fakeNode) receiptOf(e x402.Evidence, at uint64, from, to string, amount uint64, status uint64) {
 	value := money.NewAmount(amount).Bytes32()
 	hash := common.HexToHash(e.Transaction)
@@ -33,7 +32,6 @@ func (f *fakeNode) receiptOf(e x402.Evidence, at uint64, from, to string, amount
 			BlockNumber: hexutil.Uint64(at)}}}
 }
 
-// The table of pullStatus.
 func TestPullStatus(t *testing.T) {
 	final, fresh := uint64(999_900), uint64(999_990)
 	type world func(f *fakeNode, e x402.Evidence)

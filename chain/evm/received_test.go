@@ -17,7 +17,6 @@ func (f *fakeNode) received(e x402.Evidence) (x402.Status, error) {
 	return f.exact(f.t, nil).Received(f.t.Context(), e)
 }
 
-// usedWith puts a use of evidence's nonce into a block: a receipt with these logs.
 func (f *fakeNode) usedWith(e x402.Evidence, at uint64, logs ...logEntry) string {
 	hash := f.settle(e, at, "", "", 0, 1)
 	for i := range logs {
@@ -27,7 +26,6 @@ func (f *fakeNode) usedWith(e x402.Evidence, at uint64, logs ...logEntry) string
 	return hash
 }
 
-// The token's two events.
 func usedLog(payer, nonce string) logEntry {
 	return logEntry{Address: common.HexToAddress(usdc.Address), Data: hexutil.Bytes{},
 		Topics: []common.Hash{topicUsed, topic(payer), common.HexToHash(nonce)}}

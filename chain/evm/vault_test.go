@@ -25,7 +25,6 @@ const (
 	owner = "0x90F79bf6EB2c4f870365E785982E1f101E93b906"
 )
 
-// stateOf is the answer of state(), of a vault that lets agent spend.
 func stateOf(agent string, available uint64) []byte {
 	word := func(n uint64) []byte { return message.WordOfUint(n) }
 	return slices.Concat(message.Word(common.HexToAddress(owner)),

@@ -22,7 +22,6 @@ import (
 
 const network = "eip155:84532"
 
-// asks asks a node at an address for a text, and looks at what an error tells.
 func asks(t *testing.T, url string, c *http.Client) (text string, err error) {
 	t.Helper()
 	err = New(Options{Network: network, URL: url, HTTP: c}).Call(t.Context(), &text, "ask")

@@ -184,7 +184,6 @@ func TestTamperedBitsAreNotSigned(t *testing.T) {
 	}
 }
 
-// planned is an order and its plan as they come to be signed.
 func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
 	p := must.Get(e.plan(o))(t)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
@@ -526,7 +525,6 @@ func TestSignersFailures(t *testing.T) {
 	require.Equal(t, before, s.asked)
 }
 
-// complete signs for the fee payer too, as the facilitator does.
 func complete(t *testing.T, a x402.Authorization) []byte {
 	wire := must.Get(base64.StdEncoding.DecodeString(transactionOf(t, a)))(t)
 	copy(wire[1:], ed25519.Sign(payer, wire[129:]))

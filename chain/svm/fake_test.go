@@ -49,7 +49,6 @@ var (
 	now = time.Unix(1_740_672_089, 0).UTC()
 )
 
-// signer counts what it is asked.
 type signer struct {
 	private ed25519.PrivateKey
 	mu      sync.Mutex // asked's
@@ -71,7 +70,6 @@ func (s *signer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, erro
 	return [64]byte(ed25519.Sign(s.private, message)), s.err
 }
 
-// listed is a transaction of the fake node's history.
 type listed struct {
 	wire      []byte
 	slot      uint64
@@ -90,7 +88,6 @@ func (l *listed) id() string {
 	return l.name
 }
 
-// rpcFault is a JSON-RPC error.
 type rpcFault struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -268,7 +265,6 @@ func (c *chain) at(key solana.PublicKey) any {
 	return nil
 }
 
-// shown is a row of getSignaturesForAddress.
 type shown struct {
 	Signature string `json:"signature"`
 	Slot      uint64 `json:"slot"`
@@ -317,7 +313,6 @@ func (c *chain) transaction(id string) any {
 		"meta":        map[string]any{"err": failure}}
 }
 
-// token puts a token account on the chain.
 type token struct {
 	mint, owner, delegate solana.PublicKey
 	amount, delegated     uint64
@@ -403,7 +398,6 @@ func orderFrom(source solana.PublicKey, r x402.Requirement) x402.Order {
 	return x402.Order{Requirement: r, Asset: usdc, Source: source.String(), Validity: time.Minute, Now: now}
 }
 
-// vector is a payment of the reference client.
 type vector struct {
 	Version     int
 	Accepts     map[string]json.RawMessage
@@ -421,7 +415,6 @@ func vectors(t testing.TB) (list map[string]vector, key ed25519.PrivateKey) {
 	return file.Vectors, ed25519.NewKeyFromSeed(seed)
 }
 
-// wire is an account as the node tells it.
 func (c *chain) wire(key solana.PublicKey) *accountJSON {
 	raw, err := json.Marshal(c.accounts[key])
 	require.NoError(c.t, err)

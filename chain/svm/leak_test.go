@@ -6,5 +6,4 @@ import (
 	"go.uber.org/goleak"
 )
 
-// No test leaves a goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -27,7 +27,6 @@ func paid(t *testing.T, change func(r *x402.Requirement)) (*Exact, *chain, x402.
 	return e, c, a.Evidence, complete(t, a)
 }
 
-// pass lets n blocks pass.
 func (c *chain) pass(n uint64) { c.slot, c.height = c.slot+n, c.height+n }
 
 // others are n transactions of other people with the source, the newest at slot.

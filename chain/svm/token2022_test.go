@@ -35,7 +35,6 @@ func feeOf(now uint16, epoch byte, then uint16) []byte {
 	return ext(extTransferFee, v...)
 }
 
-// wallet2022 is a wallet with 9 of a Token-2022 token.
 func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, x402.Order) {
 	c, s := newChain(t), &signer{private: person(1)}
 	c.putMint(mint, mintExtensions...)

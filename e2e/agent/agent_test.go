@@ -12,10 +12,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// args are the arguments of a call.
 type args = map[string]any
 
-// answer is what a model reads of a tool's answer.
 type answer struct {
 	lost    bool // it never came
 	isError bool
@@ -31,7 +29,6 @@ func (a answer) str(name string) string {
 
 func (a answer) status() string { return a.str("status") }
 
-// next is the next step; its zero value where there is none.
 func (a answer) next() (n x402.Next) {
 	raw, _ := json.Marshal(a.fields["next"])
 	_ = json.Unmarshal(raw, &n)
@@ -61,7 +58,6 @@ type agent struct {
 	said       string // what it told the person at the end
 }
 
-// call calls a tool and waits for the answer.
 func (a *agent) call(tool string, in args) answer { return a.hurried(tool, in, patience) }
 
 // hurried is call of a host that gives up after a time, without saying so to the wallet.
@@ -78,7 +74,6 @@ func (a *agent) hurried(tool string, in args, wait time.Duration) answer {
 	return s.got
 }
 
-// pay is the call that most tasks need.
 func (a *agent) pay(path, maxAmount string, more ...string) answer {
 	return a.call("x402_pay", a.order(path, maxAmount, more...))
 }
@@ -149,7 +144,6 @@ func (a *agent) say(texts ...string) {
 	a.said += strings.Join(texts, " ") + "\n"
 }
 
-// tell says what an answer has to say to the person: its content, or what its error says.
 func (a *agent) tell(got answer) {
 	next := got.next()
 	a.say(got.str("content"), got.str("message"), got.str("hint"), next.Why, next.Say, next.Command, next.At)

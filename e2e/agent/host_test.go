@@ -20,7 +20,6 @@ type host struct {
 	elicit string // what its person answers to a question: "accept" or "decline"; "": it cannot ask
 }
 
-// startHost starts the wallet and shakes hands; both end with the test.
 func startHost(t *testing.T, home testworld.Home, env []string, elicit string) *host {
 	h := &host{elicit: elicit}
 	options := testworld.WalletOptions{Env: env, IsSilent: true, OnRequest: h.answer}
@@ -31,7 +30,6 @@ func startHost(t *testing.T, home testworld.Home, env []string, elicit string) *
 	return h
 }
 
-// answer is what the person does about a question.
 func (h *host) answer(method string, _ json.RawMessage) (any, error) {
 	if method != "elicitation/create" {
 		return nil, errors.New("this host does not know it")
@@ -39,7 +37,6 @@ func (h *host) answer(method string, _ json.RawMessage) (any, error) {
 	return map[string]any{"action": h.elicit, "content": map[string]any{}}, nil
 }
 
-// call calls a tool and gives what the model reads of the answer.
 func (h *host) call(tool string, args map[string]any, wait time.Duration) answer {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()

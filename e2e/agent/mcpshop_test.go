@@ -14,7 +14,6 @@ import (
 	"x402-wallet/paywall"
 )
 
-// tool is one of a paid MCP server's: it needs a city, and says something of it.
 type tool struct {
 	name  string
 	price string // dollars; "": free

@@ -22,10 +22,8 @@ import (
 // the program asks for it.
 type person struct{ home testworld.Home }
 
-// key is where they have the key of their token account, as the Solana CLI keeps it.
 func (p *person) key() string { return filepath.Join(p.home.User, ".config", "solana", "id.json") }
 
-// types runs a command that has to succeed.
 func (p *person) types(t *testing.T, command string) {
 	t.Helper()
 	words := must.Get(p.words(command))(t)
@@ -51,7 +49,6 @@ func (p *person) types(t *testing.T, command string) {
 	require.NoError(t, cmd.Wait(), "the person typed %s:\n%s", command, &seen)
 }
 
-// prompts are the questions that a person is asked at a terminal.
 var prompts = regexp.MustCompile(
 	`(?m)^(?:New p|Old p|P)assphrase[^\n]*: |^The same again: |^[^\n]*\[[yY]/[nN]\] |^(?:Which|What) \([^)]*\)\? `)
 
@@ -72,7 +69,6 @@ func answerTo(prompt string) string {
 	return testworld.Passphrase
 }
 
-// words are a command's arguments after the program's name, with what they have filled in.
 func (p *person) words(command string) ([]string, error) {
 	command, _, _ = strings.Cut(command, " > ") // that is their shell's part
 	words := strings.Fields(command)
@@ -92,7 +88,6 @@ func (p *person) words(command string) ([]string, error) {
 	return words[1:], nil
 }
 
-// usage is the exit code of a command that the program does not understand.
 const usage = 2
 
 var (

@@ -9,12 +9,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// numbered says which sale it is, so that two purchases have two answers.
 func numbered(n int) string { return fmt.Sprint("reading ", n, " of the thermometer") }
 
 var report = map[string]goods{"/report": {price: mill, content: `{"city":"Lisbon","celsius":21}`}}
 
-// buying: one purchase, none, two; and answers that are lost.
 var buying = []scenario{
 	{
 		name: "plain purchase", task: "Get the weather report once, at most $0.05.",
@@ -219,10 +217,8 @@ var buying = []scenario{
 	},
 }
 
-// price writes a sum with one $.
 func price(sum string) string { return "$" + strings.TrimPrefix(sum, "$") }
 
-// atOnce makes calls side by side.
 func (a *agent) atOnce(calls ...args) {
 	var all sync.WaitGroup
 	for _, in := range calls {
@@ -231,5 +227,4 @@ func (a *agent) atOnce(calls ...args) {
 	all.Wait()
 }
 
-// isDo tells whether an answer's next step is one.
 func isDo(got answer, do x402.Step) bool { return got.next().Do == do }

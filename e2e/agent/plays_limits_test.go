@@ -21,7 +21,6 @@ func again(path string, times int) func(*agent) {
 	}
 }
 
-// once buys once, doing what next says.
 func once(path string) func(*agent) {
 	return func(a *agent) { a.tell(a.follow("x402_pay", a.order(path, "$0.50"))) }
 }

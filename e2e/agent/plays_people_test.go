@@ -90,7 +90,6 @@ var people = []scenario{
 	},
 }
 
-// discovers are the URLs of services that this wallet can pay.
 func (a *agent) discovers(in args) (urls []string) {
 	services, _ := a.call("x402_discover_services", in).fields["services"].([]any)
 	for _, one := range services {

@@ -11,7 +11,6 @@ func forecast(in args) args {
 
 var lisbon = args{"city": "Lisbon"}
 
-// servers: paid MCP servers.
 var servers = []scenario{
 	{
 		name: "a paid tool", task: "What will the weather be in Lisbon? At most $0.01.",

@@ -158,5 +158,4 @@ func asksForLightning(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusPaymentRequired)
 }
 
-// tellAll says the whole answer, as a model does that understands nothing of it.
 func (a *agent) tellAll(got answer) { a.say(got.text) }

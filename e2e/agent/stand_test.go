@@ -15,7 +15,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// cent and mill are prices in atomic units.
 const (
 	mill = sandbox.USDC / 1000
 	cent = sandbox.USDC / 100
@@ -42,7 +41,6 @@ type goods struct {
 	lingers   time.Duration                                // between settling and serving
 }
 
-// sale is a line in a stand's ledger.
 type sale struct {
 	n           int // of this path
 	path        string
@@ -110,7 +108,6 @@ func (g goods) serve(n int, w http.ResponseWriter) {
 	_, _ = io.WriteString(w, content)
 }
 
-// offer is what is asked for the goods.
 func (s *stand) offer(g goods, n int) map[string]any {
 	network, payTo := sandbox.EVM, s.onEVM
 	extra := map[string]any{"name": "USDC", "version": "2"}
@@ -199,7 +196,6 @@ func (s *stand) collect(g goods, payment, terms []byte, path string) *sale {
 	return made
 }
 
-// settle has the sandbox's facilitator verify and settle, as every seller does.
 func (w *world) settle(payment, terms []byte) (transaction, why string) {
 	submission := fmt.Appendf(nil, `{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`,
 		payment, terms)

@@ -35,7 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// scenario is a task in a world, and how it is played.
 type scenario struct {
 	name  string
 	task  string // as the person puts it
@@ -46,7 +45,6 @@ type scenario struct {
 	finds []string // what the judge says of the wrong play; nothing where the wallet prevents all harm
 }
 
-// trial is a line of the table.
 type trial struct {
 	name, play             string
 	calls, payments, chars int
@@ -83,7 +81,6 @@ func TestTrials(t *testing.T) {
 	t.Logf("%d trials\n%s", len(table), &text)
 }
 
-// try plays one, and has it judged.
 func (w *world) try(t *testing.T, s scenario, play string) trial {
 	if s.setup.solana {
 		w = newWorld(t) // where nobody else spends from the owner's account
@@ -133,7 +130,6 @@ func kindsOf(found []finding) (kinds []string) {
 	return kinds
 }
 
-// record collects what the judge reads.
 func (w *world) record(t *testing.T, a *agent, s scenario) record {
 	r := record{wants: s.wants, steps: a.transcript, said: a.said,
 		market: w.shop + a.stand.prefix}
@@ -168,7 +164,6 @@ func (a *agent) closedBooks() (books answer) {
 	return books
 }
 
-// String is the transcript.
 func (a *agent) String() string {
 	var text strings.Builder
 	for _, s := range a.transcript {

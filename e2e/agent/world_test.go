@@ -59,7 +59,6 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	at.ServeHTTP(out, r)
 }
 
-// rent opens a stand.
 func (w *world) rent(wares map[string]goods) *stand {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +70,6 @@ func (w *world) rent(wares map[string]goods) *stand {
 	return s
 }
 
-// token is the play dollar of a network.
 func (w *world) token(network string) string {
 	asset, _ := x402.NewRegistry(nil).Named(network, "")
 	return asset.Address
@@ -97,7 +95,6 @@ type setup struct {
 	before func(*agent) // what happened before the task; not in the transcript
 }
 
-// enter makes a wallet for a scenario, starts it, and sits an agent before it.
 func (w *world) enter(t *testing.T, s setup) *agent {
 	at := w.rent(s.goods)
 	rules := ""

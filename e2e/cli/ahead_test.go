@@ -52,7 +52,6 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 	}
 }
 
-// addresses are the wallet's, by chain.
 func (v *victim) addresses() map[string]string {
 	v.t.Helper()
 	out, _ := runs(v.t, 0, v.env, "address")

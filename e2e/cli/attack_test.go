@@ -27,7 +27,6 @@ import (
 // likes, knows how a ledger is made, and can call the program. It does not know the passphrase,
 // which the wallet reads from a file of the owner's.
 
-// victim is a household under attack.
 type victim struct {
 	*world
 	t      *testing.T
@@ -55,7 +54,6 @@ func (v *victim) open() {
 	v.t.Cleanup(func() { _ = v.forger.Close() })
 }
 
-// pays makes a payment, and shows that what comes out contains a text.
 func (v *victim) pays(code int, text string, flags ...string) {
 	v.t.Helper()
 	out, _ := runs(v.t, code, v.env, append(append([]string{"pay"}, flags...), v.SellerURL+"/weather")...)
@@ -82,7 +80,6 @@ func (v *victim) appends(payment, event, detail string) {
 	require.NoError(v.t, v.forger.Append(time.Now().UnixMicro(), payment, event, detail))
 }
 
-// owner types the passphrase for a command that asks for it.
 func (v *victim) owner(args ...string) {
 	v.t.Helper()
 	withPassphrase(v.t, 0, v.env[:1], args...)
@@ -99,7 +96,6 @@ func (v *victim) unlocks() {
 	v.t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
 }
 
-// accepts is the owner who looked at the ledger, and accepts it.
 func (v *victim) accepts() {
 	v.t.Helper()
 	c := sit(v.t, nil, v.env, "policy", "seal")

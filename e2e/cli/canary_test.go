@@ -34,7 +34,6 @@ const canaryPassphrase = "canary-7f3a sings in the mine"
 // canaryPhrase is a part of a recovery phrase: its words stand together nowhere else.
 const canaryPhrase = "candy vintage walnut cruise myth lobster"
 
-// spellings are the forms a secret could be found in.
 func spellings(secret []byte) map[string]string {
 	reversed := slices.Clone(secret)
 	slices.Reverse(reversed)
@@ -69,7 +68,6 @@ func inBase58(data []byte) string {
 	return string(out)
 }
 
-// canary is a program that is told secrets, and everything that it said.
 type canary struct {
 	t                         *testing.T
 	program                   string
@@ -139,7 +137,6 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		[]byte("canarie"))
 }
 
-// fails makes calls that fail, each with a secret in it or near it.
 func (c *canary) fails(page, brokenKey string) {
 	tool := func(arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -203,7 +200,6 @@ func (c *canary) aborted(page string) {
 	c.said.Write(trace.Bytes())
 }
 
-// search looks for the secrets in all that is left.
 func (c *canary) search(secrets ...[]byte) {
 	t := c.t
 	found := map[string][]byte{"what was printed": c.said.Bytes()}

@@ -80,7 +80,6 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 	}
 }
 
-// hasty is a household whose calls have eight seconds.
 func hasty(t *testing.T) (w *world, env []string) {
 	t.Helper()
 	w = must.Get(newWorld(sandbox.Options{}))(t)

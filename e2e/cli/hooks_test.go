@@ -17,10 +17,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// hookEvent is what a program of the owner's is told.
 type hookEvent struct{ Event, PaymentID, Host, Price, Status, TransactionSignature string }
 
-// owners is a directory with what the owner's programs do and were told.
 type owners struct {
 	t   *testing.T
 	dir string
@@ -31,7 +29,6 @@ func (o owners) write(name, text string) {
 	childtest.Write(o.t, filepath.Join(o.dir, name), text)
 }
 
-// told are the events of a file.
 func (o owners) told(name string) (list []hookEvent) {
 	text, _ := os.ReadFile(filepath.Join(o.dir, name))
 	for line := range strings.Lines(string(text)) {

@@ -17,7 +17,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// mcpClient talks to the program as a host does.
 type mcpClient struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -37,7 +36,6 @@ func serve(t *testing.T, env ...string) *mcpClient {
 	return c
 }
 
-// tryServe starts a command that may fail to become a server.
 func tryServe(t *testing.T, cmd *exec.Cmd) (c *mcpClient, ok bool) {
 	t.Helper()
 	in := must.Get(cmd.StdinPipe())(t)
@@ -68,7 +66,6 @@ func (c *mcpClient) send(method, params string) {
 	fmt.Fprintf(c.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", c.nextID, method, params)
 }
 
-// hear is the result in the next message.
 func (c *mcpClient) hear() json.RawMessage {
 	c.t.Helper()
 	require.True(c.t, c.out.Scan(), "the server ended")
@@ -83,7 +80,6 @@ func (c *mcpClient) ask(method, params string) json.RawMessage {
 	return c.hear()
 }
 
-// call is the text of a tool's answer.
 func (c *mcpClient) call(tool, arguments string) string {
 	c.t.Helper()
 	var result struct{ Content []struct{ Text string } }

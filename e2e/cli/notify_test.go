@@ -26,7 +26,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// notice is what the owner is told.
 type notice struct {
 	Kind, ID, Alert, Text, Price, Host, Command string
 	More                                        int
@@ -70,7 +69,6 @@ func newOps(t *testing.T) *ops {
 	return o
 }
 
-// rules is the part of config.toml that leads here.
 func (o *ops) rules() string {
 	return fmt.Sprintf("\n[notify]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> %s\"]\nwebhook = %q\n"+
 		"webhook_secret_file = %q\n", o.file, o.URL+"/x402", o.secret)

@@ -44,7 +44,6 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 	return p
 }
 
-// shows is the page's text.
 func (p *page) shows() string {
 	p.t.Helper()
 	r, err := http.Get(p.url)
@@ -147,7 +146,6 @@ func TestLooseningOnAPage(t *testing.T) {
 	require.Contains(t, out, `"seals": true`)
 }
 
-// runs runs the program with no terminal.
 func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, env, args...)

@@ -88,7 +88,6 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 	runs(t, 0, env, "history", "verify", "--seals")
 }
 
-// quotaHousehold is a household whose owner lets 64 MiB of content be stored.
 func quotaHousehold(t *testing.T) (w *world, env []string) {
 	t.Helper()
 	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
@@ -98,7 +97,6 @@ func quotaHousehold(t *testing.T) (w *world, env []string) {
 	return w, append(env, passphraseFile(t))
 }
 
-// ledgerSize is how many bytes of disk the ledger takes, with its log.
 func ledgerSize(t *testing.T, w *world) (size int64) {
 	files := must.Get(filepath.Glob(filepath.Join(w.home, "ledger.db*")))(t)
 	for _, file := range files {

@@ -38,7 +38,6 @@ func pages(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// blocks are the blocks of code in a language in a page's text.
 func blocks(text, language string) (list []string) {
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
 		text, -1) {

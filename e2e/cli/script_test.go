@@ -225,7 +225,6 @@ func newWorld(o sandbox.Options) (*world, error) {
 // atHeld is a purchase whose answer is held.
 func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
 
-// release lets one held answer go.
 func (w *world) release(t *testing.T) {
 	t.Helper()
 	select {
@@ -235,7 +234,6 @@ func (w *world) release(t *testing.T) {
 	}
 }
 
-// awaitSettlements waits until the facilitator's books have so many payments.
 func (w *world) awaitSettlements(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(w.Settlements()) == n }, time.Minute, time.Millisecond)
@@ -253,18 +251,15 @@ func (w *world) close() {
 	w.Close()
 }
 
-// rules is a config.toml for this world.
 func (w *world) rules(r sandbox.Rules) string {
 	return strings.Replace(w.Config(r), "loopback = [", fmt.Sprintf("loopback = [%q, ",
 		w.front.Listener.Addr()), 1)
 }
 
-// makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
 	return testworld.MakeHome(home, w.rules(r), testPassphrase)
 }
 
-// configText is the wallet's config.toml.
 func (w *world) configText(t *testing.T) string {
 	t.Helper()
 	text := must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t)
@@ -283,7 +278,6 @@ func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env 
 	return householdWith(t, o, func(w *world) string { return w.rules(r) })
 }
 
-// householdWith is a household with a config.toml of its own.
 func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
 	t.Helper()
 	w = must.Get(newWorld(o))(t)

@@ -79,7 +79,6 @@ func TestMetricsOfAService(t *testing.T) {
 	}
 }
 
-// get asks for another page of the service's.
 func (s *service) get(path, token string) *http.Request {
 	at := strings.TrimSuffix(s.URL, "/mcp") + path
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil)

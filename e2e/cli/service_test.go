@@ -29,7 +29,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// service is x402-wallet serve, running.
 type service struct {
 	*testworld.Service
 	t *testing.T
@@ -50,7 +49,6 @@ func weather(w *world, query string) string {
 	return fmt.Sprintf(`{"url":"%s/weather?%s"}`, w.SellerURL, url.QueryEscape(query))
 }
 
-// paymentOf is the payment in a tool's answer.
 func paymentOf(t *testing.T, answer string) (id, status string) {
 	t.Helper()
 	var result struct{ PaymentID, Status string }
@@ -203,7 +201,6 @@ func named(t *testing.T, limits string) (w *world, s *service, alice, bob string
 	return w, startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0"), alice, bob
 }
 
-// post is one request of an agent over HTTP.
 func (s *service) post(token, session, body string) *http.Request {
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
 	require.NoError(s.t, err)
@@ -219,7 +216,6 @@ func (s *service) post(token, session, body string) *http.Request {
 	return r
 }
 
-// send is its status and what came of it.
 func (s *service) send(r *http.Request) (status int, header http.Header, body string) {
 	s.t.Helper()
 	answer, err := http.DefaultClient.Do(r)
@@ -230,7 +226,6 @@ func (s *service) send(r *http.Request) (status int, header http.Header, body st
 	return answer.StatusCode, answer.Header, string(text)
 }
 
-// open opens a session.
 func (s *service) open(token string) (session string) {
 	s.t.Helper()
 	status, header, body := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+
@@ -246,7 +241,6 @@ var lastID atomic.Int64
 
 func payOf(w *world, query string) string { return callOf("x402_pay", weather(w, query)) }
 
-// callOf is a call of a tool.
 func callOf(tool, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`,
 		lastID.Add(1), tool, arguments)

@@ -24,7 +24,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// authority makes certificates.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -40,7 +39,6 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// make writes NAME.pem and NAME.key.
 func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

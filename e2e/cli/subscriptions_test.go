@@ -55,7 +55,6 @@ func newKiosk(t *testing.T, w *world) *kiosk {
 
 func (k *kiosk) selling(path string) { k.sells.Store(&path) }
 
-// news is a standing order at the kiosk that began a while ago, as config.toml has it.
 func (k *kiosk) order(name, path, more string) string {
 	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
 		"max = \"0.01\"\ntotal = \"1.00\"\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
@@ -78,7 +77,6 @@ func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (
 	return w, k, append(env, passphraseFile(t))
 }
 
-// pass is what subscriptions due prints.
 type pass struct {
 	Ran []struct {
 		Name, State, PaymentID, Price, ApprovalID, Error, Why string

@@ -33,10 +33,8 @@ import (
 // fails for who leads a session already, as those on a terminal of their own do
 func detach() { _, _ = syscall.Setsid() }
 
-// become is the program from here on.
 func become(program string) { panic(syscall.Exec(program, os.Args, os.Environ())) }
 
-// console is the program on a terminal of its own, with a person before it.
 type console struct {
 	t      *testing.T
 	keys   *os.File // what the person types goes in here, what they see comes out
@@ -87,7 +85,6 @@ func (c *console) text() string {
 	return strings.ReplaceAll(c.seen.String(), "\r\n", "\n")
 }
 
-// sees waits until the screen shows so many of a text.
 func (c *console) sees(text string, times int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -95,7 +92,6 @@ func (c *console) sees(text string, times int) {
 	}, time.Minute, 5*time.Millisecond, "%q", c)
 }
 
-// String is what is seen, for a failed test.
 func (c *console) String() string { return c.text() }
 
 func (c *console) types(text string) {
@@ -126,7 +122,6 @@ func withPassphrase(t *testing.T, code int, env []string, args ...string) (seen 
 	return c.ends(code)
 }
 
-// ends waits for the program's end and returns what was seen in all.
 func (c *console) ends(code int) string {
 	c.t.Helper()
 	<-c.closed

@@ -135,7 +135,6 @@ func attribute(s otlptest.Span, key string) string {
 	return ""
 }
 
-// lineOf is the one line of a payment or a sale in a log.
 func lineOf(t *testing.T, log, kind string) (line map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(log) {

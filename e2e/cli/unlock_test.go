@@ -62,7 +62,6 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 	}
 }
 
-// lock reaches a server that unlocked itself.
 func TestLockReachesEveryProcess(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})

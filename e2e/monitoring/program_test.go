@@ -15,7 +15,6 @@ import (
 // patience is how long is waited for what comes in a moment on a machine with nothing else to do.
 const patience = 2 * time.Minute
 
-// program is one that runs until the test ends, and what it said.
 type program struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -24,7 +23,6 @@ type program struct {
 	said bytes.Buffer
 }
 
-// Write takes what it says.
 func (p *program) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +63,6 @@ func (p *program) says(pattern string) string {
 	return found[1]
 }
 
-// until waits for something.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	const every = 50 * time.Millisecond

@@ -19,10 +19,8 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// where docs/monitoring is.
 var pages = filepath.Join("..", "..", "docs", "monitoring")
 
-// installed is the path of a program of Prometheus.
 func installed(t *testing.T, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -31,7 +29,6 @@ func installed(t *testing.T, program string) string {
 	return path
 }
 
-// prometheus is a server of its own, on this world.
 type prometheus struct {
 	t  *testing.T
 	at string
@@ -59,7 +56,6 @@ func watches(t *testing.T, jobs map[string]string) prometheus {
 	return prometheus{t, "http://" + at}
 }
 
-// get asks its API.
 func (p prometheus) get(path string, ask url.Values, into any) {
 	p.t.Helper()
 	answer, err := http.Get(p.at + path + "?" + ask.Encode())
@@ -80,7 +76,6 @@ func (p prometheus) answers(expression string) bool {
 	return len(p.query(expression)) > 0
 }
 
-// query gives the labels of the series that an expression has now.
 func (p prometheus) query(expression string) (series []map[string]string) {
 	p.t.Helper()
 	var data struct {
@@ -101,7 +96,6 @@ func (p prometheus) fired(alert string) []map[string]string {
 	return p.query(fmt.Sprintf(`max_over_time(ALERTS{alertname=%q,alertstate="firing"}[1h])`, alert))
 }
 
-// rules are the names of the alerts that it knows.
 func (p prometheus) rules() (known []string) {
 	p.t.Helper()
 	var data struct {
@@ -118,7 +112,6 @@ func (p prometheus) rules() (known []string) {
 	return known
 }
 
-// panel is one of the dashboard, as far as it is looked at.
 type panel struct {
 	ID         int
 	Type       string

@@ -19,7 +19,6 @@ import (
 
 var calls = flag.String("calls", "1,100,1000", "how many calls BenchmarkParallel makes at a time, by commas")
 
-// roundTrips are the distances, in milliseconds.
 var roundTrips = []int{0, 50, 150}
 
 // BenchmarkNetwork is the first paid call of a process (with the wallet's unlocking in it), the median of ten

@@ -20,7 +20,6 @@ func (w *world) effort() effort {
 	return effort{w.seller.now(), w.node.requests.Load(), w.questions.Load()}
 }
 
-// repeats is how many calls follow the first.
 const repeats = 10
 
 // dials is how many questions for names ten repeated calls may take: two for each connection that is dialled

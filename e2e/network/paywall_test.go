@@ -201,7 +201,6 @@ func BenchmarkPaywall(b *testing.B) {
 // bookOfGo is our seller with its book and Go's own target for the collector.
 const bookOfGo = "book-GOGC=100"
 
-// startSeller gives the address of what a seller sells, and its process.
 func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid int) {
 	b.Helper()
 	var cmd *exec.Cmd

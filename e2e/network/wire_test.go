@@ -30,7 +30,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// party is what is counted of one server.
 type party struct {
 	tcp, full, resumed, requests atomic.Int64
 }

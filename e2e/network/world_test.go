@@ -64,7 +64,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a sandbox at a distance.
 type world struct {
 	*sandbox.Sandbox
 	authority    *authority
@@ -88,7 +87,6 @@ func newWorld(t testing.TB, rtt time.Duration) *world {
 	return w
 }
 
-// payer is a wallet that is spoken to over stdio.
 type payer struct {
 	home  testworld.Home
 	stop  func() // ends the process
@@ -209,7 +207,6 @@ func (p *payer) request(method string, params any) (json.RawMessage, error) {
 	return a.Result, nil
 }
 
-// pay makes a paid call, and tells how long it took.
 func (p *payer) pay(url string) (time.Duration, error) {
 	started := time.Now()
 	raw, err := p.request("tools/call", map[string]any{"name": "x402_pay",

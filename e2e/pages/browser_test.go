@@ -142,7 +142,6 @@ func (b *browser) event(m message) {
 	}
 }
 
-// do asks the browser and waits for its answer.
 func (b *browser) do(method string, params, into any) {
 	b.t.Helper()
 	answer := make(chan message, 1)
@@ -191,7 +190,6 @@ func (b *browser) visit(url string) {
 	b.leads(func() { b.do("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
-// eval runs JavaScript of ours beside the page.
 func (b *browser) eval(code string, into any) {
 	b.t.Helper()
 	var out struct {
@@ -226,7 +224,6 @@ func (b *browser) press(key string) {
 	b.do("Input.dispatchKeyEvent", k, nil)
 }
 
-// click clicks where an element begins.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	var at [2]float64
@@ -260,7 +257,6 @@ func (b *browser) tabTo(name string) {
 	b.t.Fatalf("no way by keyboard to %q", name)
 }
 
-// look is how the page is looked at.
 type look struct {
 	name  string
 	width int

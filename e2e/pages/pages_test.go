@@ -47,7 +47,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs the dashboard and gives the address that opens it.
 func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
 	t.Helper()
 	cmd := home.Command(t.Context(), bin, "dashboard", "--json")
@@ -192,7 +191,6 @@ func deposits(t *testing.T, home string) {
 		WithBook(history.BatchBook{Funds: money.NewAmount(1_000_000)})))
 }
 
-// row puts a payment straight into the ledger.
 const row = `INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, source, delivered, requirement) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 1, '{}')`
 

@@ -28,7 +28,6 @@ func (b *browser) authenticator() {
 		"automaticPresenceSimulation": true}}, nil)
 }
 
-// adding is x402-wallet passkeys add, waiting.
 type adding struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -45,7 +44,6 @@ func add(t *testing.T, home testworld.Home, bin, name string) *adding {
 	return a
 }
 
-// link is the next address that it says.
 func (a *adding) link() string {
 	a.t.Helper()
 	for a.lines.Scan() {

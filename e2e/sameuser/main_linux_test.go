@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 
 const nobody = 65534
 
-// testUser is a user who is not root, with a wallet and with the programs that these tests run.
 type testUser struct {
 	t      *testing.T
 	dir    string // everything
@@ -79,7 +78,6 @@ func newTestUser(t *testing.T, rules string) testUser {
 	return h
 }
 
-// give makes all of it the user's.
 func (h testUser) give() {
 	require.NoError(h.t, os.Chmod(h.dir, 0o755))
 	if os.Geteuid() != 0 {
@@ -93,7 +91,6 @@ func (h testUser) give() {
 	}))
 }
 
-// command is a program of the user.
 func (h testUser) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), program, args...)
 	cmd.Dir = h.user

@@ -49,7 +49,6 @@ func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out messa
 	return out, err
 }
 
-// channelPayer pays at /batch.
 type channelPayer struct {
 	*evm.Channels
 	t   *testing.T

@@ -37,7 +37,6 @@ func newAccount(t *testing.T) account {
 
 func (a account) Address() string { return crypto.PubkeyToAddress(a.key.PublicKey).Hex() }
 
-// rawTransaction is what an account signs.
 type rawTransaction struct {
 	chainID, nonce, gas uint64
 	tip, maxFee         uint64
@@ -64,7 +63,6 @@ func (a account) signature(tx rawTransaction) (signature [65]byte, err error) {
 	return [65]byte(made), err
 }
 
-// raw is a signed transaction as nodes take it.
 func (a account) raw(t *testing.T, tx rawTransaction) hexutil.Bytes {
 	signature := must.Get(a.signature(tx))(t)
 	encoded := must.Get(rlp.EncodeToBytes(append(tx.fields(), uint64(signature[64]),
@@ -72,7 +70,6 @@ func (a account) raw(t *testing.T, tx rawTransaction) hexutil.Bytes {
 	return append([]byte{2}, encoded...)
 }
 
-// SignPull implements evm.PullSigner.
 func (a account) SignPull(_ context.Context, _ string, p x402.Pull) (signature [65]byte, err error) {
 	tip, _ := p.Tip.Uint64()
 	maxFee, _ := p.MaxFee.Uint64()
@@ -97,7 +94,6 @@ func callOf(selector string, args ...any) []byte {
 	return data
 }
 
-// asked asks the node, and is its refusal.
 func asked(t *testing.T, s *World, into any, method string, params ...any) string {
 	question := must.Get(json.Marshal(params))(t)
 	answer := []byte(testworld.AskNode(t, s.EVMNodeURL, method, string(question)))

@@ -20,7 +20,6 @@ func start(t *testing.T, o sandbox.Options) *World {
 	return s
 }
 
-// evmPayer signs as the wallet does.
 type evmPayer struct {
 	*evm.Exact
 }

@@ -23,7 +23,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// permit authorizes the first offer of a challenge by Permit2.
 func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Authorization {
 	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
 		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
@@ -31,7 +30,6 @@ func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Author
 	return a
 }
 
-// payPermit presents a payment by Permit2, with the approval that it has.
 func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
 	a x402.Authorization) testworld.Answer {
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)

@@ -25,7 +25,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// ownersHouse is one whose service runs the person's commands.
 func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
 	t.Helper()
 	h := newHouse(t, rules)
@@ -33,7 +32,6 @@ func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
 	return h
 }
 
-// houseWithoutAWallet has the rules alone.
 func houseWithoutAWallet(t *testing.T) *house {
 	t.Helper()
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
@@ -44,7 +42,6 @@ func houseWithoutAWallet(t *testing.T) *house {
 	return h
 }
 
-// desk is a command of a person's on a terminal of their own.
 type desk struct {
 	t      *testing.T
 	keys   *os.File // what they type goes in here, what they see comes out
@@ -56,13 +53,11 @@ type desk struct {
 	seen strings.Builder
 }
 
-// sits begins a command of a user's at the service.
 func (h *house) sits(user uint32, args ...string) *desk {
 	h.t.Helper()
 	return h.sitsAt(user, h.wallet, args...)
 }
 
-// sitsAt begins any program.
 func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
 	h.t.Helper()
 	keys, tty, err := pty.Open()
@@ -89,14 +84,12 @@ func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
 	return d
 }
 
-// String is what was seen.
 func (d *desk) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ReplaceAll(d.seen.String(), "\r\n", "\n")
 }
 
-// sees waits until the screen shows so many of a text.
 func (d *desk) sees(text string, times int) *desk {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { return strings.Count(d.String(), text) >= times }, time.Minute,
@@ -128,7 +121,6 @@ func (d *desk) echoes() bool {
 	return is.Lflag&unix.ECHO != 0
 }
 
-// hides waits until a passphrase can be typed.
 func (d *desk) hides(prompt string) *desk {
 	d.t.Helper()
 	d.sees(prompt, 1)
@@ -142,7 +134,6 @@ func (h *house) owns(args ...string) string {
 	return h.sits(person, args...).hides("Passphrase").types(testworld.Passphrase + "\n").ends(0)
 }
 
-// childrenOf are the processes that one has started.
 func childrenOf(t *testing.T, pid int) (list []int) {
 	t.Helper()
 	threads := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
@@ -247,7 +238,6 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, evm, all[len(all)-1].Payer)
 }
 
-// tells is what a command without a terminal answers.
 func (h *house) tells(user uint32, env []string, args ...string) (code string, text string) {
 	h.t.Helper()
 	env = append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...)

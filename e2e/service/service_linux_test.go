@@ -41,7 +41,6 @@ func (h *house) copies(user int, name string) (dir string, files []string) {
 	return dir, files
 }
 
-// attacks runs the attacker as a user, and gives what worked and what did not.
 func (h *house) attacks(user uint32, t target) (worked, failed []string) {
 	h.t.Helper()
 	text, err := json.Marshal(t)
@@ -72,7 +71,6 @@ func (h *house) sleeps(user uint32) int {
 	return cmd.Process.Pid
 }
 
-// unlocks starts the owner's unlock agent and gives its number.
 func (h *house) unlocks() (pid int) {
 	h.t.Helper()
 	var out struct{ PID int }
@@ -137,7 +135,6 @@ func TestTheSameUserCould(t *testing.T) {
 	require.Empty(t, failed)
 }
 
-// refusedWith is what mcp says to an agent that is not let in.
 func (h *house) refusedWith(user uint32, env []string) string {
 	h.t.Helper()
 	_, err := h.connects(user, env)
@@ -196,7 +193,6 @@ func TestOwnersCommandsAsAnotherUser(t *testing.T) {
 	h.owner("history", "verify", "--seals")
 }
 
-// evmIn is the EVM address in a text.
 func evmIn(text string) string { return regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(text) }
 
 // What an agent puts into the environment of mcp is its own affair: the service has its own.
@@ -261,7 +257,6 @@ func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 	require.Less(t, most, locked/8)
 }
 
-// lockedMemory is how much of a process's memory is locked, in bytes.
 func lockedMemory(t *testing.T, pid int) uint64 {
 	t.Helper()
 	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
@@ -283,7 +278,6 @@ func (h *house) status(user uint32, env ...string) (said map[string]any) {
 	return said
 }
 
-// service status tells each what they may know: root and agents more than anybody.
 func TestStatus(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	told := h.status(0)

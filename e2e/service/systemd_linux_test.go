@@ -83,7 +83,6 @@ func startMachine(t *testing.T) *machine {
 	}
 }
 
-// newCgroup is a control group for a machine, gone when the test ends.
 func newCgroup(t *testing.T) string {
 	t.Helper()
 	mounts := must.Get(os.ReadFile("/proc/self/mounts"))(t)
@@ -103,7 +102,6 @@ func newCgroup(t *testing.T) string {
 	return ""
 }
 
-// removeGroups removes a control group and those in it, once their processes have ended.
 func removeGroups(t *testing.T, dir string) {
 	gone := func() bool {
 		var dirs []string
@@ -122,7 +120,6 @@ func removeGroups(t *testing.T, dir string) {
 	require.Eventually(t, gone, time.Minute, 50*time.Millisecond)
 }
 
-// command is one on the machine, as root.
 func (m *machine) command(argv ...string) *exec.Cmd {
 	enter := []string{"-t", fmt.Sprint(m.boot.Process.Pid), "-m", "-p", "-i", "-u", "-C", "--", "env", "-i",
 		"PATH=" + os.Getenv("PATH")}
@@ -141,7 +138,6 @@ func (m *machine) runs(input string, argv ...string) string {
 	return string(out)
 }
 
-// says is what a command says, whatever its exit code.
 func (m *machine) says(argv ...string) string {
 	out, _ := m.command(argv...).CombinedOutput()
 	return strings.TrimSpace(string(out))
@@ -159,13 +155,11 @@ func (m *machine) owner(input string, args ...string) string {
 		"X402_WALLET_HOME=" + systemHome, installed}, args...)...)
 }
 
-// as is what a command of another user's says, which finds the socket by itself.
 func (m *machine) as(user int, args ...string) string {
 	return m.says(append([]string{"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user),
 		"--clear-groups", "env", "HOME=/nonexistent", installed}, args...)...)
 }
 
-// agent is a session of an agent's of another user, which finds the socket by itself.
 func (m *machine) agent() *mcp.ClientSession {
 	m.t.Helper()
 	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody),
@@ -245,12 +239,10 @@ sandbox = true
 	require.Len(t, h.Settlements(), 2)
 }
 
-// listens reports whether the service answers.
 func (m *machine) listens() bool {
 	return strings.Contains(m.says("/opt/x402-wallet", "service", "status"), `"running": true`)
 }
 
-// status is what the kernel says of the service's process.
 func (m *machine) status() map[string]string {
 	m.t.Helper()
 	pid := m.says("systemctl", "show", "-p", "MainPID", "--value", "x402-wallet")

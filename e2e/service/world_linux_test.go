@@ -58,7 +58,6 @@ type house struct {
 	flags  []string // more of serve's
 }
 
-// newHouse makes all of it, under these rules.
 func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -91,7 +90,6 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	return h
 }
 
-// give makes everything below some directories a user's.
 func (h *house) give(user int, dirs ...string) {
 	for _, dir := range dirs {
 		require.NoError(h.t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -112,7 +110,6 @@ func (h *house) as(user uint32, env []string, program string, args ...string) *e
 	return cmd
 }
 
-// ownersEnv is the environment of the service and of its owner's commands.
 func (h *house) ownersEnv(more ...string) []string {
 	return append([]string{"HOME=" + h.home, "X402_WALLET_HOME=" + h.home}, more...)
 }
@@ -120,7 +117,6 @@ func (h *house) ownersEnv(more ...string) []string {
 // passphrase lets the service unlock itself.
 func (h *house) passphrase() string { return "X402_WALLET_PASSPHRASE_FILE=" + h.secret }
 
-// owner runs a command of the owner's, which has to succeed.
 func (h *house) owner(args ...string) string {
 	h.t.Helper()
 	out, err := h.as(owner, h.ownersEnv(h.passphrase()), h.wallet, args...).CombinedOutput()
@@ -128,7 +124,6 @@ func (h *house) owner(args ...string) string {
 	return string(out)
 }
 
-// serve starts the service and gives its process.
 func (h *house) serve(env ...string) *os.Process {
 	h.t.Helper()
 	argv := append(slices.Clone(h.under), h.wallet, "serve", "--socket", h.socket)
@@ -137,7 +132,6 @@ func (h *house) serve(env ...string) *os.Process {
 	return testworld.RunService(h.t, cmd, h.socket, false).Cmd.Process
 }
 
-// agentsEnv is what an agent's host starts mcp with.
 func (h *house) agentsEnv(token string, more ...string) []string {
 	env := append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, more...)
 	if token != "" {
@@ -161,7 +155,6 @@ func (h *house) connects(user uint32, env []string) (*mcp.ClientSession, error) 
 	return session, nil
 }
 
-// agentOf is a session that has to begin.
 func (h *house) agentOf(user uint32, env []string) *mcp.ClientSession {
 	h.t.Helper()
 	session, err := h.connects(user, env)
@@ -182,7 +175,6 @@ func (h *house) pays(agent *mcp.ClientSession, query string) string {
 	return answer.Status + answer.Error
 }
 
-// tokens of agents, and how the rules know them.
 var (
 	alice   = "x402w_" + strings.Repeat("a", 43)
 	mallory = "x402w_" + strings.Repeat("m", 43)

@@ -113,7 +113,6 @@ func (m *model) cash(c Cheque, signer common.Address) bool {
 // keepsItsPromise says whether the agent has spent no more than was allowed it, and given.
 func (m *model) keepsItsPromise() bool { return m.spent.Cmp(add(m.due(), m.gifts)) <= 0 }
 
-// largest is the largest number in a word.
 var largest = sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1))
 
 func add(a, b *big.Int) *big.Int { return new(big.Int).Add(a, b) }

@@ -103,7 +103,6 @@ func (p *play) allow() {
 	require.True(p.t, p.model.allow(rule))
 }
 
-// cash brings a cheque to the facilitator.
 func (p *play) cash() {
 	signer := p.keys[2]
 	for _, key := range p.keys {

@@ -122,7 +122,6 @@ func (w *world) judge(i int, got []Outcome) error {
 	return nil
 }
 
-// now is the time of the latest block.
 func (c *Chain) now() (uint64, error) {
 	var block struct{ Timestamp hexutil.Uint64 }
 	err := c.Ask(&block, "eth_getBlockByNumber", "latest", false)

@@ -198,7 +198,6 @@ func TestExpired(t *testing.T) {
 	require.ErrorIs(t, q.outcome, ErrExpired, "the first end counts")
 }
 
-// Only this machine reaches it.
 func TestLoopbackOnly(t *testing.T) {
 	at, _, _ := page(t)
 	where := must.Get(url.Parse(at))(t)

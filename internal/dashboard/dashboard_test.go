@@ -98,7 +98,6 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	return b
 }
 
-// newBrowser keeps cookies, and follows no redirect.
 func newBrowser(t *testing.T) *http.Client {
 	t.Helper()
 	jar := must.Get(cookiejar.New(nil))(t)
@@ -133,7 +132,6 @@ func (b *board) send(method, at, body string, change func(*http.Request)) answer
 
 func (b *board) get(path string) answer { b.Helper(); return b.send("GET", b.base+path, "", nil) }
 
-// opened is a board that was opened.
 func opened(t *testing.T) *board {
 	t.Helper()
 	return openedFor(t, 0)
@@ -146,7 +144,6 @@ func openedFor(t *testing.T, idle time.Duration) *board {
 	return b
 }
 
-// ask puts a question to the person.
 func (b *board) ask(n byte) history.Approval {
 	b.Helper()
 	return b.askAs("", n)
@@ -182,7 +179,6 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 	require.NoError(b, forger.Recount())
 }
 
-// stores gives a payment its content.
 func (b *board) stores(id string, c history.Content) {
 	b.Helper()
 	store := must.Get(history.Open(b.Context(), b.home, history.Options{}))(b)
@@ -199,7 +195,6 @@ func (b *board) sql(query string, args ...any) {
 	must.Get(db.Exec(query, args...))(b)
 }
 
-// form is what the page's own form would post.
 func (b *board) form(id, decision, passphrase string) string {
 	b.Helper()
 	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/approvals/" +
@@ -337,7 +332,6 @@ func TestOthersAreRefused(t *testing.T) {
 	require.Equal(t, history.Approved, b.state(a.ID))
 }
 
-// forget takes the browser's cookies away.
 func (b *board) forget() { b.browser.Jar = nil }
 
 // Looking changes nothing: not one row, whatever is asked for.
@@ -658,7 +652,6 @@ func TestAlerts(t *testing.T) {
 	require.Contains(t, moved.body, "put it back into its place")
 }
 
-// It ends when nobody looks.
 func TestIdle(t *testing.T) {
 	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	s := New(listener.Addr(), Options{Idle: 20 * time.Millisecond})

@@ -98,7 +98,6 @@ func person(t *testing.T) Options {
 	}
 }
 
-// noWallet opens nothing but a wallet, which is not there.
 type noWallet struct {
 	Opener
 	home string

@@ -10,7 +10,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// asked is a signer that is there, or not.
 type asked struct {
 	name string
 	err  error

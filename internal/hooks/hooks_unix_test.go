@@ -70,7 +70,6 @@ func script(dir, text string) child.Program {
 	return child.Program{Argv: childtest.Script(dir, text), Env: []string{childtest.Env}}
 }
 
-// process is one more process on a home.
 func (l *ledger) process(t *testing.T, beforeText, afterText string) (h *Hooks, dir string) {
 	dir = t.TempDir()
 	h = &Hooks{Limit: 20 * time.Second, Dir: filepath.Join(l.home, "hooks"), Store: l,

@@ -19,7 +19,6 @@ var update = flag.Bool("update", false, "write the golden files again")
 var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"},
 	Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}
 
-// golden compares with a file under testdata.
 func golden(t *testing.T, name string, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", filepath.FromSlash(name))
@@ -30,7 +29,6 @@ func golden(t *testing.T, name string, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// at is a client in a home of its own, with its settings as they are in testdata.
 func at(t *testing.T, index int) Client {
 	t.Helper()
 	home := t.TempDir()

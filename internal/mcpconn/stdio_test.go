@@ -19,7 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output takes what is written.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -39,7 +38,6 @@ func (o *output) String() string {
 
 func (o *output) Close() error { return nil }
 
-// start gives a connection that reads this input to its end.
 func start(t *testing.T, input io.Reader, out *output) *stdio {
 	s := Stdio(io.NopCloser(input), out, longest, false).(*stdio)
 	c := must.Get(s.Connect(t.Context()))(t)

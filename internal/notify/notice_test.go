@@ -14,7 +14,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// question is an alert of a question.
 func question(id int) alerts.Alert {
 	price, _ := money.ParseDollars("0.5")
 	return alerts.Alert{ID: fmt.Sprint("alr_", id), Kind: alerts.Approval,

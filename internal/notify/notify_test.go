@@ -49,7 +49,6 @@ func (f *fake) Tell(ctx context.Context, n Notice) error {
 	return nil
 }
 
-// notice is what it was told i-th, from 0 on.
 func (f *fake) notice(i int) Notice {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +86,6 @@ func newLedger(t *testing.T, ways ...Way) *ledger {
 	return another(t, home, ways...)
 }
 
-// another is another process on a ledger.
 func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
@@ -116,7 +114,6 @@ func (l *ledger) asks(first, last int) {
 	}
 }
 
-// hosts are those that questions of these numbers are about.
 func hosts(first, last int) (list []string) {
 	for i := first; i <= last; i++ {
 		list = append(list, fmt.Sprintf("h%d.example", i))
@@ -124,13 +121,11 @@ func hosts(first, last int) (list []string) {
 	return list
 }
 
-// ends ends the process.
 func (l *ledger) ends() {
 	l.n.Close(func() { require.NoError(l.t, l.Close()) })
 	l.n.Ending.Wait()
 }
 
-// state is where the only alert stands.
 func (l *ledger) state() alerts.Alert {
 	l.t.Helper()
 	list, err := alerts.List(l.t.Context(), l.Store, 2)
@@ -415,7 +410,6 @@ func TestWhoIsNotTold(t *testing.T) {
 	})
 }
 
-// The page is that of the approval.
 func TestThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}

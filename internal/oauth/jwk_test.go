@@ -32,7 +32,6 @@ const (
 	rfc8037OKP = `{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","kid":"ed"}`
 )
 
-// set is a set of keys.
 func set(keys ...string) []byte { return []byte(`{"keys":[` + strings.Join(keys, ",") + "]}") }
 
 func TestKeysOfTheStandards(t *testing.T) {

@@ -28,7 +28,6 @@ func clocked(s *oauthtest.Server) *clock {
 	return c
 }
 
-// sees verifies a token that a key has just signed.
 func (c *clock) sees(t *testing.T, s *oauthtest.Server, key *oauthtest.Key) error {
 	t.Helper()
 	now := c.now().Unix()

@@ -24,7 +24,6 @@ func verifier(s *oauthtest.Server) *Verifier {
 	return New(Server{Issuer: s.Issuer, Audience: ours}, slog.New(slog.DiscardHandler))
 }
 
-// with is a copy of members with others in it; nil takes one out.
 func with(members, others map[string]any) map[string]any {
 	out := maps.Clone(members)
 	for name, value := range others {

@@ -32,7 +32,6 @@ func home(t *testing.T) string {
 	return dir
 }
 
-// made is a passkey that was made behind a terminal's link.
 func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
 	t.Helper()
 	dir := home(t)

@@ -22,7 +22,6 @@ type client struct {
 	pid, secret uint32
 }
 
-// code is an error of the server's, by its SQLSTATE.
 type code string
 
 func (c code) Error() string { return string(c) }
@@ -65,7 +64,6 @@ func tryConnect(t *testing.T, to string) (*client, error) {
 	return c, err
 }
 
-// send writes messages: each a type and a body.
 func (c *client) send(messages ...[]byte) error {
 	var all []byte
 	for _, m := range messages {

@@ -12,7 +12,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// behind gives a proxy in front of a database with a table for steps.
 func behind(t *testing.T) *Proxy {
 	t.Helper()
 	url := Shared(t).Database(t)

@@ -173,7 +173,6 @@ func TestTimeOfAClaim(t *testing.T) {
 	require.False(t, v.OK)
 }
 
-// members are a document's values by their path.
 func members(at string, object map[string]any) map[string]any {
 	all := map[string]any{}
 	for name, value := range object {

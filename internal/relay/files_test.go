@@ -15,7 +15,6 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// pair is both ends of a connection.
 func pair(t *testing.T) (from, to net.Conn) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
@@ -29,7 +28,6 @@ func pair(t *testing.T) (from, to net.Conn) {
 	return from, to
 }
 
-// open counts this process's descriptors.
 func open(t *testing.T) int {
 	t.Helper()
 	list := must.Get(os.ReadDir("/dev/fd"))(t)

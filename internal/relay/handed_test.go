@@ -40,7 +40,6 @@ func commanded(t *testing.T) (path string, came chan *Session) {
 	return l.Addr().String(), came
 }
 
-// handing is HandOver, running.
 type handing struct {
 	exit  int
 	err   error

@@ -23,7 +23,6 @@ func start(t *testing.T, o Options) *Sandbox {
 	return s
 }
 
-// evmPayer signs as the wallet does.
 type evmPayer struct {
 	*evm.Exact
 }
@@ -51,7 +50,6 @@ func pay(t *testing.T, s *Sandbox, path string, c *wire.Challenge, payload json.
 	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }
 
-// draftStep is an instruction with its accounts as indexes.
 type draftStep struct {
 	program  solana.PublicKey
 	accounts []int

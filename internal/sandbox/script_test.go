@@ -18,7 +18,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// tell posts a script to the control, and gives the answer.
 func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int, answer string) {
 	t.Helper()
 	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",

@@ -18,7 +18,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// solanaPayer signs as the wallet does.
 type solanaPayer struct{ private solana.PrivateKey }
 
 func (p solanaPayer) Address() string { return p.private.PublicKey().String() }

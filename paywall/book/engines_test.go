@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 
-// clock is a book's time, which tests set.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -37,7 +36,6 @@ func (c *clock) set(at time.Time) {
 	c.at = at
 }
 
-// engines make an empty book each, whose time is the clock's.
 var engines = []struct {
 	name string
 	book func(t *testing.T) (*Book, *clock)
@@ -46,7 +44,6 @@ var engines = []struct {
 	{"PostgreSQL", onServer},
 }
 
-// eachEngine runs a test on an empty book of each engine.
 func eachEngine(t *testing.T, test func(t *testing.T, b *Book, c *clock)) {
 	t.Helper()
 	for _, e := range engines {
@@ -57,7 +54,6 @@ func eachEngine(t *testing.T, test func(t *testing.T, b *Book, c *clock)) {
 	}
 }
 
-// places say where a test's books are.
 var places sync.Map
 
 func inFile(t *testing.T) (*Book, *clock) {
@@ -112,7 +108,6 @@ func besides(t *testing.T, b *Book) *Book {
 	return other
 }
 
-// occupy holds the book's writer until release is called.
 func occupy(b *Book) (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	go func() {

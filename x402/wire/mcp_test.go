@@ -12,7 +12,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// tool is a tool's result: an error with these members.
 func tool(members string) MCPMessage {
 	return MCPMessage{Result: json.RawMessage(`{"isError":true,` + members + `}`)}
 }

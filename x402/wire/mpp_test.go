@@ -39,7 +39,6 @@ func mppVectors(t *testing.T) map[string]mppVector {
 	return all.Vectors
 }
 
-// authenticate is an answer's header as a Node server writes it, in Latin-1.
 func authenticate(text string) http.Header {
 	latin1 := make([]byte, 0, len(text))
 	for _, c := range text {
@@ -167,7 +166,6 @@ func TestMPPOverMCP(t *testing.T) {
 	}
 }
 
-// requestOf is the parameter request of a challenge.
 func requestOf(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
 const evmCharge = `{"amount":"10000","currency":"0x036CbD53842c5426634e7929541eC2318f3dCF7e",` +

@@ -105,7 +105,6 @@ func TestAssociatedAccount(t *testing.T) {
 	}
 }
 
-// vectors are the reference client's transactions, by name.
 func vectors(t testing.TB) map[string]string {
 	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
 	var file struct {

@@ -131,7 +131,6 @@ var because = map[string]string{
 	"a byte above a packet": "too long",
 }
 
-// Each broken in one way, and refused.
 func TestDecodeRefuses(t *testing.T) {
 	for name, damage := range map[string]func(d *draft){
 		"legacy":                 func(d *draft) { d.version = 2 },
