@@ -1,9 +1,11 @@
 package channel
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -79,4 +81,20 @@ func TestBaselineTakesTheLater(t *testing.T) {
 	b := subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(20)}
 	require.Equal(t, subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(30)}, a.further(b.Nonce, b.Amount))
 	require.Equal(t, a.further(b.Nonce, b.Amount), b.further(a.Nonce, a.Amount))
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "channel")
+	if err != nil {
+		panic(err)
+	}
+	testDir = dir
+	code := m.Run()
+	_ = theWallet().Close()
+	_ = os.RemoveAll(dir)
+	if err := goleak.Find(); code == 0 && err != nil {
+		println(err.Error())
+		code = 1
+	}
+	os.Exit(code)
 }

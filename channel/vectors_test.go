@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -158,4 +159,19 @@ func TestReservedArguments(t *testing.T) {
 	require.Error(t, err)
 	_, err = withReserved(json.RawMessage(`[]`), "", nil)
 	require.Error(t, err)
+}
+
+// signer is a key of somebody else's: that of the vectors' service.
+type signer struct {
+	key  Key
+	sign func(message []byte) []byte
+}
+
+func newSigner(t *testing.T) signer {
+	v := readVectors(t)
+	private := ed25519.NewKeyFromSeed(unhex(t,
+		"ee2bf8098ea5dafb95ade63354db3ad99fbcee1a1bc8546cf89db4ef35b45913"))
+	k := Key{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["service"].Key}
+	require.True(t, keysOf{}.Verify(k, []byte("x"), ed25519.Sign(private, []byte("x"))))
+	return signer{k, func(message []byte) []byte { return ed25519.Sign(private, message) }}
 }

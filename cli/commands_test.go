@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,9 +14,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Every line that an error tells the person to type is one of this program's commands, with its flags and
@@ -116,3 +122,54 @@ func namedLines(n ast.Node) (lines []string) {
 }
 
 var namedLine = regexp.MustCompile(`x402-wallet ((?:[a-z0-9-]+ )+)(?:%[a-z]|[A-Z]{2,}\b)`)
+
+func TestTermsSayWhoAsks(t *testing.T) {
+	for _, a := range []history.Approval{{Price: 1, PayTo: "0xpayee", Amount: money.NewAmount(1)}, {}} {
+		nameless := len(termsOf(a))
+		a.Agent = "ann"
+		require.Contains(t, termsOf(a), [2]string{"asked by", "ann"})
+		require.Len(t, termsOf(a), nameless+1)
+		text, err := json.Marshal(shown(a))
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"agent":"ann"`)
+	}
+}
+
+// Where a new wallet's money is expected: on the networks that it can pay on, the preferred ones first. Most
+// files name no network, because the public nodes do.
+func TestWhereMoneyIsExpected(t *testing.T) {
+	template := must.Get(environ.Template(environ.Env{}))(t)
+	const solana, base, polygon = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:8453", "eip155:137"
+	for name, c := range map[string]struct {
+		rules string
+		want  []string
+	}{
+		"what init writes": {string(template), []string{solana, base}},
+		"empty":            {"", []string{solana, base}},
+		"one is named":     {"[networks.base]\n", []string{base}},
+		"one is off": {"[policy]\npublic_nodes = true\n[networks.solana]\nrpc = \"\"\n",
+			[]string{base}},
+		"none is preferred":   {"[networks.polygon]\n", []string{polygon}},
+		"nor is any by name":  {"[policy]\nprefer = [\"polygon\"]\n", []string{polygon}},
+		"channels alone":      {"[networks.\"rooch:main\"]\nrpc = \"https://rooch.example\"\n", []string{}},
+		"none can be paid on": {"[policy]\npublic_nodes = false\n", []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := must.Get(config.Parse([]byte(c.rules)))(t)
+			require.Equal(t, c.want, append([]string{}, watched(rules)...))
+		})
+	}
+}
+
+func TestVersionOption(t *testing.T) {
+	for _, option := range []string{"--version", "-v"} {
+		out := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
+		t.Cleanup(func() { _ = out.Close() })
+		p := &Program{Version: "1.2.3", Stdin: os.Stdin, Stdout: out, Stderr: os.Stderr}
+		require.Equal(t, exitDone, p.Run(t.Context(), []string{option}))
+		said := must.Get(os.ReadFile(out.Name()))(t)
+		require.Equal(t, p.build().String()+"\n", string(said))
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -154,3 +154,23 @@ func TestInitByFlags(t *testing.T) {
 	require.NotContains(t, seen, "[Y/n]")
 	require.Contains(t, sit(t, nil, env, "init", "--install", "emacs").ends(1), "already a wallet")
 }
+
+// An administrator sees what will be done before it is, and no is the usual answer.
+func TestServiceInstallAsks(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "image")
+	for _, c := range []struct {
+		typed string
+		code  int
+	}{{"\n", 1}, {"n\n", 1}, {"y\n", 0}} {
+		sits := sit(t, nil, nil, "service", "install", "--root", root)
+		sits.sees("Do it? [y/N]", 1)
+		_, err := os.Stat(root)
+		require.ErrorIs(t, err, os.ErrNotExist, "nothing is done before the answer")
+		sits.types(c.typed)
+		seen := sits.ends(c.code)
+		require.Contains(t, seen, "write "+root)
+		require.NotContains(t, seen, "run systemctl", "below another root nothing is run")
+	}
+	require.DirExists(t, root)
+}

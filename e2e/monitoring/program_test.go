@@ -1,7 +1,10 @@
+// Package monitoring tries the metrics with a real Prometheus: what docs/monitoring has for it, on a service,
+// a paywall and dashboards that are the real program, in a world of play money.
 package monitoring
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"regexp"
 	"sync"
@@ -10,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // patience is how long is waited for what comes in a moment on a machine with nothing else to do.
@@ -69,4 +74,10 @@ func until(t *testing.T, what string, is func() bool) {
 	for end := time.Now().Add(patience); !is(); time.Sleep(every) {
 		require.True(t, time.Now().Before(end), "waited in vain for %s", what)
 	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testworld.RemoveBuild()
+	os.Exit(code)
 }

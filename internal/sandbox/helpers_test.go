@@ -9,6 +9,7 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
@@ -128,3 +129,5 @@ func transactionPayload(text string) json.RawMessage {
 	payload, _ := json.Marshal(map[string]string{"transaction": text})
 	return payload
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,9 +1,11 @@
 package payload
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"math/big"
+	"os"
 	"strings"
 	"testing"
 
@@ -171,4 +173,86 @@ func FuzzRecover(f *testing.F) {
 		require.Equal(t, auth, auth2)
 		require.Equal(t, signature, signature2)
 	})
+}
+
+// Whatever is read as a payload of a channel: no panic, and written again it is read as the same.
+func FuzzDecodeChannel(f *testing.F) {
+	for name, v := range readJSON[map[string]struct {
+		Payload struct{ Payload json.RawMessage }
+	}](f, "../testdata/batch-vectors.json") {
+		if strings.HasPrefix(name, "batch_deposit") || strings.Contains(name, "voucher") {
+			f.Add([]byte(v.Payload.Payload))
+		}
+	}
+	f.Add([]byte(`{"type":"voucher","channelConfig":{},"voucher":{}}`))
+	f.Add([]byte(`{"type":"deposit","deposit":{"amount":"1","authorization":{}}}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		m, s, err := DecodeChannel(usdc, payload)
+		if err != nil {
+			return
+		}
+		again, err := EncodeChannel(m, s)
+		require.NoError(t, err)
+		n, s2, err := DecodeChannel(usdc, again)
+		require.NoError(t, err)
+		require.Equal(t, m, n)
+		require.Equal(t, s, s2)
+	})
+}
+
+func TestRecoverAgentIsStrict(t *testing.T) {
+	made := vaultPayload(t)
+	agent, _, err := RecoverAgent(sepolia, usdc, made)
+	require.NoError(t, err)
+	require.Equal(t, us, agent)
+	a, wrapped, err := decodePayload(made)
+	require.NoError(t, err)
+	object := must.Get(message.EncodeAuthorization(a))(t)
+	for i := range wrapped {
+		if i >= signatureStart && i < signatureStart+65 {
+			continue // the agent's signature itself: another one is another agent's, or none
+		}
+		bad := bytes.Clone(wrapped)
+		bad[i] ^= 1
+		payload := must.Get(Encode(object, bad))(t)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err, "byte %d", i)
+	}
+	for _, bad := range [][]byte{nil, wrapped[:319], append(bytes.Clone(wrapped), 0), wrapped[:65]} {
+		payload := must.Get(Encode(object, bad))(t)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err)
+	}
+}
+
+const (
+	sepolia  = "eip155:84532"
+	payee    = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	us       = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+	vault    = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+)
+
+var usdc = x402.AssetInfo{Network: sepolia, Address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+	Symbol: "USDC", Decimals: 6, Name: "USDC", Version: "2"}
+
+func readJSON[T any](t testing.TB, path string) (v T) {
+	t.Helper()
+	content := must.Get(os.ReadFile(path))(t)
+	require.NoError(t, json.Unmarshal(content, &v))
+	return v
+}
+
+// vaultPayload is a payment out of a vault, signed by the vectors' key, which is its agent's.
+func vaultPayload(t testing.TB) []byte {
+	key := must.Get(crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"))(t)
+	a := message.Authorization3009{From: vault, To: payee, Value: money.NewAmount(10_000),
+		ValidBefore: 1740672149, Nonce: [32]byte{1, 2, 3}}
+	digest := must.Get(message.Digest(usdc, a))(t)
+	signature := must.Get(crypto.Sign(digest[:], key))(t)
+	signature[64] += 27
+	wrapped := must.Get(Wrap(a, [65]byte(signature)))(t)
+	object := must.Get(message.EncodeAuthorization(a))(t)
+	made := must.Get(Encode(object, wrapped))(t)
+	return made
 }
