@@ -126,8 +126,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func dollars(t *testing.T, text string) money.Dollars {
 	t.Helper()
-	d := must.Get(money.ParseDollars(text))(t)
-	return d
+	return must.Get(money.ParseDollars(text))(t)
 }
 
 func rules(t *testing.T) Rules {
@@ -136,9 +135,7 @@ func rules(t *testing.T) Rules {
 		ApproveAbove: dollars(t, "1"), Rate: 3}
 }
 
-func ask(t *testing.T, price string) Ask {
-	return Ask{Price: dollars(t, price), Host: "api.example"}
-}
+func ask(t *testing.T, price string) Ask { return Ask{Price: dollars(t, price), Host: "api.example"} }
 
 // Each limit passes at the limit and refuses one micro-dollar above it, with the numbers.
 func TestEveryLimitToTheMicroDollar(t *testing.T) {
@@ -273,9 +270,7 @@ func TestHosts(t *testing.T) {
 		"api.example.evil": false,
 		"[::1]":            true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
 	} {
-		t.Run(host, func(t *testing.T) {
-			require.Equal(t, want, r.CheckHost("", host) == nil, host)
-		})
+		t.Run(host, func(t *testing.T) { require.Equal(t, want, r.CheckHost("", host) == nil, host) })
 	}
 }
 

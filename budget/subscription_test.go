@@ -217,8 +217,7 @@ func TestParseEvery(t *testing.T) {
 		"12h": 12 * time.Hour, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour, "366d": MaxEvery} {
 		every := must.Get(ParseEvery(text))(t)
 		require.Equal(t, want, every)
-		again := must.Get(ParseEvery(EveryText(every)))(t)
-		require.Equal(t, want, again)
+		require.Equal(t, want, must.Get(ParseEvery(EveryText(every)))(t))
 	}
 	for _, text := range []string{"", "1s", "60s", "0m", "01d", "1", "d", "-1d", "1.5h", "1h30m", "367d",
 		"99999999999999999999d", " 1d", "1D"} {

@@ -150,8 +150,7 @@ func TestWrongProposals(t *testing.T) {
 			require.Equal(t, before.Nonce, w.row().Nonce)
 			require.Equal(t, before.Signed, w.row().Signed, "nothing was signed")
 			require.Equal(t, spent, w.paidFor())
-			unfinished := must.Get(w.store.Unfinished(t.Context(), "", 10))(t)
-			require.Empty(t, unfinished, "nothing is held")
+			require.Empty(t, must.Get(w.store.Unfinished(t.Context(), "", 10))(t), "nothing is held")
 
 			w.service.twist = nil // and the same after a restart, with what the service really has pending
 			w.start()
@@ -405,8 +404,7 @@ func TestOpening(t *testing.T) {
 	require.Equal(t, money.NewAmount(600*price), w.chain.hubs[w.payer])
 	report := must.Get(w.m.Engine.Reconcile(t.Context()))(t)
 	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
-	list := must.Get(w.store.Recent(t.Context(), 1))(t)
-	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
+	require.Regexp(t, "^0x[0-9a-f]{64}$", must.Get(w.store.Recent(t.Context(), 1))(t)[0].Transaction)
 
 	// a key that is not in the channel yet is let in
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
@@ -428,8 +426,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	id := idOfChannel(w.payer, w.service.me)
 	w.chain.channels[id].status = 1
 	w.mustRefuse(x402.PaymentRejected, "echo")
-	s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
-	require.Equal(t, "closing", s.State)
+	require.Equal(t, "closing", must.Get(w.m.Show(t.Context(), "nuwa"))(t).State)
 	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	w.mustRefuse(x402.SetupFailed, "echo")
@@ -555,8 +552,7 @@ func TestCancelledCallIsReplayed(t *testing.T) {
 	_, _ = w.m.Engine.Pay(ctx, q)
 	w.service.twist = nil
 	require.EqualValues(t, 1, w.row().Nonce)
-	r := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
-	require.Equal(t, pay.StatusReplayed, r.Status)
+	require.Equal(t, pay.StatusReplayed, must.Get(w.m.Engine.Pay(t.Context(), q))(t).Status)
 	require.Len(t, w.service.calls, 1)
 }
 

@@ -22,8 +22,7 @@ func TestAddressVectors(t *testing.T) {
 	}
 	id := idOfChannel(parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID))
 	require.Equal(t, v.ChannelID, id.String())
-	read := must.Get(parseObjectID(v.ChannelID))(t)
-	require.Equal(t, id, read)
+	require.Equal(t, id, must.Get(parseObjectID(v.ChannelID))(t))
 }
 
 func TestTransactionVector(t *testing.T) {

@@ -62,14 +62,10 @@ func readVectors(t testing.TB) (v vectors) {
 }
 
 func unhex(t testing.TB, s string) []byte {
-	b := must.Get(hex.DecodeString(strings.TrimPrefix(s, "0x")))(t)
-	return b
+	return must.Get(hex.DecodeString(strings.TrimPrefix(s, "0x")))(t)
 }
 
-func parse(t testing.TB, did string) account {
-	a := must.Get(parseDID(did))(t)
-	return a
-}
+func parse(t testing.TB, did string) account { return must.Get(parseDID(did))(t) }
 
 func TestVectors(t *testing.T) {
 	v := readVectors(t)

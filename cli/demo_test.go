@@ -45,9 +45,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
 		"DELEGATION_EXHAUSTED", "Pay $0.50 to ", "x402-wallet install claude-code "} {
-		t.Run(said, func(t *testing.T) {
-			require.Contains(t, string(out), said)
-		})
+		t.Run(said, func(t *testing.T) { require.Contains(t, string(out), said) })
 	}
 }
 

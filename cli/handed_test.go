@@ -121,8 +121,7 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 		p := &Program{Env: environ.Env{Handed: environ.HandedTerminal}, Home: t.TempDir(), Stdin: in,
 			Stdout: stdout, Stderr: stdout}
 		require.Equal(t, exitUsage, p.Run(t.Context(), args), args)
-		text := must.Get(os.ReadFile(stdout.Name()))(t)
-		require.Contains(t, string(text), "service", args)
+		require.Contains(t, string(must.Get(os.ReadFile(stdout.Name()))(t)), "service", args)
 		for _, f := range []*os.File{in, out, stdout} {
 			require.NoError(t, f.Close())
 		}

@@ -26,9 +26,7 @@ func TestSafe(t *testing.T) {
 		"\ue000\U000e0041": `\ue000\U000e0041`,
 		"\xff\x9b1m":       `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
 	} {
-		t.Run(given, func(t *testing.T) {
-			require.Equal(t, want, safe(given))
-		})
+		t.Run(given, func(t *testing.T) { require.Equal(t, want, safe(given)) })
 	}
 	require.Equal(t, "a\tb\nc\n\\rd", safeText("a\tb\r\nc\n\rd"))
 }
@@ -105,8 +103,7 @@ func TestMaxAmount(t *testing.T) {
 		"5.00": "$5.00", "$x": "$x"} {
 		t.Run(given, func(t *testing.T) {
 			// the engine reads dollars
-			got := must.Get(maxAmount(given))(t)
-			require.Equal(t, want, got)
+			require.Equal(t, want, must.Get(maxAmount(given))(t))
 		})
 	}
 	for _, given := range []string{"bash.05", ".5", "5.", "1.2.3", "-1", "1e3", "0,05", "5 USDC"} {
@@ -120,9 +117,7 @@ func TestMaxAmount(t *testing.T) {
 func TestShellWord(t *testing.T) {
 	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'",
 		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
-		t.Run(given, func(t *testing.T) {
-			require.Equal(t, want, shellWord(given))
-		})
+		t.Run(given, func(t *testing.T) { require.Equal(t, want, shellWord(given)) })
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 // Each relative link of a page leads to a file, and its anchor to a heading of that file.
 func TestLinksResolve(t *testing.T) {
 	pages := must.Get(filepath.Glob("../*.md"))(t)
-	others := must.Get(filepath.Glob("*.md"))(t)
-	pages = append(pages, others...)
+	pages = append(pages, must.Get(filepath.Glob("*.md"))(t)...)
 
 	link := regexp.MustCompile(`(?:\]\(|src=")([^)"\s]+)[)"]`)
 	for _, page := range pages {
@@ -49,6 +48,5 @@ func anchors(page string) (list []string) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(file))(t))
 }

@@ -158,6 +158,5 @@ func (p *permitOf) approval(t *testing.T) payload.SignedTransaction {
 	info := p.Extensions[x402.ERC20Sponsoring].Info
 	require.Equal(t, message.Permit2Address, info.Spender)
 	raw := must.Get(hexutil.Decode(info.SignedTransaction))(t)
-	tx := must.Get(payload.RecoverTransaction(raw))(t)
-	return tx
+	return must.Get(payload.RecoverTransaction(raw))(t)
 }

@@ -63,8 +63,7 @@ func (l *Lab) evmTime(t *testing.T, tag string) int64 {
 	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
 	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &block))
-	seconds := must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
-	return seconds
+	return must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
 }
 
 // alive tells whether a process runs. One that has ended and that nobody waited for, as in a
@@ -106,8 +105,7 @@ func get(t *testing.T, at string, headers ...string) *http.Response {
 func bodyOf(t *testing.T, response *http.Response) string {
 	t.Helper()
 	defer response.Body.Close()
-	body := must.Get(io.ReadAll(response.Body))(t)
-	return string(body)
+	return string(must.Get(io.ReadAll(response.Body))(t))
 }
 
 func opsOf(calls []FacilitatorCall) []string {

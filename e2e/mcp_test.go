@@ -40,8 +40,7 @@ func TestProtocolEras(t *testing.T) {
 		var list struct{ Tools []json.RawMessage }
 		require.NoError(t, json.Unmarshal(result, &list))
 		require.Len(t, list.Tools, ownTools)
-		text := must.Get(json.Marshal(list.Tools))(t)
-		return string(text)
+		return string(must.Get(json.Marshal(list.Tools))(t))
 	}
 	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", protocolVersion} {
 		t.Run(version, func(t *testing.T) {
@@ -157,7 +156,6 @@ func TestOldNameAndLateInit(t *testing.T) {
 	require.Equal(t, "paid", payFor(t, w, world.SellerURL+"/weather").Status)
 
 	list := must.Get(w.Call(t.Context(), "x402_history", nil))(t)
-	old := must.Get(w.Call(t.Context(), "x402_transaction_history", nil))(t)
-	require.JSONEq(t, list.Text, old.Text)
+	require.JSONEq(t, list.Text, must.Get(w.Call(t.Context(), "x402_transaction_history", nil))(t).Text)
 	require.NotContains(t, string(request(t, w, "tools/list", nil)), "x402_transaction_history")
 }

@@ -102,8 +102,7 @@ func TestReferenceClientBuysByBatchSettlement(t *testing.T) {
 	require.Equal(t, []string{"deposit", "multicall"}, reference.control(t, `{}`).Sent)
 	require.Zero(t, earned(), "it is not paid out yet")
 
-	done := must.Get(s.paywall.Claim(t.Context()))(t)
-	require.Len(t, done, 1)
+	require.Len(t, must.Get(s.paywall.Claim(t.Context()))(t), 1)
 	require.Equal(t, []string{"settle"}, reference.control(t, `{}`).Sent)
 	require.Equal(t, uint64(6000), earned())
 }
@@ -123,8 +122,7 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 	require.Equal(t, []any{"5000", 2}, []any{done[0].Amount.String(), done[0].Channels})
 	require.Equal(t, []string{"claimWithSignature", "settle"}, reference.control(t, `{}`).Sent)
 	require.Equal(t, uint64(5000), earned())
-	again := must.Get(s.paywall.Claim(t.Context()))(t)
-	require.Empty(t, again)
+	require.Empty(t, must.Get(s.paywall.Claim(t.Context()))(t))
 	require.Empty(t, reference.control(t, `{}`).Sent)
 }
 

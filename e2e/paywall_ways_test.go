@@ -280,14 +280,12 @@ func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
 			text := must.Get(json.Marshal(extensions))(t)
 			jws := regexp.MustCompile(`"signature":"([A-Za-z0-9_-]+)\.`).FindSubmatch(text)
 			require.NotNil(t, jws, "%s", text)
-			header := must.Get(base64.RawURLEncoding.DecodeString(string(jws[1])))(t)
-			kids = append(kids, string(header))
+			kids = append(kids, string(must.Get(base64.RawURLEncoding.DecodeString(string(jws[1])))(t)))
 		}
 	}
 	require.Equal(t, []string{kids[0], kids[0], kids[0], kids[0]}, kids)
 	require.Contains(t, kids[0], `"kid":"did:key:z6Mk`)
-	again := must.Get(os.ReadFile(file))(t)
-	require.Equal(t, key, again)
+	require.Equal(t, key, must.Get(os.ReadFile(file))(t))
 	out := p.sales(t)
 	require.Len(t, out.Sales, 2)
 	require.Equal(t, map[string]string{"USDC": "0.006"}, out.Totals)

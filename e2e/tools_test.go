@@ -100,8 +100,7 @@ func (s *shops) onStdio(t testing.TB, dialect string) string {
 	options := must.Get(json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
 		"log":   filepath.Join(t.TempDir(), "log"),
 		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}}))(t)
-	command := must.Get(json.Marshal([]string{s.node, s.script, "--stdio", string(options)}))(t)
-	return string(command)
+	return string(must.Get(json.Marshal([]string{s.node, s.script, "--stdio", string(options)}))(t))
 }
 
 func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]any,
@@ -171,8 +170,7 @@ func TestPaysForToolsInEveryDialect(t *testing.T) {
 			require.Equal(t, 1, s.runs(t, name, "echo")-ran)
 			list := history(t, w)
 			require.Equal(t, p.PaymentID, list[0].PaymentID)
-			at := must.Get(url.Parse(seller))(t)
-			require.Contains(t, list[0].URL, at.Host)
+			require.Contains(t, list[0].URL, must.Get(url.Parse(seller))(t).Host)
 
 			dear := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "pricey",
 				"maxAmount": "$0.01"})

@@ -27,9 +27,7 @@ import (
 	"x402-wallet/x402"
 )
 
-func secret(text string) func() (string, error) {
-	return func() (string, error) { return text, nil }
-}
+func secret(text string) func() (string, error) { return func() (string, error) { return text, nil } }
 
 func base64PKCS8(t *testing.T, key any) string {
 	t.Helper()

@@ -21,8 +21,7 @@ const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb
 
 func dollars(t *testing.T, text string) money.Dollars {
 	t.Helper()
-	d := must.Get(money.ParseDollars(text))(t)
-	return d
+	return must.Get(money.ParseDollars(text))(t)
 }
 
 // Of the facilitators that the owner gave such a payment the first is asked, and none of the others.

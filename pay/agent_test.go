@@ -46,8 +46,7 @@ func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	b := agentBench(t)
 	for range 2 {
 		r := must.Get(b.buysAs(t, "ann", get(testURL)))(t)
-		p := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
-		require.Equal(t, "ann", p.Agent)
+		require.Equal(t, "ann", must.Get(b.store.Payment(t.Context(), r.PaymentID))(t).Agent)
 		require.Equal(t, money.Dollars(20_000), r.Budget.AgentDay.Limit, "the tightest window")
 	}
 	_, err := b.buysAs(t, "ann", get(testURL))
@@ -88,8 +87,7 @@ func TestARevokedAgentPaysNothing(t *testing.T) {
 	_, err := b.buysAs(t, "gone", get(testURL))
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 	require.Zero(t, b.seller.asked)
-	list := must.Get(b.store.Recent(t.Context(), 1))(t)
-	require.Empty(t, list)
+	require.Empty(t, must.Get(b.store.Recent(t.Context(), 1))(t))
 }
 
 // What one agent paid for and did not get goes to its own next call for the same, and to nobody else's.

@@ -197,8 +197,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 		require.Equal(t, isLie, strings.Contains(said.String(), "by this machine's clock it has not"), early)
 	}
 	again.Now = func() time.Time { return end.Add(maxSkew) }
-	report := must.Get(again.Reconcile(t.Context()))(t)
-	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
+	require.Equal(t, Report{Checked: 1, Failed: 1}, must.Get(again.Reconcile(t.Context()))(t))
 	require.Equal(t, history.Failed, b.only(t).State)
 }
 

@@ -147,8 +147,7 @@ func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
 	b.mustRefuse(t, x402.InsufficientFunds, testURL)
-	list := must.Get(b.store.Approvals(t.Context()))(t)
-	require.Empty(t, list)
+	require.Empty(t, must.Get(b.store.Approvals(t.Context()))(t))
 }
 
 type frozenMeanwhile struct {

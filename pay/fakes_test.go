@@ -312,26 +312,22 @@ func get(url string) Request { return Request{Request: seller.Request{Method: "G
 
 func (b *bench) mustPay(t *testing.T, url string) Result {
 	t.Helper()
-	r := must.Get(b.Pay(t.Context(), get(url)))(t)
-	return r
+	return must.Get(b.Pay(t.Context(), get(url)))(t)
 }
 
 func (b *bench) reconcile(t *testing.T) Report {
 	t.Helper()
-	report := must.Get(b.Reconcile(t.Context()))(t)
-	return report
+	return must.Get(b.Reconcile(t.Context()))(t)
 }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {
 	t.Helper()
-	e := must.Get(b.Estimate(t.Context(), get(url)))(t)
-	return e
+	return must.Get(b.Estimate(t.Context(), get(url)))(t)
 }
 
 func (b *bench) facts(t *testing.T) budget.Facts {
 	t.Helper()
-	facts := must.Get(b.BudgetFacts(t.Context()))(t)
-	return facts
+	return must.Get(b.BudgetFacts(t.Context()))(t)
 }
 
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {

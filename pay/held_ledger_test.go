@@ -77,8 +77,7 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 			end()
 			b.reconcile(t)
 			if c.state == "" {
-				list := must.Get(b.store.Unfinished(t.Context(), "", 10))(t)
-				require.Empty(t, list)
+				require.Empty(t, must.Get(b.store.Unfinished(t.Context(), "", 10))(t))
 				return
 			}
 			require.Equal(t, c.state, b.only(t).State, "and what could not be noted is found later")

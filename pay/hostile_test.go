@@ -222,17 +222,14 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 		"https://a.example/x?client-secret=s&%zz=t":    "https://a.example/x?client-secret=***&%zz=***",
 		"https://a.example/x?keyword=tides&monkey=yes": "https://a.example/x?keyword=tides&monkey=yes",
 	} {
-		t.Run(url, func(t *testing.T) {
-			require.Equal(t, kept, redacted(url))
-		})
+		t.Run(url, func(t *testing.T) { require.Equal(t, kept, redacted(url)) })
 	}
 	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"),
 		"it led nowhere else, and is not kept whole")
 	b := strict(t)
 	q := get(testURL + "?token=hunter2")
 	id := b.askedFor(t, q)
-	a := must.Get(b.store.Approval(t.Context(), id))(t)
-	require.Equal(t, testURL+"?token=***", a.URL)
+	require.Equal(t, testURL+"?token=***", must.Get(b.store.Approval(t.Context(), id))(t).URL)
 	must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
 	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, q.URL, b.seller.paid, "the seller gets the request as it was asked")
@@ -427,8 +424,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 						require.Equal(t, StatusReplayed, r.Status)
 						require.Equal(t, content, r.Whole.Body)
 					}
-					stored := must.Get(b.store.Content(t.Context(), p.ID))(t)
-					require.Equal(t, content, stored.Body)
+					require.Equal(t, content, must.Get(b.store.Content(t.Context(), p.ID))(t).Body)
 					require.Equal(t, history.Settled, b.only(t).State)
 					require.Len(t, b.seller.sent(), 1)
 					require.Empty(t, b.pending.ids())
@@ -486,10 +482,8 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	sent := len(b.seller.sent())
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")
-	unknown := must.Get(b.store.Payment(t.Context(), list[0].ID))(t)
-	require.Equal(t, history.Unknown, unknown.State)
-	claimed := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
-	require.Equal(t, history.Settled, claimed.State)
+	require.Equal(t, history.Unknown, must.Get(b.store.Payment(t.Context(), list[0].ID))(t).State)
+	require.Equal(t, history.Settled, must.Get(b.store.Payment(t.Context(), r.PaymentID))(t).State)
 
 	b.Guard = historytest.Guard{Store: b.store}
 	report := b.reconcile(t)
@@ -508,9 +502,7 @@ func TestOneHostOneName(t *testing.T) {
 		"https://[::ffff:1.1.1.1]/":     "1.1.1.1",
 		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
 	} {
-		t.Run(url, func(t *testing.T) {
-			require.Equal(t, want, host(url), url)
-		})
+		t.Run(url, func(t *testing.T) { require.Equal(t, want, host(url), url) })
 	}
 }
 

@@ -102,8 +102,7 @@ func statuses(b Bought) (list []string) {
 
 func (b *bench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	list := must.Get(b.store.Recent(t.Context(), 200))(t)
-	return list
+	return must.Get(b.store.Recent(t.Context(), 200))(t)
 }
 
 func TestABatchBuysEachByItself(t *testing.T) {
@@ -520,8 +519,7 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
 			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
 			require.Contains(t, refusals, x402.AsError(err).Code)
-			waiting := must.Get(b.store.Approvals(t.Context()))(t)
-			require.Empty(t, waiting)
+			require.Empty(t, must.Get(b.store.Approvals(t.Context()))(t))
 		})
 	}
 }

@@ -194,8 +194,7 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 			"served without a payment"}, []any{p.State, p.Proof, p.IsSignIn(), p.Amount.String(), p.PayTo,
 			p.Source, p.Delivered, p.Note})
 		require.Zero(t, p.Price)
-		c := must.Get(b.store.Content(t.Context(), p.ID))(t)
-		require.Equal(t, "sunny again", string(c.Body))
+		require.Equal(t, "sunny again", string(must.Get(b.store.Content(t.Context(), p.ID))(t).Body))
 	}
 	facts := b.facts(t)
 	require.EqualValues(t, 10_000, facts.Used.Day.Total(), "no window has anything of it")
@@ -238,12 +237,8 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 		"issued long ago": func(b *signInBench) {
 			b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z")
 		},
-		"expired": func(b *signInBench) {
-			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
-		},
-		"not good yet": func(b *signInBench) {
-			b.shop.info = set("notBefore", "2035-02-27T16:01:29Z")
-		},
+		"expired":       func(b *signInBench) { b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z") },
+		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
 		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
 			b.shop.info = set("statement", "a\n\nURI: https://evil.example")

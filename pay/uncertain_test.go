@@ -65,9 +65,7 @@ var attempts = map[string][]func(b *bench){
 	},
 }
 
-func answers(by script) func(*bench) {
-	return func(b *bench) { b.seller.script = by }
-}
+func answers(by script) func(*bench) { return func(b *bench) { b.seller.script = by } }
 
 func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	s.chain.settle(nonce, amount)

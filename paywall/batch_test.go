@@ -218,8 +218,7 @@ func FuzzReadChannel(f *testing.F) {
 		c := s.channel
 		id := common.HexToHash(c.id)
 		require.True(t, evm.IsOwnVoucher(o.Network, id, c.voucher(), c.Config.PayerAuthorizer))
-		same := must.Get(evm.ChannelID(o.Network, c.Config))(t)
-		require.Equal(t, id, same)
+		require.Equal(t, id, must.Get(evm.ChannelID(o.Network, c.Config))(t))
 		require.True(t, strings.EqualFold(c.Config.Receiver, o.PayTo) &&
 			strings.EqualFold(c.Config.Token, asset.Address))
 		require.True(t, c.Deposit == nil || c.Deposit.Amount.Cmp(o.minDeposit) >= 0)

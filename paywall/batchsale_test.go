@@ -174,8 +174,7 @@ func TestARefund(t *testing.T) {
 		require.EqualValues(t, 2, l.runs.Load())
 		require.Equal(t, batchNoRest, b.pay("refund", 2000).challenge().Error)
 
-		done := must.Get(l.paywall.Claim(t.Context()))(t)
-		require.Len(t, done, 1, "it is claimed, and paid out now")
+		require.Len(t, must.Get(l.paywall.Claim(t.Context()))(t), 1, "it is claimed, and paid out now")
 		require.Equal(t, before+2000, l.Balance(l.PayToEVM))
 		require.Equal(t, product, b.pay("deposit", 3000).text)
 	})

@@ -265,8 +265,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size },
 		time.Minute, time.Millisecond)
-	n := must.Get(io.Copy(io.Discard, buyer.Body))(t)
-	require.EqualValues(t, size, n)
+	require.EqualValues(t, size, must.Get(io.Copy(io.Discard, buyer.Body))(t))
 }
 
 // A subscriber that reads none of its updates delays nobody else's.

@@ -247,8 +247,7 @@ func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, val
 	require.True(t, ok)
 	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
 		Validity: validity, Now: time.Now()}))(t)
-	payload := must.Get(wire.EncodePayload(c, r, a.Payload, ext))(t)
-	return payload
+	return must.Get(wire.EncodePayload(c, r, a.Payload, ext))(t)
 }
 
 func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
@@ -296,8 +295,7 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
 		Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
-	payload := must.Get(wire.EncodePayload(c, r, a.Payload, nil))(t)
-	return payload
+	return must.Get(wire.EncodePayload(c, r, a.Payload, nil))(t)
 }
 
 func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {

@@ -165,9 +165,7 @@ func TestANameOverHTTP(t *testing.T) {
 	response := s.get(t, "", "")
 	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
 	require.NoError(t, err)
-	header := func() string {
-		return base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, named))
-	}
+	header := func() string { return base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, named)) }
 	require.Equal(t, http.StatusOK, s.get(t, "PAYMENT-SIGNATURE", header()).StatusCode)
 	require.Equal(t, http.StatusOK, s.get(t, "PAYMENT-SIGNATURE", header()).StatusCode)
 	s.web.URL += "/other"

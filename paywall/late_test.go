@@ -110,8 +110,7 @@ func TestASlowClient(t *testing.T) {
 	require.NoError(t, slow.SetDeadline(time.Now().Add(time.Minute)))
 	must.Get(io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+
 		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"))(t)
-	said := must.Get(io.ReadAll(slow))(t)
-	require.Contains(t, string(said), "HTTP/1.1 413")
+	require.Contains(t, string(must.Get(io.ReadAll(slow))(t)), "HTTP/1.1 413")
 	stop()
 	require.NoError(t, <-done)
 }

@@ -29,8 +29,7 @@ func (p *pipes) open(t *testing.T, c *limitListener) (own *conn, far net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	p.next <- near
-	accepted := must.Get(c.Accept())(t)
-	return accepted.(*conn), far
+	return must.Get(c.Accept())(t).(*conn), far
 }
 
 func begin(t *testing.T, own *conn, far net.Conn) {

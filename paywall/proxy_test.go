@@ -193,8 +193,7 @@ func TestProxyOverStdio(t *testing.T) {
 		require.NotContains(t, saw, "payment", "the server behind never sees a payment")
 	})
 	t.Run("what is free, and errors", func(t *testing.T) {
-		free := must.Get(call("hello"))(t)
-		require.Equal(t, `hi {"a":1}`, free.Content[0].(*mcp.TextContent).Text)
+		require.Equal(t, `hi {"a":1}`, must.Get(call("hello"))(t).Content[0].(*mcp.TextContent).Text)
 		_, err := call("fail")
 		require.ErrorAs(t, err, &own)
 		require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
@@ -306,9 +305,7 @@ func TestProxyOverHTTP(t *testing.T) {
 // no sale is lost. If it is gone, the error says so in the paywall's own words.
 func TestProxyReopensUpstreamSession(t *testing.T) {
 	l, f := newProxy(t)
-	again := func() http.Handler {
-		return testworld.Streamable(t, behind(), nil)
-	}
+	again := func() http.Handler { return testworld.Streamable(t, behind(), nil) }
 	var now atomic.Value
 	now.Store(again())
 	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

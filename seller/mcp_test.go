@@ -151,8 +151,7 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("nobody noticed")
 			}
-			more := must.Get(m.Tools(t.Context(), url))(t)
-			require.Greater(t, len(more), len(list))
+			require.Greater(t, len(must.Get(m.Tools(t.Context(), url))(t)), len(list))
 		})
 	}
 }

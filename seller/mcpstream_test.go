@@ -166,9 +166,7 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	s := serve(t, server.ServeHTTP)
 	m := reach(t, Options{}, s.URL)
 	news := must.Get(m.Changes(s.URL))(t)
-	ask := func() {
-		must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t)
-	}
+	ask := func() { must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t) }
 	ask()
 	<-news // that it is open
 	select {

@@ -142,8 +142,7 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 		h := s.start(t, &r)
 		plain := must.Get(http.NewRequestWithContext(t.Context(), "GET", r.URL, nil))(t)
 		plain.Header[signed.Header] = []string{signed.Value}
-		answer := must.Get(h.http.transport.RoundTrip(plain))(t)
-		_ = answer.Body.Close()
+		_ = must.Get(h.http.transport.RoundTrip(plain))(t).Body.Close()
 		assert.EqualValues(t, 2, s.payments.Load(), "the control no longer shows the fault")
 	})
 }
@@ -221,8 +220,7 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 		r := Request{Method: "GET"}
 		h := start(t, &streams, &r)
 		plain := must.Get(http.NewRequestWithContext(t.Context(), "GET", r.URL, nil))(t)
-		answer := must.Get(h.http.transport.RoundTrip(plain))(t)
-		_ = answer.Body.Close()
+		_ = must.Get(h.http.transport.RoundTrip(plain))(t).Body.Close()
 		assert.EqualValues(t, 3, streams.Load(), "the control no longer shows the fault")
 	})
 }

@@ -126,10 +126,8 @@ func (t traitor) fail() error {
 	return t.err
 }
 
-func (t traitor) Check(seller.Request) error { return nil }
-func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
-	return nil, t.fail()
-}
+func (t traitor) Check(seller.Request) error                                  { return nil }
+func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) { return nil, t.fail() }
 func (t traitor) Present(context.Context, seller.Request, wire.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
@@ -139,11 +137,9 @@ func (t traitor) AllowanceOn(string) *x402.AllowanceRule { return nil }
 func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	return x402.Funds{}, t.fail()
 }
-func (t traitor) Addresses() (string, string) { panic(t.fail()) }
-func (t traitor) Locked() bool                { panic(t.fail()) }
-func (t traitor) Unlock(context.Context, []byte) error {
-	return t.fail()
-}
+func (t traitor) Addresses() (string, string)                      { panic(t.fail()) }
+func (t traitor) Locked() bool                                     { panic(t.fail()) }
+func (t traitor) Unlock(context.Context, []byte) error             { return t.fail() }
 func (t traitor) Clock(context.Context, string) (time.Time, error) { return time.Time{}, t.fail() }
 func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, error) {
 	return x402.Delegation{}, t.fail()

@@ -176,8 +176,7 @@ func TestSessionsInUseStay(t *testing.T) {
 	}
 	status, header, text := h.send(http.MethodPost, "ann", "", begin)
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	wait := must.Get(strconv.Atoi(header.Get("Retry-After")))(t)
-	require.Positive(t, wait)
+	require.Positive(t, must.Get(strconv.Atoi(header.Get("Retry-After")))(t))
 	require.Contains(t, text, "2 of one agent, 4 of all")
 	require.True(t, h.lives("bob", h.open("bob")))
 	letGo()

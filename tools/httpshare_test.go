@@ -46,8 +46,7 @@ func TestStoredEventsOfEachAgent(t *testing.T) {
 	}
 	_, err := kept("1")
 	require.ErrorIs(t, err, mcp.ErrEventsPurged, "her own go")
-	n := must.Get(kept("2"))(t)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, must.Get(kept("2"))(t))
 
 	require.NoError(t, e.SessionClosed(t.Context(), "1"))
 	require.ErrorIs(t, e.Append(t.Context(), "1", "s", nil), errSessionClosed)
@@ -111,8 +110,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 				_, _ = io.WriteString(rw, "y")
 			})
 			answer = asksAt(t, web)
-			text := must.Get(io.ReadAll(answer.Body))(t)
-			require.Equal(t, "xy", string(text))
+			require.Equal(t, "xy", string(must.Get(io.ReadAll(answer.Body))(t)))
 			require.NoError(t, answer.Body.Close())
 		})
 	}
@@ -121,6 +119,5 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 func asksAt(t *testing.T, web *httptest.Server) *http.Response {
 	r := must.Get(http.NewRequestWithContext(t.Context(), "GET", web.URL+"/mcp", nil))(t)
 	r.Header.Set("Authorization", "Bearer own")
-	answer := must.Get(web.Client().Do(r))(t)
-	return answer
+	return must.Get(web.Client().Do(r))(t)
 }

@@ -85,8 +85,7 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 			_, r = c.pay(in, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
 			require.Len(t, w.Settlements(), 3)
-			waiting := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
-			require.Empty(t, waiting)
+			require.Empty(t, must.Get(w.wallet.Store.Approvals(t.Context()))(t))
 		})
 	}
 }

@@ -78,16 +78,12 @@ func (o *output) Close() error { return nil }
 // start gives a connection that reads this input to its end.
 func start(t *testing.T, input io.Reader, out *output) *stdioTransport {
 	l := newStdioTransport(io.NopCloser(input), out, paysByName)
-	c := must.Get(l.Connect(t.Context()))(t)
-	require.Empty(t, c.SessionID())
+	require.Empty(t, must.Get(l.Connect(t.Context()))(t).SessionID())
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
 
-func id(t *testing.T, v any) jsonrpc.ID {
-	made := must.Get(jsonrpc.MakeID(v))(t)
-	return made
-}
+func id(t *testing.T, v any) jsonrpc.ID { return must.Get(jsonrpc.MakeID(v))(t) }
 
 func cancelOne(l *stdioTransport) {
 	one, _ := jsonrpc.MakeID(1.0)

@@ -332,9 +332,7 @@ func TestBalance(t *testing.T) {
 		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"])
 		require.NotEmpty(t, row(b, 0)["error"])
 		for _, figure := range []string{"balance", "delegated", "held", "available"} {
-			t.Run(figure, func(t *testing.T) {
-				require.NotContains(t, row(b, 0), figure)
-			})
+			t.Run(figure, func(t *testing.T) { require.NotContains(t, row(b, 0), figure) })
 		}
 		require.NotContains(t, row(b, 1), "error")
 		require.Equal(t, "30000", row(b, 1)["available"])

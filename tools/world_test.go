@@ -192,9 +192,7 @@ func connect(t *testing.T, s *Server) *client {
 	return c
 }
 
-func (w *world) serve(t *testing.T) *client {
-	return serve(t, w.server())
-}
+func (w *world) serve(t *testing.T) *client { return serve(t, w.server()) }
 
 func (w *world) server() *Server {
 	return &Server{Version: "test", Log: w.wallet.Engine.Log, Open: func(context.Context) (*Wallet, error) {

@@ -167,13 +167,11 @@ func FuzzDecodeSignIn(f *testing.F) {
 			_ = s.VerifySignature()
 			if made, err := s.Text(); err == nil {
 				back := must.Get(ReadSignInText(made))(t)
-				again := must.Get(back.Text())(t)
-				require.Equal(t, made, again)
+				require.Equal(t, made, must.Get(back.Text())(t))
 			}
 		}
 		if s, err := ReadSignInText(text); err == nil {
-			made := must.Get(s.Text())(t)
-			require.Equal(t, text, made)
+			require.Equal(t, text, must.Get(s.Text())(t))
 		}
 	})
 }

@@ -28,8 +28,7 @@ func buy(t *testing.T, s *Sandbox, a *Account, url string) (status int, body str
 	t.Helper()
 	answer := must.Get(s.Client(a).Get(url))(t)
 	defer answer.Body.Close()
-	text := must.Get(io.ReadAll(answer.Body))(t)
-	return answer.StatusCode, string(text), ReceiptOf(answer)
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t)), ReceiptOf(answer)
 }
 
 // The client pays what is sold by each scheme, on each chain and in each dialect that a buyer pays in, and
@@ -139,8 +138,7 @@ func TestClientRepeatsTheRequest(t *testing.T) {
 	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL,
 		strings.NewReader("question")))(t)
 	r.Header.Set("X-Mine", "yes")
-	answer := must.Get(s.Client(a).Do(r))(t)
-	require.NoError(t, answer.Body.Close())
+	require.NoError(t, must.Get(s.Client(a).Do(r))(t).Body.Close())
 	require.Equal(t, []string{"POST yes question", "POST yes question"}, seen)
 }
 

@@ -266,8 +266,7 @@ func TestOneSignatureOfOneType(t *testing.T) {
 	made := must.Get(newFakeNode(t).exact(t, signer).Authorize(context.Background(), o))(t)
 	_, auth, err := payload.Recover(sepolia, usdc, made.Payload)
 	require.NoError(t, err)
-	digest := must.Get(message.Digest(usdc, auth))(t)
-	require.Equal(t, [][32]byte{digest}, signer.digests)
+	require.Equal(t, [][32]byte{must.Get(message.Digest(usdc, auth))(t)}, signer.digests)
 }
 
 // twin is the other signature of the same message, which old contracts took too (EIP-2).

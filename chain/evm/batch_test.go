@@ -99,8 +99,7 @@ func TestRefundEqualsTheVector(t *testing.T) {
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	config := all["batch_channel_id"].ChannelConfig
 	of := x402.ChannelVoucher{Ceiling: ceiling, Signature: shown.Voucher.Signature}
-	made := must.Get(c.Refund(sepolia, config, of))(t)
-	require.JSONEq(t, string(v.Payload.Payload), string(made))
+	require.JSONEq(t, string(v.Payload.Payload), string(must.Get(c.Refund(sepolia, config, of))(t)))
 	of.Ceiling = money.NewAmount(3201)
 	_, err := c.Refund(sepolia, config, of)
 	require.Error(t, err)

@@ -36,8 +36,7 @@ func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
 	digest := must.Get(draft.Digest(usdc, o.Channel.Config))(t)
 	made := must.Get(crypto.Sign(digest[:], key))(t)
 	made[64] += 27
-	signed := must.Get(c.Signed(usdc, o.Channel.Config, d, [65]byte(made)))(t)
-	return signed
+	return must.Get(c.Signed(usdc, o.Channel.Config, d, [65]byte(made)))(t)
 }
 
 // An owner's deposit goes beside the agent's voucher, which is all that the agent signs; what the chain is

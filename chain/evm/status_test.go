@@ -58,8 +58,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 // Expired rests on the state at the finalized block, not at another.
 func TestExpiredIsAskedAtTheFinalizedBlock(t *testing.T) {
 	f := newFakeNode(t)
-	got := must.Get(f.status(paid(time.Hour)))(t)
-	require.Equal(t, x402.Expired, got.State)
+	require.Equal(t, x402.Expired, must.Get(f.status(paid(time.Hour)))(t).State)
 	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
 }
 
@@ -240,8 +239,7 @@ func TestSearchReachesTheLongestValidity(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(0)
 	hash := f.settle(e, f.head-uint64(maxValidity/(2*time.Second)), us, payee, 10000, 1)
-	got := must.Get(f.status(e))(t)
-	require.Equal(t, hash, got.Transaction)
+	require.Equal(t, hash, must.Get(f.status(e))(t).Transaction)
 }
 
 func TestLastBefore(t *testing.T) {

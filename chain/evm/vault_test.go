@@ -110,13 +110,11 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	require.Equal(t, vault, a.From)
 	kinds := abi.Arguments{}
 	for _, name := range []string{"address", "uint256", "uint256", "uint256", "bytes32", "bytes"} {
-		kind := must.Get(abi.NewType(name, "", nil))(t)
-		kinds = append(kinds, abi.Argument{Type: kind})
+		kinds = append(kinds, abi.Argument{Type: must.Get(abi.NewType(name, "", nil))(t)})
 	}
 	wrapped := common.FromHex(sent.Signature)
 	read := must.Get(kinds.Unpack(wrapped))(t)
-	again := must.Get(kinds.Pack(read...))(t)
-	require.Equal(t, again, wrapped, "canonical")
+	require.Equal(t, must.Get(kinds.Pack(read...))(t), wrapped, "canonical")
 	require.Equal(t, common.HexToAddress(payee), read[0])
 	require.Equal(t, big.NewInt(10_000), read[1])
 	require.Equal(t, a.Nonce, read[4])

@@ -100,8 +100,7 @@ func TestHalfAnswers(t *testing.T) {
 	require.Less(t, sent.Load(), int64(8*maxAnswer), "it was not read to the end: sockets hold some of it")
 	server := httptest.NewServer(say(right))
 	defer server.Close()
-	text := must.Get(asks(t, server.URL, nil))(t)
-	require.Equal(t, "yes", text)
+	require.Equal(t, "yes", must.Get(asks(t, server.URL, nil))(t))
 }
 
 // A name that does not exist, a URL that is none, a certificate of nobody: the words do not tell

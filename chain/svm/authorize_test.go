@@ -205,8 +205,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		return func(t *testing.T, _ plan, message []byte) []byte {
 			tx := must.Get(solana.TransactionFromBytes(serialize([64]byte{}, message)))(t)
 			change(&tx.Message)
-			changed := must.Get(tx.Message.MarshalBinary())(t)
-			return changed
+			return must.Get(tx.Message.MarshalBinary())(t)
 		}
 	}
 	add := func(at int, in solana.CompiledInstruction) func(*solana.Message) {

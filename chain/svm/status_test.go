@@ -324,8 +324,7 @@ func TestTheFirstSlotIsSearched(t *testing.T) {
 	c.pass(181)
 	for slot, state := range map[uint64]x402.StatusState{first: x402.Settled, first - 1: x402.Expired} {
 		c.history = []listed{{wire: wire, slot: slot}}
-		status := must.Get(e.Status(t.Context(), evidence))(t)
-		require.Equal(t, state, status.State)
+		require.Equal(t, state, must.Get(e.Status(t.Context(), evidence))(t).State)
 	}
 }
 
@@ -405,8 +404,7 @@ func TestForeignMemos(t *testing.T) {
 	e, c, evidence, wire := paid(t, func(r *x402.Requirement) { r.Extra["memo"] = text("é\x1b[2J") })
 	c.pass(500)
 	c.history = []listed{{wire: wire, slot: c.slot - 100, memo: `[6] \u00e9?[2J`}}
-	status := must.Get(e.Status(t.Context(), evidence))(t)
-	require.Equal(t, x402.Settled, status.State)
+	require.Equal(t, x402.Settled, must.Get(e.Status(t.Context(), evidence))(t).State)
 }
 
 // A hint that the seller chose lengthens the wait, never shortens it.

@@ -146,9 +146,7 @@ func (w *world) record(t *testing.T, a *agent, s scenario) record {
 	r.sales = slices.Clone(a.stand.sales)
 	a.stand.mu.Unlock()
 	r.history = a.closedBooks()
-	r.takes = func(command string) error {
-		return (&person{home}).understands(t, command)
-	}
+	r.takes = func(command string) error { return (&person{home}).understands(t, command) }
 	return r
 }
 

@@ -119,8 +119,7 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	c.program = must.Get(exec.LookPath("x402-wallet"))(t)
 	var keys []imported.Key
 	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
-		key := must.Get(imported.Read(t.Context(), "key-file:"+chain, path, nil))(t)
-		keys = append(keys, key)
+		keys = append(keys, must.Get(imported.Read(t.Context(), "key-file:"+chain, path, nil))(t))
 	}
 	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, keys...)
 	require.NoError(t, err)

@@ -49,8 +49,7 @@ func TestDashboard(t *testing.T) {
 		t.Helper()
 		require.NoError(t, err)
 		defer r.Body.Close()
-		text := must.Get(io.ReadAll(r.Body))(t)
-		return r.StatusCode, string(text)
+		return r.StatusCode, string(must.Get(io.ReadAll(r.Body))(t))
 	}
 	decide := func(form url.Values) (int, string) {
 		t.Helper()

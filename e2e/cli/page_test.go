@@ -92,9 +92,7 @@ func TestLooseningOnAPage(t *testing.T) {
 	p := onPage(t, env, "approve", id)
 	for _, line := range []string{"Approve this payment", "price: $0.001 (1000 atomic units of USDC)",
 		"to: " + w.PayToEVM, "on: Base Sepolia (eip155:84532)", "for: GET " + w.SellerURL + "/weather?1"} {
-		t.Run(line, func(t *testing.T) {
-			require.Contains(t, p.shows(), line)
-		})
+		t.Run(line, func(t *testing.T) { require.Contains(t, p.shows(), line) })
 	}
 	p.answers(http.StatusOK, url.Values{"passphrase": {testPassphrase}, "decline": {"1"}})
 	require.Contains(t, p.ends(4), "declined")

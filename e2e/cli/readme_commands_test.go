@@ -147,6 +147,5 @@ func alternatives(words []string) (list [][]string) {
 func TestReadmeShop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.toml")
 	require.NoError(t, os.WriteFile(path, []byte(blocks(pages(t, "docs/selling.md"), "toml")[0]), 0o600))
-	shop := must.Get(paywallfile.Load(path))(t)
-	require.Len(t, shop.Tools, 2)
+	require.Len(t, must.Get(paywallfile.Load(path))(t).Tools, 2)
 }

@@ -262,8 +262,7 @@ func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, er
 
 func (w *world) configText(t *testing.T) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t))
 }
 
 // setConfig puts another one there, as whoever can write in the home can.

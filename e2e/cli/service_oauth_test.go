@@ -94,8 +94,7 @@ func TestAnAgentByOAuth(t *testing.T) {
 	pay := func(query string) string {
 		out := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
 			Arguments: json.RawMessage(weather(o.w, query))}))(t)
-		text := must.Get(json.Marshal(out))(t)
-		return string(text)
+		return string(must.Get(json.Marshal(out))(t))
 	}
 	require.Contains(t, pay("one"), `"status":"paid"`)
 	require.Contains(t, pay("two"), "BUDGET_EXCEEDED")

@@ -264,9 +264,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	seen := types(approves, testPassphrase, 0, "approve", id)
 	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " +
 		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "the agent can make this payment once"} {
-		t.Run(shown, func(t *testing.T) {
-			require.Contains(t, seen, shown)
-		})
+		t.Run(shown, func(t *testing.T) { require.Contains(t, seen, shown) })
 	}
 	require.Contains(t, pays(0), "paid: $0.001")
 	require.Contains(t, pays(4), "APPROVAL_REQUIRED", "it was good for one")
@@ -485,6 +483,5 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
 	store = must.Get(history.Open(t.Context(), w.home, history.Options{}))(t)
 	defer store.Close()
-	last := must.Get(store.Rules(t.Context()))(t)
-	require.Equal(t, sealed.Version, last.Version, "nothing was sealed")
+	require.Equal(t, sealed.Version, must.Get(store.Rules(t.Context()))(t).Version, "nothing was sealed")
 }

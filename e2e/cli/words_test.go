@@ -298,9 +298,7 @@ func (a *agent) meetsFacilitators() {
 	// what cannot be read is tried three times, with pauses
 	text := []byte(`{"success":false,"errorReason":"x","errorMessage":"y"}`)
 	answers := a.broken()
-	maps.DeleteFunc(answers, func(name string, _ http.HandlerFunc) bool {
-		return name != "no status"
-	})
+	maps.DeleteFunc(answers, func(name string, _ http.HandlerFunc) bool { return name != "no status" })
 	for name, reply := range inOrder(a.variants("settled", text)) {
 		answers[name] = says(http.StatusOK, string(reply))
 		answers[name+", success"] = says(http.StatusOK, strings.Replace(string(reply), "false", "true", 1))

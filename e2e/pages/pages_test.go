@@ -56,8 +56,7 @@ func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
 	t.Cleanup(func() { _ = cmd.Wait() })
 	var said struct{ URL string }
 	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
-	at := must.Get(url.Parse(said.URL))(t)
-	return at
+	return must.Get(url.Parse(said.URL))(t)
 }
 
 // From the empty wallet over the demo's purchases and an approval by keyboard alone to a month of

@@ -207,8 +207,7 @@ func TestBatchRefuses(t *testing.T) {
 		b.Voucher.ID = data.channelID(b.Config)
 		signature := must.Get(p.key.sign(data.voucher(b.Voucher.ID, ceiling)))(t)
 		b.Voucher.Signature = "0x" + hex.EncodeToString(signature[:])
-		text := must.Get(json.Marshal(b))(t)
-		return text
+		return must.Get(json.Marshal(b))(t)
 	}
 	spoiled := func(payload json.RawMessage, old, with string) json.RawMessage {
 		changed := strings.Replace(string(payload), old, with, 1)

@@ -211,8 +211,7 @@ func TestTheWalletsFloat(t *testing.T) {
 				RPC:        map[string]string{sandbox.EVM: s.EVMNodeURL},
 				Allowances: map[string]x402.AllowanceRule{sandbox.EVM: rule}})
 			funds := func() x402.Funds {
-				f := must.Get(wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset))(t)
-				return f
+				return must.Get(wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset))(t)
 			}
 			draft := func() (x402.Pull, error) {
 				return wallet.DraftPull(t.Context(), s.chain.Asset, money.NewAmount(2*mill))

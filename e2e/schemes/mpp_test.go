@@ -37,8 +37,7 @@ func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response := must.Get(client.Do(request))(t)
 	require.NoError(t, response.Body.Close())
-	receipt := must.Get(wire.ReadSettlement(response.Header))(t)
-	return response, receipt
+	return response, must.Get(wire.ReadSettlement(response.Header))(t)
 }
 
 func TestMPPPayment(t *testing.T) {

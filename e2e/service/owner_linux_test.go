@@ -140,8 +140,7 @@ func childrenOf(t *testing.T, pid int) (list []int) {
 	for _, thread := range threads {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
 		for _, child := range strings.Fields(string(text)) {
-			n := must.Get(strconv.Atoi(child))(t)
-			list = append(list, n)
+			list = append(list, must.Get(strconv.Atoi(child))(t))
 		}
 	}
 	return list

@@ -76,8 +76,7 @@ func TestWhatAVaultIsNotMadeOf(t *testing.T) {
 		owner, token, rule := ownerAddress, chain.Token, plainRule()
 		change(&owner, &token, &rule)
 		create, vault := build.Create(agentAddress, owner, token, rule)
-		receipt := must.Get(chain.Send(create))(t)
-		require.Equal(t, reason == "", receipt.Status == 1, reason)
+		require.Equal(t, reason == "", must.Get(chain.Send(create))(t).Status == 1, reason)
 		var code hexutil.Bytes
 		require.NoError(t, chain.Ask(&code, "eth_getCode", vault, "latest"))
 		require.Equal(t, reason == "", len(code) > 0, reason)
@@ -149,14 +148,12 @@ func TestSettingsAreCommitted(t *testing.T) {
 
 func committedBuild(t *testing.T) Build {
 	t.Helper()
-	build := must.Get(ReadBuild(root))(t)
-	return build
+	return must.Get(ReadBuild(root))(t)
 }
 
 func deploy(t *testing.T, chain *Chain, build Build, rule Rule) common.Address {
 	t.Helper()
 	create, vault := build.Create(agentAddress, ownerAddress, chain.Token, rule)
-	receipt := must.Get(chain.Send(create))(t)
-	require.EqualValues(t, 1, receipt.Status)
+	require.EqualValues(t, 1, must.Get(chain.Send(create))(t).Status)
 	return vault
 }

@@ -54,9 +54,7 @@ func (m *model) withdraw(value *big.Int) bool {
 	return true
 }
 
-func (m *model) give(value *big.Int) {
-	m.balance, m.gifts = add(m.balance, value), add(m.gifts, value)
-}
+func (m *model) give(value *big.Int) { m.balance, m.gifts = add(m.balance, value), add(m.gifts, value) }
 
 // due is what the rule allows from the allowance's beginning until now.
 func (m *model) due() *big.Int {

@@ -82,8 +82,7 @@ func mined(t *testing.T, chain *Chain, build Build, seed uint64) error {
 	w := makeUp(chain, build, seed, 1<<32, operations, now+10)
 	for i, s := range w.steps {
 		require.NoError(t, chain.Ask(nil, "evm_setNextBlockTimestamp", s.at))
-		receipt := must.Get(chain.Send(s.call))(t)
-		outcomes := []Outcome{{OK: receipt.Status == 1}}
+		outcomes := []Outcome{{OK: must.Get(chain.Send(s.call))(t).Status == 1}}
 		for _, v := range s.views {
 			var answer hexutil.Bytes
 			call := Call{From: w.visitor, To: &w.vault, Data: v.data}

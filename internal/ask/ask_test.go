@@ -51,8 +51,7 @@ func call(t *testing.T, method, at, body string, change func(*http.Request)) (in
 		return 0, err.Error(), nil // the page is gone
 	}
 	defer answer.Body.Close()
-	text := must.Get(io.ReadAll(answer.Body))(t)
-	return answer.StatusCode, string(text), answer.Header
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t)), answer.Header
 }
 
 func form(passphrase string) string { return url.Values{"passphrase": {passphrase}}.Encode() }

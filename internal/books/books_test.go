@@ -98,8 +98,7 @@ func golden(t *testing.T, name, got string) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile("testdata/"+name, []byte(got), 0o644))
 	}
-	want := must.Get(os.ReadFile("testdata/" + name))(t)
-	require.Equal(t, string(want), got)
+	require.Equal(t, string(must.Get(os.ReadFile("testdata/"+name))(t)), got)
 }
 
 // No field of a CSV begins a formula, whatever a seller calls itself (OWASP, "CSV Injection").
@@ -146,8 +145,7 @@ func TestReadOzskr(t *testing.T) {
 	require.Equal(t, "5sig", list[0].Transaction)
 	require.Equal(t, "$0.001", entryOfImported(list[0], x402.NewRegistry(nil)).Dollars.Price())
 
-	empty := must.Get(ReadOzskr([]byte("[]")))(t)
-	require.Empty(t, empty)
+	require.Empty(t, must.Get(ReadOzskr([]byte("[]")))(t))
 	for _, bad := range []string{"", "{", `{"a":1}`, `[1]`, strings.Replace(good, `"1000"`, `"-1"`, 1),
 		strings.Replace(good, `"1000"`, `1000`, 1),
 		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW",

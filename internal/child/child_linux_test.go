@@ -152,8 +152,7 @@ func TestKeepDescriptors(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	high := int(min(limit.Cur-1, 2000))
 	isKept := func() bool {
-		flags := must.Get(unix.FcntlInt(uintptr(high), unix.F_GETFD, 0))(t)
-		return flags&unix.FD_CLOEXEC != 0
+		return must.Get(unix.FcntlInt(uintptr(high), unix.F_GETFD, 0))(t)&unix.FD_CLOEXEC != 0
 	}
 	for _, keep := range []func(){KeepDescriptors, func() { keepListed("/proc/self/fd") }} {
 		require.NoError(t, unix.Dup3(0, high, 0))
@@ -194,8 +193,7 @@ func TestConfined(t *testing.T) {
 			echo worked > %[2]s/work && cat %[2]s/work; echo no > %[3]s/new`, closed, open, at))
 		require.NotContains(t, said, testSecret)
 		require.Contains(t, said, "worked")
-		text := must.Get(os.ReadFile(file))(t)
-		require.Equal(t, testSecret, string(text))
+		require.Equal(t, testSecret, string(must.Get(os.ReadFile(file))(t)))
 		require.NoFileExists(t, filepath.Join(at, "new"))
 	}
 	require.Contains(t, confinedShell(t, filepath.Join(at, "gone"), "echo ran"), "is not started")
@@ -228,8 +226,7 @@ func TestWhatCannotBeConfined(t *testing.T) {
 	p := Program{Argv: []string{program}, Sandbox: Sandbox{Closed: []string{dir}}}
 	check := func(why string) {
 		require.Contains(t, p.Unconfined(), why)
-		cmd := must.Get(p.Command())(t)
-		require.Equal(t, program, cmd.Path, "as it is")
+		require.Equal(t, program, must.Get(p.Command())(t).Path, "as it is")
 		required := p
 		required.Sandbox.Required = true
 		_, err := required.Command()

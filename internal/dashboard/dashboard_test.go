@@ -55,11 +55,9 @@ type board struct {
 
 type noKeys struct{}
 
-func (noKeys) Addresses() (solana, evm string) { return "SoLAddress", "0xEvmAddress" }
-func (noKeys) Locked() bool                    { return true }
-func (noKeys) Unlock(context.Context, []byte) error {
-	return errors.New("no keys")
-}
+func (noKeys) Addresses() (solana, evm string)      { return "SoLAddress", "0xEvmAddress" }
+func (noKeys) Locked() bool                         { return true }
+func (noKeys) Unlock(context.Context, []byte) error { return errors.New("no keys") }
 
 func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
 
@@ -126,8 +124,7 @@ func (b *board) send(method, at, body string, change func(*http.Request)) answer
 	}
 	w := must.Get(b.browser.Do(r))(b)
 	defer w.Body.Close()
-	text := must.Get(io.ReadAll(w.Body))(b)
-	return answer{w.StatusCode, string(text), w.Header}
+	return answer{w.StatusCode, string(must.Get(io.ReadAll(w.Body))(b)), w.Header}
 }
 
 func (b *board) get(path string) answer { b.Helper(); return b.send("GET", b.base+path, "", nil) }
@@ -205,8 +202,7 @@ func (b *board) form(id, decision, passphrase string) string {
 
 func (b *board) state(id string) history.Decision {
 	b.Helper()
-	a := must.Get(b.store.Approval(b.Context(), id))(b)
-	return a.State
+	return must.Get(b.store.Approval(b.Context(), id))(b).State
 }
 
 // The token opens the page in one browser, once.
@@ -350,8 +346,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			require.NotContains(t, got.body, "<script", path)
 		})
 	}
-	after := must.Get(b.store.Head(t.Context()))(t)
-	require.Equal(t, before, after)
+	require.Equal(t, before, must.Get(b.store.Head(t.Context()))(t))
 }
 
 // Nothing comes from outside, and the one style sheet is the one that the policy names.
@@ -383,9 +378,7 @@ func TestDeciding(t *testing.T) {
 	page := b.get("/approvals/" + a.ID)
 	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee",
 		"Base (eip155:8453)", "GET https://api.example/report/1", a.Why} {
-		t.Run(line, func(t *testing.T) {
-			require.Contains(t, page.body, line)
-		})
+		t.Run(line, func(t *testing.T) { require.Contains(t, page.body, line) })
 	}
 	wrong := b.send("POST", at, b.form(a.ID, "approve", "no"), nil)
 	require.Equal(t, http.StatusForbidden, wrong.status)

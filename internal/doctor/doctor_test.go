@@ -148,9 +148,7 @@ func TestKeysInPlainText(t *testing.T) {
 		all.WriteString(f.Message + " " + f.Remedy + "\n")
 	}
 	for _, secret := range []string{aHexKey[2:], aPhrase, "correct horse", "7,255"} {
-		t.Run(secret, func(t *testing.T) {
-			require.NotContains(t, all.String(), secret)
-		})
+		t.Run(secret, func(t *testing.T) { require.NotContains(t, all.String(), secret) })
 	}
 	require.Contains(t, all.String(), "init --import-solana '"+o.Keypair+"'")
 	require.Contains(t, all.String(), "init --import-key-file FILE")

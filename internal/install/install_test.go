@@ -27,8 +27,7 @@ func golden(t *testing.T, name string, got string) {
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 	}
-	want := must.Get(os.ReadFile(path))(t)
-	require.Equal(t, string(want), got)
+	require.Equal(t, string(must.Get(os.ReadFile(path))(t)), got)
 }
 
 func at(t *testing.T, index int) Client {
@@ -43,8 +42,7 @@ func at(t *testing.T, index int) Client {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(path))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(path))(t))
 }
 
 // Per client: what is written, that a second time nothing is, and that taking it out leaves the
@@ -68,8 +66,7 @@ func TestClients(t *testing.T) {
 				require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "the file's own mode stays")
 			}
 
-			again := must.Get(c.Plan(&entry))(t)
-			require.Equal(t, "nothing", again.Change)
+			require.Equal(t, "nothing", must.Get(c.Plan(&entry))(t).Change)
 			status, _, err := c.Detect(entry)
 			require.NoError(t, err)
 			require.Equal(t, "installed", status)
@@ -167,8 +164,7 @@ func TestNewSettingsFile(t *testing.T) {
 		plan, err := c.Plan(&entry)
 		require.NoError(t, err, c.Name)
 		require.Equal(t, "add", plan.Change)
-		backup := must.Get(plan.Apply(time.Now()))(t)
-		require.Empty(t, backup)
+		require.Empty(t, must.Get(plan.Apply(time.Now()))(t))
 		snippet, _, err := c.Snippet(entry)
 		require.NoError(t, err)
 		require.Equal(t, snippet, read(t, c.File))
@@ -194,10 +190,8 @@ func TestSymlinkIsKept(t *testing.T) {
 	require.NoError(t, os.Rename(c.File, kept))
 	require.NoError(t, os.Symlink(kept, c.File))
 	plan := must.Get(c.Plan(&entry))(t)
-	backup := must.Get(plan.Apply(time.Now()))(t)
-	require.Equal(t, filepath.Dir(kept), filepath.Dir(backup))
-	info := must.Get(os.Lstat(c.File))(t)
-	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	require.Equal(t, filepath.Dir(kept), filepath.Dir(must.Get(plan.Apply(time.Now()))(t)))
+	require.NotZero(t, must.Get(os.Lstat(c.File))(t).Mode()&os.ModeSymlink)
 	require.Contains(t, read(t, kept), "/usr/local/bin/x402-wallet")
 
 	require.NoError(t, os.Remove(kept))
@@ -224,8 +218,7 @@ func TestApplyRefusesReadOnlyFile(t *testing.T) {
 	_, err := plan.Apply(time.Now())
 	require.ErrorContains(t, err, "is read-only")
 	require.Equal(t, was, read(t, c.File))
-	beside := must.Get(os.ReadDir(filepath.Dir(c.File)))(t)
-	require.Len(t, beside, 1, "no backup of what is not changed")
+	require.Len(t, must.Get(os.ReadDir(filepath.Dir(c.File)))(t), 1, "no backup of what is not changed")
 }
 
 // What cannot be edited without guessing is left alone, with what to write by hand.

@@ -67,8 +67,7 @@ func TestRemoveLeavesNoTrace(t *testing.T) {
 						lines := strings.Count(written, "\n")
 						require.Equal(t, lines, strings.Count(written, "\r\n"), "%q", written)
 					}
-					what := must.Get(c.change(&entry))(t)
-					require.Equal(t, "nothing", what, "twice is once")
+					require.Equal(t, "nothing", must.Get(c.change(&entry))(t), "twice is once")
 					must.Get(c.change(nil))(t)
 					require.Equal(t, before, read(t, c.File))
 				})
@@ -84,8 +83,7 @@ func TestRemoveOfWhatInstallMade(t *testing.T) {
 		must.Get(c.change(&entry))(t)
 		must.Get(c.change(nil))(t)
 		require.NoFileExists(t, c.File)
-		what := must.Get(c.change(nil))(t)
-		require.Equal(t, "nothing", what)
+		require.Equal(t, "nothing", must.Get(c.change(nil))(t))
 	}
 }
 

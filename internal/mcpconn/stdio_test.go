@@ -40,16 +40,12 @@ func (o *output) Close() error { return nil }
 
 func start(t *testing.T, input io.Reader, out *output) *stdio {
 	s := Stdio(io.NopCloser(input), out, longest, false).(*stdio)
-	c := must.Get(s.Connect(t.Context()))(t)
-	require.Empty(t, c.SessionID())
+	require.Empty(t, must.Get(s.Connect(t.Context()))(t).SessionID())
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
 
-func id(t *testing.T, v any) jsonrpc.ID {
-	made := must.Get(jsonrpc.MakeID(v))(t)
-	return made
-}
+func id(t *testing.T, v any) jsonrpc.ID { return must.Get(jsonrpc.MakeID(v))(t) }
 
 // longest is the longest line here, more than one buffer. With the real 16 MiB the tests would do
 // little else.
@@ -115,8 +111,7 @@ func TestStdioSkipsWhatIsNoMessage(t *testing.T) {
 			if c.message {
 				must.Get(l.Read(t.Context()))(t)
 			}
-			m := must.Get(l.Read(t.Context()))(t)
-			require.Equal(t, "the next", m.(*jsonrpc.Request).Method)
+			require.Equal(t, "the next", must.Get(l.Read(t.Context()))(t).(*jsonrpc.Request).Method)
 			_, err := l.Read(t.Context())
 			require.Equal(t, io.EOF, err)
 			require.Equal(t, c.answer, withoutMessage(out.String()))

@@ -36,10 +36,7 @@ func TestWhatIsTold(t *testing.T) {
 		string(line))
 	require.Equal(t, byte('\n'), line[len(line)-1])
 
-	d := func(text string) money.Dollars {
-		v := must.Get(money.ParseDollars(text))(t)
-		return v
-	}
+	d := func(text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
 	ended := time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		kind    alerts.Kind

@@ -99,8 +99,7 @@ func TestAWebhookIsSigned(t *testing.T) {
 	require.NoError(t, hook(r.URL+"/x402?key=canary").Tell(t.Context(), n))
 	require.Equal(t, 1, r.tries(t))
 	require.Equal(t, "alr_1", r.ids[0], "by which its receiver knows it again")
-	line := must.Get(n.line())(t)
-	require.Equal(t, string(line), r.bodies[0])
+	require.Equal(t, string(must.Get(n.line())(t)), r.bodies[0])
 }
 
 // The specification's own example.

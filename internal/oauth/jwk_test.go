@@ -113,8 +113,7 @@ func TestParseKeys_CertificatesAreNotRead(t *testing.T) {
 // Of two keys with one ID nobody could say which a token means.
 func TestKeysThatShareAnID(t *testing.T) {
 	key := func(id string) string {
-		text := must.Get(json.Marshal(oauthtest.NewKey(t, id, "ES256").JWK))(t)
-		return string(text)
+		return string(must.Get(json.Marshal(oauthtest.NewKey(t, id, "ES256").JWK))(t))
 	}
 	keys := must.Get(parseKeys(set(key("a"), key("b"), key("b"), key("b"))))(t)
 	require.Len(t, keys, 1)

@@ -326,8 +326,7 @@ func TestNames(t *testing.T) {
 	for _, good := range [][2]string{{"https://wallet.example", "wallet.example"},
 		{"https://wallet.example:8443", "wallet.example"}, {"http://localhost:8402", "localhost"},
 		{"http://wallet.localhost", "wallet.localhost"}} {
-		got := must.Get(passkey.RPID(good[0]))(t)
-		require.Equal(t, good[1], got)
+		require.Equal(t, good[1], must.Get(passkey.RPID(good[0]))(t))
 	}
 	for _, bad := range []string{"http://127.0.0.1:8402", "https://10.0.0.1", "https://[::1]:1",
 		"http://wallet.example", "http://notlocalhost", "https://", ""} {

@@ -42,8 +42,7 @@ func dial(t *testing.T, to string) net.Conn {
 // connect gives a client whose connection is ready; for an error instead, tryConnect.
 func connect(t *testing.T, to string) *client {
 	t.Helper()
-	c := must.Get(tryConnect(t, to))(t)
-	return c
+	return must.Get(tryConnect(t, to))(t)
 }
 
 func tryConnect(t *testing.T, to string) (*client, error) {

@@ -101,8 +101,7 @@ func TestNothingIsLeft(t *testing.T) {
 	require.FileExists(t, c.socket())
 	c.close()
 	require.NoDirExists(t, c.dir)
-	n := must.Get(living(all))(t)
-	require.Zero(t, n)
+	require.Zero(t, must.Get(living(all))(t))
 }
 
 func TestNewestProgramsAreTaken(t *testing.T) {

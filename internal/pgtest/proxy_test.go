@@ -73,8 +73,7 @@ func TestStatementIsMetByItsText(t *testing.T) {
 	require.NoError(t, c.prepare("other", "SELECT 7"))
 	require.NoError(t, c.prepare("step", takeStep))
 	met := p.At("UPDATE steps", CutAfter)
-	value := must.Get(c.call("other"))(t)
-	require.Equal(t, "7", value)
+	require.Equal(t, "7", must.Get(c.call("other"))(t))
 	select {
 	case <-met:
 		t.Fatal("it was met by another")
@@ -102,8 +101,7 @@ func TestEarlierAnswersAreHeard(t *testing.T) {
 	require.NoError(t, c.prepare("step", takeStep))
 	p.At("UPDATE steps", CutAfter)
 	require.NoError(t, c.send(bind("earlier"), execute, synced, bind("step"), execute, synced))
-	value := must.Get(c.answer())(t)
-	require.Equal(t, "heard", value)
+	require.Equal(t, "heard", must.Get(c.answer())(t))
 	_, err := c.answer()
 	require.Error(t, err)
 	require.Equal(t, "1", p.done(t))
@@ -119,8 +117,7 @@ func TestClientThatOnlyListensIsAnswered(t *testing.T) {
 	endOfInput(c.Conn)
 	WaitBlocked(t, p.upstream, 1)
 	h.Release()
-	value := must.Get(c.answer())(t)
-	require.Equal(t, "1", value)
+	require.Equal(t, "1", must.Get(c.answer())(t))
 }
 
 // A partition holds what was said, and it arrives when it ends, even if nobody waits for it any more.
@@ -151,8 +148,7 @@ func TestSilenceHoldsAnswersToo(t *testing.T) {
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	p.Resume()
-	value := must.Get(c.answer())(t)
-	require.Equal(t, "1", value)
+	require.Equal(t, "1", must.Get(c.answer())(t))
 }
 
 func TestCutLosesWhatWasHeld(t *testing.T) {
@@ -203,8 +199,7 @@ func TestDelayIsOfARoundTrip(t *testing.T) {
 	}
 	start = time.Now()
 	require.NoError(t, c.send(append(many, synced)...))
-	value := must.Get(c.answer())(t)
-	require.Equal(t, "1003", value)
+	require.Equal(t, "1003", must.Get(c.answer())(t))
 	require.GreaterOrEqual(t, time.Since(start), d)
 	require.Less(t, time.Since(start), together*d)
 }

@@ -27,8 +27,7 @@ import (
 // such.
 func genuine(t *testing.T, name string) []byte {
 	t.Helper()
-	text := must.Get(os.ReadFile("testdata/" + name + ".json"))(t)
-	return text
+	return must.Get(os.ReadFile("testdata/" + name + ".json"))(t)
 }
 
 func TestGenuine(t *testing.T) {
@@ -104,8 +103,7 @@ func TestForgedTransaction(t *testing.T) {
 	text := string(genuine(t, "solana"))
 	i := strings.Index(text, `"transaction": "Ag`) + 300
 	forged := text[:i] + map[bool]string{true: "B", false: "A"}[text[i] == 'A'] + text[i+1:]
-	v := must.Get(Verify([]byte(forged), x402.NewRegistry(nil)))(t)
-	require.False(t, v.OK)
+	require.False(t, must.Get(Verify([]byte(forged), x402.NewRegistry(nil)))(t).OK)
 }
 
 func changed(t *testing.T, text []byte, path string, value any) []byte {
@@ -122,8 +120,7 @@ func changed(t *testing.T, text []byte, path string, value any) []byte {
 	} else {
 		at[steps[len(steps)-1]] = value
 	}
-	out := must.Get(json.Marshal(whole))(t)
-	return out
+	return must.Get(json.Marshal(whole))(t)
 }
 
 func TestNoReceipt(t *testing.T) {

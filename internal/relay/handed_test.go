@@ -71,8 +71,7 @@ func TestACommandIsHandedOver(t *testing.T) {
 	long := strings.Repeat("x", maxFrame/2) // more than one read takes
 	h := hand(t.Context(), path, Command{Args: []string{"approve", long}, NoColor: true}, r, w, w, w)
 	s := <-came
-	self := must.Get(socket.Self())(t)
-	require.Equal(t, self, s.User)
+	require.Equal(t, must.Get(socket.Self())(t), s.User)
 	require.Equal(t, Command{Args: []string{"approve", long}, NoColor: true}, s.Handed.Command)
 	require.Len(t, s.Handed.Files, 4)
 	gone := must.Get(s.Take())(t)
@@ -175,8 +174,7 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 			require.NoError(t, s.Refuse(x402.Errorf(x402.PolicyDenied, "no")), name)
 		}
 		require.NoError(t, conn.Close())
-		after := must.Get(os.ReadDir("/dev/fd"))(t)
-		require.Len(t, after, len(before), name)
+		require.Len(t, must.Get(os.ReadDir("/dev/fd"))(t), len(before), name)
 	}
 }
 
@@ -195,8 +193,7 @@ func pair(t *testing.T) (from, to net.Conn) {
 
 func open(t *testing.T) int {
 	t.Helper()
-	list := must.Get(os.ReadDir("/dev/fd"))(t)
-	return len(list)
+	return len(must.Get(os.ReadDir("/dev/fd"))(t))
 }
 
 func files(t *testing.T, n int) (list []*os.File) {

@@ -104,8 +104,7 @@ func TestASessionIsPassedOn(t *testing.T) {
 		_, _ = io.WriteString(h.says, strings.Repeat("x", 3*maxFrame)+"\n") // in several frames
 	}()
 	s := <-sessions
-	self := must.Get(socket.Self())(t)
-	require.Equal(t, self, s.User)
+	require.Equal(t, must.Get(socket.Self())(t), s.User)
 	require.Equal(t, "x402w_token", s.Token)
 	heard := make([]byte, len("asked\n")+3*maxFrame+1)
 	must.Get(io.ReadFull(s, heard))(t)
@@ -126,8 +125,7 @@ func TestASessionIsPassedOn(t *testing.T) {
 	must.Get(s.Write([]byte("last\n")))(t)
 	last := noted(s)
 	go func() { _ = s.Close() }()
-	rest := must.Get(io.ReadAll(h.hears))(t)
-	require.Equal(t, "last\n", string(rest))
+	require.Equal(t, "last\n", string(must.Get(io.ReadAll(h.hears))(t)))
 	require.NoError(t, <-h.ended)
 	require.True(t, <-last)
 }
@@ -166,8 +164,7 @@ func TestAServiceThatEnds(t *testing.T) {
 	s := <-sessions
 	must.Get(s.Write([]byte("last\n")))(t)
 	go func() { _ = s.Close() }()
-	rest := must.Get(io.ReadAll(h.hears))(t)
-	require.Equal(t, "last\n", string(rest))
+	require.Equal(t, "last\n", string(must.Get(io.ReadAll(h.hears))(t)))
 	err := <-h.ended
 	require.True(t, x402.HasCode(err, x402.ServerUnavailable), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, "start the session again")

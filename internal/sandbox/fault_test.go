@@ -123,8 +123,7 @@ func TestNodeFaults(t *testing.T) {
 	must.Get(payer.Status(t.Context(), a.Evidence))(t)
 
 	s.Inject(evmNodeForgets, math.MaxInt)
-	status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
-	require.Equal(t, x402.Open, status.State)
+	require.Equal(t, x402.Open, must.Get(payer.Status(t.Context(), a.Evidence))(t).State)
 	s.Heal()
 	s.Inject(evmNodeDown, 1)
 	_, err := payer.Status(t.Context(), a.Evidence)

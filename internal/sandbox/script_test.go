@@ -31,8 +31,7 @@ func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int
 	}
 	said := must.Get(http.DefaultClient.Do(r))(t)
 	defer said.Body.Close()
-	text := must.Get(io.ReadAll(said.Body))(t)
-	return said.StatusCode, string(text)
+	return said.StatusCode, string(must.Get(io.ReadAll(said.Body))(t))
 }
 
 func askControl(t *testing.T, s *Sandbox, path string, into any) (status int) {

@@ -46,8 +46,7 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	require.ErrorIs(t, err, ErrNone)
 	client, server := pair(t, path)
 	self := must.Get(Self())(t)
-	owner := must.Get(Peer(client))(t)
-	require.Equal(t, self, owner)
+	require.Equal(t, self, must.Get(Peer(client))(t))
 
 	if early, err := Peer(server); err != nil {
 		require.ErrorIs(t, err, ErrNotYet)
@@ -56,8 +55,7 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	}
 	must.Get(client.Write([]byte("x")))(t)
 	must.Get(server.Read(make([]byte, 1)))(t)
-	caller := must.Get(Peer(server))(t)
-	require.Equal(t, self, caller)
+	require.Equal(t, self, must.Get(Peer(server))(t))
 	t.Log("user", self, "login", self.Login())
 	require.NotEmpty(t, self.Login())
 }

@@ -50,8 +50,7 @@ func TestMake(t *testing.T) {
 			if runtime.GOOS != "windows" {
 				require.Equal(t, os.FileMode(0o600), info.Mode())
 			}
-			left := must.Get(filepath.Glob(filepath.Join(place.Home, ".*")))(t)
-			require.Empty(t, left)
+			require.Empty(t, must.Get(filepath.Glob(filepath.Join(place.Home, ".*")))(t))
 		})
 	}
 }
@@ -138,8 +137,7 @@ func TestCopyTo(t *testing.T) {
 		require.Equal(t, want, list)
 		require.Equal(t, wantEarned, earned)
 		owed := must.Get(is.OwedChannels(t.Context()))(t)
-		wantOwed := must.Get(b.OwedChannels(t.Context()))(t)
-		require.Equal(t, wantOwed, owed)
+		require.Equal(t, must.Get(b.OwedChannels(t.Context()))(t), owed)
 
 		running.State = SaleFailed
 		require.NoError(t, is.MoveSale(t.Context(), running))

@@ -76,8 +76,7 @@ func TestACharge(t *testing.T) {
 		require.Equal(t, money.NewAmount(1000), owed[0].Owed())
 		require.WithinDuration(t, clock.now(), owed[0].OwedSince, time.Second)
 		require.Equal(t, "0xthem", owed[0].Config.Payer)
-		settled := must.Get(again.SaleByKey(t.Context(), "1000"))(t)
-		require.Equal(t, SaleSettled, settled.State)
+		require.Equal(t, SaleSettled, must.Get(again.SaleByKey(t.Context(), "1000"))(t).State)
 
 		_, err := b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
 		var moved *ChannelMoved
@@ -133,8 +132,7 @@ func TestAReleasedChannel(t *testing.T) {
 			ErrChannelBusy)
 		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
 			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
-		owed := must.Get(b.OwedChannels(t.Context()))(t)
-		require.Empty(t, owed)
+		require.Empty(t, must.Get(b.OwedChannels(t.Context()))(t))
 		kept := must.Get(b.SoldChannel(t.Context(), "eip155:84532", "0x01"))(t)
 		require.Equal(t, money.NewAmount(1000), kept.Charged)
 		require.Empty(t, kept.Holder)

@@ -31,8 +31,7 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616",
 		largest} {
 		t.Run(good, func(t *testing.T) {
-			a := must.Get(ParseAmount(good))(t)
-			require.Equal(t, good, a.String())
+			require.Equal(t, good, must.Get(ParseAmount(good))(t).String())
 		})
 	}
 }

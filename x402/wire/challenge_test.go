@@ -517,8 +517,7 @@ func (v vector) challenge(t *testing.T) *Challenge {
 	if v.PaymentRequiredHeader != "" {
 		header.Set("PAYMENT-REQUIRED", v.PaymentRequiredHeader)
 	}
-	c := must.Get(ReadChallenge(402, header, v.PaymentRequiredBody))(t)
-	return c
+	return must.Get(ReadChallenge(402, header, v.PaymentRequiredBody))(t)
 }
 
 // The reference client's own challenges, read to what it paid.

@@ -118,8 +118,7 @@ func TestMPPReceipts(t *testing.T) {
 	require.Equal(t, v.Paid.Receipt["reference"], s.Transaction)
 
 	for text, success := range map[string]bool{`{"status":"failed"}`: false, `{"status":"success"}`: true} {
-		s := must.Get(chargeReceipt([]byte(text)))(t)
-		require.Equal(t, success, s.Success)
+		require.Equal(t, success, must.Get(chargeReceipt([]byte(text)))(t).Success)
 	}
 	for _, text := range []string{`{}`, `{"status":true}`, `{"status":"success","reference":7}`, `x`,
 		`{"status":"success","status":"failed"}`} {

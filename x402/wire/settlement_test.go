@@ -53,8 +53,7 @@ func TestReadSettlement(t *testing.T) {
 	}
 	for i, none := range [][]string{nil, {"PAYMENT-RESPONSE", ""}, {"Content-Type", "text/plain"}} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			got := must.Get(ReadSettlement(headers(none...)))(t)
-			require.Nil(t, got)
+			require.Nil(t, must.Get(ReadSettlement(headers(none...)))(t))
 		})
 	}
 }
@@ -124,8 +123,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 		n.Balance.String()})
 	require.Nil(t, n.Voucher)
 
-	none := must.Get(CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)}))(t)
-	require.Nil(t, none)
+	require.Nil(t, must.Get(CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)}))(t))
 	for name, text := range map[string]string{
 		"a number":         `{"extra":{"channelState":{"chargedCumulativeAmount":2000}}}`,
 		"a negative one":   `{"extra":{"channelState":{"chargedCumulativeAmount":"-1"}}}`,

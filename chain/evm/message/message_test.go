@@ -71,8 +71,7 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 func TestParseAddress(t *testing.T) {
 	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
 		t.Run(good, func(t *testing.T) {
-			got := must.Get(ParseAddress(good))(t)
-			require.Equal(t, payee, got.Hex())
+			require.Equal(t, payee, must.Get(ParseAddress(good))(t).Hex())
 		})
 	}
 	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
@@ -102,6 +101,5 @@ func TestChannelIDEqualsTheVector(t *testing.T) {
 	}
 	require.Equal(t, v.Erc3009Nonce, Hex(crypto.Keccak256(id[:], salt[:])))
 	v.ChannelConfig.WithdrawDelay++
-	other := must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t)
-	require.NotEqual(t, id, other)
+	require.NotEqual(t, id, must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t))
 }

@@ -253,6 +253,5 @@ func vaultPayload(t testing.TB) []byte {
 	signature[64] += 27
 	wrapped := must.Get(Wrap(a, [65]byte(signature)))(t)
 	object := must.Get(message.EncodeAuthorization(a))(t)
-	made := must.Get(Encode(object, wrapped))(t)
-	return made
+	return must.Get(Encode(object, wrapped))(t)
 }

@@ -187,7 +187,6 @@ func FuzzRecoverPermit2(f *testing.F) {
 		require.Equal(t, from, a.From)
 		require.Equal(t, a.IsUpto(), a.Facilitator != "")
 		object := must.Get(message.EncodePermit2(a))(t)
-		again := must.Get(message.DecodePermit2(object))(t)
-		require.Equal(t, a, again)
+		require.Equal(t, a, must.Get(message.DecodePermit2(object))(t))
 	})
 }

@@ -48,8 +48,7 @@ func TestRecoverTransactionStrictly(t *testing.T) {
 	with := func(place int, value any) []byte {
 		changed := slices.Clone(fields)
 		changed[place] = value
-		encoded := must.Get(rlp.EncodeToBytes(changed))(t)
-		return append([]byte{2}, encoded...)
+		return append([]byte{2}, must.Get(rlp.EncodeToBytes(changed))(t)...)
 	}
 	s := new(big.Int).SetBytes(fields[11].([]byte))
 	for name, bad := range map[string][]byte{
@@ -90,8 +89,7 @@ func FuzzRecoverTransaction(f *testing.F) {
 		}
 		var fields []any
 		require.NoError(t, rlp.DecodeBytes(raw[1:], &fields))
-		again := must.Get(rlp.EncodeToBytes(fields))(t)
-		require.Equal(t, raw[1:], again)
+		require.Equal(t, raw[1:], must.Get(rlp.EncodeToBytes(fields))(t))
 		to := []byte{}
 		if tx.To != "" {
 			to = common.HexToAddress(tx.To).Bytes()

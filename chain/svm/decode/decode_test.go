@@ -178,13 +178,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"limit short":              func(d *draft) { d.instructions[0].data = d.instructions[0].data[:4] },
 		"limit with an account":    func(d *draft) { d.instructions[0].accounts = []byte{2} },
 		"limit of another program": func(d *draft) { d.instructions[0].program = 6 },
-		"price long": func(d *draft) {
-			d.instructions[1].data = append(d.instructions[1].data, 0)
-		},
-		"price with an account": func(d *draft) { d.instructions[1].accounts = []byte{0} },
-		"plain transfer":        func(d *draft) { d.instructions[2].data[0] = 3 },
-		"approve":               func(d *draft) { d.instructions[2].data[0] = 13 },
-		"set authority":         func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
+		"price long":               func(d *draft) { d.instructions[1].data = append(d.instructions[1].data, 0) },
+		"price with an account":    func(d *draft) { d.instructions[1].accounts = []byte{0} },
+		"plain transfer":           func(d *draft) { d.instructions[2].data[0] = 3 },
+		"approve":                  func(d *draft) { d.instructions[2].data[0] = 13 },
+		"set authority":            func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
 		"transfer's trailing byte": func(d *draft) {
 			d.instructions[2].data = append(d.instructions[2].data, 0)
 		},
@@ -210,12 +208,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"memo not UTF-8":             func(d *draft) { d.instructions[3].data = []byte{0xff} },
 		"memo of another program":    func(d *draft) { d.keys[6] = theirs.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
-		"another token program": func(d *draft) {
-			d.keys[7] = theirs.TokenSwapProgramID
-		},
-		"above a packet": func(d *draft) {
-			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
-		},
+		"another token program":      func(d *draft) { d.keys[7] = theirs.TokenSwapProgramID },
+		"above a packet":             func(d *draft) { d.instructions[3].data = bytes.Repeat([]byte("x"), 900) },
 		"a byte above a packet": func(d *draft) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire()))
 		},
@@ -294,8 +288,7 @@ func requireAsSolanaGo(t must.T, wire []byte) {
 	}
 	require.Equal(t, wire[129:], got.Message)
 	tx := must.Get(theirs.TransactionFromBase64(text))(t)
-	again := must.Get(tx.ToBase64())(t)
-	require.Equal(t, text, again)
+	require.Equal(t, text, must.Get(tx.ToBase64())(t))
 	message := must.Get(tx.Message.MarshalBinary())(t)
 	require.Equal(t, message, got.Message)
 	require.Equal(t, tx.Message.AccountKeys[0].String(), got.FeePayer)
