@@ -196,10 +196,9 @@ var only = map[string][]string{
 	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
-	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "wallet/agent",
-		"x402"},
-	"filippo.io/edwards25519":         {"chain/svm/decode"},
-	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
+	"github.com/mr-tron/base58":         {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
+	"filippo.io/edwards25519":           {"chain/svm/decode"},
+	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host

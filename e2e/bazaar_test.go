@@ -76,9 +76,7 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 		}
 		Facilitators []struct {
 			Resource      string
-			DiscoveryInfo struct {
-				Input struct{ Method string }
-			}
+			DiscoveryInfo struct{ Input struct{ Method string } }
 		}
 	}
 	stop := must.Get(startScript(filepath.Join("lab", "parties", "bazaar.mjs"), options, &found))(t)

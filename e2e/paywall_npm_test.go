@@ -54,9 +54,7 @@ func (p *npmPaywall) onStdio() []string {
 }
 
 func (p *npmPaywall) sales(t testing.TB) (out struct {
-	Sales []struct {
-		Status, Resource, Price, Amount, Network, PayTo, Payer, TransactionSignature string
-	}
+	Sales  []struct{ Status, Resource, Price, Amount, Network, PayTo, Payer, TransactionSignature string }
 	Totals map[string]string
 }) {
 	t.Helper()

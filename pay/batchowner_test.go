@@ -149,10 +149,9 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 		isFree, brings    bool
 		left              string
 	}{
-		"the first": {book: has(1000), ceiling: 1000},
-		"another":   {promised: 2000, charged: 2000, book: has(3000), ceiling: 3000},
-		"after a refusal": {promised: 3000, charged: 2000, book: has(3000), ceiling: 3000,
-			isFree: true},
+		"the first":       {book: has(1000), ceiling: 1000},
+		"another":         {promised: 2000, charged: 2000, book: has(3000), ceiling: 3000},
+		"after a refusal": {promised: 3000, charged: 2000, book: has(3000), ceiling: 3000, isFree: true},
 		"partly promised": {promised: 2500, charged: 2000, book: has(3000), ceiling: 3000},
 		"open ones count": {promised: 3000, charged: 2000, book: history.BatchBook{Funds: units(4000),
 			Vouchers: []history.BatchOpen{{}}}, ceiling: 4000},

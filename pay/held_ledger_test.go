@@ -22,9 +22,7 @@ func (b *bench) hold(t *testing.T) (end func()) {
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { db.Close() })
 	must.Get(db.Exec(`BEGIN EXCLUSIVE`))(t)
-	return func() {
-		must.Get(db.Exec(`ROLLBACK`))(t)
-	}
+	return func() { must.Get(db.Exec(`ROLLBACK`))(t) }
 }
 
 type held struct {

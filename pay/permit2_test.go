@@ -247,8 +247,7 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 
 // The wallet brings no upto payment to a facilitator itself: it would be charged all that was signed for.
 func TestTheWalletDoesNotSettleUpto(t *testing.T) {
-	b, p := newPermitBench(t, asksAgain,
-		`"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	b, p := newPermitBench(t, asksAgain, `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
 	b.seller.header = "X-PAYMENT-REQUIRED"
 	b.Policy.WalletSettles = func(string) bool { return true }

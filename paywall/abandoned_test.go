@@ -77,8 +77,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 	<-began
 	cut()
 	<-over
-	require.Eventually(t, func() bool { return f.unanswered.Load() == 0 }, time.Minute,
-		time.Millisecond)
+	require.Eventually(t, func() bool { return f.unanswered.Load() == 0 }, time.Minute, time.Millisecond)
 	close(end)
 	state := func() book.SaleState { return l.sales(t)[0].State }
 	require.Eventually(t, func() bool {

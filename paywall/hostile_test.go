@@ -175,8 +175,7 @@ func TestTwinsOfAPayment(t *testing.T) {
 		"a nonce in capitals": payload[:i] + strings.ToUpper(payload[i:i+64]) + payload[i+64:],
 		"an address in small": strings.Replace(payload, l.payer.Address(), strings.ToLower(l.payer.Address()),
 			1),
-		"another member": strings.Replace(payload, `"x402Version":2`, `"x402Version":2,"note":"mine"`,
-			1),
+		"another member":     strings.Replace(payload, `"x402Version":2`, `"x402Version":2,"note":"mine"`, 1),
 		"without extensions": string(without(t, json.RawMessage(payload), "extensions")),
 	} {
 		t.Run(name, func(t *testing.T) {

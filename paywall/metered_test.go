@@ -36,8 +36,7 @@ func TestMeteredCalls(t *testing.T) {
 	}
 	says := func(value any) func(context.Context, *mcp.CallToolResult) {
 		return func(_ context.Context, r *mcp.CallToolResult) {
-			r.Meta = mcp.Meta{metaCharge: value,
-				"other": 1}
+			r.Meta = mcp.Meta{metaCharge: value, "other": 1}
 		}
 	}
 	for name, test := range map[string]struct {

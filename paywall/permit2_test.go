@@ -277,10 +277,8 @@ func TestPermitsForSomethingElse(t *testing.T) {
 			"another amount"},
 		"more": {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1001) },
 			"another amount"},
-		"not yet": {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline },
-			"not valid yet"},
-		"over": {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 },
-			"expired"},
+		"not yet": {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline }, "not valid yet"},
+		"over":    {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 }, "expired"},
 		"upto's for exact": {0, func(a *evm.Permit2Authorization) {
 			a.Spender,
 				a.Facilitator = evm.UptoProxy, other
@@ -410,8 +408,7 @@ func FuzzReadPermit2(f *testing.F) {
 	const payTo, payer = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 		"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
 	w, err := New(Options{Facilitators: newPermitBank(), Now: func() time.Time {
-		return time.Unix(1740672089,
-			0)
+		return time.Unix(1740672089, 0)
 	},
 		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "84532", PayTo: payTo, Amount: "10000",
 			Permit2: true},

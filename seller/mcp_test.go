@@ -193,8 +193,7 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
 	})
 	m := reach(t, Options{}, s.URL)
-	a := must.Get(m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"),
-		aPayment))(t)
+	a := must.Get(m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"), aPayment))(t)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())
 	list, err := m.Tools(t.Context(), s.URL+"/mcp")

@@ -197,8 +197,7 @@ func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"reason":"who are you"}`)
 	})
-	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute),
-		toolCall(s.URL+"#free"))
+	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 	details := x402.AsError(err).Details
 	require.Equal(t, []any{http.StatusForbidden, `"{\"reason\":\"who are you\"}"`},
@@ -290,8 +289,7 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 			m := reach(t, Options{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
-				_, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
-					aPayment)
+				_, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
 				answered <- err
 			}()
 			<-arrived

@@ -259,8 +259,7 @@ func TestAPaidCallToARestartedServer(t *testing.T) {
 		must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t)
 		server.forgotten.Add(1)
 		for i, want := range []int{status, http.StatusOK} {
-			a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
-				aPayment))(t)
+			a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment))(t)
 			require.Equal(t, want, a.Status)
 			require.EqualValues(t, 2+i, paid.Load())
 		}
@@ -303,7 +302,6 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		}
 		_, _ = m.Present(within(t, time.Minute), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
 	}()
-	a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"/old#paid"),
-		aPayment))(t)
+	a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"/old#paid"), aPayment))(t)
 	require.Contains(t, string(a.Content), "bought")
 }

@@ -146,9 +146,7 @@ func TestAListIsOneEntry(t *testing.T) {
 	require.Equal(t, x402.ApprovalRequired, f.Error)
 	id := f.Details["approvalId"].(string)
 	require.Equal(t, "x402-wallet approve "+id, f.Next.Command)
-	var status struct {
-		Contents []struct{ Text string }
-	}
+	var status struct{ Contents []struct{ Text string } }
 	read := c.ask("resources/read", map[string]any{"uri": "x402://status"})
 	require.NoError(t, json.Unmarshal(read, &status))
 	require.Equal(t, 1, strings.Count(status.Contents[0].Text, id))

@@ -268,9 +268,8 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 	}{
 		"state: an error": {false, "eth_call", 200,
 			`{"id":ID,"error":{"code":-32000,"message":"header not found"}}`},
-		"state: no code": {false, "eth_call", 200, `{"id":ID,"result":"0x"}`},
-		"state: 2": {false, "eth_call", 200, `{"id":ID,"result":"0x` + fmt.Sprintf("%064d", 2) +
-			`"}`},
+		"state: no code":     {false, "eth_call", 200, `{"id":ID,"result":"0x"}`},
+		"state: 2":           {false, "eth_call", 200, `{"id":ID,"result":"0x` + fmt.Sprintf("%064d", 2) + `"}`},
 		"finalized: unknown": {false, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
 		"finalized: refused": {false, "eth_getBlockByNumber", 200,
 			`{"id":ID,"error":{"code":-32602,"message":"invalid block tag"}}`},
@@ -281,8 +280,7 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			`,"timestamp":"0xffffffffffffffff"}}`},
 		"finalized: 503": {false, "eth_getBlockByNumber", 503, block + `,"timestamp":"0xffffffff"}}`},
 		"tip: unknown":   {true, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
-		"logs: 429": {true, "eth_getLogs", 429,
-			`{"id":ID,"error":{"code":-32005,"message":"rate"}}`},
+		"logs: 429":      {true, "eth_getLogs", 429, `{"id":ID,"error":{"code":-32005,"message":"rate"}}`},
 		"logs: nonsense": {true, "eth_getLogs", 200, `{"id":ID,"result":{}}`},
 		"receipt: an error": {true, "eth_getTransactionReceipt", 200,
 			`{"id":ID,"error":{"code":1,"message":"no"}}`},

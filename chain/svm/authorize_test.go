@@ -55,8 +55,7 @@ func TestReferenceVectors(t *testing.T) {
 			source, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(key), m, program)
 			destination, _, _ := solana.FindAssociatedTokenAddressWithProgram(solana.MPK(r.PayTo), m, program)
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
-			c.put(destination, token{mint: m, owner: solana.MPK(r.PayTo),
-				is2022: asset.Token2022})
+			c.put(destination, token{mint: m, owner: solana.MPK(r.PayTo), is2022: asset.Token2022})
 			if asset.Token2022 {
 				c.putMint(m)
 			}
@@ -328,9 +327,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		"another program": {source(func(a *token) {
 			a.is2022 = true
 		}), x402.DelegateMismatch, "another token program"},
-		"frozen source": {source(func(a *token) {
-			a.frozen = true
-		}), x402.DelegateMismatch, "frozen"},
+		"frozen source": {source(func(a *token) { a.frozen = true }), x402.DelegateMismatch, "frozen"},
 		"delegation too small": {source(func(a *token) {
 			a.delegated = 999
 		}), x402.DelegationExhausted, "does not cover the price any more"},

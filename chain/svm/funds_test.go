@@ -31,9 +31,7 @@ func TestFundsFromTheConfig(t *testing.T) {
 		"a delegation of 2^64-1": {func(_ *chain, _ solana.PublicKey, a *token) {
 			a.delegated = 1<<64 - 1
 		}, 9_000_000, "", ""},
-		"nothing left": {func(_ *chain, _ solana.PublicKey, a *token) {
-			a.delegated = 0
-		}, 0, "", ""},
+		"nothing left": {func(_ *chain, _ solana.PublicKey, a *token) { a.delegated = 0 }, 0, "", ""},
 		"spent to the end, cleared": {func(_ *chain, _ solana.PublicKey, a *token) {
 			a.delegate = solana.PublicKey{}
 		}, 0, x402.NoDelegation, "none"},

@@ -70,8 +70,7 @@ func TestStatus(t *testing.T) {
 		"nothing yet":                     {1, nil, nil, open, "", "can still land"},
 		"settled":                         {50, []listed{ours}, nil, settled, "", ""},
 		"settled, seen as confirmed only": {15, []listed{ours}, nil, settled, "", ""},
-		"settled, and long expired": {9000, append(others(3, born+100, nil), ours), nil, settled, "",
-			""},
+		"settled, and long expired":       {9000, append(others(3, born+100, nil), ours), nil, settled, "", ""},
 		"settled, with other memos around": {300, append(others(300, born+100, "[3] foo"), ours), nil,
 			settled, "", ""},
 		"settled, its memo not reported": {50, []listed{{wire: wire, slot: born + 40, memo: ""}}, nil,
@@ -138,8 +137,7 @@ func TestStatus(t *testing.T) {
 			func(_ *chain, e *x402.Evidence) {
 				e.LastValidBlockHeight -= 20_000
 			}, open, x402.RPCError, ""},
-		"endless": {expired, others(21_000, born+100, "[1] x"), nil, open, x402.RPCError,
-			""},
+		"endless": {expired, others(21_000, born+100, "[1] x"), nil, open, x402.RPCError, ""},
 		"too many to open": {expired, append(others(300, born+100, nil), ancient...), nil, open,
 			x402.RPCError, ""},
 		"pruned, and not yet over": {1, others(1, born+1, nil), func(c *chain, _ *x402.Evidence) {

@@ -131,8 +131,7 @@ func kindsOf(found []finding) (kinds []string) {
 }
 
 func (w *world) record(t *testing.T, a *agent, s scenario) record {
-	r := record{wants: s.wants, steps: a.transcript, said: a.said,
-		market: w.shop + a.stand.prefix}
+	r := record{wants: s.wants, steps: a.transcript, said: a.said, market: w.shop + a.stand.prefix}
 	if s.setup.market {
 		r.market = w.SellerURL
 	}

@@ -167,8 +167,7 @@ func mcpCounter() {
 // the tool that calls other servers' tools, and by a mounted tool.
 func TestAgentsAtOneMCPServer(t *testing.T) {
 	t.Parallel()
-	_, s, alice, bob := named(t,
-		"\n[servers.counter]\ncommand = [\"mcp-counter\"]\nmount = true\n")
+	_, s, alice, bob := named(t, "\n[servers.counter]\ncommand = [\"mcp-counter\"]\nmount = true\n")
 	said := regexp.MustCompile(`call \d+`)
 	count := func(token, session, name, arguments string) string {
 		_, _, body := s.send(s.post(token, session, callOf(name, arguments)))

@@ -176,8 +176,7 @@ func (s *strangers) broken() map[string]http.HandlerFunc {
 		"no status":   writes("HTTP/1.1 " + word("the status") + "\r\n\r\n"),
 		"long status": head("402 "+word("the status's text"), "X: y"),
 		"no header":   head("200 OK", word("a line that is no header")),
-		"no length": writes("HTTP/1.1 200 OK\r\nContent-Length: " + word("Content-Length") +
-			"\r\n\r\n"),
+		"no length":   writes("HTTP/1.1 200 OK\r\nContent-Length: " + word("Content-Length") + "\r\n\r\n"),
 		"no chunk": writes("HTTP/1.1 402 x\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			word("a chunk's size")),
 		"encoding":        head("200 OK", "Transfer-Encoding: "+word("Transfer-Encoding")),

@@ -194,8 +194,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	require.Equal(t, "127.0.0.1", attribute(settled, "server.address"))
 
 	// the facilitator and the node hear of the trace, each of its own span; the seller does not
-	require.Contains(t, h.facilitator.told(),
-		fmt.Sprintf("00-%s-%x-01", line["trace"], settled.SpanId))
+	require.Contains(t, h.facilitator.told(), fmt.Sprintf("00-%s-%x-01", line["trace"], settled.SpanId))
 	for _, told := range append(h.node.told(), h.facilitator.told()...) {
 		require.Contains(t, told, "00-"+line["trace"].(string)+"-")
 	}

@@ -99,9 +99,7 @@ func (p prometheus) fired(alert string) []map[string]string {
 func (p prometheus) rules() (known []string) {
 	p.t.Helper()
 	var data struct {
-		Groups []struct {
-			Rules []struct{ Name string }
-		}
+		Groups []struct{ Rules []struct{ Name string } }
 	}
 	p.get("/api/v1/rules", nil, &data)
 	for _, g := range data.Groups {

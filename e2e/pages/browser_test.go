@@ -194,9 +194,7 @@ func (b *browser) eval(code string, into any) {
 	b.t.Helper()
 	var out struct {
 		Result           struct{ Value json.RawMessage }
-		ExceptionDetails *struct {
-			Exception struct{ Description string }
-		}
+		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
 	b.do("Runtime.evaluate", map[string]any{"expression": code, "awaitPromise": true, "returnByValue": true},
 		&out)

@@ -124,9 +124,7 @@ func TestOthersAreRefused(t *testing.T) {
 		"JSON": {"POST", `{"passphrase":"right"}`, func(r *http.Request) {
 			r.Header.Set("Content-Type", "application/json")
 		}, 400},
-		"text": {"POST", good, func(r *http.Request) {
-			r.Header.Set("Content-Type", "text/plain")
-		}, 400},
+		"text":              {"POST", good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 400},
 		"no field":          {"POST", "x=y", nil, 400},
 		"two passphrases":   {"POST", good + "&" + good, nil, 400},
 		"too large":         {"POST", form(strings.Repeat("x", maxForm)), nil, 400},
@@ -216,9 +214,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	last := "the last line " + strings.Repeat("x", maxText-20)
 	shown := append(many[:maxLines-1:maxLines-1], last)
-	page, wait, err := Ask(ctx, "title", shown, func([]byte) (bool, error) {
-		return false, nil
-	})
+	page, wait, err := Ask(ctx, "title", shown, func([]byte) (bool, error) { return false, nil })
 	require.NoError(t, err)
 	r := must.Get(http.Get(page))(t)
 	text := must.Get(io.ReadAll(r.Body))(t)

@@ -261,15 +261,11 @@ func TestOthersAreRefused(t *testing.T) {
 		change           func(*http.Request)
 		status           int
 	}{
-		"another name": {"GET", b.base + "/", "", func(r *http.Request) {
-			r.Host = "evil.example"
-		}, 421},
+		"another name": {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "evil.example" }, 421},
 		"localhost": {"GET", b.base + "/", "", func(r *http.Request) {
 			r.Host = "localhost:" + r.URL.Port()
 		}, 421},
-		"no port": {"GET", b.base + "/", "", func(r *http.Request) {
-			r.Host = "127.0.0.1"
-		}, 421},
+		"no port": {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
 		"another name, the token": {"GET", b.URL, "", func(r *http.Request) {
 			r.Host = "evil.example"
 		}, 421},
@@ -297,18 +293,16 @@ func TestOthersAreRefused(t *testing.T) {
 		"a put":                {"PUT", at, good, nil, 405},
 		"a delete":             {"DELETE", at, "", nil, 405},
 		"a post of a page":     {"POST", b.base + "/history", good, nil, 404},
-		"JSON": {"POST", at, `{"decision":"approve"}`,
-			header("Content-Type", "application/json"), 400},
-		"text":            {"POST", at, good, header("Content-Type", "text/plain"), 400},
-		"two passphrases": {"POST", at, good + "&passphrase=right", nil, 400},
-		"too large":       {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
-		"broken escape":   {"POST", at, "passphrase=%zz", nil, 400},
-		"no decision": {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1),
-			nil, 400},
-		"nothing shown":    {"POST", at, "decision=approve&passphrase=right", nil, 409},
-		"another's form":   {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
-		"no such approval": {"POST", b.base + "/approvals/apr_none", good, nil, 404},
-		"by GET":           {"GET", at + "?" + good, "", nil, 200},
+		"JSON":                 {"POST", at, `{"decision":"approve"}`, header("Content-Type", "application/json"), 400},
+		"text":                 {"POST", at, good, header("Content-Type", "text/plain"), 400},
+		"two passphrases":      {"POST", at, good + "&passphrase=right", nil, 400},
+		"too large":            {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
+		"broken escape":        {"POST", at, "passphrase=%zz", nil, 400},
+		"no decision":          {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1), nil, 400},
+		"nothing shown":        {"POST", at, "decision=approve&passphrase=right", nil, 409},
+		"another's form":       {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
+		"no such approval":     {"POST", b.base + "/approvals/apr_none", good, nil, 404},
+		"by GET":               {"GET", at + "?" + good, "", nil, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			jar := b.browser.Jar

@@ -37,25 +37,20 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		dialect x402.Dialect // "": nothing is asked
 		version int
 	}{
-		"structured content": {tool(`"structuredContent":` + two + "," + noContent),
-			dialectMCP, 2},
-		"and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
-			dialectMCP, 2},
-		"version 1": {tool(`"structuredContent":` + one + "," + noContent),
-			dialectMCPV1, 1},
+		"structured content":   {tool(`"structuredContent":` + two + "," + noContent), dialectMCP, 2},
+		"and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)), dialectMCP, 2},
+		"version 1":            {tool(`"structuredContent":` + one + "," + noContent), dialectMCPV1, 1},
 		"another error as text": {tool(`"structuredContent":` + two + "," +
 			texts("Payment required")), dialectMCP, 2},
-		"text alone":      {tool(texts(two)), dialectMCP, 2},
-		"text, version 1": {tool(texts(one)), dialectMCPV1, 1},
-		"text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
-			dialectMCP, 2},
+		"text alone":             {tool(texts(two)), dialectMCP, 2},
+		"text, version 1":        {tool(texts(one)), dialectMCPV1, 1},
+		"text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)), dialectMCP, 2},
 		"the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
 			dialectMCP, 2},
 		"after an image": {tool(
 			`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` +
 				string(jsonString(two)) + `}]`), dialectMCP, 2},
-		"Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
-			dialectMCPCloudflare, 2},
+		"Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)), dialectMCPCloudflare, 2},
 		"Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
 			dialectMCPCloudflare, 1},
 		"_meta, the exported key": {tool(`"_meta":{"x402/payment-required":` + two + `},` +
@@ -89,11 +84,9 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		"another error": {rpcError(-32603, two), "", 0},
 		"a result of another type": {MCPMessage{Result: json.RawMessage(
 			`{"resultType":"input_required","inputRequests":{}}`)}, "", 0},
-		"a result that is no object": {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "",
-			0},
-		"_meta that is none": {tool(`"_meta":7,` + texts("x")), "", 0},
-		"text that is none": {tool(
-			`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
+		"a result that is no object": {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "", 0},
+		"_meta that is none":         {tool(`"_meta":7,` + texts("x")), "", 0},
+		"text that is none":          {tool(`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
 		"the second one is for elsewhere": {tool(texts(two, v2(entryV2("network", `"eip155:84532"`)))),
 			dialectMCP, 2},
 		"the second one cannot be read": {tool(texts(two, `{"x402Version":9,"accepts":[]}`)),
@@ -142,11 +135,9 @@ func TestMCPChallengesThatAreRefused(t *testing.T) {
 			`"amount":"1","amount"`, 1))), x402.InvalidRequirement},
 		"a version not spoken": {tool(texts(strings.Replace(two, `Version":2`, `Version":3`,
 			1))), x402.InvalidRequirement},
-		"no options": {tool(texts(`{"x402Version":2,"accepts":[]}`)),
-			x402.InvalidRequirement},
+		"no options":       {tool(texts(`{"x402Version":2,"accepts":[]}`)), x402.InvalidRequirement},
 		"too many options": {tool(texts(v2(entries))), x402.ResponseMalformed},
-		"too long": {tool(texts(two + strings.Repeat(" ", x402.MaxBody))),
-			x402.ResponseTooLarge},
+		"too long":         {tool(texts(two + strings.Repeat(" ", x402.MaxBody))), x402.ResponseTooLarge},
 		"too deep": {tool(texts(strings.Replace(two, `{"x402Version"`, `{"x":`+
 			strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), x402.ResponseMalformed},
 		"the extension without its member": {MCPMessage{Result: json.RawMessage(
@@ -202,8 +193,7 @@ func TestReadMCPSettlement(t *testing.T) {
 	}{
 		"the specification's key": {meta(`"x402/payment-response":` + paid), "0xabc"},
 		"npm x402-mcp's key":      {meta(`"x402.payment-response":` + paid), "0xabc"},
-		"in base64": {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))),
-			"0xabc"},
+		"in base64":               {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))), "0xabc"},
 		"both, the same": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +
 			paid), "0xabc"},
 		"both, contradicting": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +

@@ -70,9 +70,7 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 
 func TestParseAddress(t *testing.T) {
 	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
-		t.Run(good, func(t *testing.T) {
-			require.Equal(t, payee, must.Get(ParseAddress(good))(t).Hex())
-		})
+		t.Run(good, func(t *testing.T) { require.Equal(t, payee, must.Get(ParseAddress(good))(t).Hex()) })
 	}
 	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
 		payee[:41] + "g",

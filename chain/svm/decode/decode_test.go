@@ -307,8 +307,7 @@ func requireAsSolanaGo(t must.T, wire []byte) {
 		[]byte(in[2].Data))
 	require.Equal(t, got.HasMemo, len(in) == 4)
 	require.True(t, len(in) == 3 || string(in[3].Data) == got.Memo)
-	require.Equal(t, got.Signers[1].Verified, tx.Signatures[1].Verify(tx.Message.AccountKeys[1],
-		message))
+	require.Equal(t, got.Signers[1].Verified, tx.Signatures[1].Verify(tx.Message.AccountKeys[1], message))
 }
 
 // Whatever is read at all, solana-go reads as the same transaction, and there is one spelling of
