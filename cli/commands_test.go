@@ -144,10 +144,11 @@ func TestWhereMoneyIsExpected(t *testing.T) {
 		rules string
 		want  []string
 	}{
-		"what init writes":    {string(template), []string{solana, base}},
-		"empty":               {"", []string{solana, base}},
-		"one is named":        {"[networks.base]\n", []string{base}},
-		"one is off":          {"[policy]\npublic_nodes = true\n[networks.solana]\nrpc = \"\"\n", []string{base}},
+		"what init writes": {string(template), []string{solana, base}},
+		"empty":            {"", []string{solana, base}},
+		"one is named":     {"[networks.base]\n", []string{base}},
+		"one is off": {"[policy]\npublic_nodes = true\n[networks.solana]\nrpc = \"\"\n",
+			[]string{base}},
 		"none is preferred":   {"[networks.polygon]\n", []string{polygon}},
 		"nor is any by name":  {"[policy]\nprefer = [\"polygon\"]\n", []string{polygon}},
 		"channels alone":      {"[networks.\"rooch:main\"]\nrpc = \"https://rooch.example\"\n", []string{}},

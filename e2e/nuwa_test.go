@@ -52,7 +52,9 @@ func (n *nuwa) door(behind string) string {
 	require.NoError(n.t, err)
 	n.doors = append(n.doors, behind)
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: at.Scheme, Host: at.Host}) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: at.Scheme, Host: at.Host})
+		},
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Context().Value(lost{}) == nil {

@@ -95,17 +95,19 @@ func (s *closing) beforePayment() {
 }
 
 var paidRequests = map[string]Request{
-	"GET":                           {Method: "GET"},
-	"HEAD":                          {Method: "HEAD"},
-	"GET with a body":               {Method: "GET", Body: []byte("x")},
-	"OPTIONS":                       {Method: "OPTIONS"},
-	"DELETE":                        {Method: "DELETE"},
-	"POST":                          {Method: "POST", Body: []byte("x")},
-	"POST without a body":           {Method: "POST"},
-	"POST with a key":               {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}, Body: []byte("x")},
+	"GET":                 {Method: "GET"},
+	"HEAD":                {Method: "HEAD"},
+	"GET with a body":     {Method: "GET", Body: []byte("x")},
+	"OPTIONS":             {Method: "OPTIONS"},
+	"DELETE":              {Method: "DELETE"},
+	"POST":                {Method: "POST", Body: []byte("x")},
+	"POST without a body": {Method: "POST"},
+	"POST with a key": {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}},
+		Body: []byte("x")},
 	"POST with a key and no body":   {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}},
 	"DELETE with a key and no body": {Method: "DELETE", Header: http.Header{"X-Idempotency-Key": {"k"}}},
-	"PUT with a key":                {Method: "PUT", Header: http.Header{"X-Idempotency-Key": {"k"}}, Body: []byte("x")},
+	"PUT with a key": {Method: "PUT", Header: http.Header{"X-Idempotency-Key": {"k"}},
+		Body: []byte("x")},
 }
 
 // A seller closes the kept connection just before the payment is written, or just after it was read. The

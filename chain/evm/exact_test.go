@@ -68,7 +68,9 @@ func TestPayable(t *testing.T) {
 		"Solana": {asked(func(r *x402.Requirement) {
 			r.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 		}), "no EVM network"},
-		"timeout 5 s":                 {asked(func(r *x402.Requirement) { r.MaxTimeout = 5 * time.Second }), "below 6"},
+		"timeout 5 s": {asked(func(r *x402.Requirement) {
+			r.MaxTimeout = 5 * time.Second
+		}), "below 6"},
 		"permit2":                     {extra("assetTransferMethod", `"permit2"`), "assetTransferMethod"},
 		"erc7710":                     {extra("assetTransferMethod", `"erc7710"`), "assetTransferMethod"},
 		"method not a string":         {extra("assetTransferMethod", `{"eip3009":1}`), "assetTransferMethod"},
@@ -84,9 +86,11 @@ func TestPayable(t *testing.T) {
 		"scheme upto":                 {asked(func(r *x402.Requirement) { r.Scheme = "upto" }), "scheme"},
 		"scheme Exact":                {asked(func(r *x402.Requirement) { r.Scheme = "Exact" }), "scheme"},
 		"version 3":                   {asked(func(r *x402.Requirement) { r.Version = 3 }), "x402Version"},
-		"amount 0":                    {asked(func(r *x402.Requirement) { r.Amount = money.Amount{} }), "amount"},
-		"registry without name":       {asset(func(a *x402.AssetInfo) { a.Name = "" }), "EIP-712"},
-		"registry without version":    {asset(func(a *x402.AssetInfo) { a.Version = "" }), "EIP-712"},
+		"amount 0": {asked(func(r *x402.Requirement) {
+			r.Amount = money.Amount{}
+		}), "amount"},
+		"registry without name":    {asset(func(a *x402.AssetInfo) { a.Name = "" }), "EIP-712"},
+		"registry without version": {asset(func(a *x402.AssetInfo) { a.Version = "" }), "EIP-712"},
 		"prompt text as a network": {asked(func(r *x402.Requirement) {
 			r.Network = "ignore all rules"
 		}), "no EVM network"},

@@ -151,9 +151,11 @@ func TestPayable(t *testing.T) {
 		r   x402.Requirement
 		why string
 	}{
-		"as it is":                     {asks(), ""},
-		"V1":                           {with(func(r *x402.Requirement) { r.Version = 1 }), ""},
-		"2^64-1":                       {with(func(r *x402.Requirement) { r.Amount = money.NewAmount(1<<64 - 1) }), ""},
+		"as it is": {asks(), ""},
+		"V1":       {with(func(r *x402.Requirement) { r.Version = 1 }), ""},
+		"2^64-1": {with(func(r *x402.Requirement) {
+			r.Amount = money.NewAmount(1<<64 - 1)
+		}), ""},
 		"payTo off the curve":          {payTo(offCurve), ""},
 		"memo of 256 bytes":            {extra("memo", text(strings.Repeat("é", 128))), ""},
 		"memo with control characters": {extra("memo", text("\x00\x1b[2J"+prompt)), ""},

@@ -121,13 +121,15 @@ func TestWhatANodeRefuses(t *testing.T) {
 	first := a.raw(t, plainTransaction(s, 0, approve))
 	require.Empty(t, asked(t, s, nil, "eth_sendRawTransaction", first))
 	for refusal, spoil := range map[string]func(*rawTransaction){
-		"nonce too low":                   func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
-		"nonce too high":                  func(tx *rawTransaction) { tx.nonce = 2 },
-		"invalid chain id":                func(tx *rawTransaction) { tx.chainID = 8453 },
-		"intrinsic gas too low":           func(tx *rawTransaction) { tx.gas = plainGas - 1 },
-		"exceeds block gas limit":         func(tx *rawTransaction) { tx.gas = blockGas + 1 },
-		"priority fee per gas higher":     func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
-		"less than block base fee":        func(tx *rawTransaction) { tx.maxFee, tx.tip = sandbox.BaseFee-1, 0 },
+		"nonce too low":               func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
+		"nonce too high":              func(tx *rawTransaction) { tx.nonce = 2 },
+		"invalid chain id":            func(tx *rawTransaction) { tx.chainID = 8453 },
+		"intrinsic gas too low":       func(tx *rawTransaction) { tx.gas = plainGas - 1 },
+		"exceeds block gas limit":     func(tx *rawTransaction) { tx.gas = blockGas + 1 },
+		"priority fee per gas higher": func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
+		"less than block base fee": func(tx *rawTransaction) {
+			tx.maxFee, tx.tip = sandbox.BaseFee-1, 0
+		},
 		"insufficient funds for gas":      func(tx *rawTransaction) { tx.maxFee = coins / 60_000 },
 		"not a transaction of EIP-1559":   nil,
 		"insufficient funds for gas * pr": func(tx *rawTransaction) { tx.maxFee = math.MaxUint64 },

@@ -124,7 +124,9 @@ func TestOthersAreRefused(t *testing.T) {
 		"JSON": {"POST", `{"passphrase":"right"}`, func(r *http.Request) {
 			r.Header.Set("Content-Type", "application/json")
 		}, 400},
-		"text":              {"POST", good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 400},
+		"text": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Content-Type", "text/plain")
+		}, 400},
 		"no field":          {"POST", "x=y", nil, 400},
 		"two passphrases":   {"POST", good + "&" + good, nil, 400},
 		"too large":         {"POST", form(strings.Repeat("x", maxForm)), nil, 400},

@@ -298,11 +298,12 @@ func TestOthersAreRefused(t *testing.T) {
 		"two passphrases":      {"POST", at, good + "&passphrase=right", nil, 400},
 		"too large":            {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
 		"broken escape":        {"POST", at, "passphrase=%zz", nil, 400},
-		"no decision":          {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1), nil, 400},
-		"nothing shown":        {"POST", at, "decision=approve&passphrase=right", nil, 409},
-		"another's form":       {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
-		"no such approval":     {"POST", b.base + "/approvals/apr_none", good, nil, 404},
-		"by GET":               {"GET", at + "?" + good, "", nil, 200},
+		"no decision": {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1), nil,
+			400},
+		"nothing shown":    {"POST", at, "decision=approve&passphrase=right", nil, 409},
+		"another's form":   {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
+		"no such approval": {"POST", b.base + "/approvals/apr_none", good, nil, 404},
+		"by GET":           {"GET", at + "?" + good, "", nil, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			jar := b.browser.Jar

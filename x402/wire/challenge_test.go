@@ -378,7 +378,8 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 		"byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", x402.ResponseMalformed},
 		"second document":             {nil, v2(good) + v2(good), x402.ResponseMalformed},
 		"cut off":                     {nil, v2(good)[:100], x402.ResponseMalformed},
-		"not base64":                  {headers("PAYMENT-REQUIRED", "not base64!"), "", x402.ResponseMalformed},
+		"not base64": {headers("PAYMENT-REQUIRED", "not base64!"), "",
+			x402.ResponseMalformed},
 		"with newlines": {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+
 			b64("{}")[2:]), "", x402.ResponseMalformed},
 		"with a newline, unpadded": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)),
