@@ -125,7 +125,6 @@ var current = Session{ID: "s", Started: noon, Last: noon}
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func dollars(t *testing.T, text string) money.Dollars {
-	t.Helper()
 	return must.Get(money.ParseDollars(text))(t)
 }
 

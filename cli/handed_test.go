@@ -17,7 +17,6 @@ import (
 )
 
 func allCommands(t *testing.T) map[string]*cobra.Command {
-	t.Helper()
 	all := map[string]*cobra.Command{}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

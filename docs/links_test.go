@@ -47,6 +47,5 @@ func anchors(page string) (list []string) {
 }
 
 func read(t *testing.T, file string) string {
-	t.Helper()
 	return string(must.Get(os.ReadFile(file))(t))
 }

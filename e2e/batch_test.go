@@ -24,7 +24,6 @@ type batchSeller struct {
 }
 
 func startBatch(t testing.TB, lab *Lab) *batchSeller {
-	t.Helper()
 	options := must.Get(json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo}))(t)
 	s := &batchSeller{}
 	stop, err := startScript(filepath.Join("lab", "parties", "batch.mjs"), options, s)
@@ -41,7 +40,6 @@ type batchNews struct {
 }
 
 func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {
-	t.Helper()
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	text := bodyOf(t, response)
 	require.NoError(t, json.Unmarshal([]byte(text), &news), "%s", text)
@@ -60,7 +58,6 @@ const (
 
 // homeOf is a wallet with a key that there is already, and an empty ledger.
 func homeOf(t *testing.T, rules, key string) testworld.Home {
-	t.Helper()
 	file := filepath.Join(t.TempDir(), "key.hex")
 	writePrivate(t, file, key)
 	imported := must.Get(imported.Read(t.Context(), "key-file:evm", file, nil))(t)
@@ -72,7 +69,6 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 }
 
 func channelCommand(t *testing.T, home testworld.Home, code int, into any, args ...string) {
-	t.Helper()
 	endWallet(t, home, testworld.Build(t), code, into, append([]string{"channel"}, args...)...)
 }
 
@@ -131,7 +127,6 @@ func TestADepositComesBack(t *testing.T) {
 	before := lab.EVMBalance(home.EVM)
 	host := hostPort(seller.HTTP)
 	pay := func(n int) {
-		t.Helper()
 		w := testworld.StartWallet(t, testworld.Build(t), home)
 		defer w.Close()
 		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))

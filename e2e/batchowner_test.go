@@ -20,7 +20,6 @@ type channelOwner struct {
 }
 
 func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
-	t.Helper()
 	key, address := newEVMKey(t)
 	o := channelOwner{address: address.Hex(), key: hexutil.Encode(crypto.FromECDSA(key)),
 		file: filepath.Join(t.TempDir(), "owner.hex")}
@@ -31,14 +30,12 @@ func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
 
 // ownersWorld is a seller that is paid through channels, an owner with money, and an agent with none.
 func ownersWorld(t *testing.T) (lab *Lab, seller *batchSeller, owner channelOwner, home testworld.Home) {
-	t.Helper()
 	lab = Start(t)
 	seller = startBatch(t, lab)
 	return lab, seller, newChannelOwner(t, lab), testworld.NewHome(t, lab.Config(seller.options()))
 }
 
 func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSeller, amount string) string {
-	t.Helper()
 	seen, err := atTerminal(t, home, testworld.Build(t), testworld.Passphrase, "channel", "deposit",
 		seller.HTTP+"/paid", "--owner-keypair", o.file, "--amount", amount)
 	require.NoError(t, err, "%s", seen)
@@ -111,7 +108,6 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 
 // signTyped is another signer of the owner's, viem: it takes what eth_signTypedData_v4 takes.
 func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
-	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"key": o.key, "data": typed}))(t)
 	var made struct{ Signature string }
 	stop := must.Get(startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made))(t)

@@ -36,7 +36,6 @@ const (
 // has to be prepared, and is never skipped.
 func inspect(t *testing.T, home testworld.Home, code int, server, args []string) (stdout []byte,
 	stderr string) {
-	t.Helper()
 	const set = "lab/inspector"
 	requirePrepared(t, set)
 	ctx, cancel := context.WithTimeout(t.Context(), opWait)
@@ -196,7 +195,6 @@ func TestConformance(t *testing.T) {
 
 // node22 is a Node.js of version 22 or newer: this machine's own, or the one that npm brought for the suite.
 func node22(t *testing.T) string {
-	t.Helper()
 	out := must.Get(exec.CommandContext(t.Context(), "node", "-p", "process.versions.node").Output())(t)
 	major, _, _ := strings.Cut(string(out), ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= 22 {
@@ -210,7 +208,6 @@ func node22(t *testing.T) string {
 // requirePrepared fails where an npm set of the lab is not installed as its lock file says: nothing is
 // skipped.
 func requirePrepared(t *testing.T, set string) {
-	t.Helper()
 	lock := must.Get(os.ReadFile(filepath.Join(set, "package-lock.json")))(t)
 	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
 	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")

@@ -105,20 +105,17 @@ type hello struct {
 }
 
 func helloOf(t *testing.T, w *Wallet) (h hello) {
-	t.Helper()
 	require.NoError(t, json.Unmarshal(w.Initialize, &h))
 	return h
 }
 
 func request(t *testing.T, w *Wallet, method string, params any) json.RawMessage {
-	t.Helper()
 	result, err := w.Request(t.Context(), method, params)
 	require.NoError(t, err, w.Stderr())
 	return result
 }
 
 func answerIn(t *testing.T, result json.RawMessage) (a answer) {
-	t.Helper()
 	var r struct{ StructuredContent answer }
 	require.NoError(t, json.Unmarshal(result, &r))
 	return r.StructuredContent

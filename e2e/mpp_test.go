@@ -28,7 +28,6 @@ type mppSellers struct {
 }
 
 func startMPP(t testing.TB, lab *Lab) *mppSellers {
-	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
@@ -41,7 +40,6 @@ func startMPP(t testing.TB, lab *Lab) *mppSellers {
 
 // control sets what the sellers do with the next paid answers, and gives how many payments they settled.
 func (s *mppSellers) control(t *testing.T, state string) (settled int) {
-	t.Helper()
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	var now struct{ Settled int }
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &now))

@@ -20,7 +20,6 @@ import (
 
 // askingServer starts a server of the reference SDK that asks its client back.
 func askingServer(t *testing.T) (url string) {
-	t.Helper()
 	cmd := exec.Command("node", filepath.Join("lab", "mcp", "asking.mjs"))
 	stdin := must.Get(cmd.StdinPipe())(t)
 	stdout := must.Get(cmd.StdoutPipe())(t)

@@ -40,7 +40,6 @@ var sharedShops struct {
 }
 
 func openShops(t testing.TB, lab *Lab) *shops {
-	t.Helper()
 	sharedShops.once.Do(func() { sharedShops.shops, sharedShops.stop, sharedShops.err = startShops(lab) })
 	require.NoError(t, sharedShops.err, "run make test (or e2e/lab/prep.sh) first")
 	s := *sharedShops.shops
@@ -82,7 +81,6 @@ func closeShops() {
 }
 
 func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
-	t.Helper()
 	text := must.Get(os.ReadFile(s.log))(t)
 	for line := range bytes.Lines(text) {
 		var e struct{ Event, Seller, Tool string }
@@ -96,7 +94,6 @@ func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 
 // onStdio is the command of a seller on stdio, as config.toml writes it. Its log is its own.
 func (s *shops) onStdio(t testing.TB, dialect string) string {
-	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
 		"log":   filepath.Join(t.TempDir(), "log"),
 		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}}))(t)
@@ -119,7 +116,6 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 	}
 	Other json.RawMessage
 }) {
-	t.Helper()
 	call := map[string]any{"payer": payer, "target": target, "tool": tool, "args": args,
 		"key": s.lab.EVM.Client.Key}
 	for name, value := range more {
@@ -137,7 +133,6 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 
 // buyer is a wallet with money that may call these sellers.
 func (s *shops) buyer(t testing.TB, more string) (*Wallet, testworld.Home) {
-	t.Helper()
 	var all []string
 	for _, at := range s.Sellers {
 		all = append(all, at)

@@ -20,7 +20,6 @@ import (
 const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb597867f38412077A9182bf77359F"
 
 func dollars(t *testing.T, text string) money.Dollars {
-	t.Helper()
 	return must.Get(money.ParseDollars(text))(t)
 }
 

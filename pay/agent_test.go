@@ -25,7 +25,6 @@ func (b *bench) withAgents() {
 }
 
 func (b *bench) buysAs(t *testing.T, agent string, q Request) (Result, error) {
-	t.Helper()
 	ctx := WithAgent(t.Context(), agent)
 	r, err := b.Pay(ctx, q)
 	if err == nil {

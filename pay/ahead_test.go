@@ -169,7 +169,6 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
 	stays := func(e *Engine) {
-		t.Helper()
 		report := must.Get(e.Reconcile(t.Context()))(t)
 		require.Equal(t, Report{Checked: 1, Open: 1}, report)
 		require.Equal(t, history.Unknown, b.only(t).State)

@@ -20,7 +20,6 @@ import (
 
 // askedFor makes a call that a person has to approve, and is the approval's id.
 func (b *bench) askedFor(t *testing.T, q Request) string {
-	t.Helper()
 	_, err := b.Pay(t.Context(), q)
 	e := code(t, x402.ApprovalRequired, err)
 	id := e.Details["approvalId"].(string)

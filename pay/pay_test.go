@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 }
 
 func code(t *testing.T, want x402.Code, err error) *x402.Error {
-	t.Helper()
 	require.Error(t, err)
 	coded := x402.AsError(err)
 	require.Equal(t, want, coded.Code, "%v", err)

@@ -31,7 +31,6 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 }
 
 func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
-	t.Helper()
 	q = get(testURL)
 	facts := must.Get(b.Store.Facts(t.Context(), history.Question{}))(t)
 	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),

@@ -98,7 +98,6 @@ type listPage struct {
 }
 
 func getList(t *testing.T, h http.Handler, query string) (status int, p listPage) {
-	t.Helper()
 	r := httptest.NewRecorder()
 	h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/discovery/resources"+query, nil))
 	if r.Code == http.StatusOK {

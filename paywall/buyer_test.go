@@ -17,7 +17,6 @@ import (
 )
 
 func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
-	t.Helper()
 	server := behind()
 	at := httptest.NewServer(testworld.Streamable(t, server, o))
 	t.Cleanup(at.Close)
@@ -33,7 +32,6 @@ type person struct {
 }
 
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
-	t.Helper()
 	p := &person{name: name, updates: make(chan string, 100)}
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{},
@@ -65,7 +63,6 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 }
 
 func (p *person) text(t *testing.T, tool string, arguments any) string {
-	t.Helper()
 	given := must.Get(p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments}))(t)
 	require.False(t, given.IsError, "%+v", given.Content)
 	return given.Content[0].(*mcp.TextContent).Text

@@ -26,7 +26,6 @@ type watched struct {
 }
 
 func newWatched(t *testing.T, traces steps.Traces) *watched {
-	t.Helper()
 	w := &watched{}
 	w.lab = newLab(t, func(l *lab, o *Options) {
 		o.Traces = traces
@@ -53,7 +52,6 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (w *watched) last(t *testing.T) (r steps.Report, names []steps.Name, failed map[steps.Name]string) {
-	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.NotEmpty(t, w.seen)

@@ -37,14 +37,12 @@ type statementVectors struct {
 }
 
 func readStatementVectors(t *testing.T) (all statementVectors) {
-	t.Helper()
 	text := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &all))
 	return all
 }
 
 func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
-	t.Helper()
 	key := must.Get(crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x")))(t)
 	seed, err := hex.DecodeString(v.Keys.Solana.SeedHex)
 	require.NoError(t, err)
@@ -118,7 +116,6 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	}
 	Receipt *struct{ Format, Signature string }
 }) {
-	t.Helper()
 	var all map[string]struct{ Info json.RawMessage }
 	require.NoError(t, json.Unmarshal(extensions, &all))
 	require.Contains(t, all, extensionStatements)
@@ -127,7 +124,6 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 }
 
 func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[string]any) {
-	t.Helper()
 	parts := strings.Split(jws, ".")
 	require.Len(t, parts, 3)
 	signature := must.Get(base64.RawURLEncoding.DecodeString(parts[2]))(t)
@@ -181,7 +177,6 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 }
 
 func extensionsOf(t *testing.T, g got) json.RawMessage {
-	t.Helper()
 	var said struct{ Extensions json.RawMessage }
 	require.NoError(t, json.Unmarshal(jsonOf(g.meta[wire.MetaReceipt]), &said))
 	return said.Extensions

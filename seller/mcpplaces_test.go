@@ -49,7 +49,6 @@ func byContext(ctx context.Context) string {
 }
 
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
-	t.Helper()
 	a := must.Get(m.Ask(as(t, agent), toolCall(Target(endpoint, "count"))))(t)
 	var said struct{ Content []struct{ Text string } }
 	require.NoError(t, json.Unmarshal(a.Content, &said))
@@ -122,7 +121,6 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 }
 
 func fill(t *testing.T, m *Client, agent, form string, n int) {
-	t.Helper()
 	for i := range n {
 		at := must.Get(url.Parse(fmt.Sprintf(form, i)))(t)
 		p := must.Get(m.endpointAt(as(t, agent), at))(t)

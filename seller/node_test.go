@@ -78,7 +78,6 @@ func TestNodeClient(t *testing.T) {
 }
 
 func mustRequest(t *testing.T, u string) *http.Request {
-	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", u, strings.NewReader(""))
 	require.NoError(t, err)
 	return r

@@ -148,7 +148,6 @@ func TestNothingElseIsListed(t *testing.T) {
 }
 
 func member(t *testing.T, object json.RawMessage, name string) json.RawMessage {
-	t.Helper()
 	var members map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(object, &members))
 	return members[name]

@@ -28,7 +28,6 @@ type signInVector struct {
 }
 
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
-	t.Helper()
 	data := must.Get(os.ReadFile("testdata/extension-vectors.json"))(t)
 	var all struct{ Vectors map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(data, &all))
@@ -45,7 +44,6 @@ func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 }
 
 func signInVectors(t testing.TB) map[string]signInVector {
-	t.Helper()
 	return extensionVectors[signInVector](t, "siwx_")
 }
 

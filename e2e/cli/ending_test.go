@@ -81,7 +81,6 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 }
 
 func hasty(t *testing.T) (w *world, env []string) {
-	t.Helper()
 	w = must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
@@ -95,7 +94,6 @@ func hasty(t *testing.T) (w *world, env []string) {
 
 // locked is the ledger in the hands of another program, which writes and does not end, until release.
 func locked(t *testing.T, home string) (release func()) {
-	t.Helper()
 	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
 		"?_pragma=busy_timeout(5000)"))(t)
 	conn := must.Get(db.Conn(t.Context()))(t)

@@ -77,7 +77,6 @@ func (o *ops) rules() string {
 
 // hears is what comes next, by both ways.
 func (o *ops) hears() notice {
-	o.t.Helper()
 	var n notice
 	select {
 	case n = <-o.heard:
@@ -181,7 +180,6 @@ type owners struct {
 }
 
 func (o owners) write(name, text string) {
-	o.t.Helper()
 	childtest.Write(o.t, filepath.Join(o.dir, name), text)
 }
 
@@ -196,7 +194,6 @@ func (o owners) told(name string) (list []hookEvent) {
 }
 
 func (o owners) waitTold(n int) []hookEvent {
-	o.t.Helper()
 	isTold := func() bool { return len(o.told("told")) >= n }
 	require.Eventually(o.t, isTold, 60*time.Second, 10*time.Millisecond)
 	list := o.told("told")

@@ -21,7 +21,6 @@ import (
 // startHeld starts a command that pays at w.atHeld, and comes back when the facilitator's books have the
 // payment.
 func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
-	t.Helper()
 	before := len(w.Settlements())
 	require.NoError(t, cmd.Start())
 	w.awaitSettlements(t, before+1)
@@ -29,14 +28,12 @@ func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
 
 // answersLater lets the seller's answer go, after a second in which the program could have ended without it.
 func (w *world) answersLater(t *testing.T) {
-	t.Helper()
 	time.Sleep(time.Second)
 	w.release(t)
 }
 
 // again makes the same call once more: it has what was bought, and nothing was paid for it.
 func again(t *testing.T, w *world, env []string, url string) {
-	t.Helper()
 	settled, signed := len(w.Settlements()), w.Signatures()
 	out, _ := runs(t, 0, env, "pay", url)
 	var r struct{ Status, Content string }

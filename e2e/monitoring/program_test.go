@@ -58,7 +58,6 @@ func (p *program) text() string {
 
 // says waits for what it says, and gives the expression's group.
 func (p *program) says(pattern string) string {
-	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var found []string
 	until(p.t, pattern, func() bool {
@@ -69,7 +68,6 @@ func (p *program) says(pattern string) string {
 }
 
 func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
 	const every = 50 * time.Millisecond
 	for end := time.Now().Add(patience); !is(); time.Sleep(every) {
 		require.True(t, time.Now().Before(end), "waited in vain for %s", what)

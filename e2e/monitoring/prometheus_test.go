@@ -22,7 +22,6 @@ import (
 var pages = filepath.Join("..", "..", "docs", "monitoring")
 
 func installed(t *testing.T, program string) string {
-	t.Helper()
 	path, err := exec.LookPath(program)
 	require.NoError(t, err, "the metrics are tried with a real Prometheus: "+
 		"apt-get install -y --no-install-recommends prometheus")
@@ -37,7 +36,6 @@ type prometheus struct {
 // watches starts a Prometheus on jobs (name to host:port) with the alert rules, whose alerts fire at once:
 // for how long something has to last, promtool tests.
 func watches(t *testing.T, jobs map[string]string) prometheus {
-	t.Helper()
 	dir := t.TempDir()
 	rules := must.Get(os.ReadFile(filepath.Join(pages, "alerts.yml")))(t)
 	rules = regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAll(rules, []byte("$1 0s"))
@@ -57,7 +55,6 @@ func watches(t *testing.T, jobs map[string]string) prometheus {
 }
 
 func (p prometheus) get(path string, ask url.Values, into any) {
-	p.t.Helper()
 	answer, err := http.Get(p.at + path + "?" + ask.Encode())
 	require.NoError(p.t, err)
 	defer answer.Body.Close()
@@ -72,12 +69,10 @@ func (p prometheus) get(path string, ask url.Values, into any) {
 
 // answers reports whether an expression has an answer now: a series.
 func (p prometheus) answers(expression string) bool {
-	p.t.Helper()
 	return len(p.query(expression)) > 0
 }
 
 func (p prometheus) query(expression string) (series []map[string]string) {
-	p.t.Helper()
 	var data struct {
 		ResultType string
 		Result     []struct{ Metric map[string]string }
@@ -92,12 +87,10 @@ func (p prometheus) query(expression string) (series []map[string]string) {
 
 // fired are the labels with which an alert fired until now.
 func (p prometheus) fired(alert string) []map[string]string {
-	p.t.Helper()
 	return p.query(fmt.Sprintf(`max_over_time(ALERTS{alertname=%q,alertstate="firing"}[1h])`, alert))
 }
 
 func (p prometheus) rules() (known []string) {
-	p.t.Helper()
 	var data struct {
 		Groups []struct{ Rules []struct{ Name string } }
 	}
@@ -130,7 +123,6 @@ type dashboard struct {
 }
 
 func readDashboard(t *testing.T) (d dashboard) {
-	t.Helper()
 	text := must.Get(os.ReadFile(filepath.Join(pages, "grafana-dashboard.json")))(t)
 	require.NoError(t, json.Unmarshal(text, &d))
 	return d

@@ -72,7 +72,6 @@ func (s *receiver) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 func (s *receiver) tries(t *testing.T) int {
-	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(t, s.wrong)

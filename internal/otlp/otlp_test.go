@@ -35,7 +35,6 @@ type exporter struct {
 }
 
 func newExporter(t *testing.T, url string) *exporter {
-	t.Helper()
 	x := &exporter{}
 	client := &http.Client{Transport: &http.Transport{}}
 	x.Exporter = &Exporter{URL: url, HTTP: client, Ending: &sync.WaitGroup{},

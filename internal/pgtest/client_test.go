@@ -27,7 +27,6 @@ type code string
 func (c code) Error() string { return string(c) }
 
 func dial(t *testing.T, to string) net.Conn {
-	t.Helper()
 	u := must.Get(url.Parse(to))(t)
 	network, address := "tcp", u.Host
 	if u.Host == "" {
@@ -41,12 +40,10 @@ func dial(t *testing.T, to string) net.Conn {
 
 // connect gives a client whose connection is ready; for an error instead, tryConnect.
 func connect(t *testing.T, to string) *client {
-	t.Helper()
 	return must.Get(tryConnect(t, to))(t)
 }
 
 func tryConnect(t *testing.T, to string) (*client, error) {
-	t.Helper()
 	conn := dial(t, to)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	c := &client{Conn: conn, in: bufio.NewReader(conn)}

@@ -13,7 +13,6 @@ import (
 )
 
 func behind(t *testing.T) *Proxy {
-	t.Helper()
 	url := Shared(t).Database(t)
 	SQL(t, url, "CREATE TABLE steps (id INT PRIMARY KEY, done INT NOT NULL DEFAULT 0)",
 		"INSERT INTO steps VALUES (1)")
@@ -23,7 +22,6 @@ func behind(t *testing.T) *Proxy {
 const takeStep = "UPDATE steps SET done = done + 1 WHERE id = 1 RETURNING done"
 
 func (p *Proxy) done(t *testing.T) string {
-	t.Helper()
 	return SQL(t, p.upstream, "SELECT done FROM steps WHERE id = 1")
 }
 

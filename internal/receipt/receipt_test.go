@@ -26,7 +26,6 @@ import (
 // genuine are receipts of payments that the sandbox's chains made; testdata/script/export.txt makes
 // such.
 func genuine(t *testing.T, name string) []byte {
-	t.Helper()
 	return must.Get(os.ReadFile("testdata/" + name + ".json"))(t)
 }
 
@@ -107,7 +106,6 @@ func TestForgedTransaction(t *testing.T) {
 }
 
 func changed(t *testing.T, text []byte, path string, value any) []byte {
-	t.Helper()
 	var whole map[string]any
 	require.NoError(t, json.Unmarshal(text, &whole))
 	at := whole

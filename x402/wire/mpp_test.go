@@ -32,7 +32,6 @@ type mppVector struct {
 }
 
 func mppVectors(t *testing.T) map[string]mppVector {
-	t.Helper()
 	data := must.Get(os.ReadFile("../testdata/mpp-vectors.json"))(t)
 	var all struct{ Vectors map[string]mppVector }
 	require.NoError(t, json.Unmarshal(data, &all))

@@ -249,7 +249,6 @@ func FuzzAttested(f *testing.F) {
 
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
-	t.Helper()
 	data := must.Get(os.ReadFile("../testdata/extension-vectors.json"))(t)
 	var all struct{ Vectors map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(data, &all))

@@ -21,7 +21,6 @@ import (
 
 // vectorTransaction is one that the reference client signed (x402 2.27, viem).
 func vectorTransaction(t testing.TB) []byte {
-	t.Helper()
 	text := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
 	_, rest, found := strings.Cut(string(text), `"signedTransaction": `)
 	require.True(t, found)
