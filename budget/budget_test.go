@@ -124,9 +124,7 @@ var current = Session{ID: "s", Started: noon, Last: noon}
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func dollars(t *testing.T, text string) money.Dollars {
-	return must.Get(money.ParseDollars(text))(t)
-}
+func dollars(t *testing.T, text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
 
 func rules(t *testing.T) Rules {
 	session := dollars(t, "5")

@@ -46,6 +46,4 @@ func anchors(page string) (list []string) {
 	return list
 }
 
-func read(t *testing.T, file string) string {
-	return string(must.Get(os.ReadFile(file))(t))
-}
+func read(t *testing.T, file string) string { return string(must.Get(os.ReadFile(file))(t)) }

@@ -141,9 +141,7 @@ func (l *Lab) SVMNewMint(extensions map[string]any) string {
 	return out.Mint
 }
 
-func (l *Lab) SVMPause(mint string) {
-	l.op("svmPause", map[string]any{"mint": mint}, nil)
-}
+func (l *Lab) SVMPause(mint string) { l.op("svmPause", map[string]any{"mint": mint}, nil) }
 
 // SVMSetFee sets a mint's transfer fee, in force two epochs later.
 func (l *Lab) SVMSetFee(mint string, basisPoints int) {
@@ -156,13 +154,9 @@ func (l *Lab) SVMRequireMemo(ownerName, mint string) {
 }
 
 // SVMFreeze freezes a token account, as the issuer of a stablecoin can.
-func (l *Lab) SVMFreeze(account string) {
-	l.op("svmFreeze", map[string]any{"account": account}, nil)
-}
+func (l *Lab) SVMFreeze(account string) { l.op("svmFreeze", map[string]any{"account": account}, nil) }
 
-func (l *Lab) SVMThaw(account string) {
-	l.op("svmThaw", map[string]any{"account": account}, nil)
-}
+func (l *Lab) SVMThaw(account string) { l.op("svmThaw", map[string]any{"account": account}, nil) }
 
 // SVMChanges lists what a transaction changed; nothing when it failed or is not there.
 func (l *Lab) SVMChanges(transaction string) []TokenChange {
@@ -242,9 +236,7 @@ func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
 }
 
 // ResetLogs empties the logs of all parties and ends all faults.
-func (l *Lab) ResetLogs() {
-	l.op("resetLogs", struct{}{}, nil)
-}
+func (l *Lab) ResetLogs() { l.op("resetLogs", struct{}{}, nil) }
 
 type Paid struct {
 	Status  int

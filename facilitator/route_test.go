@@ -19,9 +19,7 @@ import (
 
 const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb597867f38412077A9182bf77359F"
 
-func dollars(t *testing.T, text string) money.Dollars {
-	return must.Get(money.ParseDollars(text))(t)
-}
+func dollars(t *testing.T, text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
 
 // Of the facilitators that the owner gave such a payment the first is asked, and none of the others.
 func TestRoutesByAssetAndPrice(t *testing.T) {

@@ -169,8 +169,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
 	stays := func(e *Engine) {
-		report := must.Get(e.Reconcile(t.Context()))(t)
-		require.Equal(t, Report{Checked: 1, Open: 1}, report)
+		require.Equal(t, Report{Checked: 1, Open: 1}, must.Get(e.Reconcile(t.Context()))(t))
 		require.Equal(t, history.Unknown, b.only(t).State)
 	}
 	stays(b.Engine)

@@ -312,17 +312,13 @@ func (b *bench) mustPay(t *testing.T, url string) Result {
 	return must.Get(b.Pay(t.Context(), get(url)))(t)
 }
 
-func (b *bench) reconcile(t *testing.T) Report {
-	return must.Get(b.Reconcile(t.Context()))(t)
-}
+func (b *bench) reconcile(t *testing.T) Report { return must.Get(b.Reconcile(t.Context()))(t) }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {
 	return must.Get(b.Estimate(t.Context(), get(url)))(t)
 }
 
-func (b *bench) facts(t *testing.T) budget.Facts {
-	return must.Get(b.BudgetFacts(t.Context()))(t)
-}
+func (b *bench) facts(t *testing.T) budget.Facts { return must.Get(b.BudgetFacts(t.Context()))(t) }
 
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
 	_, err := b.Pay(t.Context(), get(url))

@@ -124,9 +124,7 @@ func (b *channelBuyer) pay(kind string, ceiling uint64) got {
 type batchLab struct{ *lab }
 
 // hasOwnStore keeps what other tests are owed out of a paywall's claims.
-func hasOwnStore(t *testing.T, o *Options) {
-	o.Store = testworld.NewBook(t, t.TempDir())
-}
+func hasOwnStore(t *testing.T, o *Options) { o.Store = testworld.NewBook(t, t.TempDir()) }
 
 func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 	return &batchLab{newLab(t, func(l *lab, o *Options) {

@@ -74,9 +74,7 @@ func (v *victim) appends(payment, event, detail string) {
 	require.NoError(v.t, v.forger.Append(time.Now().UnixMicro(), payment, event, detail))
 }
 
-func (v *victim) owner(args ...string) {
-	withPassphrase(v.t, 0, v.env[:1], args...)
-}
+func (v *victim) owner(args ...string) { withPassphrase(v.t, 0, v.env[:1], args...) }
 
 // unlocks starts the unlock agent, after which no file unlocks the wallet any more.
 func (v *victim) unlocks() {

@@ -179,9 +179,7 @@ type owners struct {
 	dir string
 }
 
-func (o owners) write(name, text string) {
-	childtest.Write(o.t, filepath.Join(o.dir, name), text)
-}
+func (o owners) write(name, text string) { childtest.Write(o.t, filepath.Join(o.dir, name), text) }
 
 func (o owners) told(name string) (list []hookEvent) {
 	text, _ := os.ReadFile(filepath.Join(o.dir, name))

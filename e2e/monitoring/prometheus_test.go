@@ -68,9 +68,7 @@ func (p prometheus) get(path string, ask url.Values, into any) {
 }
 
 // answers reports whether an expression has an answer now: a series.
-func (p prometheus) answers(expression string) bool {
-	return len(p.query(expression)) > 0
-}
+func (p prometheus) answers(expression string) bool { return len(p.query(expression)) > 0 }
 
 func (p prometheus) query(expression string) (series []map[string]string) {
 	var data struct {

@@ -228,9 +228,7 @@ func (b *browser) click(selector string) {
 	}
 }
 
-func (b *browser) write(text string) {
-	b.do("Input.insertText", map[string]any{"text": text}, nil)
-}
+func (b *browser) write(text string) { b.do("Input.insertText", map[string]any{"text": text}, nil) }
 
 // tabTo presses Tab until something is focused whose name contains a text; what is focused has to
 // be seen to be.

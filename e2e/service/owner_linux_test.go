@@ -51,9 +51,7 @@ type desk struct {
 	seen strings.Builder
 }
 
-func (h *house) sits(user uint32, args ...string) *desk {
-	return h.sitsAt(user, h.wallet, args...)
-}
+func (h *house) sits(user uint32, args ...string) *desk { return h.sitsAt(user, h.wallet, args...) }
 
 func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
 	keys, tty, err := pty.Open()

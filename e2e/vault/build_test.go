@@ -145,9 +145,7 @@ func TestSettingsAreCommitted(t *testing.T) {
 	require.Equal(t, "none", build.Settings.Metadata.BytecodeHash)
 }
 
-func committedBuild(t *testing.T) Build {
-	return must.Get(ReadBuild(root))(t)
-}
+func committedBuild(t *testing.T) Build { return must.Get(ReadBuild(root))(t) }
 
 func deploy(t *testing.T, chain *Chain, build Build, rule Rule) common.Address {
 	create, vault := build.Create(agentAddress, ownerAddress, chain.Token, rule)

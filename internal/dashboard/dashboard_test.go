@@ -126,9 +126,7 @@ func (b *board) send(method, at, body string, change func(*http.Request)) answer
 
 func (b *board) get(path string) answer { return b.send("GET", b.base+path, "", nil) }
 
-func opened(t *testing.T) *board {
-	return openedFor(t, 0)
-}
+func opened(t *testing.T) *board { return openedFor(t, 0) }
 
 func openedFor(t *testing.T, idle time.Duration) *board {
 	b := newBoardFor(t, idle)
@@ -136,9 +134,7 @@ func openedFor(t *testing.T, idle time.Duration) *board {
 	return b
 }
 
-func (b *board) ask(n byte) history.Approval {
-	return b.askAs("", n)
-}
+func (b *board) ask(n byte) history.Approval { return b.askAs("", n) }
 
 func (b *board) askAs(agent string, n byte) history.Approval {
 	a := must.Get(b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",

@@ -38,9 +38,7 @@ func at(t *testing.T, index int) Client {
 	return c
 }
 
-func read(t *testing.T, path string) string {
-	return string(must.Get(os.ReadFile(path))(t))
-}
+func read(t *testing.T, path string) string { return string(must.Get(os.ReadFile(path))(t)) }
 
 // Per client: what is written, that a second time nothing is, and that taking it out leaves the
 // rest as it was.

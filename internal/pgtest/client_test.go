@@ -39,9 +39,7 @@ func dial(t *testing.T, to string) net.Conn {
 }
 
 // connect gives a client whose connection is ready; for an error instead, tryConnect.
-func connect(t *testing.T, to string) *client {
-	return must.Get(tryConnect(t, to))(t)
-}
+func connect(t *testing.T, to string) *client { return must.Get(tryConnect(t, to))(t) }
 
 func tryConnect(t *testing.T, to string) (*client, error) {
 	conn := dial(t, to)

@@ -188,9 +188,7 @@ func pair(t *testing.T) (from, to net.Conn) {
 	return from, to
 }
 
-func open(t *testing.T) int {
-	return len(must.Get(os.ReadDir("/dev/fd"))(t))
-}
+func open(t *testing.T) int { return len(must.Get(os.ReadDir("/dev/fd"))(t)) }
 
 func files(t *testing.T, n int) (list []*os.File) {
 	for range n {

@@ -178,13 +178,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"limit short":              func(d *draft) { d.instructions[0].data = d.instructions[0].data[:4] },
 		"limit with an account":    func(d *draft) { d.instructions[0].accounts = []byte{2} },
 		"limit of another program": func(d *draft) { d.instructions[0].program = 6 },
-		"price long": func(d *draft) {
-			d.instructions[1].data = append(d.instructions[1].data, 0)
-		},
-		"price with an account": func(d *draft) { d.instructions[1].accounts = []byte{0} },
-		"plain transfer":        func(d *draft) { d.instructions[2].data[0] = 3 },
-		"approve":               func(d *draft) { d.instructions[2].data[0] = 13 },
-		"set authority":         func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
+		"price long":               func(d *draft) { d.instructions[1].data = append(d.instructions[1].data, 0) },
+		"price with an account":    func(d *draft) { d.instructions[1].accounts = []byte{0} },
+		"plain transfer":           func(d *draft) { d.instructions[2].data[0] = 3 },
+		"approve":                  func(d *draft) { d.instructions[2].data[0] = 13 },
+		"set authority":            func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
 		"transfer's trailing byte": func(d *draft) {
 			d.instructions[2].data = append(d.instructions[2].data, 0)
 		},
@@ -211,9 +209,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"memo of another program":    func(d *draft) { d.keys[6] = theirs.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
 		"another token program":      func(d *draft) { d.keys[7] = theirs.TokenSwapProgramID },
-		"above a packet": func(d *draft) {
-			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
-		},
+		"above a packet":             func(d *draft) { d.instructions[3].data = bytes.Repeat([]byte("x"), 900) },
 		"a byte above a packet": func(d *draft) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire()))
 		},
