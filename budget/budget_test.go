@@ -201,8 +201,7 @@ func TestATransferSpendsNothing(t *testing.T) {
 	r.MaxFailures = 3
 	tripped := full
 	tripped.ConsecutiveFailures = 3
-	_, err = r.Transfer(tripped)
-	require.ErrorIs(t, err, ErrTripped)
+	require.ErrorIs(t, must.Err(r.Transfer(tripped)), ErrTripped)
 	require.Equal(t, 3, r.TransferQuery().MaxFailures)
 }
 

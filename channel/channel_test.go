@@ -217,8 +217,7 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	w.service.mu.Lock()
 	w.service.propose(200 * price) // $0.20: above what is paid without asking
 	w.service.mu.Unlock()
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.Error(t, err)
+	require.Error(t, must.Err(w.m.Recover(t.Context(), "nuwa")))
 	require.EqualValues(t, 4, w.row().Nonce)
 }
 
@@ -602,16 +601,14 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 	w.mustCall("echo", limit("$0.01"))
 
 	w.service.lose = true
-	_, err := w.call("echo", limit("$0.05"))
-	require.Error(t, err)
+	require.Error(t, must.Err(w.call("echo", limit("$0.05"))))
 	propose(5 * cent)
 	w.service.lose = true
-	_, err = w.call("echo", limit("$0.001"))
-	require.Error(t, err)
+	require.Error(t, must.Err(w.call("echo", limit("$0.001"))))
 	paid := money.NewAmount(6*cent + price)
 	require.Equal(t, paid, w.paidFor(), "the lost call cost all that it was allowed")
 	propose(5 * cent)
-	_, err = w.call("echo", limit("$0.001"))
+	_, err := w.call("echo", limit("$0.001"))
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the one behind it was allowed less: %v", err)
 	_, err = w.m.Recover(t.Context(), "nuwa")
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)

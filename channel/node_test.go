@@ -411,14 +411,12 @@ func TestNodeReads(t *testing.T) {
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
 	number := must.Get(node.sequence(t.Context(), payer))(t)
 	require.EqualValues(t, 1, number)
-	_, err = node.execute(t.Context(), "0x"+raw)
-	require.Error(t, err, "its number is used up")
+	require.Error(t, must.Err(node.execute(t.Context(), "0x"+raw)), "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)
 	hub = must.Get(node.hub(t.Context(), payer))(t)
 	require.Equal(t, money.NewAmount(5), hub)
 
 	c.id = "1"
-	_, err = c.node().keys(t.Context(), payer)
-	require.ErrorContains(t, err, "chain id")
+	require.ErrorContains(t, must.Err(c.node().keys(t.Context(), payer)), "chain id")
 }

@@ -52,8 +52,7 @@ func TestParseDIDRefuses(t *testing.T) {
 		"a key's fragment": good + "#key-1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseDID(did)
-			require.Error(t, err, did)
+			require.Error(t, must.Err(parseDID(did)), did)
 		})
 	}
 }

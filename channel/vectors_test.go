@@ -151,10 +151,8 @@ func TestReservedArguments(t *testing.T) {
 	require.Equal(t,
 		`{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`,
 		string(text))
-	_, err := withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
-	require.Error(t, err)
-	_, err = withReserved(json.RawMessage(`[]`), "", nil)
-	require.Error(t, err)
+	require.Error(t, must.Err(withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)))
+	require.Error(t, must.Err(withReserved(json.RawMessage(`[]`), "", nil)))
 }
 
 // signer is a key of somebody else's: that of the vectors' service.

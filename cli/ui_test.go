@@ -108,8 +108,7 @@ func TestMaxAmount(t *testing.T) {
 	}
 	for _, given := range []string{"bash.05", ".5", "5.", "1.2.3", "-1", "1e3", "0,05", "5 USDC"} {
 		t.Run(given, func(t *testing.T) {
-			_, err := maxAmount(given)
-			require.ErrorAs(t, err, &usageError{}, given)
+			require.ErrorAs(t, must.Err(maxAmount(given)), &usageError{}, given)
 		})
 	}
 }

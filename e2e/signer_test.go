@@ -28,8 +28,7 @@ type hsm struct {
 func softHSM(t *testing.T) hsm {
 	const packages = "apt-get install -y --no-install-recommends softhsm2 opensc jq"
 	for _, program := range []string{"softhsm2-util", "pkcs11-tool", "jq", "basenc"} {
-		_, err := exec.LookPath(program)
-		require.NoError(t, err, packages)
+		require.NoError(t, must.Err(exec.LookPath(program)), packages)
 	}
 	modules := must.Get(filepath.Glob("/usr/lib/*/softhsm/libsofthsm2.so"))(t)
 	modules = append(modules, "/usr/lib/softhsm/libsofthsm2.so")

@@ -96,8 +96,7 @@ func TestTooLittleWasReadAhead(t *testing.T) {
 	require.EqualValues(t, 5, c.reads.Load(), "ahead, and once more before it is refused")
 	b.chain.down, b.chain.balance = false, 9_999
 	c.after = func() { b.chain.balance = 10_000 }
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err, "it came while the seller was asked")
+	require.NoError(t, must.Err(b.Pay(t.Context(), get(testURL))), "it came while the seller was asked")
 }
 
 // A seller that serves for nothing has nobody wait for the chain, and no node is asked under rules that
@@ -173,8 +172,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 		require.Equal(t, history.Unknown, b.only(t).State)
 	}
 	stays(b.Engine)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.Error(t, err)
+	require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 	require.Equal(t, 1, b.chain.signed, "the same bytes, and no others")
 	stays(b.Engine)
 	b.clockForward()

@@ -101,8 +101,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 				&b.seller.asset, &b.seller.flow} {
 				*was = before[i]
 			}
-			_, err := b.Pay(t.Context(), first)
-			require.NoError(t, err, "and for its own it still is")
+			require.NoError(t, must.Err(b.Pay(t.Context(), first)), "and for its own it still is")
 		})
 	}
 }
@@ -188,8 +187,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			spoil(b)
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.Error(t, err)
+			require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 			p, sent := b.only(t), len(b.seller.sent())
 			b.seller.script, b.Guard = honest, historytest.Guard{Store: b.store}
 			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
@@ -266,8 +264,7 @@ func TestTheBreakerLasts(t *testing.T) {
 		require.True(t, b.chain.settle(p.Evidence.Nonce, 1))
 		q := get(testURL)
 		q.IdempotencyKey = p.IdempotencyKey
-		_, err := b.Pay(t.Context(), q)
-		require.NoError(t, err, "what is paid is fetched")
+		require.NoError(t, must.Err(b.Pay(t.Context(), q)), "what is paid is fetched")
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	must.Get(b.store.Unfreeze(t.Context(), nil))(t)

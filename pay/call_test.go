@@ -207,8 +207,7 @@ func TestWhoLeftTakesNoTurn(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	for range 100 { // which of two ready channels is picked is chance
-		_, err := new(turns).begin(ctx, "a")
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, must.Err(new(turns).begin(ctx, "a")), context.Canceled)
 		_, ok := readings{{done: done}}.take(ctx, option{}, time.Time{})
 		require.False(t, ok)
 	}

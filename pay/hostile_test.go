@@ -174,8 +174,7 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 				b.Rules.DenyHosts = []string{"other.example"}
 				b.Transport = menu{b.seller, resource, []string{anOption("exact", testNetwork, "10000")}}
 				q := get(testURL + "?api_key=hunter2")
-				_, err := b.Pay(t.Context(), q)
-				require.NoError(t, err, header)
+				require.NoError(t, must.Err(b.Pay(t.Context(), q)), header)
 				p := b.only(t)
 				require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""},
 					[]string{p.Host, p.URL, p.Target})

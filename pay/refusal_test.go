@@ -52,8 +52,7 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
 
 		b.seller.script = refuses(reason)
-		_, err := b.Pay(t.Context(), get(testURL))
-		require.Error(t, err)
+		require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 		require.Equal(t, 1, b.chain.signed)
 		c := must.Get(b.store.Content(t.Context(), r.PaymentID))(t)
 		require.Equal(t, "sunny", string(c.Body), reason)

@@ -283,8 +283,7 @@ func TestASignInInVainIsPaid(t *testing.T) {
 	require.Equal(t, []any{StatusNotPaid, 410}, []any{r.Status, r.HTTPStatus}, "what is gone is not paid for")
 	require.Equal(t, 1, b.chain.settlements())
 	b.shop.cut = true
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.Error(t, err)
+	require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 	require.Equal(t, 1, b.chain.settlements())
 	require.Contains(t, b.rows(t)[2].Note, "did not answer")
 }

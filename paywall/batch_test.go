@@ -149,8 +149,7 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 				option.PayTo = l.PayToSolana
 			}
 			o.Tools[0].Accepts = []Option{option}
-			_, err := New(o)
-			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, must.Err(New(o)), c.want)
 		})
 	}
 }

@@ -57,8 +57,7 @@ func TestAClaimThatFails(t *testing.T) {
 	working := l.paywall.options.Facilitators
 	for _, kind := range []string{`"claim"`, `"settle"`} {
 		l.paywall.options.Facilitators = refusing{newFacilitators(l.Sandbox), kind}
-		_, err := l.paywall.Claim(t.Context())
-		require.ErrorContains(t, err, l.PayToEVM)
+		require.ErrorContains(t, must.Err(l.paywall.Claim(t.Context())), l.PayToEVM)
 		require.Zero(t, l.Balance(l.PayToEVM))
 	}
 	l.paywall.options.Facilitators = working

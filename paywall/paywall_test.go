@@ -32,8 +32,7 @@ func options(change func(*Options)) Options {
 func TestConfigurationFaults(t *testing.T) {
 	refused := func(t *testing.T, want string, change func(*Options)) {
 		t.Run(want, func(t *testing.T) {
-			_, err := New(options(change))
-			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, must.Err(New(options(change))), want)
 		})
 	}
 	for want, change := range map[string]func(*Options){
@@ -177,8 +176,7 @@ func TestBookInMemory(t *testing.T) {
 	sales := newMemoryStore()
 	sale := must.Get(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"}))(t)
 	var sold *book.AlreadySold
-	_, err := sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
-	require.ErrorAs(t, err, &sold)
+	require.ErrorAs(t, must.Err(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})), &sold)
 	sale.State, sale.Answer = book.SaleSettling, []byte("x")
 	require.NoError(t, sales.MoveSale(t.Context(), sale))
 	sale.State, sale.Answer = book.SaleSettled, nil
@@ -186,8 +184,7 @@ func TestBookInMemory(t *testing.T) {
 	again := must.Get(sales.SaleByKey(t.Context(), "a"))(t)
 	require.Equal(t, []any{book.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
 	require.NoError(t, sales.DropSale(t.Context(), sale.ID))
-	_, err = sales.SaleByKey(t.Context(), "a")
-	require.ErrorIs(t, err, book.ErrNotFound)
+	require.ErrorIs(t, must.Err(sales.SaleByKey(t.Context(), "a")), book.ErrNotFound)
 	require.ErrorIs(t, sales.MoveSale(t.Context(), sale), book.ErrNotFound)
 
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })

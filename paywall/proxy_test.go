@@ -191,12 +191,10 @@ func TestProxyOverStdio(t *testing.T) {
 	})
 	t.Run("what is free, and errors", func(t *testing.T) {
 		require.Equal(t, `hi {"a":1}`, must.Get(call("hello"))(t).Content[0].(*mcp.TextContent).Text)
-		_, err := call("fail")
-		require.ErrorAs(t, err, &own)
+		require.ErrorAs(t, must.Err(call("fail")), &own)
 		require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
 			[]any{own.Code, own.Message, string(own.Data)})
-		_, err = call("nothing")
-		require.ErrorContains(t, err, "unknown tool")
+		require.ErrorContains(t, must.Err(call("nothing")), "unknown tool")
 	})
 	t.Run("progress and cancellation", func(t *testing.T) { l.passesOn(t, progress, changed) })
 	t.Run("resources and prompts", func(t *testing.T) {

@@ -249,12 +249,11 @@ func TestAMountedToolFails(t *testing.T) {
 	require.Equal(t, []any{true, "the thermometer is broken", "not_paid"},
 		[]any{r.IsError, textOf(r), said["status"]})
 
-	_, err := h.CallTool(t.Context(), &mcp.CallToolParams{Name: "weather__nope"})
-	require.Error(t, err)
+	require.Error(t, must.Err(h.CallTool(t.Context(), &mcp.CallToolParams{Name: "weather__nope"})))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-s.stopped; cancel() }()
-	_, err = h.CallTool(ctx, &mcp.CallToolParams{Name: "weather__slow"})
+	_, err := h.CallTool(ctx, &mcp.CallToolParams{Name: "weather__slow"})
 	require.ErrorIs(t, err, context.Canceled)
 	select {
 	case word := <-s.stopped:

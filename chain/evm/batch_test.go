@@ -101,8 +101,7 @@ func TestRefundEqualsTheVector(t *testing.T) {
 	of := x402.ChannelVoucher{Ceiling: ceiling, Signature: shown.Voucher.Signature}
 	require.JSONEq(t, string(v.Payload.Payload), string(must.Get(c.Refund(sepolia, config, of))(t)))
 	of.Ceiling = money.NewAmount(3201)
-	_, err := c.Refund(sepolia, config, of)
-	require.Error(t, err)
+	require.Error(t, must.Err(c.Refund(sepolia, config, of)))
 }
 
 // The voucher of a deposit by itself is the same promise, and nothing of the deposit.
@@ -119,8 +118,7 @@ func TestVoucherAlone(t *testing.T) {
 	was.Deposit = nil
 	require.Equal(t, was, is)
 	require.Contains(t, string(alone), `"type":"voucher"`)
-	_, err = c.VoucherAlone(sepolia, []byte(`{}`))
-	require.Error(t, err)
+	require.Error(t, must.Err(c.VoucherAlone(sepolia, []byte(`{}`))))
 }
 
 // The reference's corrective 402: our own voucher recovers, a damaged one does not.
@@ -166,8 +164,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 			o := batchOrder(t, v, 1000, 5000)
 			change(&o.Requirement)
 			require.Error(t, c.Payable(o.Requirement, usdc))
-			_, err := c.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 		})
 	}
 	for name, change := range map[string]func(o *x402.Order){

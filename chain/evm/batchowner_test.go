@@ -86,8 +86,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 			o.Channel.Owners = &deposit
 			spoil(&o, &deposit)
 			before := len(signer.digests)
-			_, err := c.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 			require.Len(t, signer.digests, before, "nothing was signed")
 		})
 	}

@@ -241,8 +241,7 @@ func TestWrongChainSignsNothing(t *testing.T) {
 	f.mu.Lock() // a question that was given up may arrive late
 	f.chainID = 84532
 	f.mu.Unlock()
-	_, err := e.Authorize(t.Context(), order(2))
-	require.NoError(t, err, "the owner mended it")
+	require.NoError(t, must.Err(e.Authorize(t.Context(), order(2))), "the owner mended it")
 }
 
 func TestUnreachableNodes(t *testing.T) {
@@ -330,7 +329,6 @@ func TestAnotherNonceThanTheChallengesIsNotSigned(t *testing.T) {
 		a.Nonce[0]++
 		return message.EncodeAuthorization(a)
 	}
-	_, err := e.Authorize(t.Context(), charged(noon.Add(time.Hour)))
-	require.ErrorContains(t, err, "nonce")
+	require.ErrorContains(t, must.Err(e.Authorize(t.Context(), charged(noon.Add(time.Hour)))), "nonce")
 	require.Empty(t, signer.digests)
 }

@@ -157,8 +157,7 @@ func TestOrdersThatNoVaultPays(t *testing.T) {
 			o.Source = vault
 			e := f.payingFromVault(t, signer)
 			spoil(&o, e)
-			_, err := e.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(e.Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests)
 		})
 	}

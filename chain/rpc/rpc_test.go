@@ -111,8 +111,7 @@ func TestErrorsDoNotShowTheURL(t *testing.T) {
 	for _, url := range []string{"http://secret.invalid/key", "://secret", "ftp://secret",
 		"http://secret\x7f", secure.URL + "/secret"} {
 		t.Run(url, func(t *testing.T) {
-			_, err := asks(t, url, nil)
-			require.Error(t, err)
+			require.Error(t, must.Err(asks(t, url, nil)))
 		})
 	}
 }

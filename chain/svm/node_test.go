@@ -220,8 +220,7 @@ func TestPayable(t *testing.T) {
 			for key, detail := range x402.AsError(err).Details {
 				require.True(t, key == "config" || len(fmt.Sprint(detail)) <= 120, key) // those are ours
 			}
-			_, err = e.Authorize(t.Context(), orderFrom(c.ata(owner), test.r))
-			require.Error(t, err)
+			require.Error(t, must.Err(e.Authorize(t.Context(), orderFrom(c.ata(owner), test.r))))
 			require.Zero(t, s.asked)
 		})
 	}

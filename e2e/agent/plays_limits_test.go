@@ -41,8 +41,7 @@ var limits = []scenario{
 		},
 		wrong: again("/report", 3),
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "budget of the day, raised by the owner", task: "Get the report, up to $0.50; I am here.",
 		setup: setup{goods: map[string]goods{"/report": {price: 20 * cent, answers: numbered}}, person: true,
 			rules: sandbox.Rules{PerCall: "0.10"}},
@@ -54,8 +53,7 @@ var limits = []scenario{
 			a.tell(a.pay("/report", "$5"))
 		},
 		finds: []string{unanswered},
-	},
-	{
+	}, {
 		name: "rate limit", task: "Read the thermometer twice; if that takes long, tell me until when.",
 		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered}}, limits: "rate = 1\n"},
 		wants: wants{purchases: 2, answer: "not before 20"},
@@ -71,8 +69,7 @@ var limits = []scenario{
 			a.say("not before 20")
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "not enough money", task: "Get the report; I can send money.",
 		setup: setup{goods: map[string]goods{"/report": {price: 20 * cent, answers: numbered}},
 			purse: 5 * cent},
@@ -90,8 +87,7 @@ var limits = []scenario{
 		},
 		wrong: again("/report", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "delegation used up (Solana)", task: "Get the tides; I am here.",
 		setup: setup{goods: map[string]goods{"/tides": {price: 2 * cent, network: sandbox.Solana,
 			answers: numbered}}, solana: true, empty: true, person: true},
@@ -99,8 +95,7 @@ var limits = []scenario{
 		right: once("/tides"),
 		wrong: again("/tides", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "frozen", task: "Get the report; I am here.",
 		setup: setup{goods: report, person: true, before: func(a *agent) {
 			a.person.types(a.t, "x402-wallet freeze")
@@ -109,8 +104,7 @@ var limits = []scenario{
 		right: once("/report"),
 		wrong: again("/report", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "rules changed and not sealed", task: "Get the report; I am here.",
 		setup: setup{goods: report, person: true, before: func(a *agent) {
 			file := filepath.Join(a.home.Dir, "config.toml")
@@ -123,8 +117,7 @@ var limits = []scenario{
 		right: once("/report"),
 		wrong: again("/report", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "locked", task: "Get the report; I am here.",
 		setup: setup{goods: report, person: true, locked: true},
 		wants: wants{purchases: 1, answer: "21"},
@@ -134,8 +127,7 @@ var limits = []scenario{
 		},
 		wrong: again("/report", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "no wallet", task: "Set up the wallet; I am here.",
 		setup: setup{absent: true, person: true, goods: report},
 		wants: wants{answer: "0x"},

@@ -20,8 +20,7 @@ var people = []scenario{
 		right: once("/atlas"),
 		wrong: again("/atlas", 3),
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "approval, and nobody there", task: "Get the atlas, up to $0.50.",
 		setup: setup{goods: dear, rules: asksAbove},
 		wants: wants{answer: "x402-wallet approve"},
@@ -31,16 +30,14 @@ var people = []scenario{
 			a.tell(a.pay("/atlas", "$0.50", "idempotencyKey", "please"))
 			a.tell(a.pay("/atlas", "$0.50", "network", sandbox.EVM))
 		},
-	},
-	{
+	}, {
 		name: "approval in the host: yes", task: "Get the atlas, up to $0.50.",
 		setup: setup{goods: dear, rules: asksAbove, elicit: "accept"},
 		wants: wants{purchases: 1, most: 50 * cent, answer: "the atlas"},
 		right: once("/atlas"),
 		wrong: again("/atlas", 2),
 		finds: []string{boughtTwice, overLimit},
-	},
-	{
+	}, {
 		name: "approval in the host: no", task: "Get the atlas, up to $0.50.",
 		setup: setup{goods: dear, rules: asksAbove, elicit: "decline"},
 		wants: wants{answer: "declined"},
@@ -55,8 +52,7 @@ var people = []scenario{
 			a.say("declined")
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "discovery", task: "Find the weather in Lisbon and get it, at most $0.01.",
 		setup: setup{market: true},
 		wants: wants{purchases: 1, most: cent, answer: `"celsius":21`},
@@ -72,8 +68,7 @@ var people = []scenario{
 			}
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "what is left", task: "How much may we still spend today?",
 		setup: setup{goods: report, before: func(a *agent) { a.pay("/report", "$0.01") }},
 		wants: wants{purchases: 1, answer: "9.999"},

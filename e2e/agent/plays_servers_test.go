@@ -26,8 +26,7 @@ var servers = []scenario{
 			}
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "a paid tool, wrongly asked", task: "What will the weather be in Lisbon?",
 		setup: setup{tools: weather},
 		wants: wants{purchases: 1, answer: "sunny tomorrow"},
@@ -44,8 +43,7 @@ var servers = []scenario{
 			}
 		},
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "a tool that is not there", task: "What will the weather be in Lisbon?",
 		setup: setup{tools: weather},
 		wants: wants{purchases: 1, answer: "sunny tomorrow"},
@@ -67,8 +65,7 @@ var servers = []scenario{
 			}
 		},
 		finds: []string{deaf, unanswered},
-	},
-	{
+	}, {
 		name: "a free tool", task: "Say hello to the server.",
 		setup: setup{tools: weather},
 		wants: wants{answer: "hi there"},

@@ -26,8 +26,7 @@ var troubles = []scenario{
 			a.say("reading 1")
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "payment refused once", task: "Get the report once.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, answers: numbered, hesitates: true}}},
 		wants: wants{purchases: 1, answer: "reading 1"},
@@ -37,8 +36,7 @@ var troubles = []scenario{
 			a.tell(a.pay("/report", "$0.01", "idempotencyKey", "2"))
 			a.tell(a.pay("/report", "$0.01", "idempotencyKey", "2"))
 		},
-	},
-	{
+	}, {
 		name: "payment refused for good", task: "Get the report; tell me when it can be tried again.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, validity: 10, answers: numbered,
 			refuses: 99}}},
@@ -56,8 +54,7 @@ var troubles = []scenario{
 			a.say("from 20")
 		},
 		finds: []string{loop, deaf},
-	},
-	{
+	}, {
 		name: "a seller that takes no payment", task: "Get the report, at most $0.05.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, validity: 10, content: "never",
 			refuses: 99}}},
@@ -69,8 +66,7 @@ var troubles = []scenario{
 			}
 		},
 		finds: []string{loop},
-	},
-	{
+	}, {
 		name: "another protocol (L402)", task: "Get the report.",
 		setup: setup{goods: map[string]goods{"/report": {instead: asksForLightning}}},
 		wants: wants{answer: "L402"},
@@ -81,8 +77,7 @@ var troubles = []scenario{
 			}
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "unknown token", task: "Get the report.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, offers: func(_ int, o map[string]any) {
 			o["asset"] = "0x1111111111111111111111111111111111111111"
@@ -95,8 +90,7 @@ var troubles = []scenario{
 			}
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "unknown network", task: "Get the report.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, offers: func(_ int, o map[string]any) {
 			o["network"] = "eip155:987654"
@@ -109,8 +103,7 @@ var troubles = []scenario{
 			}
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "price changed after the estimate", task: "Get the report for what it costs now.",
 		setup: setup{goods: map[string]goods{"/report": {price: cent, content: "the report",
 			offers: func(n int, o map[string]any) {
@@ -132,8 +125,7 @@ var troubles = []scenario{
 			a.tell(a.pay("/report", "$1"))
 		},
 		finds: []string{overLimit},
-	},
-	{
+	}, {
 		name: "payee changed", task: "Get the report again.",
 		setup: setup{goods: map[string]goods{"/report": {price: mill, content: "the report",
 			offers: func(n int, o map[string]any) {

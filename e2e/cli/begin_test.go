@@ -164,8 +164,7 @@ func TestServiceInstallAsks(t *testing.T) {
 	}{{"\n", 1}, {"n\n", 1}, {"y\n", 0}} {
 		sits := sit(t, nil, nil, "service", "install", "--root", root)
 		sits.sees("Do it? [y/N]", 1)
-		_, err := os.Stat(root)
-		require.ErrorIs(t, err, os.ErrNotExist, "nothing is done before the answer")
+		require.ErrorIs(t, must.Err(os.Stat(root)), os.ErrNotExist, "nothing is done before the answer")
 		sits.types(c.typed)
 		seen := sits.ends(c.code)
 		require.Contains(t, seen, "write "+root)

@@ -150,8 +150,7 @@ func TestReadOzskr(t *testing.T) {
 		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW",
 			"nowhere EtW", 1), strings.Replace(good, "5sig", "", 1)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ReadOzskr([]byte(bad))
-			require.Error(t, err, bad)
+			require.Error(t, must.Err(ReadOzskr([]byte(bad))), bad)
 		})
 	}
 }

@@ -226,8 +226,7 @@ func TestWhatCannotBeConfined(t *testing.T) {
 		require.Equal(t, program, must.Get(p.Command())(t).Path, "as it is")
 		required := p
 		required.Sandbox.Required = true
-		_, err := required.Command()
-		require.ErrorIs(t, err, ErrUnconfined)
+		require.ErrorIs(t, must.Err(required.Command()), ErrUnconfined)
 	}
 	check("lies in what is closed")
 	p.Sandbox.Closed = []string{t.TempDir()}

@@ -88,6 +88,5 @@ func TestCommand(t *testing.T) {
 		err = cmd.Start()
 	}
 	require.Error(t, err)
-	_, err = Program{}.Command()
-	require.Error(t, err)
+	require.Error(t, must.Err(Program{}.Command()))
 }

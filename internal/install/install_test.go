@@ -190,8 +190,7 @@ func TestSymlinkIsKept(t *testing.T) {
 	require.Contains(t, read(t, kept), "/usr/local/bin/x402-wallet")
 
 	require.NoError(t, os.Remove(kept))
-	_, err := c.Plan(&entry)
-	require.ErrorContains(t, err, "leads nowhere")
+	require.ErrorContains(t, must.Err(c.Plan(&entry)), "leads nowhere")
 }
 
 // Claude Code writes its file all the time: what it wrote between the plan and the change is not
@@ -200,8 +199,7 @@ func TestApplyRefusesChangedFile(t *testing.T) {
 	c := at(t, 0)
 	plan := must.Get(c.Plan(&entry))(t)
 	require.NoError(t, os.WriteFile(c.File, []byte(`{"numStartups": 43}`), 0o600))
-	_, err := plan.Apply(time.Now())
-	require.ErrorContains(t, err, "changed meanwhile")
+	require.ErrorContains(t, must.Err(plan.Apply(time.Now())), "changed meanwhile")
 	require.Equal(t, `{"numStartups": 43}`, read(t, c.File))
 }
 
@@ -210,8 +208,7 @@ func TestApplyRefusesReadOnlyFile(t *testing.T) {
 	was := read(t, c.File)
 	require.NoError(t, os.Chmod(c.File, 0o400))
 	plan := must.Get(c.Plan(&entry))(t)
-	_, err := plan.Apply(time.Now())
-	require.ErrorContains(t, err, "is read-only")
+	require.ErrorContains(t, must.Err(plan.Apply(time.Now())), "is read-only")
 	require.Equal(t, was, read(t, c.File))
 	require.Len(t, must.Get(os.ReadDir(filepath.Dir(c.File)))(t), 1, "no backup of what is not changed")
 }
@@ -227,8 +224,7 @@ func TestUneditableFilesAreRefused(t *testing.T) {
 			codex := Clients(System{OS: "linux", Home: t.TempDir()})[3]
 			require.NoError(t, os.MkdirAll(filepath.Dir(codex.File), 0o700))
 			require.NoError(t, os.WriteFile(codex.File, []byte(text), 0o600))
-			_, err := codex.Plan(&entry)
-			require.Error(t, err, text)
+			require.Error(t, must.Err(codex.Plan(&entry)), text)
 			require.Equal(t, text, read(t, codex.File))
 		})
 	}
@@ -268,8 +264,7 @@ func TestSetRefusesInvalidJSON(t *testing.T) {
 	for _, text := range []string{"{", `{"a"}`, `{"a": }`, `{"a": 1 "b": 2}`, `{a: 1}`, `{"a": 01}`, `{} {}`,
 		`{"a": "`, `/*`, `{"a": 1,, }`, `{,}`, "{\"a\": \"\n\"}", `{"a": 'x'}`} {
 		t.Run(text, func(t *testing.T) {
-			_, err := set([]byte(text), 1, "b")
-			require.Error(t, err, text)
+			require.Error(t, must.Err(set([]byte(text), 1, "b")), text)
 		})
 	}
 }

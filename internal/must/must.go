@@ -17,3 +17,6 @@ func Get[V any](value V, err error) func(T) V {
 		return value
 	}
 }
+
+// Err returns a call's error alone, as in require.ErrorIs(t, must.Err(store.Find(ctx, id)), ErrNotFound).
+func Err[V any](_ V, err error) error { return err }

@@ -166,8 +166,7 @@ func TestQuestionsEnd(t *testing.T) {
 		time.Sleep(passkey.Life - time.Second)
 		must.Get(checker.Check(keys, about, early))(t)
 		time.Sleep(time.Second)
-		_, err = checker.Check(keys, about, late)
-		require.ErrorIs(t, err, passkey.ErrExpired)
+		require.ErrorIs(t, must.Err(checker.Check(keys, about, late)), passkey.ErrExpired)
 		_, err = checker.Check(keys, about, early)
 		require.ErrorIs(t, err, passkey.ErrExpired, "nor is one taken again that is forgotten")
 	})
@@ -210,10 +209,9 @@ func TestOnlyTheRulesPasskeys(t *testing.T) {
 	k, other := made(t, a), made(t, passkeytest.New(origin))
 	options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
 	answer := a.Get(options)
-	_, err := checker.Check(nil, about, answer)
-	require.ErrorContains(t, err, "no such passkey")
+	require.ErrorContains(t, must.Err(checker.Check(nil, about, answer)), "no such passkey")
 	other.ID = k.ID
-	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
+	_, err := checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
 	require.ErrorContains(t, err, "assertion signature")
 	other = k
 	other.Origin = "https://other.example"
@@ -254,8 +252,7 @@ func TestRegistrations(t *testing.T) {
 			require.NoError(t, err)
 			a := passkeytest.New(origin)
 			c.change(a)
-			_, err = links.Made(t.Context(), token, a.Create(options))
-			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, must.Err(links.Made(t.Context(), token, a.Create(options))), c.says)
 			stop()
 			require.ErrorIs(t, <-ended, context.Canceled, "the terminal still waits for a good one")
 		})
@@ -328,7 +325,6 @@ func TestNames(t *testing.T) {
 	}
 	for _, bad := range []string{"http://127.0.0.1:8402", "https://10.0.0.1", "https://[::1]:1",
 		"http://wallet.example", "http://notlocalhost", "https://", ""} {
-		_, err := passkey.RPID(bad)
-		require.Error(t, err, bad)
+		require.Error(t, must.Err(passkey.RPID(bad)), bad)
 	}
 }

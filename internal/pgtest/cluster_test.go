@@ -82,12 +82,10 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	require.True(t, all[int(busy.pid)], "the backend of a connection is a child: %v", all)
 
 	c.Kill(t)
-	_, err := busy.answer()
-	require.Error(t, err)
+	require.Error(t, must.Err(busy.answer()))
 	n := must.Get(living(all))(t)
 	require.Zero(t, n)
-	_, err = psql(url, "SELECT 1")
-	require.Error(t, err)
+	require.Error(t, must.Err(psql(url, "SELECT 1")))
 
 	c.Restart(t)
 	require.Contains(t, c.Log(), "was not properly shut down")

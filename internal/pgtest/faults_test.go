@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Each fault does what it says: what the client hears, and what the server has done by then.
@@ -42,8 +44,7 @@ func TestFaults(t *testing.T) {
 			case NotKnown:
 				waitFor(t, p.upstream, "1", "SELECT done FROM steps")
 			}
-			_, err = connect(t, p.URL()).query("SELECT 1")
-			require.NoError(t, err, "the fault is over")
+			require.NoError(t, must.Err(connect(t, p.URL()).query("SELECT 1")), "the fault is over")
 		})
 	}
 }
@@ -55,8 +56,7 @@ func TestCutWhileItWaitsForALock(t *testing.T) {
 	require.NoError(t, c.prepare("step", takeStep))
 	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
 	p.At("UPDATE steps", CutWhile)
-	_, err := c.call("step")
-	require.Error(t, err)
+	require.Error(t, must.Err(c.call("step")))
 	WaitBlocked(t, p.upstream, 1)
 	require.Equal(t, "0", p.done(t))
 	h.Release()
@@ -73,12 +73,10 @@ func TestCutAfterWaitsForTheServer(t *testing.T) {
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	WaitBlocked(t, p.upstream, 1)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-	_, err := c.in.Peek(1)
-	require.ErrorContains(t, err, "timeout", "it is not cut yet, and hears nothing")
+	require.ErrorContains(t, must.Err(c.in.Peek(1)), "timeout", "it is not cut yet, and hears nothing")
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	h.Release()
-	_, err = c.answer()
-	require.Error(t, err)
+	require.Error(t, must.Err(c.answer()))
 	require.Equal(t, "1", p.done(t))
 }
 
@@ -90,8 +88,7 @@ func TestRandomBackendIsEnded(t *testing.T) {
 	require.NoError(t, c.send([]byte("Q"+takeStep+"\x00")))
 	WaitBlocked(t, p.upstream, 1)
 	require.True(t, EndRandom(t, p.upstream))
-	_, err := c.answer()
-	require.ErrorIs(t, err, code("57P01"))
+	require.ErrorIs(t, must.Err(c.answer()), code("57P01"))
 	h.Release()
 	require.Equal(t, "0", p.done(t))
 }
@@ -104,6 +101,5 @@ func TestThirdPartyLetsGoByItself(t *testing.T) {
 	require.Equal(t, "1", SQL(t, p.upstream, takeStep), "and changes nothing")
 	require.GreaterOrEqual(t, time.Since(began), d)
 
-	_, err := hold(p.upstream, []string{"SELECT 1 FROM nowhere"})
-	require.ErrorContains(t, err, "nowhere")
+	require.ErrorContains(t, must.Err(hold(p.upstream, []string{"SELECT 1 FROM nowhere"})), "nowhere")
 }

@@ -52,12 +52,10 @@ func TestNextIsAskedBeforeEachMessage(t *testing.T) {
 	})
 	c := connect(t, p.URL())
 	require.NoError(t, c.prepare("step", takeStep))
-	_, err := c.call("step")
-	require.Error(t, err)
+	require.Error(t, must.Err(c.call("step")))
 	p.Next(func(byte) Action { return CutBefore })
 	require.Equal(t, []byte{Startup, 'P', 'S', 'B', 'E'}, asked)
-	_, err = tryConnect(t, p.URL())
-	require.Error(t, err)
+	require.Error(t, must.Err(tryConnect(t, p.URL())))
 
 	p.Next(nil)
 	require.NoError(t, connect(t, p.URL()).prepare("step", takeStep))
@@ -77,16 +75,14 @@ func TestStatementIsMetByItsText(t *testing.T) {
 		t.Fatal("it was met by another")
 	default:
 	}
-	_, err := c.call("step")
-	require.Error(t, err)
+	require.Error(t, must.Err(c.call("step")))
 	<-met
 	require.Equal(t, "1", p.done(t))
 
 	simple := connect(t, p.URL())
 	must.Get(simple.query(takeStep))(t)
 	met = p.At("UPDATE steps", CutBefore)
-	_, err = simple.query(takeStep)
-	require.Error(t, err)
+	require.Error(t, must.Err(simple.query(takeStep)))
 	<-met
 	require.Equal(t, "2", p.done(t))
 }
@@ -100,8 +96,7 @@ func TestEarlierAnswersAreHeard(t *testing.T) {
 	p.At("UPDATE steps", CutAfter)
 	require.NoError(t, c.send(bind("earlier"), execute, synced, bind("step"), execute, synced))
 	require.Equal(t, "heard", must.Get(c.answer())(t))
-	_, err := c.answer()
-	require.Error(t, err)
+	require.Error(t, must.Err(c.answer()))
 	require.Equal(t, "1", p.done(t))
 	require.Equal(t, 4, p.Count('S'), "also what follows a message that is met is counted")
 }
@@ -141,8 +136,7 @@ func TestSilenceHoldsAnswersToo(t *testing.T) {
 	h.Release()
 	waitFor(t, p.upstream, "1", "SELECT done FROM steps")
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-	_, err := c.in.Peek(1)
-	require.ErrorContains(t, err, "timeout")
+	require.ErrorContains(t, must.Err(c.in.Peek(1)), "timeout")
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	p.Resume()
@@ -156,8 +150,7 @@ func TestCutLosesWhatWasHeld(t *testing.T) {
 	p.Silence()
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	p.Cut()
-	_, err := c.answer()
-	require.Error(t, err)
+	require.Error(t, must.Err(c.answer()))
 	p.Resume()
 	waitFor(t, p.upstream, "1", sessions) // that of psql itself
 	require.Equal(t, "0", p.done(t))
@@ -170,10 +163,8 @@ func TestServerThatIsDown(t *testing.T) {
 	p := behind(t)
 	c := connect(t, p.URL())
 	p.Down()
-	_, err := c.query("SELECT 1")
-	require.Error(t, err)
-	_, err = tryConnect(t, p.URL())
-	require.Error(t, err)
+	require.Error(t, must.Err(c.query("SELECT 1")))
+	require.Error(t, must.Err(tryConnect(t, p.URL())))
 	p.Up()
 	must.Get(connect(t, p.URL()).query("SELECT 1"))(t)
 }
@@ -234,6 +225,5 @@ func TestCancelPasses(t *testing.T) {
 	_, err := c.answer()
 	require.Equal(t, code("57014"), err)
 	require.Equal(t, 1, p.Count(Cancel))
-	_, err = bufio.NewReader(conn).ReadByte()
-	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, must.Err(bufio.NewReader(conn).ReadByte()), io.EOF)
 }

@@ -229,8 +229,7 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 		})
 	}
 	p.State = history.Settled
-	_, err := Of(p, nil, x402.NewRegistry(nil), now)
-	require.ErrorContains(t, err, "not given away")
+	require.ErrorContains(t, must.Err(Of(p, nil, x402.NewRegistry(nil), now)), "not given away")
 	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"state":"settled","transaction":"t","block":1}`)
 	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), now)
 	require.NoError(t, err)

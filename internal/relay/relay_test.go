@@ -120,8 +120,7 @@ func TestASessionIsPassedOn(t *testing.T) {
 	require.True(t, <-noted(s))
 
 	require.NoError(t, h.says.Close()) // the host ends, and hears what is still to be said
-	_, err := s.Read(heard)
-	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, must.Err(s.Read(heard)), io.EOF)
 	must.Get(s.Write([]byte("last\n")))(t)
 	last := noted(s)
 	go func() { _ = s.Close() }()
@@ -206,15 +205,13 @@ func TestLyingRelays(t *testing.T) {
 	for _, wrong := range [][]byte{{'x', 0, 0, 0, 0}, {'d', 0xff, 0, 0, 0}, {'p', 0, 0, 0, 1, 7}} {
 		conn, s := connected()
 		must.Get(conn.Write(wrong))(t)
-		_, err = s.Read(make([]byte, 1))
-		require.Error(t, err)
+		require.Error(t, must.Err(s.Read(make([]byte, 1))))
 		require.NoError(t, s.Close())
 	}
 	for _, wrong := range []string{"GET / HTTP/1.1\r\n\r\n", "h\x00\x00\x00\x02[]", "d\x00\x00\x00\x00"} {
 		conn := must.Get(socket.Dial(t.Context(), path))(t)
 		must.Get(io.WriteString(conn, wrong))(t)
-		_, err = conn.Read(make([]byte, 1))
-		require.Error(t, err, "%q", wrong)
+		require.Error(t, must.Err(conn.Read(make([]byte, 1))), "%q", wrong)
 		require.NoError(t, conn.Close())
 	}
 	require.Empty(t, sessions)
@@ -242,8 +239,7 @@ func TestNoService(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 		_, err = Listen(t.Context(), file, 0o600)
 		require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-		_, err = os.Stat(file)
-		require.NoError(t, err, "what is no socket stays")
+		require.NoError(t, must.Err(os.Stat(file)), "what is no socket stays")
 	}
 
 	require.Empty(t, sessions)

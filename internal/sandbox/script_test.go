@@ -199,8 +199,7 @@ func TestPorts(t *testing.T) {
 		}
 		require.Equal(t, "http://127.0.0.1:"+strconv.Itoa(port), s.SellerURL)
 		require.Equal(t, "http://127.0.0.1:"+strconv.Itoa(port+4), s.ControlURL)
-		_, err = Start(Options{Port: port - 2})
-		require.Error(t, err, "its third port is taken")
+		require.Error(t, must.Err(Start(Options{Port: port - 2})), "its third port is taken")
 		require.NoError(t, s.Close())
 		return
 	}

@@ -52,8 +52,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 	raw, _ := base64.StdEncoding.DecodeString(vector)
 	require.Equal(t, vector, tx.MustToBase64())
 	for n := range raw { // cut anywhere it is no transaction
-		_, err := parseTransaction(raw[:n])
-		require.Error(t, err)
+		require.Error(t, must.Err(parseTransaction(raw[:n])))
 	}
 	tables := append(bytes.Clone(raw[:len(raw)-1]), 1)
 	tables = append(append(tables, make([]byte, 32)...), 1, 0, 0) // one table, one account that is written
@@ -64,8 +63,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 		"a lookup table": tables, "version 1": version1, "a key twice": twice,
 		"a long length":       append([]byte{0x82, 0}, raw[1:]...),
 		"a missing signature": append([]byte{1}, raw[65:]...)} {
-		_, err := parseTransaction(bad)
-		require.Error(t, err, name)
+		require.Error(t, must.Err(parseTransaction(bad)), name)
 	}
 }
 
@@ -73,8 +71,7 @@ func TestKeys(t *testing.T) {
 	for _, bad := range []string{"", "1", "0OIl", "111111111111111111111111111111111",
 		"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "Tokenkeg"} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := parseKey(bad)
-			require.Error(t, err, bad)
+			require.Error(t, must.Err(parseKey(bad)), bad)
 		})
 	}
 }

@@ -42,8 +42,7 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 // something.
 func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	path := ownPipe(t)
-	_, err := Dial(t.Context(), path)
-	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, must.Err(Dial(t.Context(), path)), ErrNone)
 	client, server := pair(t, path)
 	self := must.Get(Self())(t)
 	require.Equal(t, self, must.Get(Peer(client))(t))
@@ -64,8 +63,7 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 func TestAPipeIsMadeOnce(t *testing.T) {
 	path := ownPipe(t)
 	pair(t, path)
-	_, err := Listen(t.Context(), path, 0o600)
-	require.ErrorContains(t, err, "somebody's already")
+	require.ErrorContains(t, must.Err(Listen(t.Context(), path, 0o600)), "somebody's already")
 }
 
 // However a path is written, it is one pipe.
@@ -80,8 +78,7 @@ func TestOnePathOnePipe(t *testing.T) {
 func TestADeadlineOfAPipe(t *testing.T) {
 	client, _ := pair(t, ownPipe(t))
 	require.NoError(t, client.SetReadDeadline(time.Now()))
-	_, err := client.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, must.Err(client.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
 }
 
 // A client says nothing to a pipe that is somebody else's. It takes a user who may give a pipe away.
@@ -101,8 +98,7 @@ func TestAPipeOfSomebodyElse(t *testing.T) {
 			_, _ = c.Read(make([]byte, 1))
 		}
 	}()
-	_, err = Dial(t.Context(), path)
-	require.ErrorContains(t, err, "belongs to S-1-1-0")
+	require.ErrorContains(t, must.Err(Dial(t.Context(), path)), "belongs to S-1-1-0")
 }
 
 // The descriptor is one that Windows reads as it is meant.

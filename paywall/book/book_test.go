@@ -22,8 +22,7 @@ func TestMake(t *testing.T) {
 	for name, place := range map[string]Place{"SQLite": {Home: t.TempDir()},
 		"PostgreSQL": {Server: &sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}}} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(t.Context(), place)
-			require.ErrorIs(t, err, ErrNone)
+			require.ErrorIs(t, must.Err(Open(t.Context(), place)), ErrNone)
 
 			var all sync.WaitGroup
 			for i := range 4 {
@@ -66,8 +65,7 @@ func TestOpen_NoBook(t *testing.T) {
 
 	folder := Place{Home: t.TempDir()}
 	require.NoError(t, os.Mkdir(filepath.Join(folder.Home, FileName), 0o700))
-	_, err := Open(t.Context(), folder)
-	require.ErrorContains(t, err, "not a regular file")
+	require.ErrorContains(t, must.Err(Open(t.Context(), folder)), "not a regular file")
 
 	newer := Place{Home: t.TempDir()}
 	b := made(t, newer)
@@ -75,8 +73,7 @@ func TestOpen_NoBook(t *testing.T) {
 		_, err := tx.Exec(`UPDATE meta SET value = '99' WHERE key = 'format'`)
 		return err
 	}))
-	_, err = Open(t.Context(), newer)
-	require.ErrorContains(t, err, "the book of sales has format 99")
+	require.ErrorContains(t, must.Err(Open(t.Context(), newer)), "the book of sales has format 99")
 }
 
 // A file that was taken away under a paywall takes no sales: nobody would find them.
@@ -120,8 +117,7 @@ func TestCopyTo(t *testing.T) {
 	err := b.CopyTo(t.Context(), server)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "1 sales are under way")
-	_, err = Open(t.Context(), server)
-	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, must.Err(Open(t.Context(), server)), ErrNone)
 
 	clock.set(clock.now().Add(diedAfter + time.Second)) // its process died
 	require.NoError(t, b.CopyTo(t.Context(), server))

@@ -87,8 +87,7 @@ func TestSaleMoves(t *testing.T) {
 			})
 		}
 		require.ErrorIs(t, b.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
-		_, err := b.SaleByKey(t.Context(), "none")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(b.SaleByKey(t.Context(), "none")), ErrNotFound)
 
 		// What was sold can be asked for again for an hour.
 		sale := must.Get(b.OpenSale(t.Context(), testSale("answered", 1)))(t)
@@ -108,7 +107,7 @@ func TestSaleMoves(t *testing.T) {
 		sale.State = SaleSettling
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		require.NoError(t, b.DropSale(t.Context(), sale.ID))
-		_, err = b.SaleByKey(t.Context(), sale.UniqueKey)
+		_, err := b.SaleByKey(t.Context(), sale.UniqueKey)
 		require.NoError(t, err, "what may have been settled is never forgotten")
 	})
 }
@@ -232,8 +231,7 @@ func TestOneNameOneSale(t *testing.T) {
 			named("no payer either", "a name", ""), named("other name", "b name", "a"),
 			named("no name", "", "a"),
 			named("no name either", "", "a")} {
-			_, err := b.OpenSale(t.Context(), sale)
-			require.NoError(t, err, sale.UniqueKey)
+			require.NoError(t, must.Err(b.OpenSale(t.Context(), sale)), sale.UniqueKey)
 		}
 		failed := must.Get(b.OpenSale(t.Context(), named("fails", "c name", "a")))(t)
 		failed.State = SaleFailed

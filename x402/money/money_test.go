@@ -67,8 +67,7 @@ func TestDollars(t *testing.T) {
 	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ",
 		"0x5", "9999999999999"} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ParseDollars(bad)
-			require.ErrorIs(t, err, errDollars, "%q", bad)
+			require.ErrorIs(t, must.Err(ParseDollars(bad)), errDollars, "%q", bad)
 		})
 	}
 	require.Equal(t, MaxDollars, MaxDollars.Add(1))

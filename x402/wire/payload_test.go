@@ -61,8 +61,7 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 	c := must.Get(ReadChallenge(402, nil, []byte(v2(entryV2("", "")))))(t)
 	for _, bad := range []string{"", "null", `{"a"`, `{} {}`} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := EncodePayload(c, c.Accepts[0], json.RawMessage(bad), nil)
-			require.Error(t, err, bad)
+			require.Error(t, must.Err(EncodePayload(c, c.Accepts[0], json.RawMessage(bad), nil)), bad)
 		})
 	}
 }

@@ -132,8 +132,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 		"a voucher's list": `{"extra":{"channelState":{},"voucherState":[]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := CountOf(x402.Settlement{Raw: []byte(text)})
-			require.Error(t, err)
+			require.Error(t, must.Err(CountOf(x402.Settlement{Raw: []byte(text)})))
 		})
 	}
 }

@@ -144,8 +144,7 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	}
 	other := asset
 	other.Name = "USD Coin"
-	_, err := RecoverPermit(other, []byte(good))
-	require.ErrorIs(t, err, message.ErrSignature)
+	require.ErrorIs(t, must.Err(RecoverPermit(other, []byte(good))), message.ErrSignature)
 }
 
 // Whatever is read as an approval was signed by its owner, for Permit2.

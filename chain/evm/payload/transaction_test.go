@@ -67,8 +67,7 @@ func TestRecoverTransactionStrictly(t *testing.T) {
 		"too long":          with(7, make([]byte, maxTransaction)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := RecoverTransaction(bad)
-			require.Error(t, err)
+			require.Error(t, must.Err(RecoverTransaction(bad)))
 		})
 	}
 	tx := must.Get(RecoverTransaction(with(1, []byte{8})))(t)

@@ -97,10 +97,8 @@ func TestAssociatedAccount(t *testing.T) {
 	}
 	for _, bad := range []string{"", "x", strings.Repeat("1", 45), strings.Repeat("z", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := AssociatedAccount(bad, mint.String(), false)
-			require.ErrorIs(t, err, errAddress)
-			_, err = AssociatedAccount(mint.String(), bad, false)
-			require.ErrorIs(t, err, errAddress)
+			require.ErrorIs(t, must.Err(AssociatedAccount(bad, mint.String(), false)), errAddress)
+			require.ErrorIs(t, must.Err(AssociatedAccount(mint.String(), bad, false)), errAddress)
 		})
 	}
 }

@@ -238,8 +238,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
 		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := Transaction(bad)
-			require.ErrorIs(t, err, ErrLayout)
+			require.ErrorIs(t, must.Err(Transaction(bad)), ErrLayout)
 		})
 	}
 }
