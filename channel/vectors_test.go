@@ -72,8 +72,7 @@ func TestVectors(t *testing.T) {
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
 	for i, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			var s subRAV
-			require.NoError(t, json.Unmarshal(c.JSON, &s))
+			s := must.JSON[subRAV](c.JSON)(t)
 			require.Equal(t, c.BCS, hex.EncodeToString(SubRAV(s).bytes()))
 			text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
 			require.NoError(t, err)
@@ -88,8 +87,7 @@ func TestVectors(t *testing.T) {
 	token := must.Get(data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature)))(t)
 	require.Equal(t, v.Auth.Header, token)
 
-	var signed signedSubRAV
-	require.NoError(t, json.Unmarshal(v.Ed25519.Signed, &signed))
+	signed := must.JSON[signedSubRAV](v.Ed25519.Signed)(t)
 	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555",
 		MaxAmount: "50000000", Signed: &signed}
 	text := must.Get(compact(request))(t)

@@ -61,8 +61,7 @@ type toolNames struct{ Tools []struct{ Name string } }
 func listed(t *testing.T) []struct{ Name string } {
 	text, err := os.ReadFile("../tools/testdata/tools.golden.json")
 	require.NoError(t, err)
-	var list toolNames
-	require.NoError(t, json.Unmarshal(text, &list))
+	list := must.JSON[toolNames](text)(t)
 	return list.Tools
 }
 

@@ -155,8 +155,7 @@ func (l *Lab) SVMRequireMemo(ownerName, mint string) {
 
 // SVMFreeze freezes a token account, as the issuer of a stablecoin can.
 func (l *Lab) SVMFreeze(account string) { l.op("svmFreeze", map[string]any{"account": account}, nil) }
-
-func (l *Lab) SVMThaw(account string) { l.op("svmThaw", map[string]any{"account": account}, nil) }
+func (l *Lab) SVMThaw(account string)   { l.op("svmThaw", map[string]any{"account": account}, nil) }
 
 // SVMChanges lists what a transaction changed; nothing when it failed or is not there.
 func (l *Lab) SVMChanges(transaction string) []TokenChange {

@@ -37,8 +37,7 @@ func TestProtocolEras(t *testing.T) {
 		require.JSONEq(t, weather, a.Content)
 	}
 	names := func(result json.RawMessage) string {
-		var list struct{ Tools []json.RawMessage }
-		require.NoError(t, json.Unmarshal(result, &list))
+		list := must.JSON[struct{ Tools []json.RawMessage }](result)(t)
 		require.Len(t, list.Tools, ownTools)
 		return string(must.Get(json.Marshal(list.Tools))(t))
 	}
@@ -116,8 +115,7 @@ func request(t *testing.T, w *Wallet, method string, params any) json.RawMessage
 }
 
 func answerIn(t *testing.T, result json.RawMessage) (a answer) {
-	var r struct{ StructuredContent answer }
-	require.NoError(t, json.Unmarshal(result, &r))
+	r := must.JSON[struct{ StructuredContent answer }](result)(t)
 	return r.StructuredContent
 }
 

@@ -41,8 +41,7 @@ func startMPP(t testing.TB, lab *Lab) *mppSellers {
 // control sets what the sellers do with the next paid answers, and gives how many payments they settled.
 func (s *mppSellers) control(t *testing.T, state string) (settled int) {
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
-	var now struct{ Settled int }
-	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &now))
+	now := must.JSON[struct{ Settled int }]([]byte(bodyOf(t, response)))(t)
 	return now.Settled
 }
 

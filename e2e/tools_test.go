@@ -83,8 +83,7 @@ func closeShops() {
 func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 	text := must.Get(os.ReadFile(s.log))(t)
 	for line := range bytes.Lines(text) {
-		var e struct{ Event, Seller, Tool string }
-		require.NoError(t, json.Unmarshal(line, &e))
+		e := must.JSON[struct{ Event, Seller, Tool string }](line)(t)
 		if e.Event == "run" && e.Tool == tool && e.Seller == seller {
 			n++
 		}

@@ -42,8 +42,7 @@ type queue struct {
 	errs     []error
 }
 
-func (q *queue) in() []string { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.admitted) }
-
+func (q *queue) in() []string     { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.admitted) }
 func (q *queue) refused() []error { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.errs) }
 
 func (q *queue) wait(ctx context.Context, host string, n int) {

@@ -171,8 +171,7 @@ func TestOverHTTP(t *testing.T) {
 	const knows = `"io.modelcontextprotocol/clientCapabilities":{"extensions":{"org.x402/payment":{}}}`
 	const plain = `"io.modelcontextprotocol/clientCapabilities":{}`
 	read := func(answer string) got {
-		var m struct{ Result json.RawMessage }
-		require.NoError(t, json.Unmarshal([]byte(answer), &m))
+		m := must.JSON[struct{ Result json.RawMessage }]([]byte(answer))(t)
 		return got{t: t, MCPMessage: wire.MCPMessage{Result: m.Result}}
 	}
 	g := read(call(knows, nil))

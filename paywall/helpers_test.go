@@ -307,8 +307,7 @@ func replaced(t *testing.T, text []byte, old, by string) []byte {
 }
 
 func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
-	var all map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &all))
+	all := must.JSON[map[string]json.RawMessage](object)(t)
 	require.Contains(t, all, key)
 	delete(all, key)
 	return jsonOf(all)

@@ -67,8 +67,7 @@ func TestSellsInMPP(t *testing.T) {
 	paid := s.Settlements()[0]
 	require.EqualValues(t, 2000, paid.Amount)
 	text := must.Get(base64.RawURLEncoding.DecodeString(response.Header.Get(mppReceiptHeader)))(t)
-	var receipt map[string]string
-	require.NoError(t, json.Unmarshal(text, &receipt))
+	receipt := must.JSON[map[string]string](text)(t)
 	require.Equal(t, paid.Transaction, receipt["reference"])
 	require.Equal(t, "success", receipt["status"])
 

@@ -87,8 +87,7 @@ func TestStatementVectors(t *testing.T) {
 		}
 		compared++
 		t.Run(name, func(t *testing.T) {
-			var object struct{ Format string }
-			require.NoError(t, json.Unmarshal(v.Object, &object))
+			object := must.JSON[struct{ Format string }](v.Object)(t)
 			made := must.Get(signers[object.Format].signed(t.Context(), s, index))(t)
 			require.JSONEq(t, string(v.Object), string(jsonOf(made)))
 			if object.Format == "jws" {
@@ -116,8 +115,7 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	}
 	Receipt *struct{ Format, Signature string }
 }) {
-	var all map[string]struct{ Info json.RawMessage }
-	require.NoError(t, json.Unmarshal(extensions, &all))
+	all := must.JSON[map[string]struct{ Info json.RawMessage }](extensions)(t)
 	require.Contains(t, all, extensionStatements)
 	require.NoError(t, json.Unmarshal(all[extensionStatements].Info, &info))
 	return info
@@ -177,8 +175,7 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 }
 
 func extensionsOf(t *testing.T, g got) json.RawMessage {
-	var said struct{ Extensions json.RawMessage }
-	require.NoError(t, json.Unmarshal(jsonOf(g.meta[wire.MetaReceipt]), &said))
+	said := must.JSON[struct{ Extensions json.RawMessage }](jsonOf(g.meta[wire.MetaReceipt]))(t)
 	return said.Extensions
 }
 
@@ -236,8 +233,7 @@ func TestStatementsOverHTTP(t *testing.T) {
 	paid := s.get(t, "PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, nil)))
 	require.Equal(t, http.StatusOK, paid.StatusCode)
 	text := must.Get(base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE")))(t)
-	var receipt struct{ Extensions json.RawMessage }
-	require.NoError(t, json.Unmarshal(text, &receipt))
+	receipt := must.JSON[struct{ Extensions json.RawMessage }](text)(t)
 	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t,
 		receipt.Extensions).Receipt.Signature)["resourceUrl"])
 }

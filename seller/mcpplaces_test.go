@@ -50,8 +50,7 @@ func byContext(ctx context.Context) string {
 
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
 	a := must.Get(m.Ask(as(t, agent), toolCall(Target(endpoint, "count"))))(t)
-	var said struct{ Content []struct{ Text string } }
-	require.NoError(t, json.Unmarshal(a.Content, &said))
+	said := must.JSON[struct{ Content []struct{ Text string } }](a.Content)(t)
 	return said.Content[0].Text
 }
 

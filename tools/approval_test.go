@@ -211,8 +211,7 @@ func TestApprovalInEveryEra(t *testing.T) {
 
 			_, r = c.pay(arguments, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
-			var paid struct{ Status string }
-			require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+			paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
 			require.Equal(t, "paid", paid.Status)
 			require.Len(t, w.Settlements(), 1)
 

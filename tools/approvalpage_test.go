@@ -69,8 +69,7 @@ func onEveryPage(t *testing.T, test func(t *testing.T, w *world, s *Server, c *a
 func weatherOf(w *world) map[string]any { return map[string]any{"url": w.SellerURL + "/weather"} }
 
 func isPaid(t *testing.T, r toolResult) {
-	var paid struct{ Status string }
-	require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+	paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
 	require.Equal(t, "paid", paid.Status, "%s", r.StructuredContent)
 }
 

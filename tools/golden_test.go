@@ -31,10 +31,8 @@ func noWallet(context.Context) (*Wallet, error) { panic("listing tools opens no 
 // and nothing of it depends on the day, the wallet or what somebody else said.
 func TestGoldenTools(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
-	var hello struct{ Instructions string }
-	require.NoError(t, json.Unmarshal(c.hello, &hello))
-	var list struct{ Tools []json.RawMessage }
-	require.NoError(t, json.Unmarshal(c.tools, &list))
+	hello := must.JSON[struct{ Instructions string }](c.hello)(t)
+	list := must.JSON[struct{ Tools []json.RawMessage }](c.tools)(t)
 
 	var sent bytes.Buffer
 	e := json.NewEncoder(&sent)
@@ -61,8 +59,7 @@ func TestGoldenTools(t *testing.T) {
 		}
 		var read []model
 		for _, tool := range list.Tools {
-			var m model
-			require.NoError(t, json.Unmarshal(tool, &m))
+			m := must.JSON[model](tool)(t)
 			read = append(read, m)
 		}
 		reading := must.Get(json.Marshal(read))(t)
@@ -148,8 +145,7 @@ func TestNothingElseIsListed(t *testing.T) {
 }
 
 func member(t *testing.T, object json.RawMessage, name string) json.RawMessage {
-	var members map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &members))
+	members := must.JSON[map[string]json.RawMessage](object)(t)
 	return members[name]
 }
 
@@ -181,8 +177,7 @@ func TestEveryToolAnswersAsPublished(t *testing.T) {
 			"until": time.Now().AddDate(0, 1, 0).Format(time.DateOnly), "reason": "a test"}, in{}},
 		"x402_setup_agent": {nil, in{"passphrase": "x"}},
 	}
-	var list struct{ Tools []struct{ Name string } }
-	require.NoError(t, json.Unmarshal(c.tools, &list))
+	list := must.JSON[struct{ Tools []struct{ Name string } }](c.tools)(t)
 	var names []string
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
@@ -201,8 +196,7 @@ func TestEveryToolAnswersAsPublished(t *testing.T) {
 		PerPeriod: &amount, PeriodSeconds: 1, MoreAt: "x"}
 	text, err := json.Marshal(vault)
 	require.NoError(t, err)
-	var value map[string]any
-	require.NoError(t, json.Unmarshal(text, &value))
+	value := must.JSON[map[string]any](text)(t)
 	require.Subset(t, slices.Collect(maps.Keys(value)), ofOneKind)
 	require.NoError(t, c.schemas[delegationName].Validate(value))
 	require.NoError(t, c.schemas["closed "+delegationName].Validate(value))

@@ -169,8 +169,7 @@ func TestManyTellTheirProgress(t *testing.T) {
 			break
 		}
 		require.Equal(t, "notifications/progress", m.Method)
-		var p struct{ Message string }
-		require.NoError(t, json.Unmarshal(m.Params, &p))
+		p := must.JSON[struct{ Message string }](m.Params)(t)
 		told = append(told, p.Message)
 	}
 	var want []string

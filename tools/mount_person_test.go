@@ -2,7 +2,6 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -39,8 +39,7 @@ func TestAMountedToolAsksItsPerson(t *testing.T) {
 			})
 			require.Contains(t, h.tools(), "shop__rich")
 			r, said := h.call("shop__rich", map[string]any{"q": "a"})
-			var f Failure
-			require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
+			f := must.JSON[Failure]([]byte(textOf(r)))(t)
 			require.Equal(t, []any{true, x402.ApprovalDeclined}, []any{r.IsError, f.Error})
 			require.Empty(t, said)
 			require.Zero(t, w.Signatures())
@@ -166,8 +165,7 @@ func TestUnsealedMounts(t *testing.T) {
 	guard.changed.Store(true)
 	for _, tool := range []string{"shop__paid", "shop__free"} {
 		r, _ := h.call(tool, nil)
-		var f Failure
-		require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
+		f := must.JSON[Failure]([]byte(textOf(r)))(t)
 		require.Equal(t, x402.PolicyUnsealed, f.Error, tool)
 	}
 	require.Len(t, server.asked(), heard, "it is not even asked what it costs")

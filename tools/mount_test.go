@@ -241,8 +241,7 @@ func TestAMountedToolFails(t *testing.T) {
 	require.Len(t, h.tools(), 3)
 
 	r, _ := h.call("weather__forecast", map[string]any{"city": "Lisbon"})
-	var f Failure
-	require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
+	f := must.JSON[Failure]([]byte(textOf(r)))(t)
 	require.Equal(t, []any{true, x402.InsufficientFunds, nil}, []any{r.IsError, f.Error, r.StructuredContent})
 
 	r, said := h.call("weather__broken", nil)
@@ -511,7 +510,6 @@ func receiptIn(t *testing.T, result []byte) []string {
 		Meta map[string]json.RawMessage `json:"_meta"`
 	}
 	require.NoError(t, json.Unmarshal(result, &r))
-	var receipt struct{ Status, PaymentID string }
-	require.NoError(t, json.Unmarshal(r.Meta[receiptKey], &receipt))
+	receipt := must.JSON[struct{ Status, PaymentID string }](r.Meta[receiptKey])(t)
 	return []string{receipt.Status, receipt.PaymentID}
 }

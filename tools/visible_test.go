@@ -73,8 +73,7 @@ func TestContentCannotEndItself(t *testing.T) {
 		require.NoError(t,
 			json.Unmarshal(c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments}), &r))
 		require.Len(t, r.Content, 1)
-		var out map[string]any
-		require.NoError(t, json.Unmarshal([]byte(r.Content[0].Text), &out))
+		out := must.JSON[map[string]any]([]byte(r.Content[0].Text))(t)
 		for _, form := range []string{r.Content[0].Text, string(r.StructuredContent)} {
 			require.NotContains(t, strings.Map(func(r rune) rune {
 				if unicode.In(r, hidden...) {

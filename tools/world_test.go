@@ -116,8 +116,7 @@ func newKeys(t testing.TB) *openKeys {
 }
 
 func (k *openKeys) Addresses() (solana, evm string) { return k.solana.Address(), k.evm.Address() }
-
-func (k *openKeys) Locked() bool { return k.locked }
+func (k *openKeys) Locked() bool                    { return k.locked }
 func (k *openKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.unlock(ctx, passphrase)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // What strict JSON is not, and whether the trouble is a key that two readers read differently.
@@ -239,8 +241,7 @@ func FuzzStrict(f *testing.F) {
 			return
 		}
 		require.NoError(t, strict)
-		var m map[string]json.RawMessage
-		require.NoError(t, json.Unmarshal(data, &m))
+		m := must.JSON[map[string]json.RawMessage](data)(t)
 		require.Equal(t, string(m["amount"]), string(p.Amount))
 		if p.Deep != nil {
 			require.NoError(t, json.Unmarshal(m["deep"], &m))
@@ -271,8 +272,7 @@ func FuzzAmount(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var said string
-		require.NoError(t, json.Unmarshal([]byte(text), &said))
+		said := must.JSON[string]([]byte(text))(t)
 		require.Equal(t, said, a.String())
 		require.False(t, a.IsZero())
 		_, fits := a.Uint64()

@@ -29,8 +29,7 @@ type signInVector struct {
 
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	data := must.Get(os.ReadFile("testdata/extension-vectors.json"))(t)
-	var all struct{ Vectors map[string]json.RawMessage }
-	require.NoError(t, json.Unmarshal(data, &all))
+	all := must.JSON[struct{ Vectors map[string]json.RawMessage }](data)(t)
 	chosen := map[string]V{}
 	for name, raw := range all.Vectors {
 		if strings.HasPrefix(name, prefix) {

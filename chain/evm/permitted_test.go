@@ -36,8 +36,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	read := must.Get(os.ReadFile("testdata/permit2-vectors.json"))(t)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(t, json.Unmarshal(read, &all))
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
 	return all.Vectors
 }
@@ -82,8 +81,7 @@ func TestPermittedVectors(t *testing.T) {
 			whole := must.Get(wire.EncodePayload(&wire.Challenge{Version: 2,
 				Extensions: v.PaymentRequired.Extensions},
 				v.order(t).Requirement, made.Payload, made.Extensions))(t)
-			var sent struct{ Extensions map[string]json.RawMessage }
-			require.NoError(t, json.Unmarshal(whole, &sent))
+			sent := must.JSON[struct{ Extensions map[string]json.RawMessage }](whole)(t)
 			require.JSONEq(t, string(v.Payload.Extensions[x402.EIP2612Sponsoring]),
 				string(sent.Extensions[x402.EIP2612Sponsoring]))
 		})

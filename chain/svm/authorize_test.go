@@ -22,8 +22,7 @@ import (
 )
 
 func transactionOf(t *testing.T, a x402.Authorization) string {
-	var payload map[string]string
-	require.NoError(t, json.Unmarshal(a.Payload, &payload))
+	payload := must.JSON[map[string]string](a.Payload)(t)
 	require.Len(t, payload, 1)
 	return payload["transaction"]
 }

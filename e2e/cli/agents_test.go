@@ -103,8 +103,7 @@ func TestAnAgentsTokenForAProgram(t *testing.T) {
 	c.types(testPassphrase + "\n")
 	c.ends(0)
 	printed := must.Get(os.ReadFile(stdout.Name()))(t)
-	var out map[string]string
-	require.NoError(t, json.Unmarshal(printed, &out))
+	out := must.JSON[map[string]string](printed)(t)
 	require.Equal(t, "ops-2", out["agent"])
 	require.Regexp(t, "^x402w_[A-Za-z0-9_-]{43}$", out["token"])
 	require.Len(t, out, 2)

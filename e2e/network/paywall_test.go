@@ -228,8 +228,7 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 		require.NoError(b, cmd.Wait())
 	})
 	line := must.Get(bufio.NewReader(output).ReadBytes('\n'))(b)
-	var ready struct{ Ports []int }
-	require.NoError(b, json.Unmarshal(line, &ready))
+	ready := must.JSON[struct{ Ports []int }](line)(b)
 	return fmt.Sprintf("http://127.0.0.1:%d/weather", ready.Ports[0]), cmd.Process.Pid
 }
 

@@ -258,8 +258,7 @@ var looks = []look{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390,
 
 // shoot keeps pictures of the page, and checks each of the looks; glance only the two that differ
 // most.
-func (b *browser) shoot(name string) { b.as(name, looks) }
-
+func (b *browser) shoot(name string)  { b.as(name, looks) }
 func (b *browser) glance(name string) { b.as(name, []look{looks[0], looks[3]}) }
 
 func (b *browser) as(name string, looks []look) {

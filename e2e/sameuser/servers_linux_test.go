@@ -221,8 +221,7 @@ func TestAConfinedServerAndASecondMount(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		text, err := os.ReadFile(filepath.Join(h.user, "out", name))
 		require.NoError(t, err, "%s", out)
-		var f found
-		require.NoError(t, json.Unmarshal(text, &f))
+		f := must.JSON[found](text)(t)
 		require.Equal(t, name == "free", f.Errors["read by another mount"] == "", name)
 	}
 }
@@ -316,8 +315,7 @@ func TestAPaywallsServerHasNoTerminal(t *testing.T) {
 	require.Contains(t, string(screen), "it speaks")
 	seen, err := os.ReadFile(report)
 	require.NoError(t, err, "%s", screen)
-	var f found
-	require.NoError(t, json.Unmarshal(seen, &f))
+	f := must.JSON[found](seen)(t)
 	for _, fd := range []string{"0", "1", "2"} {
 		require.Contains(t, f.Descriptors[fd], "pipe:", fd)
 	}

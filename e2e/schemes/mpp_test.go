@@ -25,8 +25,7 @@ func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload 
 	change func(map[string]any)) (*http.Response, *x402.Settlement) {
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], payload, nil))(t)
 	if change != nil {
-		var members map[string]any
-		require.NoError(t, json.Unmarshal(encoded, &members))
+		members := must.JSON[map[string]any](encoded)(t)
 		change(members)
 		encoded = must.Get(json.Marshal(members))(t)
 	}

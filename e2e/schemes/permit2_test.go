@@ -41,8 +41,7 @@ func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
 func settlePermit(t *testing.T, s *World, c *wire.Challenge, a x402.Authorization,
 	amount string) (*x402.Settlement, error) {
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)
-	var terms map[string]any
-	require.NoError(t, json.Unmarshal(c.Accepts[0].Raw, &terms))
+	terms := must.JSON[map[string]any](c.Accepts[0].Raw)(t)
 	terms["amount"] = amount
 	body := must.Get(json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": encoded,
 		"paymentRequirements": terms}))(t)

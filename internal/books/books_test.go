@@ -157,8 +157,7 @@ func TestReadOzskr(t *testing.T) {
 
 func TestRowsAreJSON(t *testing.T) {
 	text := must.Get(json.Marshal(payments()[2]))(t)
-	var back map[string]any
-	require.NoError(t, json.Unmarshal(text, &back))
+	back := must.JSON[map[string]any](text)(t)
 	require.Equal(t, "0.01", back["usd"])
 	require.Equal(t, "10000", back["amount"])
 	require.Equal(t, "0.01", back["units"])

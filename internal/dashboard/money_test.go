@@ -34,10 +34,8 @@ type ledgers struct {
 	allowed    map[string]uint64 // by network: of the account of the owner
 }
 
-func (c *ledgers) Address() string { return "0xEvmAddress" }
-
-func (c *ledgers) VaultOn(string) string { return c.vault }
-
+func (c *ledgers) Address() string                                  { return "0xEvmAddress" }
+func (c *ledgers) VaultOn(string) string                            { return c.vault }
 func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
 
 func (c *ledgers) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {

@@ -209,8 +209,7 @@ func TestStdioAnswersABatchTogether(t *testing.T) {
 	answer(ids[3]) // by itself, with the id of one that is answered
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[refusals:]
 	require.Len(t, lines, 2)
-	var together []struct{ ID any }
-	require.NoError(t, json.Unmarshal([]byte(lines[0]), &together))
+	together := must.JSON[[]struct{ ID any }]([]byte(lines[0]))(t)
 	require.Equal(t, []struct{ ID any }{{"b"}, {1.0}}, together)
 	require.Equal(t, byte('{'), lines[1][0])
 }

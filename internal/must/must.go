@@ -1,7 +1,11 @@
 // must ends a test where a call of its own setup or scenario returns an error.
 package must
 
-import "github.com/stretchr/testify/require"
+import (
+	"encoding/json"
+
+	"github.com/stretchr/testify/require"
+)
 
 // T is the test, or the run of a property.
 type T interface {
@@ -16,6 +20,13 @@ func Get[V any](value V, err error) func(T) V {
 		require.NoError(t, err)
 		return value
 	}
+}
+
+// JSON returns what a text says, as in must.JSON[Failure](text)(t).
+func JSON[V any](text []byte) func(T) V {
+	var value V
+	err := json.Unmarshal(text, &value)
+	return Get(value, err)
 }
 
 // Err returns a call's error alone, as in require.ErrorIs(t, must.Err(store.Find(ctx, id)), ErrNotFound).

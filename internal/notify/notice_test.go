@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -103,8 +102,7 @@ func TestHostileWords(t *testing.T) {
 		line := must.Get(notice(a, "").line())(t)
 		require.Less(t, len(line), 4000)
 		require.Equal(t, 1, strings.Count(string(line), "\n"))
-		var read map[string]any
-		require.NoError(t, json.Unmarshal(line, &read))
+		read := must.JSON[map[string]any](line)(t)
 		for key, value := range read {
 			for _, r := range fmt.Sprint(value) {
 				require.True(t, r >= ' ' && r <= '~', "%s: %s has %q", kind, key, r)

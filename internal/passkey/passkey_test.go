@@ -129,8 +129,7 @@ func TestEveryByteCounts(t *testing.T) {
 	a, checker := passkeytest.New(origin), passkey.NewChecker()
 	k, about := made(t, a), passkey.About("x")
 	options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(a.Get(options), &whole))
+	whole := must.JSON[map[string]any](a.Get(options))(t)
 	response := whole["response"].(map[string]any)
 	for _, part := range []string{"authenticatorData", "signature", "clientDataJSON"} {
 		right := response[part].(string)

@@ -106,8 +106,7 @@ func TestForgedTransaction(t *testing.T) {
 }
 
 func changed(t *testing.T, text []byte, path string, value any) []byte {
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(text, &whole))
+	whole := must.JSON[map[string]any](text)(t)
 	at := whole
 	steps := strings.Split(path, ".")
 	for _, step := range steps[:len(steps)-1] {
@@ -146,8 +145,7 @@ func TestEveryMember(t *testing.T) {
 		"signed.x402Version",
 	}
 	for _, name := range []string{"evm", "solana"} {
-		var whole map[string]any
-		require.NoError(t, json.Unmarshal(genuine(t, name), &whole))
+		whole := must.JSON[map[string]any](genuine(t, name))(t)
 		held := []string{}
 		for path, value := range members("", whole) {
 			v, err := Verify(changed(t, genuine(t, name), path, another(value)), x402.NewRegistry(nil))
@@ -254,8 +252,7 @@ func TestMPP(t *testing.T) {
 		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type",
 		"content.whole", "settlement.method", "settlement.timestamp", "signed.source",
 	}
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(text, &whole))
+	whole := must.JSON[map[string]any](text)(t)
 	held := []string{}
 	for path, value := range members("", whole) {
 		v, err := Verify(changed(t, text, path, another(value)), x402.NewRegistry(nil))

@@ -176,8 +176,7 @@ func TestPlayAccounts(t *testing.T) {
 	require.EqualValues(t, 3*USDC, s.Balance(onEVM.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.TokenAccount))
-	var pair [64]byte
-	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))
+	pair := must.JSON[[64]byte](onSolana.PlayKeypair)(t)
 	require.Equal(t, base58.Encode(pair[:]), onSolana.PlayKey)
 	require.Equal(t, solana.PrivateKey(pair[:]).PublicKey().String(), onSolana.Address)
 	_, again, err := start(t, Options{}).PlayAccounts(0)

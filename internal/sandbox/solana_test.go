@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -273,8 +272,7 @@ func TestOwnersTransactions(t *testing.T) {
 	require.NotContains(t, send(s.ownerKey, []byte{5}, 1, 0), "error")
 	require.Zero(t, s.solana.account(account).delegate)
 
-	var numbers []int
-	require.NoError(t, json.Unmarshal(s.OwnerKeypair, &numbers))
+	numbers := must.JSON[[]int](s.OwnerKeypair)(t)
 	require.Len(t, numbers, 64)
 	require.EqualValues(t, s.ownerKey[0], numbers[0])
 }

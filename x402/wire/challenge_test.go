@@ -500,8 +500,7 @@ type vector struct {
 
 func readVectors(t *testing.T) map[string]vector {
 	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
-	var file struct{ Vectors map[string]vector }
-	require.NoError(t, json.Unmarshal(data, &file))
+	file := must.JSON[struct{ Vectors map[string]vector }](data)(t)
 	require.Len(t, file.Vectors, 12)
 	return file.Vectors
 }

@@ -97,8 +97,7 @@ func FuzzReadSettlement(f *testing.F) {
 }
 
 func requireSettlement(t *testing.T, s *x402.Settlement) {
-	var said map[string]any
-	require.NoError(t, json.Unmarshal(s.Raw, &said))
+	said := must.JSON[map[string]any](s.Raw)(t)
 	require.Equal(t, said["success"], s.Success)
 	require.LessOrEqual(t, len(s.Transaction), x402.MaxIdentifier)
 	if s.Amount != "" {

@@ -33,8 +33,7 @@ type mppVector struct {
 
 func mppVectors(t *testing.T) map[string]mppVector {
 	data := must.Get(os.ReadFile("../testdata/mpp-vectors.json"))(t)
-	var all struct{ Vectors map[string]mppVector }
-	require.NoError(t, json.Unmarshal(data, &all))
+	all := must.JSON[struct{ Vectors map[string]mppVector }](data)(t)
 	return all.Vectors
 }
 

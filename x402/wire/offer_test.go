@@ -125,8 +125,7 @@ func TestAChangedOfferIsAnotherSigners(t *testing.T) {
 	require.NotEqual(t, v.Signer, a.Signer)
 
 	for _, name := range []string{"offer_jws_eddsa", "offer_jws_es256"} {
-		var o attestedJSON
-		require.NoError(t, json.Unmarshal(all[name].Object, &o))
+		o := must.JSON[attestedJSON](all[name].Object)(t)
 		parts := strings.Split(o.Signature, ".")
 		payload := must.Get(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 		cheaper := strings.Replace(string(payload), "premium", "cheaper", 1)
@@ -250,8 +249,7 @@ func FuzzAttested(f *testing.F) {
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	data := must.Get(os.ReadFile("../testdata/extension-vectors.json"))(t)
-	var all struct{ Vectors map[string]json.RawMessage }
-	require.NoError(t, json.Unmarshal(data, &all))
+	all := must.JSON[struct{ Vectors map[string]json.RawMessage }](data)(t)
 	chosen := map[string]V{}
 	for name, raw := range all.Vectors {
 		if strings.HasPrefix(name, prefix) {

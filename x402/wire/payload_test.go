@@ -26,8 +26,7 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 			require.NoError(t, json.Unmarshal(v.Payload, &sent))
 			ours := map[string]json.RawMessage{} // as we would say it: only what the seller has not said
 			for key, extension := range sent.Extensions {
-				var e x402.Object
-				require.NoError(t, json.Unmarshal(extension, &e))
+				e := must.JSON[x402.Object](extension)(t)
 				ours[key] = members{{"info", e["info"]}}.object()
 			}
 			got := must.Get(EncodePayload(c, c.Accepts[0], sent.Payload, ours))(t)
@@ -132,8 +131,7 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 		require.NoError(t, err)
 		got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), ext))(t)
 		require.LessOrEqual(t, len(Attach(c.Dialect, got).Value), maxEcho)
-		var p struct{ Extensions json.RawMessage }
-		require.NoError(t, json.Unmarshal(got, &p))
+		p := must.JSON[struct{ Extensions json.RawMessage }](got)(t)
 		return string(p.Extensions)
 	}
 	long := `"` + strings.Repeat("s", maxEcho) + `"`

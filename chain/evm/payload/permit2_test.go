@@ -34,8 +34,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(t, json.Unmarshal(read, &all))
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
 	return all.Vectors
 }
@@ -150,8 +149,7 @@ func TestRecoverPermitRefuses(t *testing.T) {
 // Whatever is read as an approval was signed by its owner, for Permit2.
 func FuzzRecoverPermit(f *testing.F) {
 	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(f, json.Unmarshal(read, &all))
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(f)
 	for _, v := range all.Vectors {
 		f.Add([]byte(v.Payload.Extensions[x402.EIP2612Sponsoring]))
 	}
@@ -169,8 +167,7 @@ func FuzzRecoverPermit(f *testing.F) {
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
 func FuzzRecoverPermit2(f *testing.F) {
 	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(f, json.Unmarshal(read, &all))
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(f)
 	for _, v := range all.Vectors {
 		f.Add([]byte(v.Payload.Payload))
 	}
