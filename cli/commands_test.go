@@ -129,8 +129,7 @@ func TestTermsSayWhoAsks(t *testing.T) {
 		a.Agent = "ann"
 		require.Contains(t, termsOf(a), [2]string{"asked by", "ann"})
 		require.Len(t, termsOf(a), nameless+1)
-		text, err := json.Marshal(shown(a))
-		require.NoError(t, err)
+		text := must.Get(json.Marshal(shown(a)))(t)
 		require.Contains(t, string(text), `"agent":"ann"`)
 	}
 }

@@ -94,8 +94,7 @@ func TestTheOwnerApprovesPermit2(t *testing.T) {
 	require.Equal(t, "UNTRUSTED_ASSET", permit2Command(t, lab, home, "--asset", "XYZ").Error)
 	// rules that the owner did not seal, which could name another token and another node
 	rules := filepath.Join(home.Dir, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	writePrivate(t, rules, strings.Replace(string(text), "[budget]", "[budget]\nmonth = \"9999\"", 1))
 	require.Equal(t, "POLICY_UNSEALED", permit2Command(t, lab, home, "--amount", "1").Error)
 	require.Equal(t, count, sent())

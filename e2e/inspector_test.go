@@ -59,8 +59,7 @@ type toolNames struct{ Tools []struct{ Name string } }
 
 // listed are the tools that the wallet lists (tools.TestGoldenTools), in their order.
 func listed(t *testing.T) []struct{ Name string } {
-	text, err := os.ReadFile("../tools/testdata/tools.golden.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../tools/testdata/tools.golden.json"))(t)
 	list := must.JSON[toolNames](text)(t)
 	return list.Tools
 }

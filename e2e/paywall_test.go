@@ -157,9 +157,8 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 // buys asks for the tool that costs money, and pays for it.
 func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult {
 	asked := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
-	got := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+	return must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
 		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
-	return got
 }
 
 func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {

@@ -192,8 +192,7 @@ func TestStatusOfPermit2(t *testing.T) {
 		return made.Payload, made.Evidence
 	}
 	status := func(e x402.Evidence) x402.Status {
-		got := must.Get(pays.Status(t.Context(), e))(t)
-		return got
+		return must.Get(pays.Status(t.Context(), e))(t)
 	}
 	_, unused := sign(x402.Exact)
 	require.Equal(t, x402.Open, status(unused).State)

@@ -237,14 +237,13 @@ func TestDeferredSellersAreDispatched(t *testing.T) {
 	q := get("https://api.example/channel/echo")
 	q.Method, q.MaxAmount = "get", "$0.10"
 
-	r, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, "service", r.PaymentID)
 	require.Len(t, deferred.bought, 1)
 	require.Equal(t, "GET", deferred.bought[0].Request().Method, "the request is normalized")
 	require.Equal(t, "$0.10", deferred.bought[0].in.MaxAmount)
 
-	_, err = b.Estimate(t.Context(), q)
+	_, err := b.Estimate(t.Context(), q)
 	require.True(t, x402.HasCode(err, x402.EstimateFailed), "%v", err)
 
 	entry := q

@@ -254,8 +254,7 @@ func TestLoad(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
 	crowd := func() {
-		answer, err := http.Post(endpoint, "application/json", strings.NewReader("[]"))
-		require.NoError(t, err)
+		answer := must.Get(http.Post(endpoint, "application/json", strings.NewReader("[]")))(t)
 		_ = answer.Body.Close()
 		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
 	}

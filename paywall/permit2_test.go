@@ -179,10 +179,9 @@ func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, 
 	digest := must.Get(evm.Permit2Digest(r.Network, a))(t)
 	signature := must.Get(crypto.Sign(digest[:], p.key))(t)
 	signature[64] += 27
-	payload := must.Get(wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
+	return must.Get(wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
 		signature),
 		"permit2Authorization": json.RawMessage(text)}), ext))(t)
-	return payload
 }
 
 func (p *permitPayer) pay(t *testing.T, c *wire.Challenge, i int,

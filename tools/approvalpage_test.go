@@ -320,8 +320,7 @@ func TestOneDialogAtATime(t *testing.T) {
 			}
 			_, r := c.pay(url(0), "decline", others)
 			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
-			list, err := w.wallet.Store.Approvals(t.Context())
-			require.NoError(t, err)
+			list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
 			require.Len(t, list, 5, "no more wait for one host")
 			_, r = c.pay(url(1), "accept", nothing)
 			require.False(t, r.IsError, "the next question may be asked: %s", r.StructuredContent)

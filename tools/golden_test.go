@@ -194,8 +194,7 @@ func TestEveryToolAnswersAsPublished(t *testing.T) {
 	amount := money.NewAmount(1)
 	vault := DelegationOut{Float: &amount, Gas: &amount, Owner: "0x1", PerPayment: &amount,
 		PerPeriod: &amount, PeriodSeconds: 1, MoreAt: "x"}
-	text, err := json.Marshal(vault)
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(vault))(t)
 	value := must.JSON[map[string]any](text)(t)
 	require.Subset(t, slices.Collect(maps.Keys(value)), ofOneKind)
 	require.NoError(t, c.schemas[delegationName].Validate(value))

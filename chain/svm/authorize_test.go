@@ -193,8 +193,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	another := func(change func(*plan)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, p plan, _ []byte) []byte {
 			change(&p)
-			message := must.Get(p.message())(t)
-			return message
+			return must.Get(p.message())(t)
 		}
 	}
 	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {

@@ -137,8 +137,7 @@ func TestASharedAnswerIsNoError(t *testing.T) {
 
 func TestPayable(t *testing.T) {
 	agent := keyOf(person(1)).String()
-	offCurve, err := decode.AssociatedAccount(agent, mint.String(), true)
-	require.NoError(t, err)
+	offCurve := must.Get(decode.AssociatedAccount(agent, mint.String(), true))(t)
 	with := func(change func(*x402.Requirement)) x402.Requirement { r := asks(); change(&r); return r }
 	extra := func(key string, raw json.RawMessage) x402.Requirement {
 		return with(func(r *x402.Requirement) { r.Extra[key] = raw })

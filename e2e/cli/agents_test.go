@@ -21,8 +21,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	rules := func() *config.Config {
-		c := must.Get(config.Parse([]byte(w.configText(t))))(t)
-		return c
+		return must.Get(config.Parse([]byte(w.configText(t))))(t)
 	}
 	add := []string{"agents", "add", "research", "--budget", "day=0.50", "--budget", "per_call=$0.10",
 		"--label", "team=research", "--allow-host", "api.example", "--user", "research"}
@@ -170,8 +169,7 @@ allow_hosts = ["api.example"]
 		runs(t, 2, env, wrong...)
 	}
 	withPassphrase(t, 0, env, "policy", "allow", "b.example", "--team", "research")
-	rules, err := config.Parse([]byte(w.configText(t)))
-	require.NoError(t, err)
+	rules := must.Get(config.Parse([]byte(w.configText(t))))(t)
 	research := rules.Budget.Teams["research"]
 	require.Equal(t, "$5.00", research.Day.Price())
 	require.Equal(t, []string{"api.example", "b.example"}, research.AllowHosts)

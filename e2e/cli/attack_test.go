@@ -326,8 +326,7 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 				require.Contains(t, out, `"failed": 0`)
 				require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
 				if byAgent {
-					c, err := net.Dial("unix", filepath.Join(v.home, "agent.sock"))
-					require.NoError(t, err)
+					c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(t)
 					defer c.Close()
 					require.NoError(t, json.NewEncoder(c).Encode(map[string]string{"op": "expire",
 						"payment": v.get(`SELECT id FROM payments`)}))

@@ -225,8 +225,7 @@ func TestTheOwnersPrograms(t *testing.T) {
 		came.Status})
 	require.NotEmpty(t, came.TransactionSignature)
 	for _, name := range []string{"asked", "told"} {
-		text, err := os.ReadFile(filepath.Join(o.dir, name))
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(o.dir, name)))(t)
 		require.NotContains(t, string(text), "canary-of-the-query")
 	}
 

@@ -131,8 +131,7 @@ func TestAgentsByCertificate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
-	pair, err := tls.LoadX509KeyPair(other.file("carol.pem"), other.file("carol.key"))
-	require.NoError(t, err)
+	pair := must.Get(tls.LoadX509KeyPair(other.file("carol.pem"), other.file("carol.key")))(t)
 	forged := own.client("")
 	forged.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(
 		*tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -191,9 +191,8 @@ const row = `INSERT INTO payments (id, session, state, proof, created_at, update
 			asset, symbol, amount, usd, pay_to, source, delivered, requirement) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 1, '{}')`
 
 func ledger(t *testing.T, home string) *sql.DB {
-	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
+	return must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
 		"?_pragma=busy_timeout(5000)"))(t)
-	return db
 }
 
 // earlierToday adds payments in other hours of this day, where it has any.

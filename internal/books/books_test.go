@@ -192,9 +192,8 @@ func TestExportOfAgents(t *testing.T) {
 			Method: "GET", URL: fmt.Sprintf("https://a.example/%d", n), Host: "a.example", Symbol: "USDC"}})
 		require.NoError(t, err)
 	}
-	_, err := store.Import(t.Context(), []history.Imported{{URL: "https://old.example/",
-		Network: "eip155:1"}})
-	require.NoError(t, err)
+	must.Get(store.Import(t.Context(), []history.Imported{{URL: "https://old.example/",
+		Network: "eip155:1"}}))(t)
 	labels := map[string]string{"ann": "team=research"}
 	for want, e := range map[string]Export{
 		"ann team=research":  {Within: report.Range{Agents: []string{"ann"}}},

@@ -263,8 +263,7 @@ short
 
 // A file that is made later is closed as well, where there is a directory for it.
 func TestWhatIsNotThereYetIsClosed(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
 	require.Equal(t, []string{filepath.Join(dir, "later")}, realPaths([]string{
 		filepath.Join(dir, "link", "later"), filepath.Join(dir, "gone", "later")}))

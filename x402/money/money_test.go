@@ -112,8 +112,7 @@ func TestUnits(t *testing.T) {
 		{"123456789012345678901234567890", 18, "123456789012.34567890123456789"},
 	} {
 		t.Run(row.atomic, func(t *testing.T) {
-			amount, err := ParseAmount(row.atomic)
-			require.NoError(t, err)
+			amount := must.Get(ParseAmount(row.atomic))(t)
 			require.Equal(t, row.want, amount.Units(row.decimals), row.atomic)
 		})
 	}
@@ -158,8 +157,7 @@ func FuzzParseDollars(f *testing.F) {
 		}
 		require.Regexp(t, dollars, s)
 		require.GreaterOrEqual(t, d, Dollars(0))
-		again, err := ParseDollars(d.String())
-		require.NoError(t, err)
+		again := must.Get(ParseDollars(d.String()))(t)
 		require.Equal(t, d, again)
 	})
 }

@@ -72,8 +72,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 		devnetUSDC +
 		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
-		c := must.Get(ReadChallenge(402, h, nil))(t)
-		return c
+		return must.Get(ReadChallenge(402, h, nil))(t)
 	}
 	xProof := func(entry string) *Challenge { return ask(headers("X-Payment-Required", b64(v2(entry)))) }
 	for name, c := range map[string]struct {
