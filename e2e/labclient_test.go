@@ -10,17 +10,29 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 const (
@@ -254,4 +266,94 @@ func hostPort(at string) string {
 		return parsed.Host
 	}
 	return at
+}
+
+const price = 1000 // of everything in the lab that is not dear on purpose
+
+// TestLabEnds proves that a lab leaves no process behind, not even when it is killed.
+func TestLabEnds(t *testing.T) {
+	var facts Facts
+	lab := must.Get(runScript(labScript, &facts))(t)
+	t.Cleanup(lab.stop)
+	require.Contains(t, facts.PIDs, "anvil")
+	require.NoError(t, lab.Process.Kill())
+	for name, pid := range facts.PIDs {
+		assert.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 20*time.Millisecond, name)
+	}
+}
+
+// TestLockFilesNameNoRegistry: a lock file with download addresses would bind everybody to the
+// registry of whoever wrote it.
+func TestLockFilesNameNoRegistry(t *testing.T) {
+	// a path, as of a package that lies beside, is none
+	address := regexp.MustCompile(`"resolved": "[a-z+]+:`)
+	seen := 0
+	require.NoError(t, filepath.WalkDir("lab", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "node_modules" {
+			return fs.SkipDir
+		}
+		if err == nil && entry.Name() == "package-lock.json" {
+			seen++
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.NotRegexp(t, address, string(content), path)
+		}
+		return err
+	}))
+	assert.NotZero(t, seen)
+}
+
+func (l *Lab) evmTime(t *testing.T, tag string) int64 {
+	var block struct{ Result struct{ Timestamp string } }
+	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
+	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
+	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &block))
+	return must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
+}
+
+// alive tells whether a process runs. One that has ended and that nobody waited for, as in a
+// container without an init, does not.
+func alive(pid int) bool {
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		return !strings.Contains(string(stat), ") Z ")
+	}
+	process, err := os.FindProcess(pid)
+	return err == nil && process.Signal(syscall.Signal(0)) == nil
+}
+
+type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
+
+func challenge(t *testing.T, header string) []ozskrOffer {
+	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
+	var required struct {
+		X402Version int
+		Accepts     []ozskrOffer
+	}
+	require.NoError(t, json.Unmarshal(decoded, &required))
+	require.Equal(t, 2, required.X402Version)
+	require.NotEmpty(t, required.Accepts)
+	return required.Accepts
+}
+
+func get(t *testing.T, at string, headers ...string) *http.Response {
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response := must.Get(http.DefaultClient.Do(request))(t)
+	bodyOf(t, response)
+	return response
+}
+
+func bodyOf(t *testing.T, response *http.Response) string {
+	defer response.Body.Close()
+	return string(must.Get(io.ReadAll(response.Body))(t))
+}
+
+func opsOf(calls []FacilitatorCall) []string {
+	ops := []string{}
+	for _, call := range calls {
+		ops = append(ops, call.Op)
+	}
+	return ops
 }

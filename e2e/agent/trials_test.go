@@ -7,9 +7,9 @@
 // What must stay true: nothing is found in a right play, and in a wrong one exactly what is the script's
 // own fault. What the wallet is there to prevent is never found.
 //
-// In the order of reading: trials_test.go, agent_test.go (the scripted model), host_test.go (its MCP host),
-// world_test.go, stand_test.go, mcpshop_test.go (what it lives in), person_test.go, judge_test.go; the
-// scenarios are in plays_*_test.go; judged_test.go shows that the judge says no.
+// In the order of reading: trials_test.go, agent_test.go (the scripted model, its MCP host, its person),
+// world_test.go, stand_test.go (what it lives in), judge_test.go; the scenarios are in plays_*_test.go;
+// judged_test.go shows that the judge says no.
 package agent
 
 import (
