@@ -105,12 +105,11 @@ func TestMaxPrice(t *testing.T) {
 		return fake{{at: now.Add(-time.Hour), session: "s", price: price}}
 	}
 	for _, c := range []struct {
-		name     string
-		change   func(*Rules)
-		ledger   fake
-		last     money.Dollars // 0: never bought
-		approved money.Dollars
-		most     money.Dollars
+		name           string
+		change         func(*Rules)
+		ledger         fake
+		last           money.Dollars // 0: never bought
+		approved, most money.Dollars
 	}{
 		{"approve_above", nil, fake{}, 0, 0, 100_000},
 		{"per_call", func(r *Rules) { r.PerCall = 50_000 }, fake{}, 0, 0, 50_000},
@@ -165,12 +164,11 @@ func TestWhatIsUnusual(t *testing.T) {
 	several := PayeeHistory{Paid: true, PaidHere: true, Other: "0xold"}
 	type words = []string
 	for _, c := range []struct {
-		name    string
-		known   PayeeHistory
-		payee   Rule
-		change  Rule
-		code    x402.Code
-		reasons words
+		name          string
+		known         PayeeHistory
+		payee, change Rule
+		code          x402.Code
+		reasons       words
 	}{
 		{"paid here", here, RuleRefuse, RuleRefuse, "", nil},
 		{"paid elsewhere, first time here", elsewhere, RuleRefuse, RuleRefuse, "", nil},

@@ -40,8 +40,7 @@ func TestAnAgentsLimits(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, window string
 		ledger              fake
-		at, over            string
-		command             string
+		at, over, command   string
 	}{
 		{"per call", "research", "per_call", nil, "0.5", "0.500001", "budget set per_call 0.51"},
 		{"day", "research", "day", fake{by("research", "1.6", noon.Add(-time.Hour))}, "0.4", "0.400001",

@@ -18,12 +18,11 @@ import (
 type fake []row
 
 type row struct {
-	at      time.Time
-	session string
-	host    string
-	price   money.Dollars
-	held    bool
-	agent   string
+	at            time.Time
+	session, host string
+	price         money.Dollars
+	held          bool
+	agent         string
 }
 
 func (f fake) facts(q Query, now time.Time, s Session) Facts {
@@ -326,11 +325,10 @@ func busy(n int) (f fake) {
 
 func TestTheBreaker(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		ledger  watched
-		rate    int
-		most    int
-		tripped bool
+		name       string
+		ledger     watched
+		rate, most int
+		tripped    bool
 	}{
 		{"one before the last", watched{failures: 19}, 3, 20, false},
 		{"as many as the owner says", watched{failures: 20}, 3, 20, true},

@@ -45,8 +45,7 @@ func TestEveryLevelOfThePathHolds(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, layer, of, window string
 		ledger                         fake
-		at, over                       string
-		command                        string
+		at, over, command              string
 	}{
 		{"a team's call", "lab-2", "team", "lab", "per_call", nil, "0.7", "0.700001",
 			"budget set per_call 0.71 --team lab"},

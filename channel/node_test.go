@@ -25,8 +25,7 @@ import (
 // payment_channel.move and did_validator.move.
 type chain struct {
 	t        *testing.T
-	url      string
-	id       string
+	url, id  string
 	mu       sync.Mutex
 	keys     map[account][]Key
 	channels map[objectID]*chainChannel
@@ -173,12 +172,11 @@ func (c *chain) object(name string) []byte {
 func document(a account, keys []Key) []byte {
 	type did struct{ Method, Identifier string }
 	type method struct {
-		Name     string
-		ID       did
-		Fragment string
-		Type     string
-		Owner    did
-		Key      string
+		Name           string
+		ID             did
+		Fragment, Type string
+		Owner          did
+		Key            string
 	}
 	me := did{"rooch", identifier(a)}
 	var methods []method

@@ -69,10 +69,9 @@ type EVMFacts struct {
 // SVMFacts describes the Solana chain. Mint is an SPL Token mint, Mint2022 a Token-2022 mint, both
 // of 6 decimals.
 type SVMFacts struct {
-	URL, Network, Mint, Mint2022 string
-	PayTo, OzskrPayTo            string
-	Facilitator                  string // the fee payer
-	Client                       struct{ Address string }
+	URL, Network, Mint, Mint2022, PayTo, OzskrPayTo string
+	Facilitator                                     string // the fee payer
+	Client                                          struct{ Address string }
 }
 
 // Lab is a running lab as one test sees it: an operation that fails ends that test. Operations may

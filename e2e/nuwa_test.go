@@ -172,11 +172,10 @@ url = %q
 
 type nuwaBuyer struct {
 	*nuwa
-	t                *testing.T
-	over, server, at string
-	bin              string
-	home             testworld.Home
-	w                *Wallet
+	t                     *testing.T
+	over, server, at, bin string
+	home                  testworld.Home
+	w                     *Wallet
 }
 
 func (b *nuwaBuyer) start() {

@@ -45,11 +45,9 @@ func (s *waysShop) channelVisits(t *testing.T, lab *Lab, visits ...map[string]an
 }
 
 type channelVisit struct {
-	Status  int
-	Body    string
-	Error   string
-	Address string
-	Receipt *struct {
+	Status               int
+	Body, Error, Address string
+	Receipt              *struct {
 		Success             bool
 		Transaction, Amount string
 		Extra               struct {

@@ -53,11 +53,10 @@ func behind(runs string) error {
 }
 
 type shop struct {
-	world *x402test.Sandbox
-	bin   string
-	home  testworld.Home
-	file  string
-	runs  string
+	world      *x402test.Sandbox
+	bin        string
+	home       testworld.Home
+	file, runs string
 }
 
 func newShop(t *testing.T, more string) *shop {
@@ -247,9 +246,8 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 	endpoint := startPaywall(t, s.home, s.bin, s.file).url
 
 	type told struct {
-		Initialize   map[string]any
-		Can          map[string]any
-		Ask, Updated string
+		Initialize, Can map[string]any
+		Ask, Updated    string
 	}
 	heard := make(chan error, 2)
 	for _, name := range []string{"Oslo", "Rome"} { // at once

@@ -30,18 +30,16 @@ import (
 // waysShop is a handler of ours that sells in every way, settled by the reference facilitator on a real
 // chain.
 type waysShop struct {
-	url     string
-	origin  string
-	sales   func() []book.Sale
-	served  func() int
-	paywall *paywall.Paywall
+	url, origin string
+	sales       func() []book.Sale
+	served      func() int
+	paywall     *paywall.Paywall
 }
 
 type visit struct {
-	Status  int
-	Body    string
-	Error   string
-	Receipt struct {
+	Status      int
+	Body, Error string
+	Receipt     struct {
 		Success                             bool
 		Transaction, Payer, Amount, Network string
 	}

@@ -280,10 +280,9 @@ func TestReferenceClientPaysByPermit2(t *testing.T) {
 }
 
 type referenceAnswer struct {
-	Status               int
-	Success              bool
-	Transaction, Network string
-	Payer                string
+	Status                      int
+	Success                     bool
+	Transaction, Network, Payer string
 }
 
 func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (

@@ -19,9 +19,8 @@ import (
 // hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made
 // in it and cannot be read out of it.
 type hsm struct {
-	dir    string
-	module string
-	script string // by whose arguments a key is asked for
+	dir, module string
+	script      string // by whose arguments a key is asked for
 }
 
 // softHSM makes a token. The programs are Debian's softhsm2, opensc and jq.

@@ -26,10 +26,8 @@ type shops struct {
 	Sellers map[string]string // by dialect, "+mode" behind it: the URL of the endpoint
 	Pay     string
 
-	log    string
-	node   string
-	script string
-	lab    *Lab
+	log, node, script string
+	lab               *Lab
 }
 
 var sharedShops struct {

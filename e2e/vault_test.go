@@ -153,11 +153,10 @@ const (
 )
 
 type vaultAnswer struct {
-	Error, Message, Vault, Owner, Config string
-	Transactions                         []struct{ Does, Unsigned, TransactionHash string }
-	IsActive, IsOurAgent                 bool
-	RemainingAmount, Balance             string
-	PerPayment, PerPeriod, Delegate      string
+	Error, Message, Vault, Owner, Config                      string
+	Transactions                                              []struct{ Does, Unsigned, TransactionHash string }
+	IsActive, IsOurAgent                                      bool
+	RemainingAmount, Balance, PerPayment, PerPeriod, Delegate string
 }
 
 // The owner makes a vault, puts money into it, and the agent pays from it through the reference

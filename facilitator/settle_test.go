@@ -141,12 +141,11 @@ const (
 // Each flow of settling at several facilitators, in virtual time. Whoever is asked gets the same bytes.
 func TestSettle(t *testing.T) {
 	for _, row := range []struct {
-		name        string
-		a, b        script
-		outcome     Outcome
-		facilitator string
-		asked       string
-		took        time.Duration
+		name               string
+		a, b               script
+		outcome            Outcome
+		facilitator, asked string
+		took               time.Duration
 	}{
 		{"the first settles", script{yes}, script{yes}, Settled, "a", "a", 0},
 		{"first down, second used", script{"refused"}, script{yes}, Settled, "b", "a a a b",

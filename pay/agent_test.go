@@ -118,8 +118,7 @@ func TestNoAgentSignsInForWhatAnotherBought(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.withAgents()
 	for _, buyer := range []struct {
-		agent  string
-		status string
+		agent, status string
 	}{{"ann", StatusPaid}, {"bob", StatusPaid}, {"bob", StatusFree}, {"ann", StatusFree}, {"", StatusFree}} {
 		r := must.Get(b.buysAs(t, buyer.agent, get(testURL)))(t)
 		require.Equal(t, buyer.status, r.Status, "%q", buyer.agent)

@@ -100,10 +100,9 @@ func TestJudgeCount(t *testing.T) {
 		return &wire.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
 	}
 	for name, c := range map[string]struct {
-		count   count
-		want    countOutcome
-		charged uint64
-		book    uint64
+		count         count
+		want          countOutcome
+		charged, book uint64
 	}{
 		"took it, in no words":               {took(nil), countCharged, 4000, 3000},
 		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000, 3000},

@@ -194,15 +194,14 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	now := time.Now()
 	has := func(funds uint64) x402.ChannelBalance { return x402.ChannelBalance{Balance: units(funds)} }
 	for name, c := range map[string]struct {
-		chain   x402.ChannelBalance
-		promise uint64 // 0: 2000
-		open    []history.BatchOpen
-		used    bool
-		until   time.Duration
-		funds   uint64
-		charged uint64
-		stopped string
-		waits   bool
+		chain          x402.ChannelBalance
+		promise        uint64 // 0: 2000
+		open           []history.BatchOpen
+		used           bool
+		until          time.Duration
+		funds, charged uint64
+		stopped        string
+		waits          bool
 	}{
 		"as it was":  {chain: has(7000), until: time.Hour, funds: 7000, charged: 2000, waits: true},
 		"taken back": {until: time.Hour, charged: 2000, waits: true},

@@ -26,16 +26,15 @@ const (
 // transactions have the account's nonces, one after the other, each once.
 type ownersChain struct {
 	*chain
-	mu              sync.Mutex
-	owners          uint64
-	approved        uint64
-	transactions    []string // in blocks, by their hashes, in the order of their nonces
-	failed          map[string]bool
-	drafted, signed int
-	sent            []string
-	lost            bool // what is sent is not seen by the chain
-	errs            int  // how often it is asked in vain what became of a float
-	atSigning       func()
+	mu               sync.Mutex
+	owners, approved uint64
+	transactions     []string // in blocks, by their hashes, in the order of their nonces
+	failed           map[string]bool
+	drafted, signed  int
+	sent             []string
+	lost             bool // what is sent is not seen by the chain
+	errs             int  // how often it is asked in vain what became of a float
+	atSigning        func()
 }
 
 func (c *ownersChain) AllowanceOn(network string) *x402.AllowanceRule {

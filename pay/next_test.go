@@ -19,10 +19,9 @@ import (
 // where another rule stands in its way.
 func TestAHigherOffer(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*bench)
-		most   string
-		hint   string
-		do     x402.Step
+		change     func(*bench)
+		most, hint string
+		do         x402.Step
 	}{
 		"in dollars": {nil, "$0.001", `maxAmount "$0.01" covers it, and the owner's rules allow it`,
 			x402.Change},

@@ -754,9 +754,8 @@ func (d *delegating) Funds(context.Context, string, x402.AssetInfo) (x402.Funds,
 func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 	for name, test := range map[string]struct {
-		node   delegating
-		named  bool
-		passes bool
+		node          delegating
+		named, passes bool
 	}{
 		"delegated": {node: delegating{worth: 9_999}},
 		"enough":    {node: delegating{worth: 10_000}, passes: true},

@@ -52,20 +52,17 @@ import (
 //
 // In the answers, b64(…) and b64url(…) are JSON to encode, and {{…}} is filled in by the test.
 type saved struct {
-	name           string
-	about, expect  string
-	option         int
-	header         string
-	settles        string
-	next, fixedBy  string
-	says, config   []string
-	command        string
-	status         int
-	fields         http.Header
-	body           []byte
-	proof, settled int // what the wallet showed; what the seller settled
-	mu             sync.Mutex
-	world          *sellersWorld
+	name, about, expect            string
+	option                         int
+	header, settles, next, fixedBy string
+	says, config                   []string
+	command                        string
+	status                         int
+	fields                         http.Header
+	body                           []byte
+	proof, settled                 int // what the wallet showed; what the seller settled
+	mu                             sync.Mutex
+	world                          *sellersWorld
 }
 
 var encoded = regexp.MustCompile(`(?m)(b64|b64url)\((.*)\)$`)

@@ -28,17 +28,15 @@ import (
 // like the reference (domain, origin, times, signature), and takes a nonce once.
 type memberSeller struct {
 	*scriptedSeller
-	onlySignIn bool // it sells nothing
-	status     int  // of the answer to whoever signs in and gets nothing; 0: asks for payment
-	info       func(map[string]string)
-	origin     string
-	refuses    bool
-	cut        bool
-	mu         sync.Mutex
-	nonces     int
-	used       map[string]bool
-	members    map[string]bool
-	signIns    []x402.SignIn
+	onlySignIn    bool // it sells nothing
+	status        int  // of the answer to whoever signs in and gets nothing; 0: asks for payment
+	info          func(map[string]string)
+	origin        string
+	refuses, cut  bool
+	mu            sync.Mutex
+	nonces        int
+	used, members map[string]bool
+	signIns       []x402.SignIn
 }
 
 func (s *memberSeller) asks() *seller.Answer {

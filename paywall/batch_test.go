@@ -30,8 +30,7 @@ func TestWhatAVoucherMayNotBe(t *testing.T) {
 	for name, c := range map[string]struct {
 		change       func(b *channelBuyer)
 		spoil        func(p map[string]any)
-		kind         string
-		want         string
+		kind, want   string
 		byChainAlone bool // the facilitator has to look
 	}{
 		"another receiver": {change: func(b *channelBuyer) { b.config.Receiver = other.address },

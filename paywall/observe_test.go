@@ -99,11 +99,10 @@ func TestASaleIsReportedWithItsSteps(t *testing.T) {
 // A sale that comes to nothing says at which step, and why.
 func TestASaleThatFailsIsReportedWithTheStepThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault           string
-		tool            func(*lab)
-		failed          steps.Name
-		outcome, code   string
-		state, stepCode string
+		fault                          string
+		tool                           func(*lab)
+		failed                         steps.Name
+		outcome, code, state, stepCode string
 	}{
 		"not valid": {fault: "facilitator refuses verify", failed: steps.Verify, outcome: "refused",
 			code: "PAYMENT_REJECTED", stepCode: "PAYMENT_REJECTED"},

@@ -30,9 +30,8 @@ type statementVectors struct {
 		Seller, Solana struct{ PrivateKey, SeedHex string }
 	}
 	Vectors map[string]struct {
-		Object    json.RawMessage
-		Canonical string
-		Digest    string
+		Object            json.RawMessage
+		Canonical, Digest string
 	}
 }
 

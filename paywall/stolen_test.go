@@ -151,10 +151,9 @@ func always(r facilitator.Result) func(facilitator.Result) facilitator.Result {
 // for this address.
 func TestWhoseSettlementItWas(t *testing.T) {
 	for name, c := range map[string]struct {
-		settles bool // the facilitator does
-		says    func(done facilitator.Result) facilitator.Result
-		shared  bool
-		sells   bool
+		settles       bool // the facilitator does
+		says          func(done facilitator.Result) facilitator.Result
+		shared, sells bool
 	}{
 		"named": {true, func(r facilitator.Result) facilitator.Result {
 			return open(r.Settlement.Transaction)

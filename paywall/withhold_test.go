@@ -101,8 +101,7 @@ func (l *lab) shownWith(t *testing.T) map[string]any {
 func TestNothingIsToldBeforeItIsPaid(t *testing.T) {
 	const numbers = "1/9 <nil>; 2/9 <nil>; 3/9 <nil>"
 	for name, c := range map[string]struct {
-		fault string
-		heard string
+		fault, heard string
 	}{
 		"paid":     {"", numbers + "; 1" + product + "; 2" + product + "; 3" + product},
 		"not paid": {"facilitator refuses", numbers},

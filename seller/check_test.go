@@ -30,10 +30,9 @@ import (
 // was called.
 type fakeNet struct {
 	sync.Mutex
-	answers [][]string // one per lookup; the last is repeated
-	lookups []string
-	dialled []string
-	to      string
+	answers          [][]string // one per lookup; the last is repeated
+	lookups, dialled []string
+	to               string
 }
 
 func (f *fakeNet) LookupNetIP(_ context.Context, _, host string) (ips []netip.Addr, err error) {

@@ -44,11 +44,10 @@ func capabilities(forms any) map[string]any {
 }
 
 type wireMessage struct {
-	ID     json.RawMessage
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  *struct{ Message string }
+	ID             json.RawMessage
+	Method         string
+	Params, Result json.RawMessage
+	Error          *struct{ Message string }
 }
 
 func (c *asker) next() (m wireMessage) {

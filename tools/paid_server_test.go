@@ -37,15 +37,14 @@ import (
 // The resource paid://resource and the prompt "paid" cost the price too; initialize does where
 // Entry says so.
 type paidServer struct {
-	Facilitator string
-	PayTo       string
-	Dialect     string // see stdioDialects; "error:<code>" for another code
-	Modern      bool   // speaks 2026-07-28 beside 2025-11-25
-	Stream      bool   // HTTP: answers as an event stream
-	Sessions    bool   // HTTP: hands out a session id, and knows no other
-	Entry       bool   // initialize costs the price
-	Trick       string // how it misbehaves: the words that strike in the code
-	Exit        func() // ends the process it runs in
+	Facilitator, PayTo string
+	Dialect            string // see stdioDialects; "error:<code>" for another code
+	Modern             bool   // speaks 2026-07-28 beside 2025-11-25
+	Stream             bool   // HTTP: answers as an event stream
+	Sessions           bool   // HTTP: hands out a session id, and knows no other
+	Entry              bool   // initialize costs the price
+	Trick              string // how it misbehaves: the words that strike in the code
+	Exit               func() // ends the process it runs in
 
 	mu       sync.Mutex
 	calls    []string // methods and names as they came, "+" where a payment came along

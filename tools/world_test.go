@@ -260,9 +260,8 @@ func (c *client) hear() string {
 }
 
 type rpcAnswer struct {
-	ID     json.RawMessage
-	Result json.RawMessage
-	Error  *struct {
+	ID, Result json.RawMessage
+	Error      *struct {
 		Code    int
 		Message string
 		Data    json.RawMessage

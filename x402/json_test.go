@@ -156,13 +156,12 @@ type inner struct {
 }
 
 type outer struct {
-	Amount  string           `json:"amount"`
-	Options []inner          `json:"options"`
-	One     *inner           `json:"one,omitempty"`
-	ByName  map[string]inner `json:"byName"`
-	Raw     json.RawMessage  `json:"raw"`
-	Plain   int
-	hidden  int
+	Amount        string           `json:"amount"`
+	Options       []inner          `json:"options"`
+	One           *inner           `json:"one,omitempty"`
+	ByName        map[string]inner `json:"byName"`
+	Raw           json.RawMessage  `json:"raw"`
+	Plain, hidden int
 }
 
 // encoding/json would take "Amount" for "amount": names are exact at every depth.

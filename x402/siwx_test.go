@@ -20,12 +20,11 @@ import (
 
 // signInVector is what @x402/extensions 2.27 made, and what its verifier said.
 type signInVector struct {
-	Info     SignIn
-	Message  string
-	Payload  SignIn
-	Header   string
-	Refused  string
-	Validate struct {
+	Info            SignIn
+	Message         string
+	Payload         SignIn
+	Header, Refused string
+	Validate        struct {
 		IsValid       bool
 		InvalidReason string
 	}

@@ -168,12 +168,10 @@ func TestReceivedByPermit2(t *testing.T) {
 	none := number(0)
 	nonce := evidence(x402.Permit2).Nonce
 	for name, test := range map[string]struct {
-		way    string
-		to     string
-		input  []byte
-		paid   uint64
-		status uint64
-		want   x402.StatusState
+		way, to      string
+		input        []byte
+		paid, status uint64
+		want         x402.StatusState
 	}{
 		"exact": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
 		"with a permit": {x402.Permit2, message.ExactProxy, settleInput(exactPermit, none, none, none, none,

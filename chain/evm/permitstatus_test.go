@@ -23,13 +23,12 @@ import (
 
 // permitChain is a node of a chain with Permit2: a block a second, of which the last before noon is 1000.
 type permitChain struct {
-	t           testing.TB
-	head, final uint64
-	usedAt      uint64 // block of the nonce's bit; 0: never
-	isPruned    bool   // it knows no state of old
-	logs        []logEntry
-	txs         map[string]map[string]any
-	receipts    map[string]map[string]any
+	t             testing.TB
+	head, final   uint64
+	usedAt        uint64 // block of the nonce's bit; 0: never
+	isPruned      bool   // it knows no state of old
+	logs          []logEntry
+	txs, receipts map[string]map[string]any
 }
 
 func (c *permitChain) at(n uint64) int64 { return noon.Unix() - 1000 + int64(n) }
@@ -153,11 +152,10 @@ func TestStatusOfPermits(t *testing.T) {
 	ours, another := permitEvidence("").Nonce, "0x"+strings.Repeat("77", 32)
 	hidden := append([]byte("something else"), common.FromHex(ours)...)
 	for name, test := range map[string]struct {
-		way    string
-		change func(c *permitChain)
-		want   x402.StatusState
-		moved  string
-		note   string
+		way         string
+		change      func(c *permitChain)
+		want        x402.StatusState
+		moved, note string
 	}{
 		"unused": {x402.Permit2, func(*permitChain) {}, x402.Open, "", "nonce unused"},
 		"unused, and over": {x402.Permit2, func(c *permitChain) { c.head, c.final = 1200, 1061 },

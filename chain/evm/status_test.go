@@ -110,11 +110,10 @@ func TestABackendThatIsBehind(t *testing.T) {
 
 func TestStatusOfUsedNonce(t *testing.T) {
 	for name, test := range map[string]struct {
-		payer, to string
-		amount    uint64
-		status    uint64
-		want      x402.StatusState
-		note      string
+		payer, to      string
+		amount, status uint64
+		want           x402.StatusState
+		note           string
 	}{
 		"exact":             {us, payee, 10000, 1, x402.Settled, ""},
 		"more":              {us, payee, 10001, 1, x402.Settled, "not as signed: 10001 to " + payee},

@@ -422,12 +422,11 @@ func TestDecimalsAreTheRegistrys(t *testing.T) {
 func TestBlockhash(t *testing.T) {
 	const hint = "GfVcyD4kkTrj4bKc7WA9sZCin9JDbdT4Zkd3EittNR1W"
 	for name, test := range map[string]struct {
-		said      json.RawMessage
-		lastSaid  json.RawMessage
-		alive     bool
-		lies      map[string]any
-		blockhash string
-		lastValid uint64 // above the confirmed height
+		said, lastSaid json.RawMessage
+		alive          bool
+		lies           map[string]any
+		blockhash      string
+		lastValid      uint64 // above the confirmed height
 	}{
 		"none":  {blockhash: nodesHash, lastValid: 150},
 		"alive": {said: text(hint), alive: true, blockhash: hint, lastValid: 300},

@@ -179,12 +179,11 @@ func (c *chain) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 type options struct {
-	Commitment, Encoding, Before   string
-	Limit                          int
-	MinContextSlot                 uint64
-	MaxSupportedTransactionVersion *int
-	SigVerify                      bool
-	ReplaceRecentBlockhash         bool
+	Commitment, Encoding, Before      string
+	Limit                             int
+	MinContextSlot                    uint64
+	MaxSupportedTransactionVersion    *int
+	SigVerify, ReplaceRecentBlockhash bool
 }
 
 func (c *chain) answer(method string, params []json.RawMessage) any {

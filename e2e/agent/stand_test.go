@@ -49,10 +49,9 @@ type goods struct {
 }
 
 type sale struct {
-	n           int // of this path
-	path        string
-	transaction string
-	tries       int // to serve it
+	n                 int // of this path
+	path, transaction string
+	tries             int // to serve it
 }
 
 // stand is a trial's own place in the market: a seller with books of its own, settled on the sandbox's

@@ -69,12 +69,11 @@ func inBase58(data []byte) string {
 }
 
 type canary struct {
-	t                         *testing.T
-	program                   string
-	home, temp, secrets       string
-	right, wrong, evm, solana string // files
-	said                      bytes.Buffer
-	calls, failed             int
+	t                            *testing.T
+	program, home, temp, secrets string
+	right, wrong, evm, solana    string // files
+	said                         bytes.Buffer
+	calls, failed                int
 }
 
 func (c *canary) file(name, text string) string {

@@ -109,12 +109,11 @@ func (p prometheus) rules() (known []string) {
 }
 
 type panel struct {
-	ID         int
-	Type       string
-	Title      string
-	Datasource *struct{ Type, UID string }
-	GridPos    struct{ H, W, X, Y int }
-	Targets    []struct {
+	ID          int
+	Type, Title string
+	Datasource  *struct{ Type, UID string }
+	GridPos     struct{ H, W, X, Y int }
+	Targets     []struct {
 		RefID, Expr string
 		Datasource  struct{ Type, UID string }
 	}

@@ -11,9 +11,8 @@ import (
 // effort is what calls took of the network: the seller's side, what the node was asked (see isOfCall; its
 // connections also carry what no call waits for) and questions for names.
 type effort struct {
-	seller    counted
-	node      int64
-	questions int64
+	seller          counted
+	node, questions int64
 }
 
 func (w *world) effort() effort {

@@ -38,10 +38,9 @@ func newAccount(t *testing.T) account {
 func (a account) Address() string { return crypto.PubkeyToAddress(a.key.PublicKey).Hex() }
 
 type rawTransaction struct {
-	chainID, nonce, gas uint64
-	tip, maxFee         uint64
-	to                  string
-	data                []byte
+	chainID, nonce, gas, tip, maxFee uint64
+	to                               string
+	data                             []byte
 }
 
 func plainTransaction(s *World, nonce uint64, data []byte) rawTransaction {

@@ -201,9 +201,7 @@ func TestClients(t *testing.T) {
 
 	cursor := install.Clients(o.System)[2]
 	for _, line := range []struct {
-		entry string
-		want  string
-		say   string
+		entry, want, say string
 	}{
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, ok, "starts this wallet"},
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, ok,

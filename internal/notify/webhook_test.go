@@ -33,10 +33,9 @@ type receiver struct {
 	*httptest.Server
 	does func(rw http.ResponseWriter, r *http.Request, try int)
 
-	mu     sync.Mutex
-	bodies []string
-	ids    []string
-	wrong  []string // what is wrong with a message
+	mu          sync.Mutex
+	bodies, ids []string
+	wrong       []string // what is wrong with a message
 }
 
 func receive(t *testing.T, does func(rw http.ResponseWriter, r *http.Request, try int)) *receiver {

@@ -59,8 +59,7 @@ type draftStep struct {
 // draft is a Solana payment that tests spoil before it is signed.
 type draft struct {
 	feePayer, agent, source, destination, mint solana.PublicKey
-	amount                                     uint64
-	price                                      uint64
+	amount, price                              uint64
 	memo                                       string
 	blockhash                                  solana.PublicKey
 	authority                                  byte // index of the authority among the keys

@@ -2,8 +2,6 @@ package book
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,27 +35,10 @@ func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint6
 // Of many who come with vouchers for one channel at once, in two processes, one has it.
 func TestOneHoldsAChannel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
-		var first, busy atomic.Int32
-		var all sync.WaitGroup
 		until := clock.now().Add(time.Minute)
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
-					testSoldChannel(0), until)
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.Is(err, ErrChannelBusy):
-					busy.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, busy.Load())
+		oneOpens(t, b, func(_ int, b *Book) error {
+			return must.Err(b.OpenChannelSale(t.Context(), testSale("1000", 1000), testSoldChannel(0), until))
+		}, func(err error) bool { return errors.Is(err, ErrChannelBusy) })
 	})
 }
 

@@ -27,31 +27,38 @@ func testSale(trace string, micro uint64) Sale {
 	}
 }
 
-// One payment has one run, whoever shows it: many goroutines of two processes (two openings of one
-// book) at once.
+// oneOpens has many goroutines of two processes (two openings of one book) open at once: one does, and the
+// others are told why not.
+func oneOpens(t *testing.T, b *Book, open func(i int, b *Book) error, why func(err error) bool) {
+	other := besides(t, b)
+	var opened, refused atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			switch err := open(i, []*Book{b, other}[i%2]); {
+			case err == nil:
+				opened.Add(1)
+			case why(err):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, []int32{1, 19}, []int32{opened.Load(), refused.Load()})
+}
+
+// One payment has one run, whoever shows it.
 func TestOnePaymentOneSale(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
-		var first, before atomic.Int32
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
-				var sold *AlreadySold
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
-					string(sold.Sale.Payload) == `{"a":1}`:
-					before.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, before.Load())
+		oneOpens(t, b, func(_ int, b *Book) error {
+			return must.Err(b.OpenSale(t.Context(), testSale("nonce", 1000)))
+		}, func(err error) bool {
+			var sold *AlreadySold
+			return errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
+				string(sold.Sale.Payload) == `{"a":1}`
+		})
 	})
 }
 
@@ -202,31 +209,17 @@ func TestSales(t *testing.T) {
 // other names, and a sale that failed keeps none.
 func TestOneNameOneSale(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
 		named := func(key, name, payer string) Sale {
 			sale := testSale(key, 1000)
 			sale.Identifier, sale.Payer = name, payer
 			return sale
 		}
-		var first, before atomic.Int32
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
-				var sold *AlreadySold
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.As(err, &sold) && sold.Sale.Identifier == "a name":
-					before.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, before.Load())
+		oneOpens(t, b, func(i int, b *Book) error {
+			return must.Err(b.OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a")))
+		}, func(err error) bool {
+			var sold *AlreadySold
+			return errors.As(err, &sold) && sold.Sale.Identifier == "a name"
+		})
 		for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
 			named("no payer either", "a name", ""), named("other name", "b name", "a"),
 			named("no name", "", "a"),

@@ -17,17 +17,15 @@ import (
 
 // mppVector is what mppx 0.11 and @solana/mpp 0.6 sent and took.
 type mppVector struct {
-	ChallengeHeaders map[string]string
-	Challenges       []map[string]any
-	Header           string
-	Authorization    string
-	Credential       struct {
+	ChallengeHeaders      map[string]string
+	Challenges            []map[string]any
+	Header, Authorization string
+	Credential            struct {
 		Challenge, Payload json.RawMessage
 		Source             string
 	}
 	Paid *struct {
-		Headers map[string]string
-		Receipt map[string]string
+		Headers, Receipt map[string]string
 	}
 }
 

@@ -78,9 +78,8 @@ func TestRequirementForAFacilitator(t *testing.T) {
 	}
 	xProof := func(entry string) *Challenge { return ask(headers("X-Payment-Required", b64(v2(entry)))) }
 	for name, c := range map[string]struct {
-		challenge *Challenge
-		feePayer  string
-		want      string
+		challenge      *Challenge
+		feePayer, want string
 	}{
 		"plain":               {ask(plainProof("500000")), "", full + `}`},
 		"plain, fee payer":    {ask(plainProof("500000")), "F", full + `,"extra":{"feePayer":"F"}}`},

@@ -45,9 +45,8 @@ type draft struct {
 }
 
 type draftInstruction struct {
-	program  byte
-	accounts []byte
-	data     []byte
+	program        byte
+	accounts, data []byte
 }
 
 func newDraft() *draft {
