@@ -116,8 +116,7 @@ var arrows = map[string][]string{
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "history/alerts", "history/report",
-		"history/subscriptions", "internal/loopback", "internal/passkey",
-		"internal/passkey/invitation",
+		"history/subscriptions", "internal/loopback", "internal/passkey", "internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
@@ -132,16 +131,13 @@ var arrows = map[string][]string{
 	// signer: it is tried before it is sealed
 	"cli": {"wallet/agent", "wallet/signer", "wallet/imported",
 		"wallet/nuwa", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
-		"internal/books", "budget",
-		"channel",
+		"internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
 		"history/alerts", "history/report", "history/subscriptions", "internal/install", "internal/notify",
-		"internal/ownuser", "internal/passkey",
-		"internal/passkey/invitation", "internal/relay",
+		"internal/ownuser", "internal/passkey", "internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "paywall/book",
-		"internal/receipt", "wallet/seal",
-		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},
+		"internal/receipt", "wallet/seal", "tools", "wallet", "x402", "x402/wire", "x402/weburl"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "history/alerts", "x402"},
@@ -150,12 +146,10 @@ var arrows = map[string][]string{
 	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
-		"x402/money",
-		"x402", "x402/wire"},
+		"x402/money", "x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
-		"internal/install",
-		"x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
+		"internal/install", "x402/money", "wallet/seal", "tools", "wallet", "wallet/unlock", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config", "internal/config/edit"},
 	// it replaces files as config does, and by the same rule of who may write to them
@@ -203,8 +197,7 @@ var only = map[string][]string{
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
-		"seller",
-		"tools"},
+		"seller", "tools"},
 	"modernc.org/sqlite":                 {"history/sqldb"},
 	"github.com/jackc/pgx":               {"history/sqldb"},
 	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
@@ -257,8 +250,7 @@ func TestOnlyEnvironReadsTheEnvironment(t *testing.T) {
 		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
 		isAllowed := strings.HasPrefix(file, "internal/config/environ/") ||
-			strings.HasPrefix(file, "cli/demo") ||
-			strings.HasPrefix(file, "wallet/internal/wallettest/")
+			strings.HasPrefix(file, "cli/demo") || strings.HasPrefix(file, "wallet/internal/wallettest/")
 		require.True(t, isAllowed, "%s reads the environment", strings.TrimSpace(file))
 	}
 }

@@ -197,8 +197,7 @@ func TestSubscriptionRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules
 			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot),
-				Request: s.Request,
-				Payee:   Payee{Network: "eip155:8453", PayTo: "0xAA"}}
+				Request: s.Request, Payee: Payee{Network: "eip155:8453", PayTo: "0xAA"}}
 			f := Facts{Now: now, Subscription: SubscriptionUse{LastPrice: &last, LastPayTo: "0xaa"}}
 			c.change(&r, &a, &f)
 			_, err := r.Decide(a, f)

@@ -46,10 +46,8 @@ type chainChannel struct {
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, id: "4", keys: map[account][]Key{},
-		channels: map[objectID]*chainChannel{},
-		hubs:     map[account]money.Amount{}, numbers: map[account]uint64{},
-		calls: map[string]int{}}
+	c := &chain{t: t, id: "4", keys: map[account][]Key{}, channels: map[objectID]*chainChannel{},
+		hubs: map[account]money.Amount{}, numbers: map[account]uint64{}, calls: map[string]int{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	c.url = server.URL

@@ -247,8 +247,7 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	s.chain.mu.Unlock()
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
-	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
-		SubRAV(given.SubRAV).bytes(),
+	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, SubRAV(given.SubRAV).bytes(),
 		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
 		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
@@ -438,8 +437,7 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	session := money.Dollars(5_000_000)
-	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{},
-		payer: account{1, 2, 3},
+	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{}, payer: account{1, 2, 3},
 		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow,
 			PayeeChange: budget.RuleAsk}}
@@ -474,9 +472,8 @@ func (w *world) start() {
 		Statuses: nodes.Statuses(), Store: w.store, Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
 	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
-		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
-		Nodes:      nodes,
-		DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
+		Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
+		Nodes:   nodes, DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
 		Store: w.store, Guard: w.guard, Now: time.Now, Log: engine.Log}
 	engine.Transport, engine.Deferred = w.service, w.m
 }

@@ -113,8 +113,7 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 	s := openShops(t, lab)
 	p := newNPMPaywall(t, s, "",
 		fmt.Sprintf("[tools.echo]\naccepts = [{ network = %q, price = \"0.001\" }, { network = %q, price "+
-			"= \"0.002\" }]\n",
-			lab.SVM.Network, lab.EVM.Network))
+			"= \"0.002\" }]\n", lab.SVM.Network, lab.EVM.Network))
 	for _, c := range []struct {
 		server, network, price string
 		earned                 func() uint64

@@ -219,8 +219,7 @@ func TestReferenceClientVerifiesOurStatements(t *testing.T) {
 			require.NotNil(t, got.Signed)
 			require.True(t, got.Signed.IsOfOffer)
 			require.Equal(t, []any{c.by, lab.EVM.Client.Address, got.Receipt.Transaction},
-				[]any{got.Signed.Signer,
-					got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
+				[]any{got.Signed.Signer, got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
 		})
 	}
 }

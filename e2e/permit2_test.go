@@ -186,8 +186,7 @@ func TestStatusOfPermit2(t *testing.T) {
 			r.Extra = upto
 		}
 		made := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
-			Source:   key.Address(),
-			Validity: time.Minute, Now: time.Now()}))(t)
+			Source: key.Address(), Validity: time.Minute, Now: time.Now()}))(t)
 		require.Empty(t, made.Extensions)
 		return made.Payload, made.Evidence
 	}

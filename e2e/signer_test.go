@@ -77,8 +77,7 @@ func (h hsm) add(t *testing.T, bin string, home testworld.Home) (onEVM, onSolana
 	for _, chain := range []string{"evm", "solana"} {
 		id := map[string]string{"evm": "01", "solana": "02"}[chain]
 		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain,
-			"--chain", chain,
-			"--timeout", "60s", "--", h.script, id)
+			"--chain", chain, "--timeout", "60s", "--", h.script, id)
 		require.NoError(t, err, seen)
 	}
 	var list struct {
@@ -136,8 +135,7 @@ func TestPaysByAnHSM(t *testing.T) {
 		require.Equal(t, []any{"typed-data", onEVM}, []any{order["kind"], order["address"]})
 		message := order["payload"].(map[string]any)["message"].(map[string]any)
 		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"],
-			message["value"]},
-			"a person can be shown what is signed")
+			message["value"]}, "a person can be shown what is signed")
 	})
 	t.Run("Solana", func(t *testing.T) {
 		lab := lab.For(t)

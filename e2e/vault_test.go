@@ -153,8 +153,11 @@ const (
 )
 
 type vaultAnswer struct {
-	Error, Message, Vault, Owner, Config                      string
-	Transactions                                              []struct{ Does, Unsigned, TransactionHash string }
+	Error, Message, Vault, Owner, Config string
+	Transactions                         []struct {
+		Does, Unsigned,
+		TransactionHash string
+	}
 	IsActive, IsOurAgent                                      bool
 	RemainingAmount, Balance, PerPayment, PerPeriod, Delegate string
 }

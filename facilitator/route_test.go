@@ -42,8 +42,7 @@ func TestRoutesByAssetAndPrice(t *testing.T) {
 			var list []Facilitator
 			for _, name := range []string{"small", "large", "euros"} {
 				list = append(list, Facilitator{Name: name, URL: "https://" + name,
-					Networks: []string{sepolia},
-					Limits:   limits[name]})
+					Networks: []string{sepolia}, Limits: limits[name]})
 			}
 			c := New(Options{HTTP: &http.Client{Transport: w}, List: list})
 			s := evm

@@ -332,8 +332,7 @@ func TestErrorsQuote(t *testing.T) {
 
 func TestUncertainReasons(t *testing.T) {
 	for _, reason := range []string{"settlement_pending", "invalid_exact_evm_nonce_already_used",
-		"duplicate_settlement",
-		"settle_exact_evm_transaction_confirmation_timed_out",
+		"duplicate_settlement", "settle_exact_evm_transaction_confirmation_timed_out",
 		"settle_exact_svm_transaction_confirmation_timed_out",
 		"post_settlement_transfer_not_confirmed", "invalid_exact_evm_transfer_event_mismatch",
 		"settle_exact_node_failure", "unexpected_settle_error",

@@ -30,8 +30,8 @@ func TestPlanOfAChannel(t *testing.T) {
 		ceiling, deposit uint64
 		err              error
 	}{
-		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000,
-			10_000, nil},
+		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000, 10_000,
+			nil},
 		"no least deposit":                  {batchState{most: units(100_000)}, 1000, 10_000, nil},
 		"no least deposit, and little room": {batchState{most: units(2500)}, 1000, 2000, nil},
 		"room for the price alone":          {batchState{most: units(1000)}, 1000, 1000, nil},

@@ -83,14 +83,12 @@ func TestWhatIsShort(t *testing.T) {
 		Amount: money.NewAmount(2_500_000)}}
 	delegated := money.NewAmount(1_000_000)
 	funds := x402.Funds{Source: "Acc", Address: "Acc", Delegated: &delegated,
-		Balance: money.NewAmount(9_000_000),
-		Free:    delegated}
+		Balance: money.NewAmount(9_000_000), Free: delegated}
 	lack := &history.ShortOfFunds{Free: delegated, Held: money.NewAmount(600_000), Wanted: o.Amount}
 	e = x402.AsError(insufficient(o, funds, lack))
 	next = e.NextStep()
 	require.Equal(t, x402.DelegationExhausted, e.Code)
-	require.Equal(t, "x402-wallet delegation approve --owner-keypair FILE --network "+
-		solana+
+	require.Equal(t, "x402-wallet delegation approve --owner-keypair FILE --network "+solana+
 		" --token-account Acc --asset USDC --amount 4", next.Command)
 	require.Contains(t, next.Say, "at least 3.1 USDC")
 	require.NotContains(t, e.Hint+next.Say, "send", "there is money enough")

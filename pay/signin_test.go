@@ -231,9 +231,11 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 			b.shop.info = set("uri", "http://api.example/x")
 		},
 		"issued long ago": func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
-		"expired":         func(b *signInBench) { b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z") },
-		"not good yet":    func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
-		"a short nonce":   func(b *signInBench) { b.shop.info = set("nonce", "abc") },
+		"expired": func(b *signInBench) {
+			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
+		},
+		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
+		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
 			b.shop.info = set("statement", "a\n\nURI: https://evil.example")
 		},

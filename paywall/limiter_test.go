@@ -321,8 +321,7 @@ func TestSessionsOfOthers(t *testing.T) {
 	require.Equal(t, http.StatusOK, owner.arrive())
 	require.GreaterOrEqual(t, len(owner.id), 26, "130 bits in base32")
 	for _, id := range []string{strings.ToLower(owner.id), owner.id[1:], owner.id + "A",
-		strings.Repeat("A", 26),
-		strings.Repeat("x", 10<<10)} {
+		strings.Repeat("A", 26), strings.Repeat("x", 10<<10)} {
 		for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
 			status, answer, _ := (&guest{t: t, endpoint: endpoint, id: id}).send(method, opening)
 			require.Equal(t, http.StatusNotFound, status, answer)

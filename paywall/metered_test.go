@@ -159,8 +159,7 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 		"a success that says another amount": {func(l *permitLab,
 			s facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Settled,
-				Settlement: &x402.Settlement{Success: true,
-					Transaction: "0x01", Amount: "7"}}
+				Settlement: &x402.Settlement{Success: true, Transaction: "0x01", Amount: "7"}}
 		}, book.SaleUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {

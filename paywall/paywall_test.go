@@ -42,11 +42,13 @@ func TestConfigurationFaults(t *testing.T) {
 		"either Accepts or Quote": func(o *Options) {
 			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
 		},
-		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
-		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
-		"version 3":                          func(o *Options) { o.Version = 3 },
-		"x402-mcp is version 1":              func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
-		"cloudflare is version 2":            func(o *Options) { o.Dialect, o.Version = dialectCloudflare, 1 },
+		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
+		"is no dialect":           func(o *Options) { o.Dialect = "french" },
+		"version 3":               func(o *Options) { o.Version = 3 },
+		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
+		"cloudflare is version 2": func(o *Options) {
+			o.Dialect, o.Version = dialectCloudflare, 1
+		},
 		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
 		"buyers read at most 32":             func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 		"option 2 is another one again": func(o *Options) {

@@ -234,8 +234,7 @@ func TestSellsByPermit2(t *testing.T) {
 	require.Equal(t, []any{book.SaleSettled, x402.Permit2, l.buyer.address}, []any{sale.State, sale.Scheme,
 		sale.Payer})
 	require.Equal(t, "eip155:84532 permit2 "+strings.ToLower(l.buyer.address)+" 0x"+strings.Repeat("0",
-		62)+"01",
-		sale.UniqueKey)
+		62)+"01", sale.UniqueKey)
 	require.Equal(t, product, l.call(t, nil, shown).text, "the answer once more")
 	require.EqualValues(t, -32602, l.call(t, 7, shown).Code)
 	require.EqualValues(t, 1, l.runs.Load())
@@ -388,8 +387,7 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
 	require.Empty(t, mppRequest(offer{option: w.tools["a"].options[0],
-		terms: [3]x402.Requirement{2: terms("a")}}),
-		"MPP has authorizations only")
+		terms: [3]x402.Requirement{2: terms("a")}}), "MPP has authorizations only")
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {
 		_, is := w.declaredExtensions(w.tools[name], []offer{{

@@ -231,8 +231,7 @@ func TestAMessageHasOneRun(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, status)
 	rows := s.sales(t)
 	require.Equal(t, []any{book.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"},
-		[]any{rows[0].State,
-			rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
+		[]any{rows[0].State, rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
 	require.Equal(t, book.SaleVerified, rows[1].State)
 	require.Len(t, s.bank.moved, 1)
 }
@@ -260,8 +259,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, pay(0, map[string]string{}))
 	s.fails.Store(false)
 	require.Equal(t, http.StatusPaymentRequired, status())
-	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context,
-		sale *Sale) error {
+	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context, sale *Sale) error {
 		return sale.Charge("0")
 	}
 	require.Equal(t, http.StatusOK, pay(1, map[string]string{}))
@@ -277,8 +275,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	_, _, c := closed.visit(t, http.MethodPost, "/", "", nil)
 	require.NotContains(t, c.Extensions, x402.ExtensionSignIn)
 	m := x402.SignIn{Domain: strings.TrimPrefix(closed.web.URL, "http://"), URI: closed.web.URL + "/",
-		Version: "1",
-		ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
+		Version: "1", ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	got, _, _ := closed.visit(t, http.MethodPost, "/", "",
 		map[string]string{"sign-in-with-x": signedIn(t, closed.buyer.key, m).Header()})
@@ -323,16 +320,13 @@ func TestSigningInOnSolana(t *testing.T) {
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
 	must.Get(w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
-		Payer:    address,
-		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
 		Amount: money.NewAmount(1)}))(t)
 	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		ID:     "sale_1",
-		Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
+		ID: "sale_1", Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
 	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
-		Type:    "ed25519",
-		ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
+		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))

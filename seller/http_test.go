@@ -384,8 +384,7 @@ func TestSent(t *testing.T) {
 			{"", "a"}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				_, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
-					wire.Attachment{Header: bad[0],
-						Value: bad[1]})
+					wire.Attachment{Header: bad[0], Value: bad[1]})
 				var e *SendError
 				require.ErrorAs(t, err, &e)
 				assert.False(t, e.Sent)

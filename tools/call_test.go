@@ -96,8 +96,7 @@ func TestEveryDialectIsPaid(t *testing.T) {
 		url, entry := overHTTP(t, s)
 		servers[name], loopback, asHTTP[name] = seller.Server{URL: url}, append(loopback, entry), s
 	}
-	for _, d := range append(stdioDialects, "error:-402", "error:-32042", "error:-32402",
-		"error:-32803") {
+	for _, d := range append(stdioDialects, "error:-402", "error:-32042", "error:-32402", "error:-32803") {
 		name := strings.NewReplacer(":", "", "-", "").Replace(d)
 		modern := d == "extension"
 		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,

@@ -91,8 +91,9 @@ func TestApprovePermit2Refused(t *testing.T) {
 		"another chain":            {func(f *fakeNode) { f.chainID = 1 }, x402.CheckFailed},
 		"too little for the gas": {func(f *fakeNode) { f.sends.coins = 100_000_000_249_999 },
 			x402.InsufficientFunds},
-		"more gas than max_gas": {func(f *fakeNode) { f.sends.baseFee = 6_000_000_000 },
-			x402.PolicyDenied},
+		"more gas than max_gas": {func(f *fakeNode) {
+			f.sends.baseFee = 6_000_000_000
+		}, x402.PolicyDenied},
 		"gas that no transaction has": {func(f *fakeNode) { f.sends.gas = maxGas + 1 }, x402.RPCError},
 	} {
 		t.Run(name, func(t *testing.T) {

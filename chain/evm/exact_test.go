@@ -231,8 +231,7 @@ func TestWrongChainSignsNothing(t *testing.T) {
 		_, err := e.Authorize(t.Context(), order(2))
 		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
 		_, err = e.Status(t.Context(), x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us,
-			PayTo: payee,
-			Nonce: "0x" + strings.Repeat("11", 32), ValidBefore: 1})
+			PayTo: payee, Nonce: "0x" + strings.Repeat("11", 32), ValidBefore: 1})
 		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
 	}
 	require.Empty(t, signer.digests)

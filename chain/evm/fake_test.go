@@ -327,8 +327,7 @@ func (f *fakeNode) settle(e x402.Evidence, at uint64, payer, to string, amount u
 	logs := []logEntry{used}
 	if to != "" {
 		logs = append(logs, logEntry{Address: token, Topics: []common.Hash{topicTransfer, topic(payer),
-			topic(to)},
-			Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
+			topic(to)}, Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
 	}
 	f.usedAt, f.logs = at, append(f.logs, used)
 	f.receipts[hash.Hex()] = map[string]any{"transactionHash": hash, "blockNumber": hexutil.Uint64(at),
@@ -354,8 +353,7 @@ func (f *fakeNode) write(w io.Writer, body string) {
 
 func requirement(version int) x402.Requirement {
 	return x402.Requirement{Version: version, Scheme: "exact", Network: sepolia,
-		Amount: money.NewAmount(10000),
-		Asset:  usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
+		Amount: money.NewAmount(10000), Asset: usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
 		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
 			"version": json.RawMessage(`"2"`)}}
 }

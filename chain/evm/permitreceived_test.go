@@ -175,21 +175,16 @@ func TestReceivedByPermit2(t *testing.T) {
 	}{
 		"exact": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
 		"with a permit": {x402.Permit2, message.ExactProxy, settleInput(exactPermit, none, none, none, none,
-			none,
-			address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
-			address(payee)),
-			10000, 1, x402.Settled},
+			none, address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
+			address(payee)), 10000, 1, x402.Settled},
 		"upto": {x402.Upto, message.UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000),
 			nonceOf(nonce),
 			number(2000), number(10000), address(stranger), address(payee)), 10000, 1, x402.Settled},
 		"upto with a permit": {x402.Upto, message.UptoProxy, settleInput(uptoPermit, none, none, none, none,
-			none,
-			address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
-			address(stranger)),
-			10000, 1, x402.Settled},
+			none, address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
+			address(stranger)), 10000, 1, x402.Settled},
 		"another nonce of his": {x402.Permit2, message.ExactProxy, exact(otherNonce, stranger, 10000), 10000,
-			1,
-			x402.Open},
+			1, x402.Open},
 		"another owner's": {x402.Permit2, message.ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
 		"more was permitted": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10001), 10000, 1,
 			x402.Open},
@@ -239,8 +234,7 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 	n.usedAt[e.Nonce] = 1500
 	hash := n.mined(1500, message.ExactProxy, settleInput(exactSettle, message.WordOfUint(0), amount[:],
 		common.HexToHash(e.Nonce).Bytes(), message.WordOfUint(0),
-		message.Word(common.HexToAddress(stranger))), stranger,
-		payee, 10_000, 1)
+		message.Word(common.HexToAddress(stranger))), stranger, payee, 10_000, 1)
 	got := must.Get(n.exact().Received(t.Context(), e))(t)
 	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 }
@@ -296,8 +290,7 @@ func FuzzPermitCall(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(settleInput(exactSettle, message.WordOfUint(0), message.WordOfUint(10000), a.nonce[:],
-		message.WordOfUint(0),
-		message.Word(a.payer)))
+		message.WordOfUint(0), message.Word(a.payer)))
 	f.Add(settleInput(exactPermit))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {

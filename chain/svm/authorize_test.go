@@ -237,8 +237,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		}), "version 0"},
 		"lookup table": {compiled(func(m *solana.Message) {
 			m.AddressTableLookups = append(m.AddressTableLookups,
-				solana.MessageAddressTableLookup{AccountKey: stranger,
-					WritableIndexes: []uint8{0}})
+				solana.MessageAddressTableLookup{AccountKey: stranger, WritableIndexes: []uint8{0}})
 		}), "behind its end"},
 		"third signer": {compiled(func(m *solana.Message) {
 			m.AccountKeys = slices.Insert(m.AccountKeys, 2, stranger)

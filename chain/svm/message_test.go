@@ -92,8 +92,7 @@ func TestAPaymentIsReadAsPlannedOrRefused(t *testing.T) {
 			Token2022: p.program == token2022, Mint: p.mint.String(), Source: p.source.String(),
 			Destination: p.destination.String(), Authority: p.agent.String(),
 			Amount: money.NewAmount(p.amount), Decimals: p.decimals, HasMemo: p.memo != "", Memo: p.memo,
-			UnitLimit: p.limit, UnitPrice: p.price,
-			Blockhash: p.blockhash.String(), Message: message}, got)
+			UnitLimit: p.limit, UnitPrice: p.price, Blockhash: p.blockhash.String(), Message: message}, got)
 	})
 }
 

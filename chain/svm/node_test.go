@@ -42,8 +42,7 @@ func TestGenesis(t *testing.T) {
 			require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v",
 				err)
 			require.Equal(t, x402.HasCode(err, x402.CheckFailed),
-				x402.AsError(err).FixableBy() == x402.ByPerson,
-				"%v", err)
+				x402.AsError(err).FixableBy() == x402.ByPerson, "%v", err)
 			status, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
 				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 			require.Error(t, err)

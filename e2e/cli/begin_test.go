@@ -261,8 +261,7 @@ func TestPhraseIsForItsOwner(t *testing.T) {
 	env = append(env, "X402_WALLET_HOME="+filepath.Join(home, "new"))
 	c := sit(t, nil, env, "init", "--import-phrase", "--phrase-passphrase")
 	c.answers("Word 1: ", "test test test test test test test test test test test junk",
-		"Word 13 (Enter if that was all): ", "", "BIP-39 passphrase of the phrase (not shown): ",
-		"hunter2",
+		"Word 13 (Enter if that was all): ", "", "BIP-39 passphrase of the phrase (not shown): ", "hunter2",
 		"Are they the ones that you expect? [Y/n]", "n")
 	require.Contains(t, c.ends(1), "these addresses were not meant; nothing was created")
 	require.NoDirExists(t, filepath.Join(home, "new"))

@@ -233,8 +233,7 @@ func TestMetricsOfAService(t *testing.T) {
 	shop := filepath.Join(t.TempDir(), "shop.toml")
 	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil, "url = \"http://127.0.0.1:1\"\n"+
 		"listen = \"127.0.0.1:0\"\nnetwork = \"base-sepolia\"\npay_to = %q\n"+
-		"[tools.tool]\nprice = \"0.001\"\n",
-		w.PayToEVM), 0o600))
+		"[tools.tool]\nprice = \"0.001\"\n", w.PayToEVM), 0o600))
 	for _, command := range [][]string{{"serve", "--socket", at + "2"}, {"dashboard"},
 		{"paywall", "--config", shop}} {
 		said, problem := runs(t, 2, env, append(command, "--metrics", "0.0.0.0:0")...)

@@ -100,8 +100,7 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{ApproveAbove: "0.0001"}, func(*kiosk) string { return "" })
 	c := sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
-		"2099-01-01",
-		"--total", "0.05", "--name", "news")
+		"2099-01-01", "--total", "0.05", "--name", "news")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "loosens")
 	c.types(testPassphrase + "\n")

@@ -150,8 +150,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	t.Parallel()
 	h := newWatchedHome(t, "")
 	out, log := runs(t, 0, h.env, "pay", "--json", "-H", "X-Test: sekret-header", "-H",
-		"Authorization: Bearer sekret-token",
-		h.seller.URL+"/ignores-payment/weather?token=sekret-query")
+		"Authorization: Bearer sekret-token", h.seller.URL+"/ignores-payment/weather?token=sekret-query")
 	id, status := paymentOf(t, out)
 	require.Equal(t, "paid", status)
 

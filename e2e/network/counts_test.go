@@ -35,14 +35,11 @@ var ways = []struct {
 	delegated       bool
 	first, repeated effort
 }{
-	{"EVM", "/weather", false,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 2 + 3, 4},
+	{"EVM", "/weather", false, effort{counted{tcp: 2, full: 2, requests: 2}, 2 + 3, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 10, dials}},
-	{"Solana", "/solana", false,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 4 + 2, 4},
+	{"Solana", "/solana", false, effort{counted{tcp: 2, full: 2, requests: 2}, 4 + 2, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 30, dials}},
-	{"Solana-delegate", "/solana", true,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 3 + 2, 4},
+	{"Solana-delegate", "/solana", true, effort{counted{tcp: 2, full: 2, requests: 2}, 3 + 2, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 20, dials}},
 }
 

@@ -241,8 +241,7 @@ func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 	challenge := must.Get(wire.ReadChallenge(answer.StatusCode, answer.Header, body))(b)
 	asset, known := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 	require.True(b, known)
-	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b),
-		RPC: map[string]string{sandbox.EVM: node}})
+	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b), RPC: map[string]string{sandbox.EVM: node}})
 	for range n {
 		a := must.Get(pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
 			Source: pays.Address(), Validity: time.Minute, Now: time.Now()}))(b)

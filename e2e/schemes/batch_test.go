@@ -32,8 +32,7 @@ func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
 	return k.SignTransfer(context.Background(), message.Transfer{Digest: digest})
 }
 
-func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures,
-	err error) {
+func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
 	data := k.s.chain.batchData()
 	ceiling, _ := m.Ceiling.Uint64()
 	out.Voucher, err = k.sign(data.voucher(data.channelID(m.Config), ceiling))

@@ -42,7 +42,8 @@ func TestMPPPayment(t *testing.T) {
 	s := start(t, sandbox.Options{})
 	payer := newEVMPayer(t, s, sandbox.USDC)
 	order := func(c *wire.Challenge) x402.Authorization {
-		return must.Get(payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
+		return must.Get(payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0],
+			Asset:  s.chain.Asset,
 			Source: payer.Address(), Validity: time.Minute, Now: s.Now()}))(t)
 	}
 	c := testworld.Challenge(t, s.SellerURL+"/mpp/weather")

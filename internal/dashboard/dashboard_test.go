@@ -542,8 +542,7 @@ func TestExport(t *testing.T) {
 			for _, format := range []string{"csv", "jsonl"} {
 				var want bytes.Buffer
 				require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want,
-					b.store,
-					x402.NewRegistry(nil)))
+					b.store, x402.NewRegistry(nil)))
 				got := b.get("/export?format=" + format + query)
 				require.Equal(t, want.String(), got.body, query)
 				require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`,

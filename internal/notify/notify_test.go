@@ -106,8 +106,7 @@ func (l *ledger) asks(first, last int) {
 		host := fmt.Sprintf("h%d.example", i)
 		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
 			Host: host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1),
-			PayTo: "0xpayee",
-			Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
+			PayTo: "0xpayee", Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
 		require.NoError(l.t, err)
 		time.Sleep(time.Millisecond) // of the bubble's time: no two at once
 	}

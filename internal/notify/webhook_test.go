@@ -252,14 +252,12 @@ func TestWhatIsTold(t *testing.T) {
 		{alerts.Approval, "apr_2", alerts.Detail{Host: "api.example", Why: "why", SignIn: true},
 			`Sign in, for nothing, at "api.example"? Asked because why. Open until . ` +
 				"By: x402-wallet approve apr_2"},
-		{alerts.Freeze, "wallet",
-			alerts.Detail{By: "breaker", Why: "20 payments came to nothing"},
+		{alerts.Freeze, "wallet", alerts.Detail{By: "breaker", Why: "20 payments came to nothing"},
 			"Payments of the whole wallet are stopped, by the breaker: 20 payments came to nothing. " +
 				"By: x402-wallet unfreeze"},
 		{alerts.Budget, "day budget", alerts.Detail{Used: d("8"), Limit: d("10")},
 			"Of your day budget $8.00 of $10.00 are used. By: x402-wallet budget"},
-		{alerts.Payment, "pay_1",
-			alerts.Detail{Price: d("0.5"), Host: "api.example", Expires: ended},
+		{alerts.Payment, "pay_1", alerts.Detail{Price: d("0.5"), Host: "api.example", Expires: ended},
 			`Whether $0.50 were paid to "api.example" is still not known, although what was signed ended ` +
 				"at 2026-11-27T08:00:00Z: the chain did not say. It counts as spent. " +
 				"By: x402-wallet reconcile"},
@@ -299,12 +297,10 @@ func TestWhatIsTold(t *testing.T) {
 func TestHostileWords(t *testing.T) {
 	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
 	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget,
-		alerts.Payment, alerts.Ledger, alerts.Funds,
-		alerts.Subscription, alerts.Proposal, "other"} {
+		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, "other"} {
 		a := alerts.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
 			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
-				By: hostile, Network: hostile,
-				Account: hostile, Source: hostile, Symbol: hostile}}
+				By: hostile, Network: hostile, Account: hostile, Source: hostile, Symbol: hostile}}
 		line := must.Get(notice(a, "").line())(t)
 		require.Less(t, len(line), 4000)
 		require.Equal(t, 1, strings.Count(string(line), "\n"))

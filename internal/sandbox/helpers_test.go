@@ -41,7 +41,8 @@ func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
-	return must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset, Source: p.Address(),
+	return must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset,
+		Source:   p.Address(),
 		Validity: r.MaxTimeout, Now: s.Now()}))(t)
 }
 

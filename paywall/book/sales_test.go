@@ -222,8 +222,7 @@ func TestOneNameOneSale(t *testing.T) {
 		})
 		for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
 			named("no payer either", "a name", ""), named("other name", "b name", "a"),
-			named("no name", "", "a"),
-			named("no name either", "", "a")} {
+			named("no name", "", "a"), named("no name either", "", "a")} {
 			require.NoError(t, must.Err(b.OpenSale(t.Context(), sale)), sale.UniqueKey)
 		}
 		failed := must.Get(b.OpenSale(t.Context(), named("fails", "c name", "a")))(t)

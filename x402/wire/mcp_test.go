@@ -210,9 +210,8 @@ func TestReadMCPSettlement(t *testing.T) {
 		"a number":               {meta(`"x402/payment-response":7`), "!"},
 		"a list":                 {meta(`"x402/payment-response":[true]`), "!"},
 		"text that is no base64": {meta(`"x402/payment-response":"paid!"`), "!"},
-		"success in words": {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`),
-			"!"},
-		"a key twice": {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
+		"success in words":       {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`), "!"},
+		"a key twice":            {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ReadMCPSettlement(c.message)
@@ -263,8 +262,7 @@ func FuzzReadChallenge(f *testing.F) {
 		if err != nil {
 			require.Nil(t, c)
 			require.Contains(t, []x402.Code{x402.NoRequirements, x402.InvalidRequirement,
-				x402.ResponseMalformed,
-				x402.ResponseTooLarge}, x402.AsError(err).Code)
+				x402.ResponseMalformed, x402.ResponseTooLarge}, x402.AsError(err).Code)
 			return
 		}
 		options := len(c.Accepts) + len(c.Unreadable)
@@ -296,8 +294,7 @@ func FuzzReadMCP(f *testing.F) {
 		if err != nil {
 			require.Nil(t, c)
 			require.Contains(t, []x402.Code{x402.NoRequirements, x402.InvalidRequirement,
-				x402.ResponseMalformed,
-				x402.ResponseTooLarge}, x402.AsError(err).Code)
+				x402.ResponseMalformed, x402.ResponseTooLarge}, x402.AsError(err).Code)
 			return
 		}
 		if c == nil {

@@ -71,8 +71,7 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 // reads the same in `accepted`.
 func TestRequirementForAFacilitator(t *testing.T) {
 	full := `{"scheme":"exact","network":"` + x402.SolanaDevnet + `","amount":"500000","asset":"` +
-		devnetUSDC +
-		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
+		devnetUSDC + `","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
 		return must.Get(ReadChallenge(402, h, nil))(t)
 	}

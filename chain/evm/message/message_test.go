@@ -72,8 +72,7 @@ func TestParseAddress(t *testing.T) {
 		t.Run(good, func(t *testing.T) { require.Equal(t, payee, must.Get(ParseAddress(good))(t).Hex()) })
 	}
 	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
-		payee[:41] + "g",
-		strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
+		payee[:41] + "g", strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
 		t.Run(bad, func(t *testing.T) {
 			require.ErrorIs(t, must.Err(ParseAddress(bad)), errAddress, bad)
 		})

@@ -32,9 +32,8 @@ func TestRecoverToolCall(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0x857b06519E91e3A54538791bDbb0E22373e36b66", from)
 	require.Equal(t, message.Authorization3009{From: stranger, To: payee, Value: money.NewAmount(10000),
-		ValidAfter:  1740672089,
-		ValidBefore: 1740672154,
-		Nonce:       common.HexToHash("0xf3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480")},
+		ValidAfter: 1740672089, ValidBefore: 1740672154,
+		Nonce: common.HexToHash("0xf3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480")},
 		auth)
 }
 

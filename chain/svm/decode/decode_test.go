@@ -177,11 +177,13 @@ func TestDecodeRefuses(t *testing.T) {
 		"limit short":              func(d *draft) { d.instructions[0].data = d.instructions[0].data[:4] },
 		"limit with an account":    func(d *draft) { d.instructions[0].accounts = []byte{2} },
 		"limit of another program": func(d *draft) { d.instructions[0].program = 6 },
-		"price long":               func(d *draft) { d.instructions[1].data = append(d.instructions[1].data, 0) },
-		"price with an account":    func(d *draft) { d.instructions[1].accounts = []byte{0} },
-		"plain transfer":           func(d *draft) { d.instructions[2].data[0] = 3 },
-		"approve":                  func(d *draft) { d.instructions[2].data[0] = 13 },
-		"set authority":            func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
+		"price long": func(d *draft) {
+			d.instructions[1].data = append(d.instructions[1].data, 0)
+		},
+		"price with an account": func(d *draft) { d.instructions[1].accounts = []byte{0} },
+		"plain transfer":        func(d *draft) { d.instructions[2].data[0] = 3 },
+		"approve":               func(d *draft) { d.instructions[2].data[0] = 13 },
+		"set authority":         func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
 		"transfer's trailing byte": func(d *draft) {
 			d.instructions[2].data = append(d.instructions[2].data, 0)
 		},
@@ -208,7 +210,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"memo of another program":    func(d *draft) { d.keys[6] = theirs.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
 		"another token program":      func(d *draft) { d.keys[7] = theirs.TokenSwapProgramID },
-		"above a packet":             func(d *draft) { d.instructions[3].data = bytes.Repeat([]byte("x"), 900) },
+		"above a packet": func(d *draft) {
+			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
+		},
 		"a byte above a packet": func(d *draft) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire()))
 		},
@@ -295,8 +299,7 @@ func requireAsSolanaGo(t must.T, wire []byte) {
 	require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(),
 		metas[2].PublicKey.String(), metas[3].PublicKey.String()},
 		[]string{got.Source, got.Mint, got.Destination, got.Authority})
-	require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable &&
-		metas[3].IsSigner)
+	require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable && metas[3].IsSigner)
 	in := tx.Message.Instructions
 	require.Equal(t, binary.LittleEndian.AppendUint32([]byte{2}, got.UnitLimit), []byte(in[0].Data))
 	require.Equal(t, binary.LittleEndian.AppendUint64([]byte{3}, got.UnitPrice), []byte(in[1].Data))
