@@ -340,7 +340,7 @@ func TestDiscovery(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			require.NotContains(t, err.Error(), `""`, "what is not there is not quoted")
 		})
 	}
@@ -375,19 +375,17 @@ func TestOpening(t *testing.T) {
 	w := newWorld(t)
 	s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 	require.Equal(t, []any{"unopened", true}, []any{s.State, s.Delivered}, "nothing is outstanding")
-	_, err := w.m.Commit(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
-	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
+	requireCode(t, x402.PaymentRejected, must.Err(w.m.Commit(t.Context(), "nuwa")))
+	_, err := w.m.Open(t.Context(), "nuwa", 995_000)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "before the opening is asked about: %v", err)
 	require.Contains(t, x402.AsError(err).Hint, "a deposit of $0.99 passes")
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, w.service.me.did(), x402.AsError(err).Details["payTo"], "whole")
 	require.Empty(t, w.chain.channels)
 	w.approve(err)
 	w.chain.lose = true
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	requireCode(t, x402.OutcomeUnknown, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 	s, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.NoError(t, err, "it is open: nothing is asked or sent")
 	require.Equal(t, "active", s.State)
@@ -396,7 +394,7 @@ func TestOpening(t *testing.T) {
 	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "with its fee it is above deposit_cap: %v", err)
 	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, money.NewAmount(100*price), w.chain.hubs[w.payer])
 	w.approve(err)
 	must.Get(w.m.Open(t.Context(), "nuwa", 500_000))(t)
@@ -415,8 +413,7 @@ func TestOpening(t *testing.T) {
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	requireCode(t, x402.PaymentRejected, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 }
 
 func TestUnusableChannelsAreRefused(t *testing.T) {
@@ -532,10 +529,8 @@ func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 		ch.epoch = 99
 	}
 	w.guard.unsealed = x402.Errorf(x402.PolicyUnsealed, "not sealed")
-	_, err := w.m.Show(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
-	_, err = w.m.Commit(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	requireCode(t, x402.PolicyUnsealed, must.Err(w.m.Show(t.Context(), "nuwa")))
+	requireCode(t, x402.PolicyUnsealed, must.Err(w.m.Commit(t.Context(), "nuwa")))
 	require.Equal(t, before, w.row())
 }
 
@@ -574,8 +569,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	list := must.Get(w.m.List(t.Context()))(t)
 	require.Equal(t, walletKeys().Public(), list.PublicKey)
 	require.Len(t, list.Channels, 1)
-	_, err := w.m.Show(t.Context(), "elsewhere")
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	requireCode(t, x402.InvalidArgument, must.Err(w.m.Show(t.Context(), "elsewhere")))
 }
 
 // A service asks for an earlier call before it serves: one that this wallet knows was lost, once,
@@ -610,8 +604,7 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 	propose(5 * cent)
 	_, err := w.call("echo", limit("$0.001"))
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the one behind it was allowed less: %v", err)
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	requireCode(t, x402.AmountExceedsMax, must.Err(w.m.Recover(t.Context(), "nuwa")))
 	require.Equal(t, paid, w.paidFor())
 	propose(price)
 	must.Get(w.m.Recover(t.Context(), "nuwa"))(t)

@@ -47,7 +47,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 			}
 			r, err := call()
 			if c.asked > 0 {
-				require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+				requireCode(t, x402.ApprovalRequired, err)
 				require.Equal(t, money.NewAmount(c.asked*price), x402.AsError(err).Details["amount"], "cut")
 				w.approve(err)
 				r, err = call()
@@ -57,7 +57,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 				require.Equal(t, pay.StatusPaid, r.Status)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			e := x402.AsError(err)
 			require.Contains(t, e.Hint, "nothing was paid")
 			require.Contains(t, e.Hint, c.hint)
@@ -75,7 +75,7 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	})
 	w.chain.fee = 14_200_000 // $0.00142, and half of that again, in steps of $0.0001
 	_, err := w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, money.NewAmount(22_000_000), x402.AsError(err).Details["amount"])
 	w.approve(err)
 	w.chain.fee += 300_000 // it is a little more by now
@@ -93,7 +93,7 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	w.chain.refuse = true
 	n := w.chain.calls["rooch_executeRawTransaction"]
 	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	requireCode(t, x402.PaymentRejected, err)
 	require.Contains(t, err.Error(), "nothing was sent or paid")
 	require.Equal(t, n, w.chain.calls["rooch_executeRawTransaction"])
 }
@@ -106,8 +106,7 @@ func TestTwoNamesStopBeforeTheFee(t *testing.T) {
 	for range 2 {
 		require.Contains(t, w.mustRefuse(x402.PayeeChanged, "echo").Hint, "nothing was signed or paid")
 	}
-	_, err := w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+	requireCode(t, x402.PayeeChanged, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 	require.Zero(t, w.chain.numbers[w.payer])
 	w.service.saysDiscovery = w.service.info()
 	w.open()
@@ -184,7 +183,7 @@ func TestGuard(t *testing.T) {
 			p, b := good, limits
 			c.spoil(&p, &b)
 			_, err := guard(p, last, b)
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			if c.what != "" {
 				require.Equal(t, c.what, x402.AsError(err).Details["guard"])
 			}

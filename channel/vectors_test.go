@@ -226,7 +226,7 @@ func TestIsRGas(t *testing.T) {
 
 func TestStatusWithoutNode(t *testing.T) {
 	_, err := statuses{}.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1"})
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	requireCode(t, x402.RPCError, err)
 }
 
 func FuzzBCS(f *testing.F) {

@@ -539,3 +539,7 @@ func (w *world) row() history.Channel {
 	require.Len(w.t, rows, 1)
 	return rows[0]
 }
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
+}

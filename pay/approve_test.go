@@ -20,8 +20,7 @@ import (
 
 // askedFor makes a call that a person has to approve, and is the approval's id.
 func (b *bench) askedFor(t *testing.T, q Request) string {
-	_, err := b.Pay(t.Context(), q)
-	e := code(t, x402.ApprovalRequired, err)
+	e := code(t, x402.ApprovalRequired, must.Err(b.Pay(t.Context(), q)))
 	id := e.Details["approvalId"].(string)
 	require.Contains(t, e.Hint, "x402-wallet approve "+id)
 	require.Empty(t, e.Spent)
@@ -250,8 +249,7 @@ func TestTheBreakerLasts(t *testing.T) {
 	for i := range 3 {
 		q := get(testURL)
 		q.IdempotencyKey = string(rune('a' + i))
-		_, err := b.Pay(t.Context(), q)
-		code(t, x402.OutcomeUnknown, err)
+		code(t, x402.OutcomeUnknown, must.Err(b.Pay(t.Context(), q)))
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	list := must.Get(b.store.Freezes(t.Context()))(t)

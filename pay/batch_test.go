@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -439,10 +440,9 @@ func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
 	t.Run("a batch's ceiling", func(t *testing.T) {
 		b := channelBench(t)
 		q := Many{Requests: []Request{get(testURL), get(shop(0))}, MaxAmount: "$0.199999"}
-		_, err := b.PayMany(t.Context(), q)
-		code(t, x402.AmountExceedsMax, err)
+		code(t, x402.AmountExceedsMax, must.Err(b.PayMany(t.Context(), q)))
 		q.MaxAmount = "$0.20"
-		_, err = b.PayMany(t.Context(), q)
+		_, err := b.PayMany(t.Context(), q)
 		require.NoError(t, err)
 	})
 }

@@ -86,8 +86,7 @@ func TestEndlessAmounts(t *testing.T) {
 			b.seller.price = c.amount
 			q := get(testURL + "?more")
 			q.MaxAmount = c.most
-			_, err = b.Pay(t.Context(), q)
-			code(t, c.code, err)
+			code(t, c.code, must.Err(b.Pay(t.Context(), q)))
 			require.Equal(t, 1, b.chain.signed)
 			require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent)
 		})
@@ -245,18 +244,15 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	q.IdempotencyKey = "order-1"
 	must.Get(b.Pay(t.Context(), q))(t)
 	for name, change := range map[string]func(*Request){
-		"url": func(q *Request) {
-			q.URL += "?2"
-		}, "method": func(q *Request) {
-			q.Method = "POST"
-		}, "body": func(q *Request) { q.Body = []byte("x") },
+		"url":    func(q *Request) { q.URL += "?2" },
+		"method": func(q *Request) { q.Method = "POST" },
+		"body":   func(q *Request) { q.Body = []byte("x") },
 		"header": func(q *Request) { q.Header = http.Header{"X-A": {"b"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := q
 			change(&other)
-			_, err := b.Pay(t.Context(), other)
-			code(t, x402.InvalidArgument, err)
+			code(t, x402.InvalidArgument, must.Err(b.Pay(t.Context(), other)))
 			require.Equal(t, 1, b.chain.signed, name)
 		})
 	}
@@ -451,12 +447,10 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
 	q := Request{Request: seller.Request{Method: seller.CallTool, URL: "mcp://planted#tool"}}
-	_, err := b.Pay(t.Context(), q)
-	code(t, x402.PolicyUnsealed, err)
-	_, err = b.Estimate(t.Context(), q)
-	code(t, x402.PolicyUnsealed, err)
+	code(t, x402.PolicyUnsealed, must.Err(b.Pay(t.Context(), q)))
+	code(t, x402.PolicyUnsealed, must.Err(b.Estimate(t.Context(), q)))
 	require.Zero(t, b.seller.asked)
-	_, err = b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
+	_, err := b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
 	require.NoError(t, err)
 	require.Equal(t, 1, b.seller.asked)
 }
@@ -476,8 +470,7 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 		b.later()
 	}
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
-	_, err := b.Reconcile(t.Context())
-	code(t, x402.PolicyUnsealed, err)
+	code(t, x402.PolicyUnsealed, must.Err(b.Reconcile(t.Context())))
 	sent := len(b.seller.sent())
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")

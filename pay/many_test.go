@@ -149,8 +149,7 @@ func TestABatchIsRefusedBeforeAnybodyIsAsked(t *testing.T) {
 func TestABatchAboveItsCeilingBuysNothing(t *testing.T) {
 	b, s := onStreet(t)
 	s.price[shop(1)] = "30000"
-	_, err := b.PayMany(t.Context(), order(4, "$0.045"))
-	e := code(t, x402.AmountExceedsMax, err)
+	e := code(t, x402.AmountExceedsMax, must.Err(b.PayMany(t.Context(), order(4, "$0.045"))))
 	require.Equal(t, 2, e.Details["wouldPass"])
 	require.Equal(t, "$0.06", e.Details["requested"])
 	require.Empty(t, b.rows(t), "nothing is held, not even for a moment")
@@ -193,8 +192,7 @@ func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, _ := onStreet(t)
 			c.with(b)
-			_, err := b.PayMany(t.Context(), order(5, "$1"))
-			e := code(t, c.code, err)
+			e := code(t, c.code, must.Err(b.PayMany(t.Context(), order(5, "$1"))))
 			require.Equal(t, c.passes, e.Details["wouldPass"], "%v", e)
 			require.Contains(t, e.Hint, fmt.Sprintf("the first %d", c.passes))
 			require.Empty(t, b.rows(t))
@@ -447,8 +445,7 @@ func TestALockedWalletIsUnlockedOnceForABatch(t *testing.T) {
 	b, _ := onStreet(t)
 	asked := 0
 	b.Guard = lockedKey{historytest.Guard{Store: b.store}, &asked}
-	_, err := b.PayMany(t.Context(), order(20, "$1"))
-	code(t, x402.WalletLocked, err)
+	code(t, x402.WalletLocked, must.Err(b.PayMany(t.Context(), order(20, "$1"))))
 	require.Equal(t, 1, asked)
 	require.Empty(t, b.rows(t), "nothing is held before")
 }
@@ -460,8 +457,7 @@ func TestOneApprovalForABatch(t *testing.T) {
 	b.Rules.ApproveAbove = 20_000
 	s.price[shop(1)], s.price[shop(3)] = "30000", "40000"
 	q := order(5, "$0.20")
-	_, err := b.PayMany(t.Context(), q)
-	e := code(t, x402.ApprovalRequired, err)
+	e := code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 	require.Equal(t, "$0.10", e.Details["sum"])
 	require.Equal(t, 5, e.Details["payments"])
 	require.Empty(t, b.rows(t), "nothing is held while the person thinks")
@@ -471,12 +467,11 @@ func TestOneApprovalForABatch(t *testing.T) {
 	require.Equal(t, shop(3), shown.Together[3].URL)
 	require.Contains(t, shown.Why, "above what is paid without asking")
 
-	_, err = b.PayMany(t.Context(), q)
+	_, err := b.PayMany(t.Context(), q)
 	require.Equal(t, id, code(t, x402.ApprovalRequired, err).Details["approvalId"], "asked once")
 	require.NoError(t, b.Accept(t.Context(), id, "client"))
 	s.price[shop(3)] = "40001"
-	_, err = b.PayMany(t.Context(), q)
-	other := code(t, x402.ApprovalRequired, err)
+	other := code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 	require.NotEqual(t, id, other.Details["approvalId"], "another price is another question")
 	require.Zero(t, b.chain.signed)
 
@@ -488,8 +483,7 @@ func TestOneApprovalForABatch(t *testing.T) {
 	require.Empty(t, got.Rows[0].Result.ApprovedAt)
 	b.DeliveredMany(t.Context(), got)
 
-	_, err = b.PayMany(t.Context(), q)
-	code(t, x402.ApprovalRequired, err)
+	code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 }
 
 func TestADeniedBatchBuysNothing(t *testing.T) {
@@ -500,8 +494,7 @@ func TestADeniedBatchBuysNothing(t *testing.T) {
 	_, err := b.PayMany(t.Context(), q)
 	id := code(t, x402.ApprovalRequired, err).Details["approvalId"].(string)
 	must.Get(b.store.Deny(t.Context(), id, "owner"))(t)
-	_, err = b.PayMany(t.Context(), q)
-	code(t, x402.ApprovalDeclined, err)
+	code(t, x402.ApprovalDeclined, must.Err(b.PayMany(t.Context(), q)))
 	require.Zero(t, b.chain.signed, "not even what needs no approval")
 }
 

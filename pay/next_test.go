@@ -44,8 +44,7 @@ func TestAHigherOffer(t *testing.T) {
 			}
 			q := get(testURL)
 			q.MaxAmount = c.most
-			_, err := b.Pay(t.Context(), q)
-			e := code(t, x402.AmountExceedsMax, err)
+			e := code(t, x402.AmountExceedsMax, must.Err(b.Pay(t.Context(), q)))
 			require.Equal(t, "the seller asks $0.01, maxAmount is $0.001", e.Message)
 			require.Contains(t, e.Hint, c.hint)
 			next := e.NextStep()
@@ -156,8 +155,7 @@ func TestApprovalsHaveANextStep(t *testing.T) {
 	require.Contains(t, next.Say, "Please approve paying $0.01 to api.example")
 	_, err := b.store.Deny(t.Context(), id, "owner")
 	require.NoError(t, err)
-	_, err = b.Pay(t.Context(), get(testURL))
-	e = code(t, x402.ApprovalDeclined, err)
+	e = code(t, x402.ApprovalDeclined, must.Err(b.Pay(t.Context(), get(testURL))))
 	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
 	require.Zero(t, b.chain.signed)
 	next = e.NextStep()

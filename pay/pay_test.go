@@ -331,8 +331,7 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			q := get(testURL)
 			c.change(b, &q)
-			_, err := b.Pay(t.Context(), q)
-			e := code(t, c.code, err)
+			e := code(t, c.code, must.Err(b.Pay(t.Context(), q)))
 			require.Empty(t, e.Spent)
 			require.Empty(t, e.PaymentID)
 			if name == "denied host" || name == "another network" {
@@ -619,8 +618,7 @@ func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 			b.Policy.Deadline = 50 * time.Millisecond
 		}
 	})
-	_, err := b.Pay(ctx, get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	code(t, x402.OutcomeUnknown, must.Err(b.Pay(ctx, get(testURL))))
 	b.Transport, b.Policy.Deadline = b.seller, whole
 	p := b.only(t)
 	require.Equal(t, history.Unknown, p.State)
@@ -668,8 +666,7 @@ func TestSignedBytesAreNotSentForALowerOffer(t *testing.T) {
 		t.Run(most, func(t *testing.T) {
 			less := get(testURL)
 			less.MaxAmount = most
-			_, err := b.Pay(t.Context(), less)
-			e := code(t, x402.AmountExceedsMax, err)
+			e := code(t, x402.AmountExceedsMax, must.Err(b.Pay(t.Context(), less)))
 			require.Equal(t, []any{p.ID, "10000", price}, []any{e.PaymentID, e.Spent, e.Details["maxAmount"]})
 		})
 	}
@@ -805,8 +802,7 @@ func TestAnAccountsDelegationIsNoCapOfASession(t *testing.T) {
 	node := &delegating{chain: b.chain, worth: 9_999}
 	b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = node
 	b.Policy.Networks = []string{solana}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.PolicyDenied, err) // nobody's but its agents'
+	code(t, x402.PolicyDenied, must.Err(b.Pay(t.Context(), get(testURL)))) // nobody's but its agents'
 	must.Get(b.Pay(WithAgent(t.Context(), "research"), get(testURL)))(t)
 	require.Zero(t, node.asked)
 	w := b.propose(history.Payment{Agent: "research"}, option{asset: x402.AssetInfo{Decimals: 6}},

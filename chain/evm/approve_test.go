@@ -102,8 +102,7 @@ func TestApprovePermit2Refused(t *testing.T) {
 			e := f.exact(t, testSigner(t))
 			e.allowances = map[string]x402.AllowanceRule{sepolia: {Owner: owner,
 				MaxGas: money.NewAmount(500_000_000_000_000)}}
-			_, err := e.ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000))
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, must.Err(e.ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000))))
 		})
 	}
 	f := approvingNode(t)
@@ -210,7 +209,7 @@ func TestAnApprovalThatIsNotSent(t *testing.T) {
 			c.world(f)
 			p, o := approvingOrder(t, f, c.most, x402.ERC20Sponsoring)
 			made, err := p.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			require.Empty(t, made.Payload)
 			require.Empty(t, p.signer.(*keySigner).digests, "the signer was asked")
 		})
@@ -221,7 +220,7 @@ func TestABadApprovalIsDropped(t *testing.T) {
 	p, o := approvingOrder(t, approvingNode(t), enoughGas, x402.ERC20Sponsoring)
 	p.signer = strangersApproval{testSigner(t)}
 	made, err := p.Authorize(t.Context(), o)
-	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	requireCode(t, x402.Internal, err)
 	require.Empty(t, made.Payload)
 	require.Empty(t, made.Extensions)
 }
@@ -296,7 +295,7 @@ func TestPullStatus(t *testing.T) {
 			e := pulled()
 			spoil(&e)
 			status, err := newFakeNode(t).exact(t, testSigner(t)).Status(t.Context(), e)
-			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			requireCode(t, x402.Internal, err)
 			require.Equal(t, x402.Open, status.State)
 		})
 	}

@@ -90,7 +90,7 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 			e := newFakeNode(t).exact(t, signer)
 			e.encode = traitor
 			made, err := e.Authorize(t.Context(), order(2))
-			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			requireCode(t, x402.Internal, err)
 			require.Empty(t, made.Payload)
 			require.Empty(t, signer.digests, "the signer was asked")
 		})
@@ -151,8 +151,7 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 			signer := testSigner(t)
 			o := order(2)
 			test.change(&o)
-			_, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, must.Err(newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests)
 		})
 	}
@@ -198,7 +197,7 @@ func TestClock(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.ClockSuspect), "%v", err)
+			requireCode(t, x402.ClockSuspect, err)
 			require.Empty(t, signer.digests)
 		})
 	}

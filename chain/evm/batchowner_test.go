@@ -95,7 +95,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	other := o.Channel.Config
 	other.Payer = us
 	_, err := c.Signed(usdc, other, signed, [65]byte(common.FromHex(signed.Signature)))
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	requireCode(t, x402.InvalidArgument, err)
 }
 
 // What an owner signs names every member as it is hashed.

@@ -212,7 +212,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 			f := newFakeNode(t)
 			test.lie(f)
 			got, err := f.exact(t, testSigner(t)).Funds(t.Context(), sepolia, usdc)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, err)
 			require.Zero(t, got)
 			e := x402.AsError(err)
 			require.NotContains(t, e.Message+e.Hint, "ignore all")
@@ -228,11 +228,10 @@ func TestWrongChainSignsNothing(t *testing.T) {
 	signer := testSigner(t)
 	e := f.exact(t, signer)
 	for range 2 {
-		_, err := e.Authorize(t.Context(), order(2))
-		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
-		_, err = e.Status(t.Context(), x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us,
+		requireCode(t, x402.CheckFailed, must.Err(e.Authorize(t.Context(), order(2))))
+		_, err := e.Status(t.Context(), x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us,
 			PayTo: payee, Nonce: "0x" + strings.Repeat("11", 32), ValidBefore: 1})
-		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
+		requireCode(t, x402.CheckFailed, err)
 	}
 	require.Empty(t, signer.digests)
 	require.Equal(t, 4, f.timesAsked("eth_chainId"))

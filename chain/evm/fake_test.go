@@ -389,3 +389,7 @@ func (s *keySigner) SignPermit2(ctx context.Context, d message.PermitDraft) (per
 	approval, err = s.SignTransfer(ctx, message.Transfer{Digest: digest})
 	return permit, approval, err
 }
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
+}

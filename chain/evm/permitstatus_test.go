@@ -255,6 +255,5 @@ func TestStatusOfPermits(t *testing.T) {
 		})
 	}
 	evidence := permitEvidence("another")
-	_, err := New(Options{}).Status(t.Context(), evidence)
-	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	requireCode(t, x402.Internal, must.Err(New(Options{}).Status(t.Context(), evidence)))
 }

@@ -119,8 +119,7 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, signer, o := newFakeNode(t), testSigner(t), v.order(t)
 			test.change(&o, f)
-			_, err := f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, must.Err(f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests, "the signer was asked")
 		})
 	}
@@ -176,7 +175,7 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 				p := f.exact(t, signer).ByPermit2()
 				p.encodePermit2 = traitor
 				made, err := p.Authorize(t.Context(), permit2Vectors(t)[way].order(t))
-				require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+				requireCode(t, x402.Internal, err)
 				require.Empty(t, made.Payload)
 				require.Empty(t, signer.digests, "the signer was asked")
 			})
@@ -189,7 +188,7 @@ func TestABadPermitIsDropped(t *testing.T) {
 	signer.spoil = func(s [65]byte) [65]byte { s[64] -= 27; return s }
 	made, err := newFakeNode(t).exact(t, signer).ByPermit2().
 		Authorize(t.Context(), permit2Vectors(t)["exact_permit2_eip2612"].order(t))
-	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	requireCode(t, x402.Internal, err)
 	require.Empty(t, made.Payload)
 	require.Empty(t, made.Extensions)
 }

@@ -294,7 +294,7 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			}
 			f.say(test.method, test.status, test.body)
 			got, err := f.status(e)
-			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+			requireCode(t, x402.RPCError, err)
 			require.Zero(t, got)
 			require.NotZero(t, f.timesAsked(test.method))
 		})
@@ -313,14 +313,14 @@ func TestEvidenceMustBeReadable(t *testing.T) {
 			e := paid(time.Hour)
 			spoil(&e)
 			got, err := f.status(e)
-			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			requireCode(t, x402.Internal, err)
 			require.Equal(t, x402.Open, got.State)
 		})
 	}
 	e := paid(time.Hour)
 	e.Network = "eip155:1"
 	got, err := f.status(e)
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	requireCode(t, x402.RPCError, err)
 	require.Equal(t, x402.Open, got.State)
 	require.Empty(t, f.asked)
 }

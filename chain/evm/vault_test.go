@@ -81,7 +81,7 @@ func TestAVaultThatDoesNotLetUsSpend(t *testing.T) {
 				require.Zero(t, funds.MoreAt)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			require.Zero(t, funds)
 		})
 	}

@@ -393,7 +393,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 			o := orderFrom(c.ata(owner), asks())
 			test.change(c, &o)
 			a, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, err)
 			require.ErrorContains(t, err, test.words)
 			require.Zero(t, s.asked)
 			require.Zero(t, a)
@@ -462,7 +462,7 @@ func TestBlockhash(t *testing.T) {
 			}
 			a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
 			if test.blockhash == "" {
-				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+				requireCode(t, x402.RPCError, err)
 				require.Zero(t, s.asked)
 				return
 			}

@@ -421,3 +421,7 @@ func (c *chain) wire(key solana.PublicKey) *accountJSON {
 	require.NoError(c.t, json.Unmarshal(raw, &w))
 	return &w
 }
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
+}

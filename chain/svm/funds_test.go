@@ -65,7 +65,7 @@ func TestFundsFromTheConfig(t *testing.T) {
 			f, err := e.Funds(t.Context(), devnet, usdc)
 			require.Zero(t, c.asked["getTokenAccountsByDelegate"], "no other account is looked for")
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				require.Equal(t, test.reason, x402.AsError(err).Details["reason"])
 				require.NotEmpty(t, x402.AsError(err).Hint)
 				require.Zero(t, f)
@@ -95,11 +95,10 @@ func TestFundsOfTheConfigsOtherKinds(t *testing.T) {
 	require.Equal(t, *amount(20), f.Free, "the token program asks for the delegate first")
 	require.Equal(t, amount(20), f.Delegated)
 
-	_, err := named("not an address")
-	require.True(t, x402.HasCode(err, x402.DelegateMismatch), "%v", err)
+	requireCode(t, x402.DelegateMismatch, must.Err(named("not an address")))
 	c.set(own, tokenProgram, make([]byte, 82))
-	_, err = named(own.String())
-	require.True(t, x402.HasCode(err, x402.DelegateMismatch), "%v", err)
+	_, err := named(own.String())
+	requireCode(t, x402.DelegateMismatch, err)
 	require.ErrorContains(t, err, "not a token account")
 }
 
@@ -167,7 +166,7 @@ func TestFundsFound(t *testing.T) {
 			}
 			f, err := e.Funds(t.Context(), devnet, usdc)
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				return
 			}
 			require.NoError(t, err)
@@ -197,7 +196,7 @@ func TestFundsUnknown(t *testing.T) {
 				if method == "getGenesisHash" && (name == "null" || name == "text") {
 					want = x402.CheckFailed
 				}
-				require.True(t, x402.HasCode(err, want), "%v", err)
+				requireCode(t, want, err)
 			})
 		}
 	}
@@ -209,15 +208,14 @@ func TestFundsUnknown(t *testing.T) {
 
 	_, err = e.Funds(t.Context(), "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
 		x402.AssetInfo{Network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", Address: mint.String()})
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, err)
 	_, err = e.Funds(t.Context(), devnet, x402.AssetInfo{Network: devnet, Address: "x"})
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, err)
 	elsewhere := usdc
 	elsewhere.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	_, err = e.Funds(t.Context(), devnet, elsewhere)
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, must.Err(e.Funds(t.Context(), devnet, elsewhere)))
 	_, err = New(Options{RPC: e.options.RPC}).Funds(t.Context(), devnet, usdc)
-	require.True(t, x402.HasCode(err, x402.WalletNotFound), "%v", err)
+	requireCode(t, x402.WalletNotFound, err)
 }
 
 func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {

@@ -72,7 +72,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := e.Funds(ctx, devnet, usdc)
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	requireCode(t, x402.RPCError, err)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -130,8 +130,7 @@ func TestASharedAnswerIsNoError(t *testing.T) {
 	o.Shared = &shared
 	last := c.lastValid
 	c.lastValid = 149 // nonsense
-	_, err := e.Authorize(t.Context(), o)
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	requireCode(t, x402.RPCError, must.Err(e.Authorize(t.Context(), o)))
 	c.lastValid = last
 	must.Get(e.Authorize(t.Context(), o))(t)
 	o.Shared = nil
@@ -217,7 +216,7 @@ func TestPayable(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, err)
 			require.ErrorContains(t, err, test.why)
 			require.NotContains(t, err.Error(), prompt, "a stranger's text belongs into the details")
 			for key, detail := range x402.AsError(err).Details {

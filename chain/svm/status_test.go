@@ -240,7 +240,7 @@ func TestStatus(t *testing.T) {
 			status, err := wallet.Status(t.Context(), asked)
 			require.Equal(t, test.state, status.State, "%+v %v", status, err)
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				require.ErrorContains(t, err, test.words)
 				require.Equal(t, x402.Status{}, status)
 				return
@@ -281,7 +281,7 @@ func TestReceived(t *testing.T) {
 				require.Equal(t, x402.Settled, got.State)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+			requireCode(t, x402.RPCError, err)
 			require.Zero(t, got)
 		})
 	}
@@ -354,7 +354,7 @@ func TestPages(t *testing.T) {
 			for _, another := range []*bool{&c.forgetful, &c.skipping} {
 				*another = true
 				status, err := e.Status(t.Context(), evidence)
-				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+				requireCode(t, x402.RPCError, err)
 				require.Equal(t, x402.Open, status.State)
 				*another = false
 			}

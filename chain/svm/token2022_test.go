@@ -88,7 +88,7 @@ func TestMintExtensions(t *testing.T) {
 				require.Equal(t, 1, c.asked["getMultipleAccounts"], "with the others")
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, err)
 			require.ErrorContains(t, err, test.why)
 			require.Zero(t, s.asked)
 			require.Zero(t, c.asked["simulateTransaction"])
@@ -105,8 +105,7 @@ func TestMintExtensions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, c, s, o := wallet2022(t)
 			spoil(c)
-			_, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, must.Err(e.Authorize(t.Context(), o)))
 			require.Zero(t, s.asked)
 		})
 	}
@@ -136,7 +135,7 @@ func TestAccountExtensions(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, err)
 			require.ErrorContains(t, err, test.why)
 			require.Zero(t, s.asked)
 		})
@@ -174,7 +173,7 @@ func TestSimulationDecides(t *testing.T) {
 			e, c, s, o := wallet2022(t)
 			c.lies["simulateTransaction"] = test.answer
 			_, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, err)
 			require.ErrorContains(t, err, test.words)
 			require.NotContains(t, x402.AsError(err).Message, "Ignore us")
 			require.Zero(t, s.asked)
