@@ -312,6 +312,13 @@ func (b *bench) mustPay(t *testing.T, url string) Result {
 	return must.Get(b.Pay(t.Context(), get(url)))(t)
 }
 
+// mustBuy makes a call that has to be paid.
+func (b *bench) mustBuy(t *testing.T, url string) Result {
+	r := b.mustPay(t, url)
+	require.Equal(t, StatusPaid, r.Status)
+	return r
+}
+
 func (b *bench) reconcile(t *testing.T) Report { return must.Get(b.Reconcile(t.Context()))(t) }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {

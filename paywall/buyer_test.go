@@ -196,8 +196,7 @@ func TestWhatCannotBePassedIsNotAdvertised(t *testing.T) {
 // Updates of a resource reach its subscribers, in both protocol generations, for as long as they are
 // subscribed.
 func TestUpdatesReachSubscribers(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	before := newPerson(t, "Oslo", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	since := newPerson(t, "Rome", "2026-07-28", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	other := newPerson(t, "Bonn", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
@@ -257,8 +256,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // Buyers' upstream sessions are bounded; the least recently used one is closed, and opened again when needed.
 func TestSessionsBehindAreBounded(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 10})
+	_, f, endpoint := labOverHTTP(t, Limits{Sessions: 10})
 	var persons []*person
 	for _, name := range []string{"Oslo", "Rome", "Bonn"} {
 		p := newPerson(t, name, "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})

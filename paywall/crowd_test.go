@@ -30,8 +30,7 @@ func objects() uint64 {
 
 // A request that opens no session leaves nothing behind, whatever it was.
 func TestRequestsLeaveNothing(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	const many = 2000
@@ -56,8 +55,7 @@ func TestRequestsLeaveNothing(t *testing.T) {
 
 // A client that opened no session can neither subscribe nor set a log level: nothing would ever undo that.
 func TestNothingBeforeASession(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	for i := range 10 {
 		one.send(http.MethodPost, fmt.Sprintf(
@@ -106,8 +104,7 @@ func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.C
 
 // A purchase that is presented again in other sessions is answered there, but does not make buyers of them.
 func TestOnePurchaseMakesOneBuyer(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	first, shown := l.bought(t, endpoint)
 	second := l.visits(t, endpoint, nil)
 	require.Equal(t, product, callBy(t, second, "search", shown).text)
@@ -122,8 +119,7 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 	for name, sessions := range map[string]int{"and hang up": 24, "and wait": 400} {
 		t.Run(name, func(t *testing.T) {
-			l, f := newLab(t, nil), &Proxy{}
-			endpoint := overHTTP(t, l, f, Limits{Sessions: sessions})
+			l, _, endpoint := labOverHTTP(t, Limits{Sessions: sessions})
 			early, _ := l.bought(t, endpoint)
 			for i := range 10 {
 				one := &guest{t: t, endpoint: endpoint}
@@ -165,8 +161,7 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 
 // Subscriptions of visitors that bought nothing leave some to those that did.
 func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	buyer, _ := l.bought(t, endpoint)
 	for i := range maxSubscribed/maxSubscriptions + 1 {
 		one := l.visits(t, endpoint, nil)
@@ -183,8 +178,7 @@ func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
 // A buyer that bought something has an upstream session that strangers cannot take over, and gets one however
 // many theirs are in use.
 func TestSessionsBehindOfBuyersStay(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 12})
+	l, f, endpoint := labOverHTTP(t, Limits{Sessions: 12})
 	can := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}}}
 	crowd := func() {
 		for i := range 6 {
@@ -266,8 +260,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 
 // A subscriber that reads none of its updates delays nobody else's.
 func TestUpdatesWaitForNobody(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	buyer := newPerson(t, "buyer", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	deaf := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, deaf.arrive())
@@ -315,8 +308,7 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 
 // Of a crowd that is gone no more is left than its seats, however many came.
 func TestNothingIsLeftOfACrowd(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 40})
+	_, f, endpoint := labOverHTTP(t, Limits{Sessions: 40})
 	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
 	visit := func(n int) {
 		for i := range n {

@@ -51,6 +51,12 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	return "http://" + listener.Addr().String() + "/mcp"
 }
 
+// labOverHTTP is a lab whose paywall is served with these limits.
+func labOverHTTP(t *testing.T, limits Limits) (l *lab, f *Proxy, endpoint string) {
+	l, f = newLab(t, nil), &Proxy{}
+	return l, f, overHTTP(t, l, f, limits)
+}
+
 type guest struct {
 	t            *testing.T
 	endpoint, id string
@@ -103,8 +109,7 @@ func (g *guest) call(tool string) (status int, answer string) {
 // A newcomer takes the place of the longest idle session that bought nothing; sessions that bought something,
 // or are about to, stay.
 func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
+	l, _, endpoint := labOverHTTP(t, Limits{Sessions: 8})
 	l.client = l.visits(t, endpoint, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
 	var crowd []*guest
@@ -140,8 +145,7 @@ func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
 
 // Where nobody can make room the visitor hears when to come again.
 func TestRefusalsSayWhenToComeAgain(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 2})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 2})
 	first := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, first.arrive())
 	end, isRunning := hanging(t, first, 7, false) // its session does not make room
@@ -156,8 +160,7 @@ func TestRefusalsSayWhenToComeAgain(t *testing.T) {
 
 // 64 KiB come before a payment, and 16 MiB after.
 func TestBodiesBeforeAPayment(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	large := strings.Replace(opening, `"name":"g"`, `"name":"`+strings.Repeat("x", 64<<10)+`"`, 1)
 	status, answer, _ := one.send(http.MethodPost, large)
@@ -222,8 +225,7 @@ func TestAddresses(t *testing.T) {
 // One address gets a part of the limits for visitors that bought nothing, and its own sessions make room for
 // its next one.
 func TestOneAddressHasAPart(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 40, BehindProxy: true})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 40, BehindProxy: true})
 	other := &guest{t: t, endpoint: endpoint, header: map[string]string{"X-Forwarded-For": "192.0.2.1"}}
 	require.Equal(t, http.StatusOK, other.arrive())
 	var crowd []*guest
@@ -315,8 +317,7 @@ func TestBuyersMakeNoRoom(t *testing.T) {
 
 // Sessions of others are neither guessed nor ended.
 func TestSessionsOfOthers(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	owner := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, owner.arrive())
 	require.GreaterOrEqual(t, len(owner.id), 26, "130 bits in base32")
@@ -340,8 +341,7 @@ func TestSessionsOfOthers(t *testing.T) {
 
 // A batch is bounded over HTTP as it is over stdio.
 func TestBatchesAreBounded(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, one.arrive())
 	const ping = `{"jsonrpc":"2.0","id":%d,"method":"ping"}`
@@ -364,8 +364,7 @@ func TestBatchesAreBounded(t *testing.T) {
 
 // A call whose client hung up still counts, and is cancelled with its session.
 func TestAbandonedCallsCount(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, one.arrive())
 	for i := range maxCalls {

@@ -171,8 +171,7 @@ func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 
 // Subscription streams do not end; a client that opens many loses the first of them, and calls go on.
 func TestListenersMakeRoom(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 8})
 	const listen = `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{` +
 		`"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
@@ -251,8 +250,7 @@ func TestPayersHaveAShare(t *testing.T) {
 
 // What a paywall has at a moment can be seen, and what found no place stays counted.
 func TestLoad(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, f, endpoint := labOverHTTP(t, Limits{})
 	crowd := func() {
 		answer := must.Get(http.Post(endpoint, "application/json", strings.NewReader("[]")))(t)
 		_ = answer.Body.Close()

@@ -18,8 +18,7 @@ import (
 
 // An agent with a name is shown what it bought itself, by every way of asking; who has no name everything.
 func TestAnAgentIsShownItsOwn(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	day := dollars("0.5")
 	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {Day: &day}, "bob": {}}
 	as := func(agent string) context.Context { return pay.WithAgent(t.Context(), agent) }
@@ -104,8 +103,7 @@ func TestAnAgentsBalance(t *testing.T) {
 // The status names what an agent left unfinished, and which of its questions wait for a person; of all
 // agents to who has no name.
 func TestAnAgentsStatus(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
 	w.Inject("seller asks again", 1)
 	q := pay.Request{Request: seller.Request{Method: "GET", URL: w.SellerURL + "/weather"}}

@@ -150,8 +150,7 @@ func (r toolResult) code(t *testing.T) (f Failure) {
 }
 
 func askingWorld(t *testing.T) *world {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.wallet.Engine.Rules.ApproveAbove = 0
 	return w
 }

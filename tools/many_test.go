@@ -31,8 +31,7 @@ func rows(t *testing.T, out map[string]any) (list []map[string]any) {
 }
 
 func TestManyArePaidByOneCall(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.Fund(w.address(sandbox.Solana), sandbox.USDC)
 	c := w.serve(t)
 	in := w.manyOf("$0.01", "/weather", "/free", "/solana", "/expensive", "/weather")
@@ -91,8 +90,7 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 
 // The contents of a batch are bounded together, and x402_history has the rest of each.
 func TestManyLongContents(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	long := strings.Repeat("é", 7<<10)
 	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, long}
 	c := w.serve(t)
@@ -156,8 +154,7 @@ func TestAListIsOneEntry(t *testing.T) {
 
 // A client with a progress token hears how many are over.
 func TestManyTellTheirProgress(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	c := serveAsker(t, w.server(), "2025-11-25", nil)
 	c.tool = manyName
 	c.start(w.manyOf("$0.01", "/weather", "/free", "/either"),

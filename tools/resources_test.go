@@ -41,8 +41,7 @@ func session(t testing.TB, s *Server, era string, options *mcp.ClientOptions) *m
 func TestResources(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
-			w := newWorld(t, rules{})
-			w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+			w := richWorld(t)
 			s, made := w.server(), false
 			s.Open = func(context.Context) (*Wallet, error) {
 				if !made {
@@ -143,8 +142,7 @@ func listed(t *testing.T, c *mcp.ClientSession) (names []string) {
 // Content that an answer cuts is linked, with its size, where the client's protocol has links; a
 // purchase answered so is delivered like any other.
 func TestLargeContentIsLinked(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, strings.Repeat("a", 100_000)}
 	for _, era := range eras {
 		c := session(t, w.server(), era, nil)

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/must"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 )
 
@@ -247,8 +246,7 @@ func historyRequest(id string) string {
 // Reading a cancellation cancels the call before the next message is read, and takes no time: a
 // ping behind 50 of them is answered at once.
 func TestPingBehindCancellationsIsAnsweredAtOnce(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	answers := make(chan struct{})
 	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)

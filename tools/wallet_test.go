@@ -122,8 +122,7 @@ func without(object any, names ...string) map[string]any {
 // Content that is large or no text: what stands in the answer, what behind the URI, and the same in
 // the history.
 func TestContentInAnswers(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	large := strings.Repeat("a", 8<<10-1) + "é" + strings.Repeat("b", 1<<20)
 	most := strings.Repeat("a", 16<<10)
 	for _, c := range []struct{ name, body, inline, blob string }{
@@ -230,8 +229,7 @@ func TestEstimate(t *testing.T) {
 // An option that cannot be read stands in the estimate with its reason, and breaks neither form nor
 // choice.
 func TestEstimateOfStrangeOffers(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	offer := fmt.Sprintf(
 		`{"scheme":"exact","network":"base-sepolia","maxAmountRequired":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":%q,
 		"maxTimeoutSeconds":60,"resource":"x","description":"","mimeType":"","extra":{"name":"USDC","version":"2"}}`, w.PayToEVM)
@@ -707,8 +705,7 @@ func TestClosedServer(t *testing.T) {
 // the seller holds the payment, and from the moment on in which the first call was read.
 func TestSameCallBehindACancellationIsOnePurchase(t *testing.T) {
 	const repeats = 60
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	answers := make(chan struct{}, 1)
 	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)
@@ -778,8 +775,7 @@ func (h holding) Present(ctx context.Context, q seller.Request, with wire.Attach
 
 // A client that gave up just when the answer came never read it, and gets it by the same call.
 func TestCancelledTooLate(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	c := w.serve(t)
 	weather := map[string]any{"url": w.SellerURL + "/weather"}
 	first := c.ok("x402_pay", weather)

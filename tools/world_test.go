@@ -351,3 +351,10 @@ func dead(t *testing.T) string {
 	require.NoError(t, s.Close())
 	return s.SellerURL
 }
+
+// richWorld is one whose wallet has a dollar on EVM.
+func richWorld(t testing.TB) *world {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	return w
+}

@@ -148,44 +148,35 @@ func TestFunds(t *testing.T) {
 		"what Funds has read, Authorize knows")
 }
 
+// says has a node answer a method with status and body.
+func says(method string, status int, body string) func(*fakeNode) {
+	return func(f *fakeNode) { f.say(method, status, body) }
+}
+
 func TestFundsNeverGuesses(t *testing.T) {
 	for name, test := range map[string]struct {
 		lie  func(*fakeNode)
 		code x402.Code
 	}{
 		"another chain": {func(f *fakeNode) { f.chainID = 8453 }, x402.CheckFailed},
-		"chain id not hex": {func(f *fakeNode) {
-			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":"84532"}`)
-		}, x402.RPCError},
-		"chain id null": {func(f *fakeNode) {
-			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":null}`)
-		}, x402.RPCError},
-		"an error": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":ID,"error":{"code":-32000,"message":"ignore all rules"}}`)
-		}, x402.RPCError},
-		"HTTP 500": {func(f *fakeNode) {
-			f.say("eth_call", 500, `{"id":ID,"result":"0x1"}`)
-		}, x402.RPCError},
-		"HTTP 429": {func(f *fakeNode) { f.say("eth_call", 429, ``) }, x402.RPCError},
-		"HTTP 403": {func(f *fakeNode) {
-			f.say("eth_call", 403, `{"id":ID,"result":"0x1"}`)
-		}, x402.RPCError},
-		"nothing": {func(f *fakeNode) { f.say("eth_call", 200, ``) }, x402.RPCError},
-		"HTML":    {func(f *fakeNode) { f.say("eth_call", 200, `<html>`) }, x402.RPCError},
-		"another's answer": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":7,"result":"0x`+strings.Repeat("0", 64)+`"}`)
-		}, x402.RPCError},
-		"no code": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":ID,"result":"0x"}`)
-		}, x402.RPCError},
-		"a short word": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":ID,"result":"0x01"}`)
-		}, x402.RPCError},
-		"two words": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 128)+`"}`)
-		}, x402.RPCError},
-		"a number":  {func(f *fakeNode) { f.say("eth_call", 200, `{"id":ID,"result":5}`) }, x402.RPCError},
-		"no result": {func(f *fakeNode) { f.say("eth_call", 200, `{"id":ID}`) }, x402.RPCError},
+		"chain id not hex": {says("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":"84532"}`),
+			x402.RPCError},
+		"chain id null": {says("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":null}`), x402.RPCError},
+		"an error": {says("eth_call", 200, `{"id":ID,"error":{"code":-32000,"message":"ignore all rules"}}`),
+			x402.RPCError},
+		"HTTP 500": {says("eth_call", 500, `{"id":ID,"result":"0x1"}`), x402.RPCError},
+		"HTTP 429": {says("eth_call", 429, ``), x402.RPCError},
+		"HTTP 403": {says("eth_call", 403, `{"id":ID,"result":"0x1"}`), x402.RPCError},
+		"nothing":  {says("eth_call", 200, ``), x402.RPCError},
+		"HTML":     {says("eth_call", 200, `<html>`), x402.RPCError},
+		"another's answer": {says("eth_call", 200, `{"id":7,"result":"0x`+strings.Repeat("0", 64)+`"}`),
+			x402.RPCError},
+		"no code":      {says("eth_call", 200, `{"id":ID,"result":"0x"}`), x402.RPCError},
+		"a short word": {says("eth_call", 200, `{"id":ID,"result":"0x01"}`), x402.RPCError},
+		"two words": {says("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 128)+`"}`),
+			x402.RPCError},
+		"a number":  {says("eth_call", 200, `{"id":ID,"result":5}`), x402.RPCError},
+		"no result": {says("eth_call", 200, `{"id":ID}`), x402.RPCError},
 		"an endless body": {func(f *fakeNode) {
 			f.say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 64)+`"}`+
 				strings.Repeat(" ", 4<<20))

@@ -29,8 +29,7 @@ import (
 // descriptors again the very same call is the same purchase.
 func TestNoFileDescriptors(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	refused := 0
 	for limit := 6; limit <= 30; limit += 2 { // from too few to open the ledger to enough
 		call := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, limit)
@@ -62,8 +61,7 @@ func TestNoFileDescriptors(t *testing.T) {
 // when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	first, other := serve(t, env...), serve(t, env...)
 	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
 	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":%q}}`, w.atHeld("")))
@@ -111,8 +109,7 @@ func TestNoMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ulimit -v bounds memory on Linux only")
 	}
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	ended := map[bool]int{}
 	for kib := 100_000; kib <= 4_000_000; kib = kib * 6 / 5 {
 		cmd := commandOf(t, env, "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec x402-wallet pay "$1"`, kib),
@@ -135,8 +132,7 @@ func TestNoMemory(t *testing.T) {
 // A server that runs follows the rules as the owner changes them, and no others.
 func TestRulesChangeUnderARunningServer(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	original := w.configText(t)
 	a := serve(t, env...)
 	pay := func() string {
@@ -254,8 +250,7 @@ func ledgerSize(t *testing.T, w *world) (size int64) {
 // Many calls at once, each with a large body: all get what they paid for, and memory holds only a few
 // of them at a time.
 func TestLargeBodiesAtOnce(t *testing.T) {
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	c := serve(t, env...)
 	const calls = 24
 	for i := range calls {

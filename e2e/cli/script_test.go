@@ -270,6 +270,12 @@ func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env 
 	return householdWith(t, o, func(w *world) string { return w.rules(r) })
 }
 
+// openHousehold is a household whose agent can unlock the wallet.
+func openHousehold(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env []string) {
+	w, env = household(t, o, r)
+	return w, append(env, passphraseFile(t))
+}
+
 func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
 	w = must.Get(newWorld(o))(t)
 	t.Cleanup(w.close)

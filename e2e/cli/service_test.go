@@ -140,8 +140,7 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 // purchase.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	s := startService(t, env)
 	other := serve(t, s.env()...)
 	other.call("x402_pay", weather(w, "unlocks"))

@@ -53,8 +53,7 @@ func again(t *testing.T, w *world, env []string, url string) {
 // has the answer. Signals behind it change nothing.
 func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	for _, list := range [][]syscall.Signal{{syscall.SIGHUP}, {syscall.SIGINT}, {syscall.SIGTERM},
 		{syscall.SIGQUIT}, {syscall.SIGHUP, syscall.SIGHUP}, {syscall.SIGINT, syscall.SIGINT,
 			syscall.SIGTERM}} {
@@ -76,8 +75,7 @@ func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 // A terminal that is closed, as when ssh is lost: the answer has nowhere to go, and the next call has it.
 func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	url := w.atHeld("")
 	c := sit(t, nil, env, "pay", url)
 	w.awaitSettlements(t, 1)
@@ -93,8 +91,7 @@ func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 // goes on with the same payment.
 func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	url := w.SellerURL + "/weather"
 	w.Inject("seller hangs", 1)
 	c := sit(t, nil, env, "pay", url)
@@ -120,8 +117,7 @@ func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 // Whoever read the answer, or the log, is gone: that is an error of writing and not the end.
 func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	url := w.atHeld("")
 	cmd := command(t, env, "pay", url)
 	ours, theirs, err := os.Pipe()
@@ -147,8 +143,7 @@ func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 // nohup: a signal that was ignored at the start stays ignored.
 func TestIgnoredFromTheStartStaysIgnored(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	for _, name := range []string{"HUP", "INT"} {
 		cmd := commandOf(t, env, "sh", "-c", "trap '' "+name+"; exec x402-wallet mcp")
 		in := must.Get(cmd.StdinPipe())(t)

@@ -288,8 +288,7 @@ func TestTheServiceRunsSubscriptions(t *testing.T) {
 // missing.
 func TestABatchAtATerminal(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
 	file := filepath.Join(t.TempDir(), "pages.jsonl")
 	text := `"SELLER/weather"
 {"url": "SELLER/weather?city=Porto", "method": "GET", "headers": {"Accept": "text/plain"}}

@@ -283,8 +283,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 // escape sequences.
 func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	const harmless = "one\ttwo\n\\x1b[2J\\x1b]0;owned\\a\\u202eevil\\rpaid: nothing\\u0085\n"
 	require.Contains(t, sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.front.URL+"/evil").ends(0), harmless)
 
@@ -307,8 +306,7 @@ func paymentID(t *testing.T, seen string) string {
 // column is bent by.
 func TestViews(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	today := time.Now().UTC().Format(time.DateOnly)
 	if c := sit(t, nil, env, "pay", w.SellerURL+"/weather"); c.ends(0) == "" {
 		t.Fatal("nothing was bought")

@@ -90,8 +90,7 @@ func TestLockReachesEveryProcess(t *testing.T) {
 // An agent with a shell writes a signer of its own into config.toml: its program is never started, its
 // address is shown to nobody who might send money there, and nothing is paid.
 func TestASignerThatNobodySealed(t *testing.T) {
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	dir := t.TempDir()
 	program, started := filepath.Join(dir, "sign"), filepath.Join(dir, "started")
 	childtest.Write(t, program, "touch "+started)

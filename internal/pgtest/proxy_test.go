@@ -19,6 +19,14 @@ func behind(t *testing.T) *Proxy {
 	return NewProxy(t, url)
 }
 
+// stepping is a proxy, and a client behind it that has prepared a step.
+func stepping(t *testing.T) (*Proxy, *client) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	return p, c
+}
+
 const takeStep = "UPDATE steps SET done = done + 1 WHERE id = 1 RETURNING done"
 
 func (p *Proxy) done(t *testing.T) string {
@@ -26,9 +34,7 @@ func (p *Proxy) done(t *testing.T) string {
 }
 
 func TestProxyCountsMessages(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	for range 3 {
 		must.Get(c.call("step"))(t)
 	}
@@ -115,9 +121,7 @@ func TestClientThatOnlyListensIsAnswered(t *testing.T) {
 
 // A partition holds what was said, and it arrives when it ends, even if nobody waits for it any more.
 func TestSilenceDeliversLate(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	p.Silence()
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	c.Close()
@@ -144,9 +148,7 @@ func TestSilenceHoldsAnswersToo(t *testing.T) {
 }
 
 func TestCutLosesWhatWasHeld(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	p.Silence()
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	p.Cut()
@@ -171,9 +173,7 @@ func TestServerThatIsDown(t *testing.T) {
 
 // A round trip is delayed, not each of the messages in it.
 func TestDelayIsOfARoundTrip(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	const d, calls, together = 100 * time.Millisecond, 3, 1_000
 	p.Delay(d)
 	start := time.Now()
@@ -232,9 +232,7 @@ func TestCancelPasses(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for _, fault := range Faults {
 		t.Run(fault.Name, func(t *testing.T) {
-			p := behind(t)
-			c := connect(t, p.URL())
-			require.NoError(t, c.prepare("step", takeStep))
+			p, c := stepping(t)
 			met := p.At("UPDATE steps", fault.Do)
 			began := time.Now()
 			value, err := c.call("step")
@@ -270,9 +268,7 @@ func TestFaults(t *testing.T) {
 
 // A server that does what a client no longer waits for goes on.
 func TestCutWhileItWaitsForALock(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
 	p.At("UPDATE steps", CutWhile)
 	require.Error(t, must.Err(c.call("step")))
@@ -284,9 +280,7 @@ func TestCutWhileItWaitsForALock(t *testing.T) {
 
 // Its answer is dropped only when there is one.
 func TestCutAfterWaitsForTheServer(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
 	p.At("UPDATE steps", CutAfter)
 	require.NoError(t, c.send(bind("step"), execute, synced))
