@@ -209,11 +209,7 @@ var troubles = []scenario{
 		setup: setup{goods: map[string]goods{"/report": {instead: asksForLightning}}},
 		wants: wants{answer: "L402"},
 		right: func(a *agent) { a.tellAll(a.follow("x402_pay", a.order("/report", ""))) },
-		wrong: func(a *agent) {
-			for range 3 {
-				a.tellAll(a.pay("/report", ""))
-			}
-		},
+		wrong: repeats("/report", 3),
 		finds: []string{deaf},
 	}, {
 		name: "unknown token", task: "Get the report.",
@@ -222,11 +218,7 @@ var troubles = []scenario{
 		}}}},
 		wants: wants{answer: "0x1111111111111111111111111111111111111111"},
 		right: func(a *agent) { a.tellAll(a.follow("x402_pay", a.order("/report", ""))) },
-		wrong: func(a *agent) {
-			for range 2 {
-				a.tellAll(a.pay("/report", ""))
-			}
-		},
+		wrong: repeats("/report", 2),
 		finds: []string{deaf},
 	}, {
 		name: "unknown network", task: "Get the report.",
@@ -235,11 +227,7 @@ var troubles = []scenario{
 		}}}},
 		wants: wants{answer: "eip155:987654"},
 		right: func(a *agent) { a.tellAll(a.follow("x402_pay", a.order("/report", ""))) },
-		wrong: func(a *agent) {
-			for range 2 {
-				a.tellAll(a.pay("/report", ""))
-			}
-		},
+		wrong: repeats("/report", 2),
 		finds: []string{deaf},
 	}, {
 		name: "price changed after the estimate", task: "Get the report for what it costs now.",
@@ -289,3 +277,12 @@ func asksForLightning(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *agent) tellAll(got answer) { a.say(got.text) }
+
+// repeats makes a call without a limit so many times, and says all that it hears.
+func repeats(path string, times int) func(*agent) {
+	return func(a *agent) {
+		for range times {
+			a.tellAll(a.pay(path, ""))
+		}
+	}
+}
