@@ -261,9 +261,7 @@ func TestResolution(t *testing.T) {
 		must.Get(h.Ask(t.Context(), Request{URL: "https://example.com/"}))(t)
 		h.http.transport.CloseIdleConnections() // until then it is the address that was checked
 		_, err := h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
-		var e *SendError
-		require.ErrorAs(t, err, &e)
-		assert.False(t, e.Sent)
+		assert.False(t, wasSent(t, err))
 		assert.Equal(t, x402.URLBlocked, code(err))
 		assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
 	})
@@ -318,9 +316,7 @@ func TestTLS(t *testing.T) {
 		"expired":           late,
 	} {
 		t.Run(name, func(t *testing.T) {
-			var e *SendError
-			require.ErrorAs(t, err, &e, name)
-			assert.False(t, e.Sent, name)
+			assert.False(t, wasSent(t, err), name)
 			assert.Equal(t, x402.NetworkError, code(err), name)
 			assert.Contains(t, err.Error(), "certificate", name)
 		})

@@ -160,6 +160,13 @@ func TestUnreadableReceipt(t *testing.T) {
 	assert.True(t, x402.HasCode(a.SettlementErr, x402.ResponseMalformed))
 }
 
+// wasSent is what an error of a payment says of it.
+func wasSent(t *testing.T, err error) bool {
+	var e *SendError
+	require.ErrorAs(t, err, &e)
+	return e.Sent
+}
+
 func code(err error) x402.Code { return x402.AsError(err).Code }
 
 // Before payment only within the origin, at most five, each checked; with payment none.
@@ -277,9 +284,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
 		"ended by its size and not by the clock: %v", err)
 	_, err = newClient(t, endless).Present(within(t, time.Minute), Request{URL: endless}, signed)
-	var e *SendError
-	require.ErrorAs(t, err, &e)
-	assert.True(t, e.Sent)
+	assert.True(t, wasSent(t, err))
 
 	for name, text := range map[string]string{
 		"two lengths":               "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
@@ -353,9 +358,7 @@ func TestSent(t *testing.T) {
 				patience = time.Second
 			}
 			a, err := h.Present(within(t, patience), Request{URL: row.url}, signed)
-			var e *SendError
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, row.sent, e.Sent, err)
+			assert.Equal(t, row.sent, wasSent(t, err), err)
 			assert.Equal(t, row.code, code(err), err)
 			if row.code != x402.URLBlocked {
 				assert.Contains(t, x402.AsError(err).Hint, "make the same call again")
@@ -374,9 +377,7 @@ func TestSent(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := newClient(t, s.URL).Present(ctx, Request{URL: s.URL}, signed)
-		var e *SendError
-		require.ErrorAs(t, err, &e)
-		assert.False(t, e.Sent)
+		assert.False(t, wasSent(t, err))
 	})
 	t.Run("a payment that is no header", func(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
@@ -385,9 +386,7 @@ func TestSent(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				_, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
 					wire.Attachment{Header: bad[0], Value: bad[1]})
-				var e *SendError
-				require.ErrorAs(t, err, &e)
-				assert.False(t, e.Sent)
+				assert.False(t, wasSent(t, err))
 			})
 		}
 	})
