@@ -115,15 +115,21 @@ func TestStatus(t *testing.T) {
 			answer["meta"] = nil
 			c.lies["getTransaction"] = answer
 		}, open, x402.RPCError, "getTransaction"},
-		"no list":             {expired, nil, lie("getSignaturesForAddress", nil), open, x402.RPCError, "getSignaturesForAddress"},
-		"node behind":         {expired, nil, lie("getSignaturesForAddress", rpcFault{-32016, "behind"}), open, x402.RPCError, ""},
-		"tip unknown":         {expired, nil, lie("getLatestBlockhash", rpcFault{-32000, "no"}), open, x402.RPCError, ""},
-		"history refused":     {expired, nil, lie("getSignaturesForAddress", rpcFault{-32000, "no"}), open, x402.RPCError, ""},
-		"transaction refused": {expired, []listed{ours}, lie("getTransaction", rpcFault{-32000, "no"}), open, x402.RPCError, ""},
+		"no list": {expired, nil, lie("getSignaturesForAddress", nil),
+			open, x402.RPCError, "getSignaturesForAddress"},
+		"node behind": {expired, nil, lie("getSignaturesForAddress", rpcFault{-32016, "behind"}),
+			open, x402.RPCError, ""},
+		"tip unknown": {expired, nil, lie("getLatestBlockhash", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
+		"history refused": {expired, nil, lie("getSignaturesForAddress", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
+		"transaction refused": {expired, []listed{ours}, lie("getTransaction", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 		"node elsewhere": {expired, []listed{ours}, func(c *chain, _ *x402.Evidence) {
 			c.genesis = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
 		}, open, x402.CheckFailed, ""},
-		"height unknown": {expired, nil, lie("getBlockHeight", rpcFault{-32000, "no"}), open, x402.RPCError, ""},
+		"height unknown": {expired, nil, lie("getBlockHeight", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 		"the lower height counts": {expired, ancient, func(c *chain, _ *x402.Evidence) {
 			c.lies["getBlockHeight"] = c.height - 1
 		}, open, "", "can still land"},
@@ -152,18 +158,23 @@ func TestStatus(t *testing.T) {
 		"kept a slot too short": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 420 - slotSlack
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
-		"kept nobody knows how long, fresh": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}), expiredState, "", ""},
-		"kept nobody knows how long, old":   {200_000, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}), open, x402.RPCError, ""},
+		"kept nobody knows how long, fresh": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}),
+			expiredState, "", ""},
+		"kept nobody knows how long, old": {200_000, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}),
+			open, x402.RPCError, ""},
 		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil),
 			lie("getFirstAvailableBlock", rpcFault{-32601, "no"}), expiredState, "", ""},
-		"kept: no answer": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32000, "no"}), open, x402.RPCError, ""},
+		"kept: no answer": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 
 		"recorded too low": {1, ancient, func(c *chain, e *x402.Evidence) {
 			e.LastValidBlockHeight = c.height - 200
 			c.alive[nodesHash] = true
 		}, open, "", "can still land"},
-		"blockhash neither valid nor expired": {expired, ancient, lie("isBlockhashValid", map[string]any{}), open, x402.RPCError, "isBlockhashValid"},
-		"blockhash unknown":                   {expired, ancient, lie("isBlockhashValid", rpcFault{-32000, "no"}), open, x402.RPCError, "isBlockhashValid"},
+		"blockhash neither valid nor expired": {expired, ancient, lie("isBlockhashValid", map[string]any{}),
+			open, x402.RPCError, "isBlockhashValid"},
+		"blockhash unknown": {expired, ancient, lie("isBlockhashValid", rpcFault{-32000, "no"}),
+			open, x402.RPCError, "isBlockhashValid"},
 		"tip without a slot": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.lies["getLatestBlockhash"] = map[string]any{"value": map[string]any{"blockhash": nodesHash,
 				"lastValidBlockHeight": c.height + 150}}
