@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 	old := evidence
 	old.LastValidBlockHeight = 0
 	const open, settled, expiredState = x402.Open, x402.Settled, x402.Expired
-
+	unknown := lie("getFirstAvailableBlock", rpcFault{-32601, "no"})
 	for name, test := range map[string]struct {
 		passed  uint64
 		history []listed
@@ -158,12 +158,9 @@ func TestStatus(t *testing.T) {
 		"kept a slot too short": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 420 - slotSlack
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
-		"kept nobody knows how long, fresh": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}),
-			expiredState, "", ""},
-		"kept nobody knows how long, old": {200_000, nil, lie("getFirstAvailableBlock", rpcFault{-32601, "no"}),
-			open, x402.RPCError, ""},
-		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil),
-			lie("getFirstAvailableBlock", rpcFault{-32601, "no"}), expiredState, "", ""},
+		"kept nobody knows how long, fresh": {expired, nil, unknown, expiredState, "", ""},
+		"kept nobody knows how long, old":   {200_000, nil, unknown, open, x402.RPCError, ""},
+		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil), unknown, expiredState, "", ""},
 		"kept: no answer": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32000, "no"}),
 			open, x402.RPCError, ""},
 
