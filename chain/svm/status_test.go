@@ -158,8 +158,8 @@ func TestStatus(t *testing.T) {
 		"kept a slot too short": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 420 - slotSlack
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
-		"kept nobody knows how long, fresh":    {expired, nil, unknown, expiredState, "", ""},
-		"kept nobody knows how long, old":      {200_000, nil, unknown, open, x402.RPCError, ""},
+		"kept nobody knows how long, fresh": {expired, nil, unknown, expiredState, "", ""},
+		"kept nobody knows how long, old":   {200_000, nil, unknown, open, x402.RPCError, ""},
 		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil), unknown,
 			expiredState, "", ""},
 		"kept: no answer": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32000, "no"}),
