@@ -126,8 +126,8 @@ BYTES := cut
 # a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all; BYTES=all cuts every line at every byte in every way;
 # ONLY='SCENARIO CALL N ACT' one that was reported.
 crash: need-go need-strace build
-	go vet -tags crash ./e2e/crash ./wallet
-	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet
+	go vet -tags crash ./e2e/crash ./wallet/owner
+	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet/owner
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
 	go test -count=1 -v -timeout 2h -run 'TestWire|TestProxy|TestRefused' ./e2e/crash -args -everybyte $(BYTES) | grep -v '^=== '
 

@@ -23,15 +23,16 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/metrics"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/steps"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// app is this process, on one home. It implements cli.App.
 type app struct {
 	version string
 	home    string
@@ -108,7 +109,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		return nil, err
 	}
 	if !n.RulesInPlace {
-		if err := config.WriteFile(filepath.Join(a.home, config.FileName), n.Rules.Raw); err != nil {
+		if err := ownfile.Write(filepath.Join(a.home, config.FileName), n.Rules.Raw); err != nil {
 			return nil, x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}
@@ -120,7 +121,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		defer store.Close()
 		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx, true) // a ledger that was there is nobody's
 	}
-	opt := wallet.Options{KeysOnly: n.KeysOnly, Before: sealRules}
+	opt := owner.Options{KeysOnly: n.KeysOnly, Before: sealRules}
 	for _, key := range n.Imports {
 		opt.Import = append(opt.Import, key.PrivateKey)
 	}
@@ -132,7 +133,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		}
 		opt.Phrase = seeds
 	}
-	return wallet.Create(ctx, a.home, typed(n.Passphrase), opt)
+	return owner.Create(ctx, a.home, typed(n.Passphrase), opt)
 }
 
 // newKey is the key of a wallet that is being made. It implements seal.Key.
@@ -150,21 +151,19 @@ func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 	if rules.Ledger.URL != "" {
 		made, err := history.MakePostgres(ctx, *a.postgres(rules))
 		if err == nil && !made {
-			err = a.checkUnusedAt(ctx, a.postgres(rules))
+			err = a.checkUnused(ctx, a.postgres(rules))
 		}
 		return err
 	}
 	err := history.Create(ctx, a.home, history.Options{})
 	if errors.Is(err, fs.ErrExist) { // also of another init at the same time
-		return a.checkUnused(ctx)
+		return a.checkUnused(ctx, nil)
 	}
 	return err
 }
 
 // checkUnused refuses a ledger without a keystore that has payments in it.
-func (a *app) checkUnused(ctx context.Context) error { return a.checkUnusedAt(ctx, nil) }
-
-func (a *app) checkUnusedAt(ctx context.Context, server *sqldb.Postgres) error {
+func (a *app) checkUnused(ctx context.Context, server *sqldb.Postgres) error {
 	store, err := openLedgerAt(ctx, a.home, server, history.Options{})
 	if err != nil {
 		return err

@@ -48,7 +48,6 @@ const (
 	handedTyped   = 't' // one was typed
 )
 
-// commands runs owners' commands.
 type commands struct {
 	home   string
 	owners []socket.User
@@ -226,7 +225,6 @@ func (w *wrongTries) tooMany() bool {
 	return len(w.times) == maxWrong && w.now().Sub(w.times[0]) < wrongTime
 }
 
-// refusedToAsk is what the person is told.
 func refusedToAsk(answer byte) error {
 	switch answer {
 	case handedBusy:

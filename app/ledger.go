@@ -7,24 +7,29 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/alerts"
+	"x402-wallet/history/backup"
+	"x402-wallet/history/content"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
-// the home also takes the rules that the owner sealed at another replica.
-func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
+// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and what
+// the owner is told to told.
+func (a *app) openLedger(ctx context.Context, kept content.Keeper, told alerts.Writer) (*history.Store,
+	error) {
 	server := a.ledgerServer()
-	store, err := a.ledger.open(ctx, a.home, server, o)
+	store, err := a.ledger.open(ctx, a.home, server, history.Options{Contents: kept, Alerts: told})
 	if err != nil || server == nil {
 		return store, err
 	}
@@ -111,28 +116,31 @@ func openLedgerAt(ctx context.Context, home string, server *sqldb.Postgres,
 	return history.OpenPostgres(ctx, home, *server, o)
 }
 
-// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml.
-// A file that the owner edited and did not seal yet stays. Whether the rules are sealed by this wallet is
-// looked at before each payment.
+// followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml if
+// they only tighten what is there. A file that the owner edited and did not seal yet stays. Rules that loosen
+// anything wait for the wallet's key (seal.Guard.VerifySeals): whoever writes to the database can put any text
+// there, and programs that it names would run before a payment checks the seal.
 func (a *app) followRules(ctx context.Context, store *history.Store) error {
-	rules, err := config.Load(a.home)
+	here, err := config.Load(a.home)
 	if err != nil {
 		return err
 	}
-	here := rules.Raw
-	sealed, err := store.EveryRules(ctx)
-	if err != nil || len(sealed) == 0 {
+	newest, err := store.Rules(ctx)
+	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) {
 		return err
 	}
-	newest := sealed[len(sealed)-1].Config
-	isHere := func(r history.SealedRules) bool { return bytes.Equal(r.Config, here) }
-	if !slices.ContainsFunc(sealed, isHere) || bytes.Equal(here, newest) {
-		return nil
+	next, err := config.Parse(newest.Config)
+	if err != nil || config.Loosens(config.Compare(here, next)) {
+		return nil // the key has to say that they are the owner's
 	}
-	if err := config.WriteFile(filepath.Join(a.home, config.FileName), newest); err != nil {
+	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "follow the rules that were sealed at another replica: %w", err)
 	}
 	return nil
+}
+
+func isSuperseded(ctx context.Context, guard *seal.Guard) bool {
+	return errors.Is(guard.CheckConfig(ctx), seal.ErrSuperseded)
 }
 
 // followEvery is how often a service looks at a ledger that it shares: what the owner did at another replica
@@ -140,9 +148,9 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 const followEvery = 500 * time.Millisecond
 
 // follow keeps a service up to date with the other replicas, until ctx ends: it takes over the rules that
-// were sealed, has verify seal those that the owner tightened here, and stops all payments, everywhere, if
-// the ledger lacks something that this process saw in it.
-func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
+// were sealed, has those sealed that the owner tightened here, and stops all payments, everywhere, if the
+// ledger lacks something that this process saw in it.
+func (a *app) follow(ctx context.Context, wallet rulesKeeper) {
 	if a.ledgerServer() == nil {
 		return
 	}
@@ -152,7 +160,7 @@ func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
 		return
 	}
 	defer store.Close()
-	f := follower{app: a, store: store, verify: verify, witness: witness{store: store}}
+	f := follower{app: a, store: store, wallet: wallet, witness: witness{store: store}}
 	for ctx.Err() == nil {
 		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the ledger could not be followed", "why", err)
@@ -167,41 +175,53 @@ func (a *app) follow(ctx context.Context, verify func(context.Context) error) {
 type follower struct {
 	app     *app
 	store   *history.Store
-	verify  func(context.Context) error
+	wallet  rulesKeeper
 	witness witness
-	version int64  // of the sealed rules that were taken over last
-	tried   []byte // the rules that verify was asked about last
+	version int64  // of the sealed rules at the last look
+	tried   []byte // the rules that the key looked at last, beside those of version
+}
+
+// rulesKeeper is the wallet of a service.
+type rulesKeeper interface {
+	VerifySeals(ctx context.Context) error // unlocks the wallet if that needs no person
+	Unlocked() bool
 }
 
 func (f *follower) look(ctx context.Context) error {
 	sealed, err := f.store.Rules(ctx)
 	if err == nil && sealed.Version != f.version {
 		err = f.app.followRules(ctx, f.store)
-		f.version = sealed.Version
+		f.version, f.tried = sealed.Version, nil
 	}
 	if err == nil {
 		err = f.witness.look(ctx, sealed.Version)
 	}
 	if err == nil {
-		f.sealTighter(ctx, sealed)
+		f.verify(ctx, sealed)
 	}
 	return err
 }
 
-// sealTighter has rules sealed that were tightened at this replica. A command seals them only if it can open
-// the keys, which a service may have alone. If the wallet is locked, the next payment here seals them.
-func (f *follower) sealTighter(ctx context.Context, sealed history.SealedRules) {
+// verify has the key look at rules that differ from the sealed ones: those that were tightened here are
+// sealed, older ones make way for the sealed ones. A command does it only if it can open the keys, which a
+// service may have alone. It is tried once, and again for older rules when somebody has unlocked the wallet.
+func (f *follower) verify(ctx context.Context, sealed history.SealedRules) {
 	here, err := config.Load(f.app.home)
-	if err != nil || bytes.Equal(here.Raw, sealed.Config) || bytes.Equal(here.Raw, f.tried) {
+	if err != nil || bytes.Equal(here.Raw, sealed.Config) {
+		return
+	}
+	isOlder := isSuperseded(ctx, f.app.Guard(f.store, here, nil))
+	if bytes.Equal(here.Raw, f.tried) && !(isOlder && f.wallet.Unlocked()) {
 		return
 	}
 	f.tried = here.Raw
-	changes, err := seal.Changes(sealed, here)
-	if err != nil || config.Loosens(changes) {
+	loosened, _, err := here.LoosenedSince(sealed.Config)
+	if !isOlder && (err != nil || len(loosened) > 0) {
 		return
 	}
-	if err := f.verify(ctx); err != nil {
-		f.app.log.Warn("rules that were tightened here hold only here until the next payment", "why", err)
+	err = f.wallet.VerifySeals(ctx)
+	if err != nil && !errors.Is(err, seal.ErrSuperseded) {
+		f.app.log.Warn("rules of this replica and the sealed ones differ until the wallet is unlocked", "why", err)
 	}
 }
 
@@ -235,17 +255,17 @@ func (w *witness) look(ctx context.Context, rules int64) error {
 }
 
 // CopyLedger implements cli.App.
-func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error) {
+func (a *app) CopyLedger(ctx context.Context, to string) (backup.Copy, error) {
 	store, err := a.OpenLedger(ctx)
 	if err != nil {
-		return history.Backup{}, err
+		return backup.Copy{}, err
 	}
 	defer store.Close()
 	if to == "home" {
-		return store.CopyToFile(ctx, a.home, a.copyBook(book.Place{Home: a.home}))
+		return backup.ToHome(ctx, store, a.home, a.copyBook(book.Place{Home: a.home}))
 	}
 	if _, err := config.ParseLedgerURL(to); err != nil {
-		return history.Backup{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
+		return backup.Copy{}, x402.Errorf(x402.InvalidArgument, "copy the ledger: %w", err).
 			WithHint("x402-wallet ledger copy postgres://USER@HOST/DATABASE?sslmode=verify-full, or " +
 				"x402-wallet ledger copy home")
 	}
@@ -261,9 +281,9 @@ func (a *app) CopyLedger(ctx context.Context, to string) (history.Backup, error)
 			WithHint("name an empty database")
 	}
 	if err != nil {
-		return history.Backup{}, err
+		return backup.Copy{}, err
 	}
-	return store.CopyToPostgres(ctx, server, a.copyBook(book.Place{Server: &server}))
+	return backup.ToPostgres(ctx, store, server, a.copyBook(book.Place{Server: &server}))
 }
 
 // copyBook copies the book of sales, if there is one.

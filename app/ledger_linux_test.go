@@ -11,6 +11,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/tools"
 )
 
@@ -41,7 +42,7 @@ func TestLedger_OpenedOnce(t *testing.T) {
 		require.NoError(t, err)
 		opened = append(opened, w)
 		text = append(text, "\n# another version of the rules\n"...)
-		require.NoError(t, config.WriteFile(filepath.Join(a.home, config.FileName), text))
+		require.NoError(t, ownfile.Write(filepath.Join(a.home, config.FileName), text))
 	}
 	once := descriptors(t, path)
 	require.NotZero(t, once)

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/backup"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
@@ -116,7 +117,7 @@ func TestCopyLedger(t *testing.T) {
 		list, err := store.Freezes(ctx)
 		require.NoError(t, err)
 		require.Len(t, list, n)
-		_, err = store.Backup(ctx, filepath.Join(t.TempDir(), "backup"))
+		_, err = backup.ToFile(ctx, store, filepath.Join(t.TempDir(), "backup"))
 		require.Equal(t, store.Shared(), err != nil, "%v", err)
 	}
 	frozen(1)

@@ -15,6 +15,8 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/hooks"
@@ -25,6 +27,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -53,9 +56,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 
 	remote := a.remote(rules, keys, first)
 	local := a.Guard(store, rules, keys)
-	guard := agent.Guard{Local: local, Remote: remote,
+	guard := client.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, signed)}
-	evmSigner, solanaSigner := agent.Signers(account, remote)
+	evmSigner, solanaSigner := client.Signers(account, remote)
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	on := a.chains(rules, signed, evmSigner, solanaSigner, nodes)
@@ -68,7 +71,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Schemes: on.schemes(signed), Vaults: on.evm.FromVaults(), Floats: on.evm,
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: store,
-		SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		SignIns: client.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
@@ -81,21 +84,29 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
+	if store.Shared() && isSuperseded(ctx, local) && (len(alone) > 0 || !allKeys.Locked()) {
+		err := guard.VerifySeals(ctx)
+		if err == nil || errors.Is(err, seal.ErrSuperseded) { // the rules of the file are newer now
+			return a.reopen(ctx, errors.Join(sellers.Close(), h.Close()), first, last)
+		}
+		a.log.Warn("the rules that were sealed at another replica do not hold here", "why", err)
+	}
 	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
 	return &tools.Wallet{
-		Engine: engine, Store: store, Alerts: h.alerts, Keys: allKeys,
+		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
+			whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
 			if own {
-				return guard.Local.Verify(ctx)
+				return whole(ctx)
 			}
-			return guard.Verify(ctx)
+			return remote.Verify(ctx, whole)
 		},
 		Passkeys:      passkeys(rules),
-		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
+		ByPasskey:     client.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
@@ -108,6 +119,14 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}, nil
 }
 
+// reopen is OpenWallet once more, after one was closed.
+func (a *app) reopen(ctx context.Context, closed error, first, last wallet.Passphrase) (*tools.Wallet, error) {
+	if closed != nil {
+		return nil, closed
+	}
+	return a.OpenWallet(ctx, first, last)
+}
+
 // accounts are those of the rules that have keys.
 func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) {
 	for _, a := range keys.Accounts() {
@@ -118,7 +137,6 @@ func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) 
 	return list
 }
 
-// chains are the networks that an account pays on.
 type chains struct {
 	evm         *evm.Exact
 	evmChannels *evm.Channels
@@ -169,18 +187,17 @@ func (c chains) statuses(onRooch channel.Nodes) map[pay.SchemeKey]pay.StatusRead
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of
 // those, where it is set up, either unlocks the wallet itself or fails.
-func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
+func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *client.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
+	return &client.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
 		SigningTime: signingTime(rules)}
 }
 
-// toolKeys implements the keys of tools.Wallet.
 type toolKeys struct {
 	*wallet.Wallet
 	account *wallet.Account
-	remote  *agent.Client
+	remote  *client.Client
 }
 
 // Addresses are those of the account that pays.
@@ -222,10 +239,11 @@ func typed(passphrase []byte) wallet.Passphrase {
 // openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
 // they are, and the ledger. A paywall's may have neither keystore nor ledger (openWithoutWallet).
 type openHome struct {
-	keys   *wallet.Wallet
-	rules  *config.Config
-	store  *history.Store
-	alerts alerts.Writer
+	keys    *wallet.Wallet
+	rules   *config.Config
+	store   *history.Store
+	content content.Keeper // of the store
+	alerts  alerts.Writer
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
 	hooks    *hooks.Hooks   // the owner's programs; nil: there are none
@@ -245,8 +263,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		if h.notifier != nil {
 			h.alerts.Wake = h.notifier.Wake
 		}
-		h.store, err = a.openLedger(ctx, history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota),
-			Alerts: h.alerts})
+		h.content.Quota = int64(h.rules.Policy.ContentQuota)
+		h.store, err = a.openLedger(ctx, h.content, h.alerts)
 	}
 	if err == nil {
 		h.keys.Signers, err = a.sealedSigners(ctx, h)
@@ -311,7 +329,7 @@ func (h openHome) Close() (err error) {
 
 // OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
-	return a.openLedger(ctx, history.Options{Alerts: alerts.Writer{}})
+	return a.openLedger(ctx, content.Keeper{}, alerts.Writer{})
 }
 
 // OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: those of
@@ -327,23 +345,22 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
-func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
+func (a *app) Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard {
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 
-// recorder records what this process signs.
 func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally}
 }
 
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
-	return agent.Rules{
+	signed := agent.Rules{
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
-		MaxTimeout:    rules.Policy.MaxTimeout,
-		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
-		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,
+		MaxTimeout: rules.Policy.MaxTimeout, ChannelDelay: rules.Policy.ChannelDelay,
 	}
+	addNetworks(&signed, rules)
+	return signed
 }
 
 // ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/dashboard"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/tools"
@@ -24,7 +25,6 @@ import (
 	"x402-wallet/wallet/seal"
 )
 
-// passkeys are those of the owner's rules.
 func passkeys(rules *config.Config) map[string]passkey.Key {
 	keys := map[string]passkey.Key{}
 	for name, k := range rules.Passkeys {
@@ -34,12 +34,13 @@ func passkeys(rules *config.Config) map[string]passkey.Key {
 }
 
 // passkeysOf are those of a guard's rules, if their seal is good.
-func passkeysOf(guard *seal.Guard) func(ctx context.Context) (map[string]passkey.Key, error) {
+func passkeysOf(guard *seal.Guard,
+	rules *config.Config) func(ctx context.Context) (map[string]passkey.Key, error) {
 	return func(ctx context.Context) (map[string]passkey.Key, error) {
 		if err := guard.VerifySeals(ctx); err != nil {
 			return nil, err
 		}
-		return passkeys(guard.Rules), nil
+		return passkeys(rules), nil
 	}
 }
 
@@ -109,7 +110,7 @@ func (a *app) webDoor(ctx context.Context, doors cli.Doors, l net.Listener, serv
 		return d, nil
 	}
 	d.said = filepath.Join(a.home, cli.PagesFile)
-	if err := config.WriteFile(d.said, []byte(origin+"\n")); err != nil {
+	if err := ownfile.Write(d.said, []byte(origin+"\n")); err != nil {
 		return nil, err
 	}
 	options := dashboard.ServiceOptions{Origin: origin, Checker: a.passkeys,

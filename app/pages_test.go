@@ -27,8 +27,11 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
@@ -71,7 +74,7 @@ func newHouse(t *testing.T, unlocks bool) *house {
 	rules := "[policy]\npublic_nodes = false\n" + h.table("phone", h.phone)
 	_, _, err = testworld.MakeHome(h.home, rules, testworld.Passphrase)
 	require.NoError(t, err)
-	h.store, err = history.Open(t.Context(), h.home, history.Options{})
+	h.store, err = history.Open(t.Context(), h.home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.store.Close() })
 	h.start()
@@ -186,7 +189,7 @@ func (h *house) rewrite(change func(text string) string) {
 	path := filepath.Join(h.home, config.FileName)
 	text, err := os.ReadFile(path)
 	require.NoError(h, err)
-	require.NoError(h, config.WriteFile(path, []byte(change(string(text)))))
+	require.NoError(h, ownfile.Write(path, []byte(change(string(text)))))
 }
 
 // browser is one of a person's.
@@ -294,9 +297,10 @@ func TestApprovedByPasskey(t *testing.T) {
 	require.NoError(t, err)
 	defer keys.Close()
 	require.NoError(t, keys.Unlock(t.Context(), unlock.File(h.passphrase)))
-	require.NoError(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "it is sealed as the owner's")
+	owned := func() error { return verify.Owned(t.Context(), h.store, h.Guard(h.store, nil, keys)) }
+	require.NoError(t, owned(), "it is sealed as the owner's")
 	h.sql(`UPDATE approvals SET pay_to = '0xthief' WHERE id = ?`, a.ID)
-	require.Error(t, h.Guard(h.store, nil, keys).Verify(t.Context()), "and this would find that it is not")
+	require.Error(t, owned(), "and this would find that it is not")
 	h.sql(`UPDATE approvals SET pay_to = '0xpayee' WHERE id = ?`, a.ID)
 
 	require.Equal(t, http.StatusSeeOther, b.post(path, b.answered(path, "deny", h.phone)).status)

@@ -10,7 +10,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// maxHost bounds a seller's host in the log.
 const maxHost = 120
 
 // logCall writes the line of a payment or a sale. What came to no payment and is no failure has none.
@@ -69,7 +68,6 @@ func byStep(list []steps.Step) slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// milliseconds are with two decimals.
 func milliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*100) / 100
 }

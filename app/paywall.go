@@ -14,6 +14,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -174,7 +175,7 @@ func (a *app) claimPayee(path string, own claim) error {
 		return err
 	}
 	const maxClaim = 16 << 10
-	text, err = config.ReadFile(path, maxClaim)
+	text, _, err = ownfile.Read(path, maxClaim)
 	var first claim
 	if err == nil {
 		err = json.Unmarshal(text, &first)

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -21,7 +21,6 @@ import (
 // name.
 const statementKeyFile = "paywall-signing-key.pem"
 
-// statementKey reads the key, and makes it at its first use.
 func (a *app) statementKey() (ed25519.PrivateKey, error) {
 	path := filepath.Join(a.home, statementKeyFile)
 	key, err := readStatementKey(path)
@@ -52,7 +51,7 @@ func makeStatementKey(path string) error {
 
 func readStatementKey(path string) (ed25519.PrivateKey, error) {
 	const maxKey = 4 << 10
-	text, err := config.ReadFile(path, maxKey)
+	text, _, err := ownfile.Read(path, maxKey)
 	if err != nil {
 		return nil, err
 	}

@@ -212,48 +212,24 @@ func agentLabels(c *config.Config) map[string]string {
 	return labels
 }
 
-// tokenAccounts are the owner's that config.toml names, by network.
-func tokenAccounts(c *config.Config) map[string]string {
-	named := map[string]string{}
+// addNetworks adds the settings of each network that has them.
+func addNetworks(rules *agent.Rules, c *config.Config) {
+	rules.TokenAccounts, rules.Vaults = map[string]string{}, map[string]string{}
+	rules.Allowances, rules.ApprovalGas = map[string]x402.AllowanceRule{}, map[string]money.Amount{}
 	for id, n := range c.Networks {
 		if n.TokenAccount != "" {
-			named[id] = n.TokenAccount
+			rules.TokenAccounts[id] = n.TokenAccount
 		}
-	}
-	return named
-}
-
-// vaults are the owner's that config.toml names, by network.
-func vaults(c *config.Config) map[string]string {
-	named := map[string]string{}
-	for id, n := range c.Networks {
 		if n.Vault != "" {
-			named[id] = n.Vault
+			rules.Vaults[id] = n.Vault
 		}
-	}
-	return named
-}
-
-// allowances are the owner's accounts that config.toml names to take a float from, by network.
-func allowances(c *config.Config) map[string]x402.AllowanceRule {
-	named := map[string]x402.AllowanceRule{}
-	for id, n := range c.Networks {
 		if owner, err := message.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
-			named[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
+			rules.Allowances[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
 		}
-	}
-	return named
-}
-
-// approvalGas is what an approval that a seller sends may cost, by network.
-func approvalGas(c *config.Config) map[string]money.Amount {
-	most := map[string]money.Amount{}
-	for id, n := range c.Networks {
 		if !n.ApprovalGas.IsZero() {
-			most[id] = n.ApprovalGas
+			rules.ApprovalGas[id] = n.ApprovalGas
 		}
 	}
-	return most
 }
 
 func policy(c *config.Config, signed agent.Rules) pay.Policy {

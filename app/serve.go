@@ -17,6 +17,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/config/paywallfile"
@@ -28,6 +29,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -103,6 +105,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		Account: keysByAccount(keys), Locked: keys.Locked, Lock: keys.Lock,
 		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
+		Verify:      func(ctx context.Context) error { return verify.Owned(ctx, h.store, guard) },
 		SigningTime: signingTime(h.rules),
 		Rules: func(ctx context.Context) (agent.Rules, error) {
 			return a.sealedRules(ctx, h.rules, h.store, keys)
@@ -112,7 +115,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 			if err != nil {
 				return nil, err
 			}
-			return passkeysOf(a.Guard(h.store, rules, keys))(ctx)
+			return passkeysOf(a.Guard(h.store, rules, keys), rules)(ctx)
 		}),
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
@@ -141,6 +144,9 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	}
 	if err == nil {
 		err = a.Guard(store, rules, keys).VerifySeals(ctx)
+	}
+	if errors.Is(err, seal.ErrSuperseded) { // the rules of the file are newer now
+		return a.sealedRules(ctx, began, store, keys)
 	}
 	if err != nil {
 		return agent.Rules{}, err

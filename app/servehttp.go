@@ -66,7 +66,6 @@ func partyOf(conn net.Conn) netip.Addr {
 	return from
 }
 
-// placedConn gives its place back when it is closed.
 type placedConn struct {
 	net.Conn
 	leave func()

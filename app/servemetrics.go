@@ -40,7 +40,6 @@ func listenMetrics(ctx context.Context, place string) (l net.Listener, at string
 	return l, "http://" + on.String() + "/metrics", nil
 }
 
-// serveMetrics serves them until ctx ends.
 func (a *app) serveMetrics(ctx context.Context, l net.Listener, sources ...metrics.Source) {
 	process := &metrics.Process{Version: a.version, Started: time.Now()}
 	a.serveHTTP(ctx, l, metrics.Handler(append([]metrics.Source{process, &a.parties}, sources...)...))
@@ -49,7 +48,6 @@ func (a *app) serveMetrics(ctx context.Context, l net.Listener, sources ...metri
 // isAsked reports whether a step is a question to a party: how those answer is counted where they are asked.
 func isAsked(s steps.Step) bool { return s.Name == steps.Facilitator || s.Name == steps.Node }
 
-// countSteps counts how long the steps of payments take.
 func countSteps(calls *metrics.Calls) func(steps.Report) {
 	return func(r steps.Report) {
 		for _, s := range r.Steps {

@@ -16,7 +16,7 @@ import (
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -75,7 +75,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
 			}
 		}
-		serving.Go(func() { a.follow(ctx, server.VerifySeals) })
+		serving.Go(func() { a.follow(ctx, server) })
 		if onMetrics != nil {
 			serving.Go(func() {
 				a.serveMetrics(ctx, onMetrics, &calls, metrics.Ledger{Read: server.Standing})
@@ -133,7 +133,6 @@ type places[Party comparable] struct {
 	by    map[Party]int
 }
 
-// take reports whether there was a place.
 func (p *places[Party]) take(party Party) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +208,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		return true, err
 	}
 	places := []string{filepath.Join(a.home, socketName)}
-	if !wallet.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
+	if !owner.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
 		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {

@@ -22,7 +22,6 @@ var shutdownSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP,
 // impatient supervisors send several signals at once that mean one.
 const repeatDelay = time.Second
 
-// exitUnknown is the exit code of an outcome that is not known.
 const exitUnknown = 5
 
 // untilSignal returns a context that is cancelled by the first shutdown signal. A signal that was ignored at

@@ -68,7 +68,6 @@ func (a *app) lookAtSigners(ctx context.Context, signers map[string]wallet.Signe
 	}
 }
 
-// lookTime is how long a look at a signer may take.
 const lookTime = 15 * time.Second
 
 // signingTime is the longest that a signature may take under the rules, beside what the keystore takes

@@ -26,6 +26,15 @@ type Query struct {
 	Subscription string
 }
 
+// OfTeams is what agents took on a day and in a month, added up for each of the teams that are asked for.
+func (q Query) OfTeams(onDay, inMonth map[string]Use) map[string]NodeUsage {
+	used := map[string]NodeUsage{}
+	for _, team := range q.Teams {
+		used[team] = NodeUsage{Day: q.Tree.Sum(team, onDay), Month: q.Tree.Sum(team, inMonth)}
+	}
+	return used
+}
+
 // Query says which facts Decide needs for a payment.
 func (r Rules) Query(a Ask) Query {
 	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Agent: r.summed(a.Agent),

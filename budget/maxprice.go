@@ -75,7 +75,6 @@ func costsMore(w window, enough, left money.Dollars) *x402.Error {
 	return e.WithHint("a higher maxAmount does not help: the limit is the owner's").WithNext(next)
 }
 
-// beforeJump is the highest price that jumps does not find.
 func (r Rules) beforeJump(last money.Dollars) money.Dollars {
 	factor, ok := r.jumpFactor()
 	if !ok {

@@ -33,7 +33,6 @@ type PayeeHistory struct {
 // Changed reports whether others were paid in this payee's place, and it never was.
 func (h PayeeHistory) Changed() bool { return h.Other != "" && !h.PaidHere }
 
-// reason is why a person is asked.
 type reason struct {
 	Rule string `json:"rule"` // its key in config.toml
 	Text string `json:"text"`

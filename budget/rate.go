@@ -18,7 +18,6 @@ type RateUse struct {
 	Since time.Time
 }
 
-// rate is a limit on the payments of a minute.
 type rate struct {
 	of   Window // whose payments; zero: all
 	most int
@@ -45,10 +44,8 @@ func (r Rules) nodeRates(agent string) (list []RateLimit) {
 	return list
 }
 
-// isFull reports whether no other payment passes now.
 func (l rate) isFull() bool { return l.use.LastMinute >= l.most }
 
-// free is when the next payment passes, if none is made before.
 func (l rate) free() time.Time { return l.use.Since.Add(RateWindow) }
 
 // whose says whose rate it is, in a text: "", or " the agent NAME".

@@ -94,7 +94,6 @@ func (t Teams) inOrder() (names []string) {
 	return names
 }
 
-// down is the way to a team from above.
 func (t Teams) down(team string) []string {
 	path := t.Up(team)
 	slices.Reverse(path)

@@ -127,10 +127,8 @@ func (l *limit) lower(most *money.Dollars, pattern string) {
 	}
 }
 
-// hasWindows reports whether something is summed for the node.
 func (n node) hasWindows() bool { return n.day.most != nil || n.month.most != nil }
 
-// window selects the node's payments.
 func (n node) window() Window {
 	if n.layer == agentLayer {
 		return Window{Agent: n.name}
@@ -145,7 +143,6 @@ func (n node) since(t time.Time) Window {
 	return w
 }
 
-// used is what a node's windows hold.
 func (n node) used(u Usage) NodeUsage {
 	if n.layer == agentLayer {
 		return u.Agent

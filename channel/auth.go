@@ -80,7 +80,6 @@ func (d signedData) token(did, fragment string, signature []byte) (string, error
 	return "DIDAuthV1 " + multibase(text), err
 }
 
-// uuid is a random one (RFC 9562, version 4).
 func uuid() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails (crypto/rand)

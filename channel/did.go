@@ -16,7 +16,6 @@ type account [32]byte
 // objectID names an object on Rooch.
 type objectID [32]byte
 
-// didPrefix is what the DID of a Rooch account begins with.
 const didPrefix = "did:rooch:"
 
 // parseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel.
@@ -42,7 +41,6 @@ func (a account) String() string { return "0x" + hex.EncodeToString(a[:]) }
 // String is 0x and hex.
 func (id objectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 
-// parseObjectID reads 0x and 64 hex digits.
 func parseObjectID(s string) (objectID, error) {
 	text, ok := strings.CutPrefix(s, "0x")
 	id, err := hex.DecodeString(text)

@@ -29,7 +29,6 @@ func (s *service) adapter(method string) adapter {
 	return s.http
 }
 
-// keyID is our key's full name.
 func (s *service) keyID() string { return s.payer.did() + "#" + s.key.Fragment }
 
 // channelID is our channel to it; it may not be open.

@@ -66,7 +66,6 @@ type Manager struct {
 	speaks   sync.Map // by name: what was detected, a bool
 }
 
-// names are the configured servers, in order.
 func (m *Manager) names() []string { return slices.Sorted(maps.Keys(m.Servers)) }
 
 // readyChannel is a channel that calls can be made on. Whoever has one holds its lock.

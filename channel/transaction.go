@@ -23,7 +23,6 @@ type SubRAV struct {
 	Nonce    uint64
 }
 
-// bytes are what is signed.
 func (s SubRAV) bytes() []byte {
 	const version = 1
 	return encodeBCS(subRAVLayout{
@@ -87,7 +86,6 @@ type typeTag struct {
 	TypeArgs     []typeTag
 }
 
-// data is what is hashed and signed.
 func (t Transaction) data() []byte {
 	const (
 		callFunction  = 1

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/nuwa"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -410,8 +411,8 @@ var theWallet = sync.OnceValue(func() *wallet.Wallet {
 	dir, err := filepath.Abs(filepath.Join(testDir, "w"))
 	if err == nil {
 		var w *wallet.Wallet
-		if w, err = wallet.Create(context.Background(), dir, wallet.FromValue("correct horse battery"),
-			wallet.Options{N: 1 << 14}); err == nil {
+		if w, err = owner.Create(context.Background(), dir, wallet.FromValue("correct horse battery"),
+			owner.Options{N: 1 << 14}); err == nil {
 			return w
 		}
 	}
@@ -463,7 +464,7 @@ func (w *world) start() {
 		require.NoError(w.t, w.store.Close())
 	}
 	var err error
-	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
+	w.store, err = history.Open(w.t.Context(), w.home, historytest.Options())
 	require.NoError(w.t, err)
 	w.guard.Store = w.store
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)

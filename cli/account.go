@@ -11,12 +11,11 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/recovery"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
@@ -154,7 +153,7 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	if err != nil {
 		return err
 	}
-	rules := guard.Rules
+	rules := guard.config
 	_ = guard.Store.Close()
 	if err := config.CheckAccountName(a.name); err != nil {
 		return err
@@ -170,7 +169,7 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	ui.keeps = true
 	defer ui.forgetGiven()
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return a.write(text) }
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		info, err := a.makeKeys(ctx, ui, keys)
 		if err != nil {
 			return err
@@ -193,7 +192,7 @@ func (a newAccount) check(keys *wallet.Wallet, rules *config.Config) error {
 				WithHint("choose another --index, or leave it out: the first that is free is taken")
 		}
 	}
-	hasPhrase, err := keys.HasPhrase()
+	hasPhrase, err := owner.HasPhrase(keys)
 	if err == nil && !hasPhrase && (a.index != 0 || a.asksForOne) {
 		err = usageError{text: "--index and --phrase-passphrase say something of a recovery phrase, and " +
 			"this keystore has none", hint: "leave them out: the keys are random then"}
@@ -210,12 +209,12 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 			return has, nil
 		}
 	}
-	wanted := wallet.NewAccount{Name: a.name, Index: a.index, Derive: recovery.Derive}
+	wanted := owner.NewAccount{Name: a.name, Index: a.index, Derive: recovery.Derive}
 	if a.asksForOne {
 		wanted.PhrasePassphrase = ui.asking(terminal.Ask(askPhrases))
 	}
 	add := func(passphrase wallet.Passphrase) (err error) {
-		info, err = keys.AddAccount(ctx, passphrase, wanted)
+		info, err = owner.AddAccount(ctx, keys, passphrase, wanted)
 		return err
 	}
 	if ui.given != nil {
@@ -227,31 +226,18 @@ func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (
 	return info, err
 }
 
-// write adds the account to the text of config.toml.
 func (a newAccount) write(text []byte) ([]byte, error) {
-	keys := [][2]string{{"account", "true"}}
 	limits, err := ownBudgets(a.budgets, teamBudgets)
 	if err != nil {
 		return nil, err
 	}
-	keys = append(keys, limits...)
-	if a.parent != "" {
-		keys = append(keys, [2]string{"parent", edit.Quote(a.parent)})
-	}
-	for name, list := range map[string][]string{"agents": a.agents, "allow_hosts": a.hosts} {
-		if len(list) > 0 {
-			keys = append(keys, [2]string{name, quotedList(list)})
-		}
-	}
-	for _, key := range keys {
-		if text, err = edit.Set(text, key[1], "budget", "teams", a.name, key[0]); err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
+	table := append(tomlTable{{"account", "true"}}, limits...)
+	table.add("parent", a.parent)
+	table.addList("agents", a.agents)
+	table.addList("allow_hosts", a.hosts)
+	return table.write(text, "budget", "teams", a.name)
 }
 
-// newAccount says what was made, and what comes next.
 func (u *ui) newAccount(info wallet.AccountInfo) {
 	u.say("the account %s:\n  Solana  %s\n  EVM     %s", info.Name, info.Solana, info.EVM)
 	if info.Index > 0 {

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -82,7 +81,6 @@ func (u *ui) agents(rows []agentRow) {
 	u.table([]string{"AGENT", "CALL", "DAY", "MONTH", "HOSTS", "KNOWN BY", "TEAM", "LABEL"}, table)
 }
 
-// left is what is left of an agent's own window.
 func left(line *budget.Line) string {
 	if line == nil {
 		return "–"
@@ -106,7 +104,6 @@ func (r agentRow) knownBy() (list []string) {
 	return list
 }
 
-// adding is what an agent is added with.
 type adding struct {
 	budgets                           []string
 	label, user, certificate, subject string
@@ -138,7 +135,7 @@ func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 				}
 				return a.write(text, name, token)
 			}
-			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(guardedRules, string) error {
 				if token == "" {
 					return ui.answerLine(map[string]string{"agent": name, "subject": a.subject},
 						"%s is let in by tokens of the authorization server for %s", name, a.subject)
@@ -171,34 +168,25 @@ func newToken() (string, error) {
 
 // write adds the agent's table to the text of config.toml, with a token unless it is "".
 func (a adding) write(text []byte, name, token string) ([]byte, error) {
-	var keys [][2]string
+	var table tomlTable
 	if token != "" {
-		keys = append(keys, [2]string{"token", edit.Quote(callers.TokenHash(token))})
+		table.add("token", callers.TokenHash(token))
 	}
 	limits, err := ownBudgets(a.budgets, agentBudgets)
 	if err != nil {
 		return nil, err
 	}
-	keys = append(keys, limits...)
-	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate},
-		{"subject", a.subject}, {"label", a.label}} {
-		if text[1] != "" {
-			keys = append(keys, [2]string{text[0], edit.Quote(text[1])})
-		}
-	}
-	if len(a.hosts) > 0 {
-		keys = append(keys, [2]string{"allow_hosts", quotedList(a.hosts)})
-	}
-	for _, key := range keys {
-		if text, err = edit.Set(text, key[1], "agents", name, key[0]); err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
+	table = append(table, limits...)
+	table.add("user", a.user)
+	table.add("certificate", a.certificate)
+	table.add("subject", a.subject)
+	table.add("label", a.label)
+	table.addList("allow_hosts", a.hosts)
+	return table.write(text, "agents", name)
 }
 
 // ownBudgets reads --budget NAME=AMOUNT, as keys and values of config.toml.
-func ownBudgets(given, known []string) (keys [][2]string, err error) {
+func ownBudgets(given, known []string) (keys tomlTable, err error) {
 	for _, text := range given {
 		key, amount, ok := strings.Cut(text, "=")
 		if !ok || !slices.Contains(known, key) {
@@ -206,14 +194,14 @@ func ownBudgets(given, known []string) (keys [][2]string, err error) {
 				hint: "the limits are " + strings.Join(known, ", ")}
 		}
 		if key == "rate" {
-			keys = append(keys, [2]string{key, amount}) // config.toml says whether it is one
+			keys = append(keys, tomlKey{key, amount}) // config.toml says whether it is one
 			continue
 		}
 		amount = strings.TrimPrefix(amount, "$")
 		if _, err := money.ParseDollars(amount); err != nil {
 			return nil, usagef("--budget %s: %v", text, err)
 		}
-		keys = append(keys, [2]string{key, edit.Quote(amount)})
+		keys.add(key, amount)
 	}
 	return keys, nil
 }
@@ -234,7 +222,6 @@ func (p *Program) agentsRevokeCommand(ui *ui) *cobra.Command {
 	})
 }
 
-// knownAgent refuses a name that the rules do not have.
 func knownAgent(rules *config.Config, name string) error {
 	if _, known := rules.Agents[name]; known {
 		return nil
@@ -243,7 +230,35 @@ func knownAgent(rules *config.Config, name string) error {
 		WithHint("x402-wallet agents list shows those there are")
 }
 
-// quotedList is a list of texts as TOML has it.
+// tomlTable is a table that a command writes into config.toml.
+type tomlTable []tomlKey
+
+type tomlKey struct{ name, value string } // the value as TOML has it
+
+// add adds a text, unless it is "".
+func (t *tomlTable) add(name, text string) {
+	if text != "" {
+		*t = append(*t, tomlKey{name, edit.Quote(text)})
+	}
+}
+
+// addList adds a list of texts, unless it is empty.
+func (t *tomlTable) addList(name string, list []string) {
+	if len(list) > 0 {
+		*t = append(*t, tomlKey{name, quotedList(list)})
+	}
+}
+
+func (t tomlTable) write(text []byte, path ...string) ([]byte, error) {
+	var err error
+	for _, key := range t {
+		if text, err = edit.Set(text, key.value, append(path, key.name)...); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
 func quotedList(list []string) string {
 	return "[" + strings.Join(each(list, edit.Quote), ", ") + "]"
 }

@@ -11,7 +11,6 @@ import (
 	"x402-wallet/internal/notify"
 )
 
-// alertOut is an alert as --json prints it.
 type alertOut struct {
 	ID       string        `json:"id"`
 	Kind     string        `json:"kind"` // alerts.Kind
@@ -35,12 +34,10 @@ func alertShown(a alerts.Alert) alertOut {
 	return out
 }
 
-// alertStates are the states in words.
 var alertStates = map[alerts.State]string{alerts.Waiting: "not told yet",
 	alerts.Told: "told", alerts.Over: "over before it was told",
 	alerts.Failed: "could not be told"}
 
-// presetAlerts is how many alerts are listed.
 const presetAlerts = 20
 
 func (p *Program) alertsCommand(ui *ui) *cobra.Command {

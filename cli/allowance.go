@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -16,11 +15,7 @@ import (
 // allowanceNetwork is the EVM network of an owner's account, if one is meant: by the network's name, by the
 // account's form, or because there is nothing on Solana that could be.
 func allowanceNetwork(w *tools.Wallet, f delegationFlags) (network string, isMeant bool) {
-	wanted, _ := x402.Network(f.network)
-	isEVM := func(n string) bool { return x402.Namespace(n) == "eip155" }
-	named := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool {
-		return !isEVM(n) || (f.network != "" && n != wanted)
-	})
+	named := configured(w, "eip155", f.network)
 	noSolana := !slices.ContainsFunc(w.Networks, x402.IsSolana)
 	isMeant = len(named) > 0 && (f.network != "" || strings.HasPrefix(f.account, "0x") || noSolana)
 	if !isMeant {
@@ -78,21 +73,16 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 		out.Config = x402.AllowanceLines(network, a.Owner)
 	}
 	if f.keypair == "" {
-		unsigned, err := w.EVM.Unsigned(t)
-		if err != nil {
-			return err
-		}
-		out.Transaction = "0x" + hex.EncodeToString(unsigned)
+		out.Transaction, err = unsigned(w, t)
 	} else {
 		out.Hash, err = signOwners(ctx, w, key, t)
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	return ui.answer(out, func() { ui.allowance(out, amount.Units(asset.Decimals)+" "+asset.Symbol) })
 }
 
-// signOwners signs a transaction with an owner's key and sends it.
 func signOwners(ctx context.Context, w *tools.Wallet, key imported.Key, t x402.OwnerTransaction) (
 	hash string, err error) {
 	signature, err := key.SignVaultTransaction(imported.VaultTransaction{ChainID: t.ChainID, Nonce: t.Nonce,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,21 +26,13 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = ui.answer(out, func() {
+			isKnown := func(row tools.BalanceRow) bool { return row.Error == "" }
+			ok := len(out.Networks) == 0 || slices.ContainsFunc(out.Networks, isKnown)
+			return ui.answerChecked(out, ok, func() {
 				ui.balances(out)
 				ui.say("")
 				ui.budgets(out.Budget)
 			})
-			failed := 0
-			for _, row := range out.Networks {
-				if row.Error != "" {
-					failed++
-				}
-			}
-			if err == nil && failed > 0 && failed == len(out.Networks) {
-				return exitError(exitFailed)
-			}
-			return err
 		}),
 	}
 	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453; "+
@@ -153,8 +146,6 @@ func title(chain string) string {
 	return "Solana"
 }
 
-// addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
-// against the keys whenever these are decrypted.
 // whoSigns is the wallet with the signers of its rules. An address that stands in rules which the owner did
 // not seal is shown to nobody: somebody would send money there.
 func (p *Program) whoSigns(ctx context.Context) (*wallet.Wallet, *config.Config, error) {
@@ -183,6 +174,8 @@ func (p *Program) whoSigns(ctx context.Context) (*wallet.Wallet, *config.Config,
 	return keys, rules, err
 }
 
+// addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
+// against the keys whenever these are decrypted.
 func (p *Program) addressCommand(ui *ui) *cobra.Command {
 	var qr bool
 	cmd := &cobra.Command{

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"strings"
@@ -135,7 +136,9 @@ func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, by with
 		switch {
 		case err != nil:
 		case step.Made == nil:
-			step.Made, err = showWithdrawal(w, b.Transaction)
+			shown := shownTransaction(b.Transaction)
+			shown.Unsigned, err = unsigned(w, b.Transaction)
+			step.Made = &shown
 			out.Next = x402.Next{Do: x402.AskPerson, Command: again, Why: "the transaction is that of " +
 				whose(b.Config.Payer, b.Config.Payer != b.Config.PayerAuthorizer) +
 				": its signer sends it, or --sign sends one of the agent's account"}
@@ -183,13 +186,6 @@ func shownTransaction(t x402.OwnerTransaction) vaultTransfer {
 		Tip: t.Tip.String()}
 }
 
-func showWithdrawal(w *tools.Wallet, t x402.OwnerTransaction) (*vaultTransfer, error) {
-	shown := shownTransaction(t)
-	unsigned, err := w.EVM.Unsigned(t)
-	shown.Unsigned = "0x" + hex.EncodeToString(unsigned)
-	return &shown, err
-}
-
 // sendWithdrawal signs a step with the wallet's key, which reads it from its parts, and sends it.
 func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer, error) {
 	signer, isOne := w.Keys.(withdrawSigner)
@@ -221,20 +217,12 @@ func (u *ui) deposits(list []pay.BatchReport) {
 		return
 	}
 	rows := each(list, func(r pay.BatchReport) []string {
-		claimed := r.Prices["claimed"]
-		if claimed == "" {
-			claimed = "-"
-		}
-		state := r.Stopped
-		if state == "" {
-			state = "open"
-		}
 		money := "the agent"
 		if r.IsOwners {
 			money = r.Payer
 		}
-		return []string{r.Server, r.Network, money, r.Prices["deposited"], r.Prices["charged"], claimed,
-			r.Prices["locked"], state}
+		return []string{r.Server, r.Network, money, r.Prices["deposited"], r.Prices["charged"],
+			cmp.Or(r.Prices["claimed"], "-"), r.Prices["locked"], cmp.Or(r.Stopped, "open")}
 	})
 	u.table([]string{"DEPOSIT AT", "NETWORK", "OF", "BALANCE", "CHARGED", "CLAIMED", "LOCKED", "STATE"}, rows)
 }

@@ -32,7 +32,6 @@ const (
 	unlockNone    = "none"
 )
 
-// beginning is one run of init.
 type beginning struct {
 	initFlags
 	p    *Program
@@ -184,7 +183,6 @@ func (b *beginning) withWallet(ctx context.Context, keys *wallet.Wallet, rules *
 	})
 }
 
-// failed says what did not work.
 func (b *beginning) failed(what string, err error) {
 	said := x402.AsError(err)
 	if said.Code == x402.Internal { // to the owner its cause is no secret
@@ -210,10 +208,8 @@ func (b *beginning) unlockFile() string {
 	return file
 }
 
-// hasFile reports whether the passphrase comes from a file.
 func (b *beginning) hasFile() bool { return b.passphrase.file != "" && b.passphrase.fd < 0 }
 
-// setUpUnlock does what was chosen.
 func (b *beginning) setUpUnlock(ctx context.Context, keys *wallet.Wallet, rules *config.Config,
 	passphrase []byte) {
 	switch b.unlock {
@@ -244,7 +240,6 @@ func (b *beginning) setUpUnlock(ctx context.Context, keys *wallet.Wallet, rules 
 	b.out.Unlock = b.unlock
 }
 
-// writePassphrase writes the file that unlocks.
 func (b *beginning) writePassphrase(passphrase []byte) error {
 	path := b.unlockFile()
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -264,7 +259,6 @@ func (b *beginning) writePassphrase(passphrase []byte) error {
 	return err
 }
 
-// installAll writes the wallet into clients.
 func (b *beginning) installAll(ctx context.Context) {
 	entry, err := b.p.entry(ctx, b.unlockFile(), nil)
 	if err != nil {
@@ -348,7 +342,6 @@ type answer struct {
 	err  error
 }
 
-// line is the next line that is typed.
 func (d *dialogue) line() <-chan answer {
 	if !d.reading {
 		d.reading = true

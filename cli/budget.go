@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// budgetOut is what is left of each budget, and the tree of teams below them.
 type budgetOut struct {
 	budget.Report
 	Tree []budget.Branch `json:"tree,omitempty"`
@@ -186,7 +185,6 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	return ui.loosens(cmd)
 }
 
-// knownTeam refuses a name that no team has.
 func knownTeam(rules *config.Config, name string) error {
 	if _, known := rules.Budget.Teams[name]; known {
 		return nil

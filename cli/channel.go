@@ -166,7 +166,6 @@ func (p *Program) openChannel(ctx context.Context, ui *ui, w *tools.Wallet, serv
 	}
 }
 
-// approveHere is approve, in the middle of another command.
 func (p *Program) approveHere(ctx context.Context, ui *ui, w *tools.Wallet, id string) error {
 	a, err := w.Store.Approval(ctx, id)
 	if err != nil {

@@ -209,7 +209,6 @@ func depositLines(out depositOut) []string {
 	return lines
 }
 
-// funded shows what became of a channel, or what its owner signs.
 func (u *ui) funded(out depositOut) {
 	switch {
 	case out.Sign != nil:

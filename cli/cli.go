@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"x402-wallet/history"
+	"x402-wallet/history/backup"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/notify"
@@ -62,7 +63,7 @@ type App interface {
 	OpenBook(ctx context.Context) (*book.Book, error)
 	// CopyLedger copies the ledger into an empty database of PostgreSQL, by its URL, or into ledger.db in the
 	// home ("home"), and freezes the one that was copied. The book of sales is copied with it.
-	CopyLedger(ctx context.Context, to string) (history.Backup, error)
+	CopyLedger(ctx context.Context, to string) (backup.Copy, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
 	// Rules are the owner's, as config.toml has them.
@@ -73,7 +74,7 @@ type App interface {
 	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
-	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+	Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard
 
 	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
 	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
@@ -308,7 +309,6 @@ type exitError int
 
 func (exitError) Error() string { return "exit" }
 
-// runs is what cobra runs for a command.
 type runs = func(cmd *cobra.Command, args []string) error
 
 // onWallet is a command that works on the open wallet.

@@ -203,6 +203,15 @@ func isBelow(name string, list []string) bool {
 	})
 }
 
+// notAtService are the commands that may not come by the socket, and all below them: they read files, show
+// the recovery phrase, ask a stranger, pay, or stay.
+var notAtService = []string{"call", "channel commit", "channel deposit", "channel open",
+	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
+	"delegation approve",
+	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
+	"ledger backup", "ledger copy", "ledger prune", "pay", "run", "signer add", "subscriptions due",
+	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
+
 // Every command and every flag was thought about: it may come by the service's socket, or it may not, on
 // purpose. Add a new one to atService, where it lets its caller do nothing with the files and programs of the
 // service's user, else to notAtService.

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/tools"
 )
 
-// dashboardOut is what dashboard answers, before anybody looked.
 type dashboardOut struct {
 	URL  string `json:"url"`            // opens it once, in one browser
 	Idle string `json:"idle,omitempty"` // it stops when nobody viewed it for so long

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/history/report"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 )
 
-// approvalOut is an approval as --json prints it.
 type approvalOut struct {
 	ID        string `json:"id"`
 	State     string `json:"state"` // pending | approved | denied
@@ -45,11 +45,10 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-			rows, err := store.Approvals(ctx)
+			list, err := report.Questions(ctx, store)
 			if err != nil {
 				return err
 			}
-			list := each(history.Lists(rows), history.Together)
 			return ui.answer(struct {
 				Count     int           `json:"count"`
 				Approvals []approvalOut `json:"approvals"`
@@ -137,7 +136,6 @@ func (p *Program) denyCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// terms shows a person what they decide on.
 func (u *ui) terms(a history.Approval) {
 	if u.json && !u.errTerminal {
 		return
@@ -186,7 +184,6 @@ func (u *ui) decided(a history.Approval, format string) error {
 	return u.answerLine(shown(a), format, a.Expires.UTC().Format(time.DateTime))
 }
 
-// decisionError says what is wrong with an id.
 func decisionError(id string, err error) error {
 	switch {
 	case errors.Is(err, history.ErrNotFound):
@@ -200,7 +197,6 @@ func decisionError(id string, err error) error {
 	return err
 }
 
-// freezeOut is a freeze as --json prints it.
 type freezeOut struct {
 	Network string `json:"network,omitempty"` // with an account; both empty: everything
 	Account string `json:"account,omitempty"`
@@ -225,7 +221,7 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			// so that nobody takes it back; it is frozen with or without
-			_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx)
+			_ = (&client.Client{Home: p.Home}).Checkpoint(ctx)
 			list, err := store.Freezes(ctx)
 			if err != nil {
 				return err

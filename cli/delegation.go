@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,9 +101,8 @@ func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
 		{"token", out.TokenMint}, {"delegate", delegate}, {"may spend", tokens(out.RemainingAmount)},
 		{"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
 	if out.Float != nil {
-		const decimals = 18
 		rows = append(rows, []string{"taken as a float", tokens(*out.Float)},
-			[]string{"the agent's gas", out.Gas.Units(decimals) + " of the network's coin"})
+			[]string{"the agent's gas", coins(*out.Gas)})
 	}
 	if out.PerPeriod != nil {
 		more := ""
@@ -206,15 +204,11 @@ func (f delegationFlags) change(ctx context.Context, w *tools.Wallet, network, a
 // owner's associated one.
 func ownersAccount(w *tools.Wallet, f delegationFlags,
 	key imported.Key) (network, account string, asset x402.AssetInfo, err error) {
-	wanted, _ := x402.Network(f.network)
-	i := slices.IndexFunc(w.Networks, func(n string) bool {
-		return x402.IsSolana(n) && (f.network == "" || n == wanted)
-	})
-	if i < 0 {
-		return "", "", asset, x402.Errorf(x402.InvalidArgument, "no such Solana network is configured").
-			WithHint("networks with an rpc in config.toml can be used")
+	networks := configured(w, "solana", f.network)
+	if len(networks) == 0 {
+		return "", "", asset, notConfigured("Solana")
 	}
-	network = w.Networks[i]
+	network = networks[0]
 	asset, known := w.Engine.Assets.Named(network, f.symbol)
 	switch {
 	case !known:

@@ -47,7 +47,6 @@ func demoCommand() *cobra.Command {
 	return cmd
 }
 
-// demo is one run of the story.
 type demo struct {
 	out     io.Writer
 	json    bool
@@ -67,7 +66,6 @@ type demo struct {
 	scenes []demoScene
 }
 
-// demoScene is a step of the story, as JSON.
 type demoScene struct {
 	Title string     `json:"title"`
 	Lines []demoLine `json:"lines"`
@@ -122,7 +120,6 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 	return nil
 }
 
-// end stops what runs and takes away what is not to be kept.
 func (d *demo) end(keep string) (err error) {
 	if d.host != nil {
 		err = d.host.session.Close()
@@ -242,7 +239,6 @@ type demoHost struct {
 	asked   chan string // what the person was asked
 }
 
-// startDemoHost starts the server and shakes hands.
 func startDemoHost(ctx context.Context, cmd *exec.Cmd) (h *demoHost, err error) {
 	h = &demoHost{asked: make(chan string, 1), log: filepath.Join(cmd.Dir, "mcp.log")}
 	log, err := os.Create(h.log)

@@ -289,7 +289,6 @@ func (d *demo) books(context.Context) error {
 	return nil
 }
 
-// settlements checks that the chains made as many payments as the demo.
 func (d *demo) settlements() error {
 	if got := len(d.world.Settlements()); got != d.paid {
 		return fmt.Errorf("the chains made %d payments instead of %d", got, d.paid)

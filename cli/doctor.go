@@ -36,11 +36,7 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames, Opener: p, Full: full,
 			})
 			done()
-			err = ui.answer(report, func() { ui.report(report) })
-			if err == nil && !report.OK {
-				return exitError(exitFailed)
-			}
-			return err
+			return ui.answerChecked(report, report.OK, func() { ui.report(report) })
 		},
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "check all of a long ledger, and not a sample of it")

@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/books"
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/receipt"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
 
-// exporting is what export was asked for.
 type exporting struct {
 	books.Export
 	whose             tools.Whose
@@ -118,7 +118,7 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 // writeTo replaces a file that the person named, for their eyes alone. An error of write's that has a code
 // stays as it is.
 func writeTo(file string, write func(io.Writer) error) error {
-	err := config.WriteThrough(file, write)
+	err := ownfile.Replace(file, 0o600, write)
 	if ofLedger, ok := errors.AsType[*x402.Error](err); ok {
 		return ofLedger
 	}
@@ -151,7 +151,7 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 				return x402.Errorf(x402.InvalidArgument, "%s: %w; nothing was taken from it", args[0], err)
 			}
 			return p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-				added, err := store.Import(ctx, list)
+				added, err := report.Import(ctx, store, list)
 				if err != nil {
 					return err
 				}
@@ -176,18 +176,10 @@ func readWhole(path string, limit int64) ([]byte, error) {
 
 // receipt prints a payment's receipt, which is JSON for people too.
 func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
-	p, err := w.Store.Payment(ctx, id)
+	r, err := receipt.Stored(ctx, w.Store, id, w.Engine.Assets, time.Now())
 	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
 	}
-	if err != nil {
-		return err
-	}
-	var content *history.Content
-	if c, err := w.Store.Content(ctx, id); err == nil || errors.Is(err, history.ErrContentRemoved) {
-		content = &c
-	}
-	r, err := receipt.Of(p, content, w.Engine.Assets, time.Now())
 	if err != nil {
 		return err
 	}
@@ -206,11 +198,7 @@ func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = ui.answer(verdict, func() { ui.verdict(verdict) })
-			if err == nil && !verdict.OK {
-				return exitError(exitFailed)
-			}
-			return err
+			return ui.answerChecked(verdict, verdict.OK, func() { ui.verdict(verdict) })
 		},
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -117,15 +117,6 @@ var atService = map[string]handed{
 	"vault show": {flags: []string{"network", "vault"}},
 }
 
-// notAtService are the commands that may not, and all below them: they read files, show the
-// recovery phrase, ask a stranger, pay, or stay.
-var notAtService = []string{"call", "channel commit", "channel deposit", "channel open",
-	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
-	"delegation approve",
-	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
-	"ledger backup", "ledger copy", "ledger prune", "pay", "run", "signer add", "subscriptions due",
-	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
-
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it
 // itself.
 var onlyHere = []string{"install", "mcp", "paywall", "serve"}
@@ -180,7 +171,7 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
-	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
+	case p.Env.Home != "" || p.NoHome != nil || owner.Exists(p.Home):
 		return "", false
 	case ownuser.Supported(runtime.GOOS) != nil:
 		return "", false

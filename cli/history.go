@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -198,7 +200,7 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				var freed int64
 				n, err := waitFor(ui, "deleting, and giving the space back", func() (n int64, err error) {
-					n, freed, err = w.Store.Prune(ctx, day, undelivered)
+					n, freed, err = content.Prune(ctx, w.Store, day, undelivered)
 					return n, err
 				})
 				if err != nil {
@@ -248,7 +250,7 @@ func (p *Program) verifyCommand(ui *ui, name string) *cobra.Command {
 func (u *ui) verify(ctx context.Context, w *tools.Wallet, seals, own bool) (rows int64, err error) {
 	var percent atomic.Int64
 	percent.Store(-1)
-	ctx = history.WithProgress(ctx, func(done, all int64) { percent.Store(100 * done / max(all, 1)) })
+	ctx = verify.WithProgress(ctx, func(done, all int64) { percent.Store(100 * done / max(all, 1)) })
 	defer u.waitingFor(func() string {
 		if p := percent.Load(); p >= 0 {
 			return fmt.Sprintf("reading the whole ledger, %d %% done", p)
@@ -258,10 +260,10 @@ func (u *ui) verify(ctx context.Context, w *tools.Wallet, seals, own bool) (rows
 	if seals {
 		err = w.VerifySeals(ctx, own)
 	} else {
-		_, err = w.Store.Verify(ctx, history.Head{})
+		_, err = verify.Ledger(ctx, w.Store, history.Head{})
 	}
 	if err == nil {
-		_, err = w.Store.VerifyContent(ctx)
+		_, err = verify.Content(ctx, w.Store)
 	}
 	if err != nil {
 		return 0, err

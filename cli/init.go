@@ -21,6 +21,7 @@ import (
 	"x402-wallet/internal/pattern"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
@@ -309,7 +310,7 @@ func newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
 	}
 	passphrase, err := f.passphrase.or(terminal)(ctx)
 	if err == nil {
-		err = wallet.CheckPassphrase(passphrase)
+		err = owner.CheckPassphrase(passphrase)
 	}
 	if err == nil {
 		return passphrase, nil

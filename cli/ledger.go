@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/backup"
 )
 
 func (p *Program) ledgerCommand(ui *ui) *cobra.Command {
@@ -34,7 +35,7 @@ paywall sold is in a book of its own, sales.db in the home, and not in the copy.
 		Args: wants("FILE"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
 			made, err := waitFor(ui, "copying the ledger, and checking the copy",
-				func() (history.Backup, error) { return store.Backup(ctx, args[0]) })
+				func() (backup.Copy, error) { return backup.ToFile(ctx, store, args[0]) })
 			if err != nil {
 				return err
 			}
@@ -73,7 +74,7 @@ config.toml, or take it out, and seal the rules: x402-wallet policy seal.`,
 				return err
 			}
 			made, err := waitFor(ui, "copying the ledger, and checking the copy",
-				func() (history.Backup, error) { return p.CopyLedger(cmd.Context(), args[0]) })
+				func() (backup.Copy, error) { return p.CopyLedger(cmd.Context(), args[0]) })
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -54,21 +53,9 @@ func (p *Program) payMany(cmd *cobra.Command, ui *ui, file string, f payFlags) e
 // readBatch reads requests: one JSON value after the other, a line each or however they are spaced, or an
 // array of them. A value is an object, or the URL alone.
 func readBatch(cmd *cobra.Command, file string) (list []tools.ManyRequest, err error) {
-	source := cmd.InOrStdin()
-	if file != "-" {
-		opened, err := os.Open(file)
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		defer opened.Close()
-		source = opened
-	}
-	text, err := io.ReadAll(io.LimitReader(source, maxData+1))
-	if err == nil && len(text) > maxData {
-		err = fmt.Errorf("the batch in %s is larger than %d MiB", file, maxData>>20)
-	}
+	text, err := readInput("batch", file, cmd.InOrStdin())
 	if err != nil {
-		return nil, usagef("%v", err)
+		return nil, err
 	}
 	for i, value := range values(text) {
 		one, err := readRequest(value)
@@ -118,16 +105,10 @@ func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 
 // buyMany makes a batch of purchases and shows what became of each; shown, they were delivered.
 func (u *ui) buyMany(ctx context.Context, w *tools.Wallet, in tools.ManyIn) error {
-	done := u.waiting(fmt.Sprintf("unlocking the wallet, and waiting for %d sellers and the chain",
-		len(in.Requests)))
-	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
-		if u.errTerminal && !u.prompting.Load() {
-			u.note("stopping: no more is bought; waiting for the answers to payments that were already sent")
-		}
-	})
-	out, err := w.PayMany(ctx, in)
-	leaving()
-	done()
+	what := fmt.Sprintf("unlocking the wallet, and waiting for %d sellers and the chain", len(in.Requests))
+	out, err := purchase(ctx, u, what,
+		"stopping: no more is bought; waiting for the answers to payments that were already sent",
+		func() (tools.ManyOut, error) { return w.PayMany(ctx, in) })
 	if err != nil {
 		return err
 	}

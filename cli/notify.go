@@ -45,7 +45,8 @@ func (p *Program) testNotify(ctx context.Context, ui *ui) error {
 		return err
 	}
 	list := each(outcomes, told)
-	err = ui.answer(map[string]any{"told": list}, func() {
+	isTold := !slices.ContainsFunc(list, func(o toldOut) bool { return !o.OK })
+	return ui.answerChecked(map[string]any{"told": list}, isTold, func() {
 		for _, o := range list {
 			if o.OK {
 				ui.say("told: %s %s", o.Way, safe(o.To))
@@ -54,8 +55,4 @@ func (p *Program) testNotify(ctx context.Context, ui *ui) error {
 			}
 		}
 	})
-	if err == nil && slices.ContainsFunc(list, func(o toldOut) bool { return !o.OK }) {
-		return exitError(exitFailed)
-	}
-	return err
 }

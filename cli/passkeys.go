@@ -16,7 +16,6 @@ import (
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -83,9 +82,11 @@ func (p *Program) passkeysAddCommand(ui *ui) *cobra.Command {
 				if err := newPasskey(rules, name); err != nil {
 					return nil, err
 				}
-				return writePasskey(text, name, key)
+				return tomlTable{{"id", edit.Quote(key.ID)}, {"public_key", edit.Quote(key.PublicKey)},
+					{"origin", edit.Quote(key.Origin)}, {"count", strconv.FormatInt(key.Count, 10)},
+				}.write(text, "passkeys", name)
 			}
-			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(guardedRules, string) error {
 				return ui.answerLine(passkeyRow{Name: name, Origin: key.Origin, ID: key.ID},
 					"the passkey %s approves payments at %s from now on", name, key.Origin)
 			})
@@ -156,18 +157,6 @@ func (p *Program) pagesOrigin(rules *config.Config) (string, error) {
 			"config.toml: [service] url")
 	}
 	return origin, nil
-}
-
-// writePasskey adds the passkey's table to the text of config.toml.
-func writePasskey(text []byte, name string, k passkey.Key) ([]byte, error) {
-	var err error
-	for _, key := range [][2]string{{"id", edit.Quote(k.ID)}, {"public_key", edit.Quote(k.PublicKey)},
-		{"origin", edit.Quote(k.Origin)}, {"count", strconv.FormatInt(k.Count, 10)}} {
-		if text, err = edit.Set(text, key[1], "passkeys", name, key[0]); err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
 }
 
 // passkeysRemoveCommand takes a passkey out of the rules: nothing is approved by it any more, and who is

@@ -12,13 +12,13 @@ import (
 	"x402-wallet/internal/ask"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 )
 
-// passphraseOut is what passphrase answers.
 type passphraseOut struct {
 	Changed bool `json:"changed"`
 	Keyring bool `json:"keyring"` // the system's keyring holds it now
@@ -42,7 +42,6 @@ func (s *passphraseSource) add(cmd *cobra.Command, prefix, whose string) {
 	cmd.MarkFlagsMutuallyExclusive(prefix+"passphrase-file", prefix+"passphrase-fd")
 }
 
-// addFD adds the descriptor alone.
 func (s *passphraseSource) addFD(cmd *cobra.Command, prefix, whose string) {
 	cmd.Flags().IntVar(&s.fd, prefix+"passphrase-fd", -1, "read "+whose+" from this open descriptor `N`")
 	cmd.Flags().Lookup(prefix + "passphrase-fd").DefValue = "0" // that it means none is not shown
@@ -96,11 +95,12 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	source := f.fresh.or(ui.asking(terminal.AskTwice()))
 	done := ui.waiting("encrypting the keys again")
 	old := f.old.or(ui.asking(terminal.Ask("Old passphrase: ")))
-	err := keys.ChangePassphrase(ctx, ui.byPerson(old, byFlags), func(ctx context.Context) ([]byte, error) {
+	kept := func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
 		return given, err
-	}, wallet.Options{})
+	}
+	err := owner.ChangePassphrase(ctx, keys, ui.byPerson(old, byFlags), kept, owner.Options{})
 	done()
 	if err != nil {
 		return err
@@ -233,7 +233,6 @@ func (u *ui) keeping(use func(wallet.Passphrase) error) func(wallet.Passphrase) 
 	}
 }
 
-// forgetGiven wipes what the owner typed.
 func (u *ui) forgetGiven() {
 	clear(u.given)
 	u.given = nil

@@ -38,7 +38,6 @@ func (f *requestFlags) add(cmd *cobra.Command) {
 		"the request body `DATA`; @FILE reads it from a file, @- from stdin, byte for byte;\nseveral are joined with &; JSON is sent as application/json")
 }
 
-// read gives method, headers and body.
 func (f *requestFlags) read(cmd *cobra.Command) (in tools.PayIn, err error) {
 	in.Headers = map[string]string{}
 	for _, h := range f.headers {
@@ -72,26 +71,31 @@ func readData(data string, stdin io.Reader) (string, error) {
 	if !isFile {
 		return data, nil
 	}
+	text, err := readInput("body", file, stdin)
+	return string(text), err
+}
+
+// readInput reads a file that the person named, "-" for stdin.
+func readInput(what, file string, stdin io.Reader) ([]byte, error) {
 	source := stdin
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return "", usagef("%v", err)
+			return nil, usagef("%v", err)
 		}
 		defer opened.Close()
 		source = opened
 	}
 	text, err := io.ReadAll(io.LimitReader(source, maxData+1))
 	if err == nil && len(text) > maxData {
-		err = fmt.Errorf("the body in %s is larger than %d MiB", file, maxData>>20)
+		err = fmt.Errorf("the %s in %s is larger than %d MiB", what, file, maxData>>20)
 	}
 	if err != nil {
-		return "", usagef("%v", err)
+		return nil, usagef("%v", err)
 	}
-	return string(text), nil
+	return text, nil
 }
 
-// payFlags are what pay and call know beside the request.
 type payFlags struct {
 	most, idempotencyKey string
 	network, asset       string // pay's alone
@@ -99,7 +103,6 @@ type payFlags struct {
 	passphrase           passphraseSource
 }
 
-// add adds those that pay and call have in common.
 func (f *payFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.most, "max", "",
 		"pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
@@ -190,16 +193,9 @@ func maxAmount(text string) (string, error) {
 
 // buy makes a purchase and shows it; shown, it was delivered.
 func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result, error)) error {
-	done := u.waiting("unlocking the wallet, and waiting for the seller and the chain")
-	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
-		if u.errTerminal && !u.prompting.Load() {
-			u.note("stopping; waiting for the answer to a payment that was already sent (Ctrl-C " +
-				"again does not: the same command then asks the seller again with the same payment)")
-		}
-	})
-	out, err := how()
-	leaving()
-	done()
+	out, err := purchase(ctx, u, "unlocking the wallet, and waiting for the seller and the chain",
+		"stopping; waiting for the answer to a payment that was already sent (Ctrl-C again does not: the "+
+			"same command then asks the seller again with the same payment)", how)
 	if err != nil {
 		return err
 	}
@@ -211,6 +207,17 @@ func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result
 		return exitError(exitFailed)
 	}
 	return nil
+}
+
+// purchase waits for one, and says left to a person who presses Ctrl-C.
+func purchase[T any](ctx context.Context, u *ui, what, left string, how func() (T, error)) (T, error) {
+	defer u.waiting(what)()
+	defer context.AfterFunc(ctx, func() {
+		if u.errTerminal && !u.prompting.Load() {
+			u.note("%s", left)
+		}
+	})()
+	return how()
 }
 
 // paid prints content on stdout, and what it cost on stderr. An error means that the content

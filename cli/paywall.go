@@ -46,7 +46,6 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// saleOut is a row of earnings.
 type saleOut struct {
 	SaleID               string `json:"saleId"`
 	Timestamp            string `json:"timestamp"`

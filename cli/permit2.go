@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -73,23 +72,18 @@ func (p *Program) permit2Command(ui *ui) *cobra.Command {
 }
 
 func permit2Asset(w *tools.Wallet, f permit2Flags) (asset x402.AssetInfo, err error) {
-	wanted, _ := x402.Network(f.network)
-	i := slices.IndexFunc(w.Networks, func(n string) bool {
-		return x402.Namespace(n) == "eip155" && (f.network == "" || n == wanted)
-	})
-	if i < 0 {
-		return asset, x402.Errorf(x402.InvalidArgument, "no such EVM network is configured").
-			WithHint("networks with an rpc in config.toml can be used")
+	networks := configured(w, "eip155", f.network)
+	if len(networks) == 0 {
+		return asset, notConfigured("EVM")
 	}
-	asset, known := w.Engine.Assets.Named(w.Networks[i], f.symbol)
+	asset, known := w.Engine.Assets.Named(networks[0], f.symbol)
 	if !known {
 		return asset, x402.Errorf(x402.UntrustedAsset, "%s is not an asset on %s", x402.Quote(f.symbol),
-			x402.Title(w.Networks[i])).WithHint("add it to config.toml under [[assets]]")
+			x402.Title(networks[0])).WithHint("add it to config.toml under [[assets]]")
 	}
 	return asset, nil
 }
 
-// permitted reads what Permit2 may move.
 func (u *ui) permitted(ctx context.Context, w *tools.Wallet, asset x402.AssetInfo) (out permit2Out,
 	err error) {
 	a, err := waitFor(u, "waiting for the node", func() (x402.OwnAccount, error) {
@@ -106,7 +100,6 @@ func (u *ui) showPermitted(out permit2Out, asset x402.AssetInfo) {
 		{"for gas", coins(out.Coins)}})
 }
 
-// coins writes wei in whole coins.
 func coins(wei money.Amount) string {
 	const decimals = 18
 	return wei.Units(decimals) + " of the network's coin"

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/wallet/unlock"
@@ -88,8 +89,8 @@ func (f phraseFlags) check(all initFlags) error {
 		return usageError{text: "--no-input asks nobody, and a phrase is typed or shown on a terminal",
 			hint: "give it --import-phrase-file FILE, and --phrase-passphrase-file FILE where it has a " +
 				"passphrase"}
-	case f.account > wallet.MaxAccount:
-		return usagef("--index is %d, it is at most %d", f.account, wallet.MaxAccount)
+	case f.account > owner.MaxAccount:
+		return usagef("--index is %d, it is at most %d", f.account, owner.MaxAccount)
 	}
 	_, err := f.keyPaths()
 	return err
@@ -113,7 +114,6 @@ func (f phraseFlags) keyPaths() (recovery.Paths, error) {
 	return paths, nil
 }
 
-// source is where the words come from.
 func (f phraseFlags) source(ui *ui) wallet.Passphrase {
 	switch {
 	case f.fd >= 0:

@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -127,24 +129,41 @@ func setHosts(text []byte, hosts []string, path ...string) ([]byte, error) {
 	return text, err
 }
 
-// rules is the guard, without a key, of the wallet's rules and of its ledger, which knows what was
-// sealed. Its Store is the caller's to close.
-func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
+// guardedRules are the owner's rules, with the guard of the ledger that knows what was sealed.
+type guardedRules struct {
+	*seal.Guard
+	config *config.Config
+}
+
+// rules are those of the wallet: those that the owner sealed at another replica, if the file has older ones.
+// Their guard has no key, and its Store is the caller's to close.
+func (p *Program) rules(ctx context.Context) (g guardedRules, err error) {
 	if err := p.haveWallet(); err != nil {
-		return nil, err
+		return g, err
 	}
 	rules, err := p.Rules()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, config.Missing(p.Home)
+		return g, config.Missing(p.Home)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the owner's rules: %w", err)
+		return g, fmt.Errorf("read the owner's rules: %w", err)
 	}
 	store, err := p.OpenLedger(ctx)
 	if err != nil {
-		return nil, err
+		return g, err
 	}
-	return p.Guard(store, rules, nil), nil
+	g = guardedRules{p.Guard(store, rules, nil), rules}
+	if !errors.Is(g.CheckConfig(ctx), seal.ErrSuperseded) {
+		return g, nil
+	}
+	sealed, err := store.Rules(ctx)
+	if err == nil {
+		rules, err = config.Parse(sealed.Config)
+	}
+	if err != nil {
+		return g, errors.Join(err, store.Close())
+	}
+	return guardedRules{p.Guard(store, rules, nil), rules}, nil
 }
 
 func (p *Program) haveWallet() error {
@@ -155,7 +174,7 @@ func (p *Program) haveWallet() error {
 	return err
 }
 
-func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
+func (u *ui) policy(ctx context.Context, guard guardedRules, file string) error {
 	out := policyOut{Changes: []config.Change{}, Rules: map[string]string{}}
 	sealed, err := guard.Store.Rules(ctx)
 	if err != nil {
@@ -163,7 +182,7 @@ func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
 	}
 	if sealed.Version > 0 {
 		out.SealedAt = sealed.At.Format(time.RFC3339)
-		if changes, err := seal.Changes(sealed, guard.Rules); err == nil {
+		if changes, err := guard.config.ChangesSince(sealed.Config); err == nil {
 			out.Changes = append(out.Changes, changes...)
 		}
 	}
@@ -171,7 +190,7 @@ func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
 		out.Problem = x402.AsError(err).Message
 	}
 	out.Sealed = out.Problem == ""
-	lines := guard.Rules.Lines()
+	lines := guard.config.Lines()
 	for _, line := range lines {
 		out.Rules[line.Key] = line.Value
 	}
@@ -197,7 +216,6 @@ func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
 	})
 }
 
-// changes shows what differs from the sealed rules.
 func (u *ui) changes(list []config.Change) {
 	for _, c := range list {
 		effect := "tightens"
@@ -217,7 +235,7 @@ func (u *ui) changes(list []config.Change) {
 // pays under more than was typed for.
 func (p *Program) changeRules(ctx context.Context, ui *ui,
 	edit func(text []byte, rules *config.Config) ([]byte, error)) error {
-	return p.changeRulesThen(ctx, ui, edit, func(guard *seal.Guard, said string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guard guardedRules, said string) error {
 		return ui.ruled(ctx, guard, said)
 	})
 }
@@ -225,19 +243,19 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 // changeRulesThen is changeRules, with what to say when it is done.
 func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 	edit func(text []byte, rules *config.Config) ([]byte, error),
-	then func(guard *seal.Guard, said string) error) error {
+	then func(guard guardedRules, said string) error) error {
 	now, err := p.rules(ctx)
 	if err != nil {
 		return err
 	}
 	defer now.Store.Close()
-	text := now.Rules.Raw
+	text := now.config.Raw
 	if edit != nil {
-		text, err = edit(text, now.Rules)
+		text, err = edit(text, now.config)
 		if err != nil {
 			return asInvalid(err)
 		}
-		if bytes.Equal(text, now.Rules.Raw) && now.CheckConfig(ctx) == nil {
+		if bytes.Equal(text, now.config.Raw) && now.CheckConfig(ctx) == nil {
 			// it is so, and in force: nobody need type a passphrase for that
 			return then(now, "nothing to change: the rules already say so")
 		}
@@ -246,12 +264,13 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 	if err != nil {
 		return err
 	}
-	guard := p.Guard(now.Store, change.next, nil)
+	change.adopted = !now.config.Same(p.Home)
+	guard := guardedRules{p.Guard(now.Store, change.next, nil), change.next}
 	if err := p.sealChange(ctx, ui, guard, change); err != nil {
 		return err
 	}
-	if !bytes.Equal(text, now.Rules.Raw) {
-		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
+	if !change.next.Same(p.Home) {
+		if err := ownfile.Write(filepath.Join(p.Home, config.FileName), text); err != nil {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}
@@ -262,7 +281,7 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 }
 
 // ruled says what became of the rules; as JSON it is the rules.
-func (u *ui) ruled(ctx context.Context, guard *seal.Guard, said string) error {
+func (u *ui) ruled(ctx context.Context, guard guardedRules, said string) error {
 	if u.json {
 		return u.policy(ctx, guard, "")
 	}
@@ -275,6 +294,7 @@ type ruleChange struct {
 	next         *config.Config
 	keys         []config.Change // since the sealed rules
 	incomparable error           // why the difference cannot be computed
+	adopted      bool            // next is made of another replica's rules, whose seal nobody checked here
 	redate       bool            // payments are dated ahead of the clock; sealing moves them to now
 	lines        []string        // what the owner is shown
 }
@@ -291,7 +311,7 @@ func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 	if err != nil {
 		return c, err
 	}
-	c.keys, c.incomparable = seal.Changes(sealed, c.next)
+	c.keys, c.incomparable = c.next.ChangesSince(sealed.Config)
 	if sealed.Version == 0 {
 		c.incomparable = errors.New("never sealed")
 	}
@@ -304,7 +324,7 @@ func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 	if len(c.keys) == 0 && c.incomparable == nil { // why the passphrase is asked all the same
 		ui.note("%s", c.lines[0])
 	}
-	latest, err := store.Ahead(ctx)
+	latest, err := report.Ahead(ctx, store)
 	if err != nil || latest.IsZero() {
 		return c, err
 	}
@@ -318,8 +338,8 @@ func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 
 // sealChange seals what was shown: by itself what only tightens, with the owner's passphrase
 // everything else.
-func (p *Program) sealChange(ctx context.Context, ui *ui, guard *seal.Guard, c ruleChange) error {
-	owner := c.incomparable != nil || config.Loosens(c.keys) || c.redate
+func (p *Program) sealChange(ctx context.Context, ui *ui, guard guardedRules, c ruleChange) error {
+	owner := c.incomparable != nil || config.Loosens(c.keys) || c.redate || c.adopted
 	if !owner {
 		var err error
 		owner, err = p.sealTighter(ctx, ui, guard, len(c.keys) > 0)
@@ -335,7 +355,7 @@ func (p *Program) sealChange(ctx context.Context, ui *ui, guard *seal.Guard, c r
 
 // sealAsOwner takes the passphrase, shows the change where that is asked for on a page, and seals.
 // It leaves the key closed.
-func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, c ruleChange) error {
+func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard guardedRules, c ruleChange) error {
 	key, err := p.owner(ctx, ui, loosening{prompt: "Passphrase, to seal these rules: ",
 		title: "Seal the owner's rules", lines: c.lines})
 	if err != nil {
@@ -346,7 +366,7 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, c 
 	if err := p.lookAtAll(ctx, ui, guard); err != nil {
 		return err
 	}
-	accept, err := p.acceptLedger(ctx, ui, guard)
+	accept, err := p.acceptLedger(ctx, ui, guard.Guard)
 	if err != nil {
 		return err
 	}
@@ -380,7 +400,7 @@ func (p *Program) acceptLedger(ctx context.Context, ui *ui, guard *seal.Guard) (
 // lookAtAll shows every rule and asks once more where the text that the difference was taken from
 // was never sealed by this wallet: an agent with a shell could have put it into the ledger, to hide
 // what it loosened.
-func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) error {
+func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard guardedRules) error {
 	err := guard.Authentic(ctx)
 	if !x402.HasCode(err, x402.PolicyUnsealed) {
 		return err
@@ -388,7 +408,7 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	ui.note("%s %s", paint(ui.colorErr, red, "check every rule:"), safe(x402.AsError(err).Message))
 	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules",
 		lines: []string{x402.AsError(err).Message}}
-	for _, line := range guard.Rules.Lines() {
+	for _, line := range guard.config.Lines() {
 		l.lines = append(l.lines, line.Key+" = "+safe(line.Value))
 		ui.note("  %s", l.lines[len(l.lines)-1])
 	}
@@ -399,7 +419,6 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	return err
 }
 
-// asLines is what ui.changes prints.
 func asLines(list []config.Change, incomparable error) (lines []string) {
 	for _, c := range list {
 		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+
@@ -418,9 +437,9 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 // sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet
 // without a person; if nothing does, tighter rules are in force all the same. It reports whether
 // only the owner can go on: the seal or the ledger is not what it was, or cannot be read.
-func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard,
+func (p *Program) sealTighter(ctx context.Context, ui *ui, guard guardedRules,
 	tighter bool) (owner bool, err error) {
-	key, err := p.OpenKeys(guard.Rules)
+	key, err := p.OpenKeys(guard.config)
 	if err != nil {
 		return false, err
 	}

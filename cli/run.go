@@ -13,7 +13,6 @@ import (
 // Running the subscriptions: once (subscriptions due, for a timer), or until it is stopped (run). Both may
 // run as often at once as anybody likes: a slot is one purchase.
 
-// dueOut is what a pass over the subscriptions prints as JSON.
 type dueOut struct {
 	Ran []tools.SubscriptionRunOut `json:"ran"`
 	// Waiting are the subscriptions that wait for a person's answer, asked for by an earlier pass.

@@ -48,13 +48,11 @@ type sandboxAccount struct {
 
 const sandboxNote = "play money and play keys: everybody has these keys, send nothing to them anywhere else"
 
-// sandboxPaid is the line of a payment.
 type sandboxPaid struct {
 	Event string `json:"event"` // "payment"
 	sandbox.Paid
 }
 
-// sandboxRun is what the flags say.
 type sandboxRun struct {
 	port     int
 	script   string
@@ -167,7 +165,6 @@ func (run *sandboxRun) prepare(world *sandbox.Sandbox, script sandbox.Script) (*
 	}, nil
 }
 
-// print is the first line for a person.
 func (r *sandboxReady) print(ui *ui) {
 	rows := [][]string{{"seller", r.Seller}, {"facilitator", r.Facilitator}}
 	for _, a := range r.Accounts {
@@ -195,7 +192,6 @@ func (r *sandboxReady) print(ui *ui) {
 		"config.toml of a wallet in it")
 }
 
-// line is a payment as it is shown.
 func (run *sandboxRun) line(ui *ui, paid sandbox.Paid) []byte {
 	if ui.json {
 		text, _ := jsonLine(sandboxPaid{"payment", paid}) // of strings: cannot fail
@@ -209,7 +205,6 @@ func (run *sandboxRun) line(ui *ui, paid sandbox.Paid) []byte {
 		x402.NetworkName(paid.Network), paid.Transaction)
 }
 
-// jsonLine is one line of JSON.
 func jsonLine(v any) ([]byte, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

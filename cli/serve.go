@@ -59,7 +59,6 @@ func (d *Doors) add(cmd *cobra.Command) {
 	addMetrics(cmd, &d.Metrics)
 }
 
-// addMetrics adds the option of all commands that have metrics.
 func addMetrics(cmd *cobra.Command, place *string) {
 	cmd.Flags().StringVar(place, "metrics", "",
 		"metrics for Prometheus at this `PLACE`: the path of a socket, or host:port of this machine")

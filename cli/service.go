@@ -120,7 +120,6 @@ func (p *Program) agreed(ctx context.Context, ui *ui, c systemChange, root strin
 	return err
 }
 
-// actionLine is an action in one line.
 func actionLine(root string, a ownuser.Action) string {
 	switch {
 	case a.Run != nil:
@@ -135,7 +134,6 @@ func actionLine(root string, a ownuser.Action) string {
 	return line
 }
 
-// commandText is a command as a shell takes it.
 func commandText(argv []string) string { return strings.Join(each(argv, shellWord), " ") }
 
 // plannedOut is an action as --print --json shows it.

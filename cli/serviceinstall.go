@@ -10,10 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/ownuser"
-	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 )
 
-// serviceOut is what service install and uninstall answer.
 type serviceOut struct {
 	Installed bool        `json:"installed"`
 	Home      string      `json:"home"`
@@ -22,7 +21,6 @@ type serviceOut struct {
 	Next      []nextThing `json:"next"`
 }
 
-// nextThing is what the owner does next.
 type nextThing struct {
 	What    string `json:"what"`
 	Command string `json:"command"`
@@ -55,7 +53,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			hasWallet := wallet.Exists(filepath.Join(root, ownuser.Service().Home))
+			hasWallet := owner.Exists(filepath.Join(root, ownuser.Service().Home))
 			return ui.installedService(credential != "", hasWallet, len(doors.Owners) > 0)
 		},
 	}

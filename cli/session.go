@@ -67,15 +67,15 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	cmd := ui.loosens(&cobra.Command{
 		Use: "new", Short: "Start a new session (asks for the passphrase)", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(label) > maxLabel {
-				return usagef("a label has %d bytes at most", maxLabel)
+			if err := checkLabel(label); err != nil {
+				return err
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				limit, err := w.Engine.SessionCap(ctx)
 				if err != nil {
 					return err
 				}
-				report, _, err := budgetReport(ctx, w)
+				used, _, err := budgetReport(ctx, w)
 				if err != nil {
 					return err
 				}
@@ -83,9 +83,9 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					loosening{prompt: "Passphrase, to start a new session: ",
 						title: "Start a new budget session",
 						lines: []string{"The agent gets the whole session budget again.",
-							"Of the session that ends it spent " + report.Session.Spent.Price() +
+							"Of the session that ends it spent " + used.Session.Spent.Price() +
 								", and holds " +
-								report.Session.Held.Price() + "."}})
+								used.Session.Held.Price() + "."}})
 				if err != nil {
 					return err
 				}
@@ -95,7 +95,7 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					return err
 				}
 				if label != "" {
-					if err := w.Store.Label(ctx, fresh.ID, label); err != nil {
+					if err := report.Label(ctx, w.Store, fresh.ID, label); err != nil {
 						return err
 					}
 				}
@@ -119,8 +119,8 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 			return wants("NAME")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args[0]) > maxLabel {
-				return usagef("a label has %d bytes at most", maxLabel)
+			if err := checkLabel(args[0]); err != nil {
+				return err
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				_, session, err := budgetReport(ctx, w)
@@ -131,7 +131,7 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 					return x402.Errorf(x402.InvalidArgument, "no session is open").
 						WithHint("the next payment begins one, or x402-wallet session new --label NAME")
 				}
-				if err := w.Store.Label(ctx, session.ID, args[0]); err != nil {
+				if err := report.Label(ctx, w.Store, session.ID, args[0]); err != nil {
 					return err
 				}
 				return ui.session(ctx, w)
@@ -140,5 +140,9 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// maxLabel bounds a label, which stands in every line of an export.
-const maxLabel = config.MaxLabel
+func checkLabel(label string) error {
+	if len(label) > config.MaxLabel {
+		return usagef("a label has %d bytes at most", config.MaxLabel)
+	}
+	return nil
+}

@@ -12,7 +12,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -77,11 +76,11 @@ func (p *Program) signerTestCommand(ui *ui) *cobra.Command {
 			if err := guard.CheckConfig(cmd.Context()); err != nil {
 				return err
 			}
-			rules, known := guard.Rules.Signers[args[0]]
+			rules, known := guard.config.Signers[args[0]]
 			if !known {
-				return noSigner(guard.Rules, args[0])
+				return noSigner(guard.config, args[0])
 			}
-			row, err := p.testSigner(cmd.Context(), ui, guard.Rules, args[0], rules)
+			row, err := p.testSigner(cmd.Context(), ui, guard.config, args[0], rules)
 			if err != nil {
 				return err
 			}
@@ -130,13 +129,13 @@ func (p *Program) signerRemoveCommand(ui *ui) *cobra.Command {
 				}
 				return edit.Remove(text, "signers", args[0])
 			}
-			return p.changeRulesThen(cmd.Context(), ui, edit, func(guard *seal.Guard, _ string) error {
-				keys, err := p.OpenKeys(guard.Rules)
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(guard guardedRules, _ string) error {
+				keys, err := p.OpenKeys(guard.config)
 				if err != nil {
 					return err
 				}
 				defer func() { _ = keys.Close() }()
-				rows := signerRows(keys, guard.Rules)
+				rows := signerRows(keys, guard.config)
 				return ui.answer(map[string]any{"signers": rows}, func() {
 					ui.say("the signer %s is removed; the keystore signs again, from its own address:",
 						args[0])

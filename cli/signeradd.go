@@ -10,14 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/config/edit"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// newSigner is what signer add is told.
 type newSigner struct {
 	config.Signer
 	name    string
@@ -98,7 +95,7 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 		n.Chain, *row.Milliseconds)
 	n.Signer.Address = row.Address
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return n.write(text, row.Address) }
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		return ui.answer(row, func() {
 			ui.say("the signer %s signs on %s from now on, from %s", n.name, n.Chain, row.Address)
 			ui.note("payments need money at that address: x402-wallet address --qr")
@@ -146,34 +143,25 @@ func (n newSigner) in(text []byte, address string) (*config.Config, error) {
 	return config.Parse(text)
 }
 
-// write adds the signer's table to the text of config.toml.
 func (n newSigner) write(text []byte, address string) ([]byte, error) {
-	timeout := ""
+	var table tomlTable
+	table.add("kind", n.Kind)
+	table.add("chain", n.Chain)
+	table.add("address", address)
 	if n.Timeout != 0 {
-		timeout = n.Timeout.Round(time.Millisecond).String()
+		table.add("timeout", n.Timeout.Round(time.Millisecond).String())
 	}
-	written := [][2]string{{"kind", n.Kind}, {"chain", n.Chain}, {"address", address}, {"timeout", timeout},
-		{"key", n.Key}, {"region", n.Region}, {"organization", n.Organization}, {"url", n.URL},
-		{"secret_file", n.SecretFile}, {"secret_env", n.SecretEnv}}
-	lists := map[string][]string{"command": n.Command, "env": n.Env, "secret_command": n.SecretCommand}
-	var err error
-	set := func(key, value string) {
-		if err == nil {
-			text, err = edit.Set(text, value, "signers", n.name, key)
-		}
-	}
-	for _, key := range written {
-		if key[1] != "" {
-			set(key[0], edit.Quote(key[1]))
-		}
-	}
-	for _, key := range []string{"command", "env", "secret_command"} {
-		if len(lists[key]) > 0 {
-			set(key, quotedList(lists[key]))
-		}
-	}
+	table.add("key", n.Key)
+	table.add("region", n.Region)
+	table.add("organization", n.Organization)
+	table.add("url", n.URL)
+	table.add("secret_file", n.SecretFile)
+	table.add("secret_env", n.SecretEnv)
+	table.addList("command", n.Command)
+	table.addList("env", n.Env)
+	table.addList("secret_command", n.SecretCommand)
 	if n.Sandbox != nil {
-		set("sandbox", strconv.FormatBool(*n.Sandbox))
+		table = append(table, tomlKey{"sandbox", strconv.FormatBool(*n.Sandbox)})
 	}
-	return text, err
+	return table.write(text, "signers", n.name)
 }

@@ -17,7 +17,6 @@ import (
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -25,7 +24,6 @@ import (
 // Making a subscription: a standing order is a rule, [subscriptions.NAME] of config.toml, sealed with all
 // others.
 
-// ordering is what a subscription is made with.
 type ordering struct {
 	name, every, max, until, start, total, network, asset, agent string
 	request                                                      requestFlags
@@ -142,7 +140,7 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 		}
 		return writeSubscription(text, name, s)
 	}
-	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
 		if then != nil {
 			if err := then(); err != nil {
 				return err
@@ -158,33 +156,26 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 	})
 }
 
-// writeSubscription adds the table of a subscription to the text of config.toml.
 func writeSubscription(text []byte, name string, s config.Subscription) ([]byte, error) {
-	keys := [][2]string{{"url", edit.Quote(s.URL)}}
-	for _, part := range [][2]string{{"method", s.Method}, {"body", s.Body}, {"network", s.Network},
-		{"asset", s.Asset}, {"agent", s.Agent}} {
-		if part[1] != "" {
-			keys = append(keys, [2]string{part[0], edit.Quote(part[1])})
-		}
-	}
+	table := tomlTable{{"url", edit.Quote(s.URL)}}
+	table.add("method", s.Method)
+	table.add("body", s.Body)
+	table.add("network", s.Network)
+	table.add("asset", s.Asset)
+	table.add("agent", s.Agent)
 	if len(s.Headers) > 0 {
 		var list []string
 		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {
 			list = append(list, edit.Quote(header)+" = "+edit.Quote(s.Headers[header]))
 		}
-		keys = append(keys, [2]string{"headers", "{ " + strings.Join(list, ", ") + " }"})
+		table = append(table, tomlKey{"headers", "{ " + strings.Join(list, ", ") + " }"})
 	}
-	keys = append(keys, [][2]string{{"since", edit.Quote(s.Since.Format(time.RFC3339))},
-		{"every", edit.Quote(budget.EveryText(s.Every))},
-		{"until", edit.Quote(s.Until.Format(time.RFC3339))}, {"max", edit.Quote(s.Max.String())},
-		{"total", edit.Quote(s.Total.String())}}...)
-	var err error
-	for _, key := range keys {
-		if text, err = edit.Set(text, key[1], "subscriptions", name, key[0]); err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
+	table.add("since", s.Since.Format(time.RFC3339))
+	table.add("every", budget.EveryText(s.Every))
+	table.add("until", s.Until.Format(time.RFC3339))
+	table.add("max", s.Max.String())
+	table.add("total", s.Total.String())
+	return table.write(text, "subscriptions", name)
 }
 
 // freeName makes a name of a URL's host and the end of its path that no subscription has.

@@ -13,11 +13,9 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// subscriptionsOut is what the list of them prints as JSON.
 type subscriptionsOut struct {
 	Subscriptions []tools.SubscriptionOut  `json:"subscriptions"`
 	Proposals     []subscriptions.Proposal `json:"proposals"`
@@ -76,7 +74,7 @@ func (p *Program) subscriptionEdit(ui *ui, use, short, done string,
 				}
 				return edit(text, args[0])
 			}
-			return p.changeRulesThen(cmd.Context(), ui, change, func(*seal.Guard, string) error {
+			return p.changeRulesThen(cmd.Context(), ui, change, func(guardedRules, string) error {
 				return ui.answerLine(map[string]string{"subscription": args[0], "state": done}, "%s: %s",
 					args[0], done)
 			})
@@ -148,7 +146,6 @@ func (u *ui) subscription(s tools.SubscriptionOut) {
 	}
 }
 
-// runLine is a run in one line.
 func (u *ui) runLine(r tools.SubscriptionRunOut) string {
 	parts := []string{r.State + " (slot of " + moment(r.Slot) + " UTC)"}
 	if r.Free {

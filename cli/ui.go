@@ -85,17 +85,14 @@ func (o *output) Write(p []byte) (int, error) {
 // note tells the person something beside the answer.
 func (u *ui) note(format string, args ...any) { fmt.Fprintf(u.err, format+"\n", args...) }
 
-// warn prints warnings.
 func (u *ui) warn(list []string) {
 	for _, warning := range list {
 		u.note("%s %s", paint(u.colorErr, yellow, "warning:"), safe(warning))
 	}
 }
 
-// say prints a line of the answer.
 func (u *ui) say(format string, args ...any) { fmt.Fprintf(u.out, format+"\n", args...) }
 
-// printJSON prints one JSON document.
 func (u *ui) printJSON(v any) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -115,6 +112,15 @@ func (u *ui) answer(v any, show func()) error {
 	}
 	show()
 	return nil
+}
+
+// answerChecked is answer of a command that fails unless ok.
+func (u *ui) answerChecked(v any, ok bool, show func()) error {
+	err := u.answer(v, show)
+	if err == nil && !ok {
+		return exitError(exitFailed)
+	}
+	return err
 }
 
 // answerLine is answer where a person gets one line.
@@ -270,7 +276,6 @@ func (u *ui) qr(text string) {
 	}
 }
 
-// moment writes a time for people, in UTC as the budgets' days are.
 func moment(rfc3339 string) string {
 	t, err := time.Parse(time.RFC3339, rfc3339)
 	if err != nil {

@@ -16,11 +16,12 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 )
 
-// unlockOut is what unlock answers.
 type unlockOut struct {
 	Until string `json:"until"` // RFC 3339, UTC: at the latest
 	Idle  string `json:"idle"`  // earlier when nothing is signed for this long
@@ -143,10 +144,10 @@ func (p *Program) lockCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "lock", Short: "Take the key out of memory", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := wallet.LockAll(p.Home); err != nil {
+			if err := owner.LockAll(p.Home); err != nil {
 				return err
 			}
-			was, err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
+			was, err := (&client.Client{Home: p.Home}).Lock(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -113,24 +113,31 @@ func (p *Program) vaultCommand(ui *ui) *cobra.Command {
 // vaultNetwork is the EVM network that is meant, and its dollars: the one named, or the preferred one of
 // those that have a vault, or of all.
 func vaultNetwork(w *tools.Wallet, named string) (network string, asset x402.AssetInfo, err error) {
-	wanted, _ := x402.Network(named)
-	isMeant := func(n string) bool {
-		return x402.Namespace(n) == "eip155" && (named == "" || n == wanted)
+	meant := configured(w, "eip155", named)
+	if len(meant) == 0 {
+		return "", asset, notConfigured("EVM")
 	}
-	i := slices.IndexFunc(w.Networks, func(n string) bool { return isMeant(n) && w.EVM.VaultOn(n) != "" })
-	if i < 0 {
-		i = slices.IndexFunc(w.Networks, isMeant)
-	}
-	if i < 0 {
-		return "", asset, x402.Errorf(x402.InvalidArgument, "no such EVM network is configured").
-			WithHint("networks with an rpc in config.toml can be used")
-	}
-	asset, known := w.Engine.Assets.Named(w.Networks[i], "")
+	with := slices.IndexFunc(meant, func(n string) bool { return w.EVM.VaultOn(n) != "" })
+	network = meant[max(with, 0)]
+	asset, known := w.Engine.Assets.Named(network, "")
 	if !known {
 		return "", asset, x402.Errorf(x402.UntrustedAsset, "no dollars are known on %s",
-			x402.Title(w.Networks[i])).WithHint("add a token to config.toml under [[assets]]")
+			x402.Title(network)).WithHint("add a token to config.toml under [[assets]]")
 	}
-	return w.Networks[i], asset, nil
+	return network, asset, nil
+}
+
+// configured are the wallet's networks of a family of chains that are meant: the one named, or all.
+func configured(w *tools.Wallet, namespace, named string) []string {
+	wanted, _ := x402.Network(named)
+	return slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool {
+		return x402.Namespace(n) != namespace || (named != "" && n != wanted)
+	})
+}
+
+func notConfigured(family string) error {
+	return x402.Errorf(x402.InvalidArgument, "no such %s network is configured", family).
+		WithHint("networks with an rpc in config.toml can be used")
 }
 
 // vaultCall is what an owner's command is made with.
@@ -141,7 +148,7 @@ type vaultCall struct {
 	asset x402.AssetInfo
 	owner string
 	vault x402.Vault // read from the chain; of a new one its network alone
-	// send brings a transaction to the chain; nil: it is printed for another signer
+	// send signs a transaction and brings it to the chain; nil: it is printed for another signer
 	send func(t x402.OwnerTransaction) (hash string, err error)
 	out  vaultOut
 }
@@ -162,7 +169,9 @@ func (p *Program) changeVault(ui *ui, f *vaultFlags, change func(*vaultCall) err
 					return err
 				}
 				defer key.Wipe()
-				c.owner, c.send = key.Address, c.signing(key)
+				c.owner, c.send = key.Address, func(t x402.OwnerTransaction) (string, error) {
+					return signOwners(ctx, w, key, t)
+				}
 			}
 			defer ui.waiting("waiting for the node")()
 			if cmd.Name() != "deploy" {
@@ -203,10 +212,6 @@ func ownersKey(ctx context.Context, ui *ui, file string) (imported.Key, error) {
 	return imported.Read(ctx, "evm", file, ui.asking(terminal.Ask("Passphrase of "+safe(file)+": ")))
 }
 
-func (c *vaultCall) signing(key imported.Key) func(t x402.OwnerTransaction) (string, error) {
-	return func(t x402.OwnerTransaction) (string, error) { return signOwners(c.ctx, c.w, key, t) }
-}
-
 // take sends a transaction, or notes it for another signer.
 func (c *vaultCall) take(t x402.OwnerTransaction, err error) error {
 	if err != nil {
@@ -216,12 +221,16 @@ func (c *vaultCall) take(t x402.OwnerTransaction, err error) error {
 	if c.send != nil {
 		shown.Hash, err = c.send(t)
 	} else {
-		var unsigned []byte
-		unsigned, err = c.w.EVM.Unsigned(t)
-		shown.Unsigned = "0x" + hex.EncodeToString(unsigned)
+		shown.Unsigned, err = unsigned(c.w, t)
 	}
 	c.out.Transactions = append(c.out.Transactions, shown)
 	return err
+}
+
+// unsigned is a transaction as another signer takes it.
+func unsigned(w *tools.Wallet, t x402.OwnerTransaction) (string, error) {
+	raw, err := w.EVM.Unsigned(t)
+	return "0x" + hex.EncodeToString(raw), err
 }
 
 func (c *vaultCall) limits() (l x402.VaultLimits, err error) {
@@ -311,7 +320,6 @@ func wholeUnits(flag, text string, asset x402.AssetInfo) (money.Amount, error) {
 	return amount, nil
 }
 
-// vault shows what became of an owner's transactions, or what to sign.
 func (u *ui) vault(out vaultOut) {
 	for _, t := range out.Transactions {
 		if t.Hash != "" {

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 )
 
 // sqlite3 runs Debian's SQLite on a ledger: another program, with an older library.
@@ -72,7 +73,7 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 
 		// Any byte of the rules that changed has the servers open their wallet again.
 		text = append(text, "# looked at\n"...)
-		require.NoError(t, config.WriteFile(file, text))
+		require.NoError(t, ownfile.Write(file, text))
 		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "policy", "seal")
 		require.NoError(t, err, seen)
 		for _, w := range servers {

@@ -46,7 +46,6 @@ type token struct {
 	until time.Time
 }
 
-// authorize adds the credentials to a request.
 func (c *Client) authorize(f *remote, r *http.Request) error {
 	switch f.Auth {
 	case "", authNone:

@@ -35,7 +35,6 @@ type reply struct {
 	unusable  bool  // it will not go better a second time: bad URL, bad credentials
 }
 
-// call makes one exchange, and says so to who observes.
 func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
 	began := time.Now()

@@ -44,7 +44,6 @@ func (f *remote) short() time.Duration {
 	return shortCall
 }
 
-// name is the program's, without its path.
 func (c *Command) name() string {
 	if len(c.Argv) == 0 {
 		return ""
@@ -102,5 +101,4 @@ func (c *Client) tellFailure(f *remote, request string, err error) {
 		"said", said)
 }
 
-// maxSaid bounds a program's words in the log, in characters.
 const maxSaid = 400

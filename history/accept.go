@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -31,7 +33,7 @@ func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 			day := time.Unix(w.Day*86400, 0).UTC()
 			of := Payment{Session: last.Session.ID, Created: day}
 			err = t.compare(last, of, budget.Query{HostEntries: w.Hosts})
-			for _, name := range last.agents() {
+			for _, name := range last.Agents() {
 				if err == nil {
 					err = t.compare(last, of, budget.Query{Agent: name})
 				}
@@ -43,7 +45,7 @@ func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 		if err := t.sessionGoesOn(last, k); err != nil {
 			return err
 		}
-		return last.memory.verify()
+		return last.memory.Verify()
 	})
 }
 
@@ -67,8 +69,8 @@ func (t *tx) sessionGoesOn(s *sealed, k Keyholder) error {
 // the sums of what was signed and did not fail, the memory of all that was signed. The tables that are
 // derived from the payments are rebuilt with them.
 func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
-	s := &sealed{memory: &memory{t: t, mac: k.MAC}}
-	if err := s.memory.clear(); err != nil {
+	s := &sealed{memory: &memory.Memory{Tx: t.Tx, MAC: k.MAC}}
+	if err := s.memory.Clear(); err != nil {
 		return nil, err
 	}
 	entries := map[string][]byte{}
@@ -84,22 +86,23 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 			return err
 		}
 		p.Created = fromMicros(created)
-		signed, _ := readSignature(detail) // the owner accepts the ledger also where that cannot be read
-		g := signature{Created: created, Key: signed.Key, SessionCap: limit, terms: p.terms()}
+		// the owner accepts the ledger also where that cannot be read
+		signed, _ := seals.Read[seals.Signature](detail)
+		g := seals.Signature{ID: p.ID, Created: created, Key: signed.Key, SessionCap: limit, Terms: p.terms()}
 		if p.State == Failed {
 			g.Key = ""
 		}
-		for _, e := range remembered(p.ID, g) {
-			entries[string(e.key)] = e.value
+		for _, e := range g.Remembered() {
+			entries[string(e.Key)] = e.Value
 		}
 		if p.State == Failed {
-			entries[string(expiredKey(p.ID))] = []byte{1}
-		} else if s.knows(g.created()) {
-			s.add(g)
-			s.lower(g, p.Returned)
+			entries[string(seals.ExpiredKey(p.ID))] = []byte{1}
+		} else if s.Knows(p.Created) {
+			s.Add(g)
+			s.Lower(g, p.Returned)
 		}
 		if charged != "" {
-			entries[string(chargedKey(p.ID))] = []byte{1}
+			entries[string(seals.ChargedKey(p.ID))] = []byte{1}
 		}
 		return nil
 	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
@@ -115,8 +118,8 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 	}
 	for _, c := range channels {
 		if c.Signed != nil {
-			e := c.voucher().entry()
-			entries[string(e.key)] = e.value
+			e := c.voucher().Entry()
+			entries[string(e.Key)] = e.Value
 		}
 	}
 	if err := t.Row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&s.Settled); err != nil {
@@ -128,7 +131,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 	if err := t.rebuildTotals(); err != nil {
 		return nil, err
 	}
-	return s, s.memory.fill(entries)
+	return s, s.memory.Fill(entries)
 }
 
 // resumeSession makes the session that was signed in last the open one again, unless it is over: by

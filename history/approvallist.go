@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -33,46 +34,20 @@ const maxList = 100
 // errListTooLong is a defect of the caller.
 var errListTooLong = errors.New("a list of approvals is too long, or empty")
 
-// SumOf is what the payments of a list come to, and how many different hosts they are for.
-func SumOf(list []Approval) (sum money.Dollars, hosts int) {
-	seen := map[string]bool{}
-	for _, a := range list {
-		sum, seen[a.Host] = sum.Add(a.Price), true
-	}
-	return sum, len(seen)
-}
-
-// Lists are approvals by the lists that they are on, in the order in which these appear.
-func Lists(all []Approval) (lists [][]Approval) {
-	at := map[string]int{}
-	for _, a := range all {
-		list := ListOf(a.ID)
-		i, known := at[list]
-		if !known {
-			i, at[list] = len(lists), len(lists)
-			lists = append(lists, nil)
-		}
-		lists[i] = append(lists[i], a)
-	}
-	return lists
-}
-
 // Together is one approval that stands for a list, as a person is shown it; of a single one it is that one.
 func Together(list []Approval) Approval {
 	if len(list) == 1 && ListOf(list[0].ID) == list[0].ID {
 		return list[0]
 	}
 	all := list[0]
-	sum, hosts := SumOf(list)
 	all.ID, all.Quote, all.Together = ListOf(all.ID), [32]byte{}, list
-	all.Price, all.Amount = sum, money.Amount{}
+	all.Price, all.Amount = 0, money.Amount{}
 	all.Method, all.URL = "", fmt.Sprintf("%d payments", len(list))
 	all.Network, all.Asset, all.Symbol, all.PayTo, all.Payment, all.Seal = "", "", "", "", "", nil
-	if hosts > 1 {
-		all.Host = fmt.Sprintf("%d hosts", hosts)
-	}
+	hosts := map[string]bool{}
 	order := []Decision{Pending, Approved, Denied, Used, Expired}
 	for _, a := range list {
+		all.Price, hosts[a.Host] = all.Price.Add(a.Price), true
 		if slices.Index(order, a.State) < slices.Index(order, all.State) {
 			all.State = a.State
 		}
@@ -82,6 +57,9 @@ func Together(list []Approval) Approval {
 		if a.Expires.Before(all.Expires) {
 			all.Expires = a.Expires
 		}
+	}
+	if len(hosts) > 1 {
+		all.Host = fmt.Sprintf("%d hosts", len(hosts))
 	}
 	return all
 }
@@ -109,7 +87,7 @@ func (s *Store) AskedTogether(ctx context.Context, id string) ([]Approval, error
 
 func (t *tx) listOf(list string) ([]Approval, error) {
 	prefix := list + listMark
-	return sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id`, list,
+	return sqldb.Collect(t.Tx, ScanApproval, SelectApproval+` WHERE id = ? OR substr(id, 1, ?) = ? ORDER BY id`, list,
 		len(prefix), prefix)
 }
 
@@ -139,7 +117,7 @@ func (s *Store) AskApprovals(ctx context.Context, asks []Approval) (list []Appro
 func (t *tx) askTogether(asks []Approval, process string) (list []Approval, err error) {
 	var open, approved, denied []Approval
 	for _, a := range asks {
-		found, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		found, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
 		switch {
 		case err != nil:
 			return nil, err
@@ -192,10 +170,14 @@ func (t *tx) askTogether(asks []Approval, process string) (list []Approval, err 
 
 // isList reports whether open questions are one whole list of n.
 func (t *tx) isList(open []Approval, n int) (bool, error) {
-	if len(open) != n || len(Lists(open)) != 1 || ListOf(open[0].ID) == open[0].ID {
+	if len(open) != n || ListOf(open[0].ID) == open[0].ID {
 		return false, nil
 	}
-	whole, err := t.listOf(ListOf(open[0].ID))
+	list := ListOf(open[0].ID)
+	if slices.ContainsFunc(open, func(a Approval) bool { return ListOf(a.ID) != list }) {
+		return false, nil
+	}
+	whole, err := t.listOf(list)
 	waiting := 0
 	for _, a := range whole {
 		if a.State == Pending {
@@ -230,5 +212,5 @@ func (t *tx) supersede(open []Approval) error {
 			return err
 		}
 	}
-	return t.audit(0, approvalEvent+string(Expired), map[string]any{"ids": ids})
+	return t.audit(0, audit.ApprovalEvent+string(Expired), map[string]any{"ids": ids})
 }

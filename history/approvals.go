@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -97,12 +98,14 @@ func (a Approval) ShownDigest() [sha256.Size]byte {
 		a.Price, a.PayTo, a.Why, a.Agent, a.Since, digests}))
 }
 
-const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
+// SelectApproval is what ScanApproval reads.
+const SelectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
 	network, asset, symbol, amount, usd, pay_to, why, agent, payment, since, seal FROM approvals`
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-func scanApproval(row sqldb.Row) (a Approval, err error) {
+// ScanApproval reads a row of SelectApproval.
+func ScanApproval(row sqldb.Row) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
@@ -130,7 +133,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err := t.beginDeciding(); err != nil {
 			return err
 		}
-		open, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		open, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
 		if err != nil {
 			return err
 		}
@@ -202,11 +205,11 @@ func (t *tx) expireWhere(condition string, at time.Time) error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return t.audit(0, approvalEvent+string(Expired), map[string]any{"ids": ids})
+	return t.audit(0, audit.ApprovalEvent+string(Expired), map[string]any{"ids": ids})
 }
 
 // pendingEvent says that a question was asked, or is open again.
-const pendingEvent = approvalEvent + string(Pending)
+const pendingEvent = audit.ApprovalEvent + string(Pending)
 
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
@@ -217,19 +220,8 @@ func (a Approval) digest() string {
 // Approval returns one approval, or ErrNotFound.
 func (s *Store) Approval(ctx context.Context, id string) (Approval, error) {
 	return read(ctx, s, func(t *tx) (Approval, error) {
-		a, err := scanApproval(t.Row(selectApproval+` WHERE id = ?`, id))
+		a, err := ScanApproval(t.Row(SelectApproval+` WHERE id = ?`, id))
 		return a, sqldb.Otherwise(err, errNoApproval)
-	})
-}
-
-// Approvals returns the open ones, oldest first.
-func (s *Store) Approvals(ctx context.Context) ([]Approval, error) {
-	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		if _, err := t.notBeforeLedger(); err != nil {
-			return nil, err
-		}
-		return sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
-			` ORDER BY created_at, id`, micros(t.Now))
 	})
 }
 
@@ -274,7 +266,7 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 // without a seal of which the audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		list, err := sqldb.Collect(t.Tx, scanApproval, selectApproval+` WHERE state IN ('approved', 'used')`)
+		list, err := sqldb.Collect(t.Tx, ScanApproval, SelectApproval+` WHERE state IN ('approved', 'used')`)
 		if err != nil {
 			return nil, err
 		}
@@ -299,7 +291,7 @@ func (t *tx) eachYes(f func(q question, at time.Time)) error {
 		}
 		return nil
 	}, `SELECT at, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`,
-		approvalEvent+string(Approved))
+		audit.ApprovalEvent+string(Approved))
 }
 
 // Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is
@@ -334,7 +326,7 @@ func (s *Store) Unanswered(ctx context.Context, id, by string) error {
 			return nil
 		}
 		isSaid = true
-		return t.audit(0, approvalEvent+string(a.State), a.question(saidNothing, by))
+		return t.audit(0, audit.ApprovalEvent+string(a.State), a.question(saidNothing, by))
 	})
 	return err
 }
@@ -377,5 +369,5 @@ func (t *tx) decided(a Approval, said, by string) error {
 	}
 	q := a.question(said, by)
 	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
-	return t.audit(0, approvalEvent+string(a.State), q)
+	return t.audit(0, audit.ApprovalEvent+string(a.State), q)
 }

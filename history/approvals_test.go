@@ -161,13 +161,13 @@ func TestApprovalsEnd(t *testing.T) {
 				clock.set(before)
 				require.Equal(t, a.ID, asking(t, s, 1).ID)
 				require.Equal(t, a.State == Approved, hasApproval(t, s, 1))
-				list, err := s.Approvals(t.Context())
+				list, err := OpenApprovals(t.Context(), s)
 				require.NoError(t, err)
 				require.Len(t, list, 1)
 				clock.set(a.Expires.Add(-time.Microsecond)) // the clock moves on by one at each reading
 				require.False(t, hasApproval(t, s, 1))
 				require.Error(t, payApproved(s, 1))
-				list, err = s.Approvals(t.Context())
+				list, err = OpenApprovals(t.Context(), s)
 				require.NoError(t, err)
 				require.Empty(t, list)
 				_, err = s.Approve(t.Context(), a.ID, "owner", nil)
@@ -190,7 +190,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 // Whatever several processes do at once, each approval lets one payment pass.
 func TestOneApprovalAllowsOnePayment(t *testing.T) {
 	s, _, home := emptyStore(t)
-	second, err := Open(t.Context(), home, Options{Now: s.db.Now})
+	second, err := Open(t.Context(), home, Options{Contents: Keeper, Now: s.db.Now})
 	require.NoError(t, err)
 	defer second.Close()
 	stores, quote := []*Store{s, second}, byte(0)

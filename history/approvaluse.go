@@ -8,19 +8,20 @@ import (
 	"slices"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
 // approvalOf returns a person's approval of a quote that no payment has used up, or nil.
 func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
-	return sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+	return sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
 		quote[:], micros(t.Now))
 }
 
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
 func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
 	err = s.view(ctx, func(t *tx) error {
-		a, err = scanApproval(t.Row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
+		a, err = ScanApproval(t.Row(SelectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
 		approved = err == nil && a.Covers(p)
 		return sqldb.Otherwise(err, nil)
 	})
@@ -36,7 +37,7 @@ type Approver struct {
 // ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
 func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 	return read(ctx, s, func(t *tx) (by *Approver, err error) {
-		a, err := sqldb.Find(t.Tx, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
+		a, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
 		}
@@ -72,7 +73,7 @@ func (t *tx) useApproval(a *Approval, p Payment) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(p.Number, usedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
+	return t.audit(p.Number, audit.UsedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
 }
 
 // usedDetail is what the chain says of an approval that was used up.
@@ -81,9 +82,6 @@ type usedDetail struct {
 	ID      string `json:"id"`
 	Payment string `json:"payment"`
 }
-
-// The events of the audit chain that say how often an approval was used.
-const usedEvent, returnedEvent = "approval used", "approval returned"
 
 // UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
 // for those that gave it back. The chain's rows from there on have to hold together, and at must be
@@ -107,16 +105,17 @@ type uses struct {
 	signed   map[int64]bool // what was signed gives nothing back
 }
 
-func (u *uses) add(r auditRow) error {
+func (u *uses) add(r audit.Row) error {
 	var used usedDetail
 	switch {
-	case r.event == signedEvent:
-		u.signed[r.payment] = true
-	case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil && used.Quote == u.quote:
-		u.ids[r.payment] = used.Payment
+	case r.Event == audit.SignedEvent:
+		u.signed[r.Payment] = true
+	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil &&
+		used.Quote == u.quote:
+		u.ids[r.Payment] = used.Payment
 		u.payments = append(u.payments, used.Payment)
-	case r.event == returnedEvent && !u.signed[r.payment]:
-		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.payment] })
+	case r.Event == audit.ReturnedEvent && !u.signed[r.Payment]:
+		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.Payment] })
 	}
 	return nil
 }
@@ -133,5 +132,5 @@ func (t *tx) returnApproval(p Payment) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	return t.audit(p.Number, returnedEvent, map[string]string{})
+	return t.audit(p.Number, audit.ReturnedEvent, map[string]string{})
 }

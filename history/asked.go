@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -39,10 +40,9 @@ const (
 	saidAsked   = "asked"
 	saidYes     = "yes"
 	saidNo      = "no"
-	saidNothing = "nothing" // its dialog was closed, or nobody came
+	saidNothing = audit.SaidNothing // its dialog was closed, or nobody came
 
-	approvalEvent = "approval "
-	byOwner       = "owner" // who decided in a terminal or on the dashboard
+	byOwner = "owner" // who decided in a terminal or on the dashboard
 )
 
 // question is an approval as the audit chain's rows tell of it.
@@ -207,7 +207,7 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 			return errFarEnough
 		}
 		var q question
-		isApproval := strings.HasPrefix(event, approvalEvent)
+		isApproval := strings.HasPrefix(event, audit.ApprovalEvent)
 		isReadable := json.Unmarshal([]byte(detail), &q) == nil
 		if !isApproval || !isReadable {
 			return nil
@@ -217,7 +217,7 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 		}
 		fresh := at.Add(noFor).After(t.Now)
 		switch {
-		case q.Said == saidAsked && latest[q.ID] == approvalEvent+string(Pending):
+		case q.Said == saidAsked && latest[q.ID] == audit.ApprovalEvent+string(Pending):
 			h.addPending(asked, q)
 		case q.Said == saidYes:
 			yes = yes || (q.Agent == asked.Agent && q.Resource == asked.Resource && asked.Price <= q.Price)

@@ -34,7 +34,7 @@ func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 				require.NoError(t, err, "%q has room", agent)
 			}
 		}
-		list, err := s.Approvals(t.Context())
+		list, err := OpenApprovals(t.Context(), s)
 		require.NoError(t, err)
 		asked := map[string]int{}
 		for _, a := range list {

@@ -17,7 +17,7 @@ func BenchmarkSmall(b *testing.B) {
 	if err := Create(b.Context(), home, Options{}); err != nil {
 		b.Fatal(err)
 	}
-	s, err := Open(b.Context(), home, Options{})
+	s, err := Open(b.Context(), home, Options{Contents: Keeper})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func BenchmarkPayments(b *testing.B) {
 	if err := Create(b.Context(), home, Options{}); err != nil {
 		b.Fatal(err)
 	}
-	s, err := Open(b.Context(), home, Options{})
+	s, err := Open(b.Context(), home, Options{Contents: Keeper})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -165,17 +168,17 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 	last, err := t.lastSealed(k, nil)
 	if err == nil {
-		err = step.from.wasLeft(last.memory.get, step.to)
+		err = step.from.wasLeft(last.memory.Get, step.to)
 	}
 	v := step.to.voucher()
 	if err == nil {
-		e := v.entry()
-		err = last.memory.put(e.key, e.value)
+		e := v.Entry()
+		err = last.memory.Put(e.Key, e.Value)
 	}
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, 0, voucherEvent, map[string]any{"voucher": v,
+	return t.seal(k, last, 0, audit.VoucherEvent, map[string]any{"voucher": v,
 		"sha256": digestOf(signed.Payload)})
 }
 
@@ -203,14 +206,9 @@ func (t *tx) channelStep(to *Channel) (*channelStep, error) {
 	return newStep(old, *to)
 }
 
-func (c Channel) voucher() *voucher {
-	return &voucher{Service: c.Service, Key: c.Key, Position: string(c.position())}
+func (c Channel) voucher() *seals.Voucher {
+	return &seals.Voucher{Service: c.Service, Key: c.Key, Position: string(c.position())}
 }
-
-// entry is what the memory keeps of a voucher.
-func (v *voucher) entry() entry { return entry{channelKey(v.Service, v.Key), []byte(v.Position)} }
-
-func channelKey(service, key string) []byte { return memoryKey("channel", service, key) }
 
 // position is how far a channel has come, as the memory has it.
 func (c Channel) position() []byte {
@@ -221,7 +219,7 @@ func (c Channel) position() []byte {
 // wasLeft refuses a channel's row that is not where the last voucher left it: what is signed next
 // adds to its amount. In a new epoch it begins from zero.
 func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) error {
-	position, err := get(channelKey(next.Service, next.Key))
+	position, err := get(seals.ChannelKey(next.Service, next.Key))
 	if err != nil || position == nil {
 		return err
 	}
@@ -230,7 +228,7 @@ func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) err
 		Epoch   uint64 `json:"epoch"`
 	}
 	if json.Unmarshal(position, &left) != nil {
-		return forgotten()
+		return memory.Forgotten()
 	}
 	fromZero := c.Nonce == 0 && c.Amount.IsZero()
 	isNew := c.Epoch > left.Epoch || c.ID != left.Channel
@@ -262,12 +260,9 @@ func (t *tx) putChannel(c Channel) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(0, channelEvent, map[string]any{"service": c.Service, "key": c.Key,
+	return t.audit(0, audit.ChannelEvent, map[string]any{"service": c.Service, "key": c.Key,
 		"position": string(c.position()), "signed": c.Signed != nil, "row": c.digest()})
 }
-
-// channelEvent says what is known of a channel from now on.
-const channelEvent = "channel"
 
 // digest is over every column but the time of the change.
 func (c Channel) digest() string {

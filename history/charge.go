@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -49,8 +52,8 @@ func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Ch
 		if err := before.chargedOnce(last.memory); err != nil {
 			return err
 		}
-		last.lower(g, g.Price-c.Worth)
-		err = t.seal(k, last, before.Number, chargedEvent, givenBack{Unique: g.Unique,
+		last.Lower(g, g.Price-c.Worth)
+		err = t.seal(k, last, before.Number, audit.ChargedEvent, seals.GivenBack{Unique: g.Unique,
 			Charged: c.Amount.String(), Returned: int64(g.Price - c.Worth), Signature: g})
 		if err != nil {
 			return err
@@ -71,12 +74,12 @@ func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Ch
 }
 
 // chargedOnce remembers that a part of a signature was given back: once, as with what expired.
-func (p Payment) chargedOnce(m *memory) error {
+func (p Payment) chargedOnce(m *memory.Memory) error {
 	if p.Charged != nil || p.State == Failed || p.Proof == Chain { // another process was faster
 		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
-	for _, key := range [][]byte{expiredKey(p.ID), chargedKey(p.ID)} {
-		before, err := m.get(key)
+	for _, key := range [][]byte{seals.ExpiredKey(p.ID), seals.ChargedKey(p.ID)} {
+		before, err := m.Get(key)
 		if err != nil {
 			return err
 		}
@@ -85,5 +88,5 @@ func (p Payment) chargedOnce(m *memory) error {
 				p.State)
 		}
 	}
-	return m.put(chargedKey(p.ID), []byte{1})
+	return m.Put(seals.ChargedKey(p.ID), []byte{1})
 }

@@ -3,32 +3,13 @@ package history
 import (
 	"context"
 	"database/sql"
-	"time"
 
-	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
 // (tx.notBeforeLedger), so that no window opens twice. A clock that was far ahead for one payment
 // stops the windows there for as long. That is safe, and only the owner ends it.
-
-// Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has
-// to look; else zero.
-func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
-	return read(ctx, s, func(t *tx) (latest time.Time, err error) {
-		var made, settled int64
-		err = t.Row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
-			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0)`).Scan(&made, &settled)
-		latest = fromMicros(max(made, settled))
-		if latest.Sub(t.Now) <= budget.ClockTolerance {
-			latest = time.Time{}
-		}
-		return latest, err
-	})
-}
-
-// redatedEvent says that what was dated ahead is dated then.
-const redatedEvent = "redated"
 
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
@@ -61,6 +42,7 @@ func (s *Store) Redate(ctx context.Context) error {
 		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {
 			return err
 		}
-		return t.audit(0, redatedEvent, map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
+		return t.audit(0, audit.RedatedEvent,
+			map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
 	})
 }

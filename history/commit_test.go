@@ -233,9 +233,9 @@ func carriesWhatIsSealed(t *testing.T, in *tx) error {
 	assert.Equal(t, read.seq, carried.seq)
 	assert.Equal(t, read.hash, carried.hash)
 	assert.Equal(t, read.mac, carried.mac)
-	assert.Equal(t, string(read.encode()), string(carried.encode()))
-	assert.Equal(t, read.memory.root, carried.memory.root)
-	return read.memory.verify()
+	assert.Equal(t, string(read.Encode()), string(carried.Encode()))
+	assert.Equal(t, read.memory.Root, carried.memory.Root)
+	return read.memory.Verify()
 }
 
 // knowsWhatIs compares what a transaction knows with what it reads without knowing anything.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
 	"x402-wallet/history/sqldb"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *Store, c *clock)) {
 // besides is the store of another process of the same home.
 func besides(t *testing.T, s *Store) *Store {
 	t.Helper()
-	o := Options{Now: s.db.Now, ContentQuota: s.contentQuota}
+	o := Options{Contents: Keeper, Now: s.db.Now}
 	if s.Shared() {
 		return openTestServer(t, o)
 	}

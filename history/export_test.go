@@ -1,7 +1,34 @@
 package history
 
+import (
+	"context"
+	"time"
+)
+
 // For benchmarks of packages that this package's own tests cannot import.
 var Million = million
 
 // Size is how many payments it has.
 func Size() int { return *size }
+
+// What the tests use of packages that import this one, which package history_test sets: content.Keeper,
+// backup.ToFile, and of report Ahead and OpenApprovals.
+var (
+	Keeper        Contents
+	BackUpTo      func(ctx context.Context, s *Store, file string) error
+	Ahead         func(ctx context.Context, s *Store) (time.Time, error)
+	OpenApprovals func(ctx context.Context, s *Store) ([]Approval, error)
+)
+
+// Verification is package verify, likewise.
+var Verification struct {
+	Sealed func(context.Context, *Store, Keyholder) (rows int, err error)
+}
+
+func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
+	return s.VerifySealed(ctx, Keyholder{After: at})
+}
+
+func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
+	return Verification.Sealed(ctx, s, k)
+}

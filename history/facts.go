@@ -25,7 +25,7 @@ type Facts struct {
 	budget.Facts
 	Purchase  *Payment   // that the key or the request belongs to already (AlreadyPaying); nil: none
 	Frozen    *Freeze    // that stops payments from the source; nil: none
-	Content   ContentUse // of whose quota something has to be left
+	Full      error      // why what is bought could not be kept; nil: it could be
 	Approvals []Approval // good ones of the quotes, in their order
 	// Head is the audit chain's last row. As long as that is the last one, nothing that a decision
 	// rests on has changed, for all of that is written into the chain.
@@ -41,15 +41,13 @@ func (f Facts) Refusal() error {
 	if f.Frozen != nil {
 		return f.Frozen.refusal()
 	}
-	return f.Content.Refusal()
+	return f.Full
 }
 
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
-	f, err := read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
-	f.Content.Quota = s.contentQuota
-	return f, err
+	return read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
 }
 
 func (t *tx) facts(q Question) (f Facts, err error) {
@@ -67,7 +65,7 @@ func (t *tx) facts(q Question) (f Facts, err error) {
 		if err != nil {
 			return f, err
 		}
-		f.Content, err = t.contentUse()
+		f.Full, err = t.contents.Refusal(t.Tx)
 		if err != nil {
 			return f, err
 		}

@@ -45,7 +45,7 @@ func startPayers(t *testing.T, url string, n int) *payers {
 	p := &payers{told: map[string]State{}, heads: map[*Store]Head{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	for range n {
-		s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{})
+		s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{Contents: Keeper})
 		require.NoError(t, err)
 		t.Cleanup(func() { s.Close() })
 		p.all.Go(func() {
@@ -141,7 +141,7 @@ func (p *payers) end(t *testing.T) map[string]State {
 // payment may be settled whose replica heard only that it was submitted.
 func lostOf(t *testing.T, url string, told map[string]State) (lost []string) {
 	t.Helper()
-	s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{})
+	s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{Contents: Keeper})
 	require.NoError(t, err)
 	defer s.Close()
 	_, err = s.VerifySealed(t.Context(), testKeyholder())
@@ -159,7 +159,7 @@ func lostOf(t *testing.T, url string, told map[string]State) (lost []string) {
 func TestServerIsKilled(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)
-	require.NoError(t, CreatePostgres(t.Context(), sqldb.Postgres{URL: url}))
+	makePostgres(t, url)
 	p := startPayers(t, url, 4)
 	for range *crashes {
 		p.until(t, p.left.Load()+20)
@@ -187,7 +187,7 @@ func either(t *testing.T, a, b *pgtest.Cluster, database string) string {
 func TestPromotion_SynchronousLosesNothing(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)
-	require.NoError(t, CreatePostgres(t.Context(), sqldb.Postgres{URL: url}))
+	makePostgres(t, url)
 	replica := c.Replica(t)
 	c.Quorum(t, replica)
 	p := startPayers(t, either(t, c, replica, url), 4)
@@ -204,7 +204,7 @@ func TestPromotion_SynchronousLosesNothing(t *testing.T) {
 func TestPromotion_LaggingStandbyIsNoticed(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)
-	require.NoError(t, CreatePostgres(t.Context(), sqldb.Postgres{URL: url}))
+	makePostgres(t, url)
 	replica := c.Replica(t)
 	c.CaughtUp(t, replica)
 	replica.StopReceiver(t, failoverTime)

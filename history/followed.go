@@ -2,7 +2,11 @@ package history
 
 import (
 	"bytes"
+	"encoding/json"
 	"sync"
+	"sync/atomic"
+
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 )
 
@@ -64,4 +68,29 @@ func (t *tx) lastFollowed(upTo int64) (seq int64, hash []byte, err error) {
 		return 0, nil, sqldb.Otherwise(err, nil)
 	}
 	return seq, hash, nil
+}
+
+// lastSums are those that this process wrote or read last, and their text: reading it would take as
+// long as all else that a signature is checked by.
+var lastSums atomic.Pointer[struct {
+	text string
+	sums seals.Sums
+}]
+
+// decodeSums is what Sums.Encode wrote.
+func decodeSums(text string) (s seals.Sums, err error) {
+	known := lastSums.Load()
+	if known != nil && known.text == text {
+		return known.sums.Clone(), nil
+	}
+	err = json.Unmarshal([]byte(text), &s)
+	return s, err
+}
+
+// cacheSums has decodeSums know what a text says.
+func cacheSums(text string, s *seals.Sums) {
+	lastSums.Store(&struct {
+		text string
+		sums seals.Sums
+	}{text, s.Clone()})
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/schema"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -66,7 +70,7 @@ func (g *guarded) sql(query string, args ...any) {
 func (g *guarded) sumUp() {
 	g.t.Helper()
 	g.sql(`DELETE FROM totals`)
-	g.sql(`INSERT INTO totals (scope, key, day, spent, held) ` + countedPayments + totalsOfPayments)
+	g.sql(`INSERT INTO totals (scope, key, day, spent, held) ` + schema.Totals)
 }
 
 // fail says of a payment that it failed, in the sums, too.
@@ -138,14 +142,14 @@ func (g *guarded) forge(payment, event, detail string) {
 
 // reservedAs is what the chain says of a payment that was reserved as it is.
 func reservedAs(p Payment) string {
-	return toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
-		Stored: storedDigest(string(p.Requirement), "", "")})
+	return toJSON(audit.ReservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+		Stored: audit.StoredDigest(string(p.Requirement), "", "")})
 }
 
 // signedAs is what the chain says of a payment that was signed as it is.
-func signedAs(p Payment) signature {
-	return signature{ID: p.ID, Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
-		Evidence: digestOf([]byte(toJSON(p.Evidence))), terms: p.terms()}
+func signedAs(p Payment) seals.Signature {
+	return seals.Signature{ID: p.ID, Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
+		Evidence: digestOf([]byte(toJSON(p.Evidence))), Terms: p.terms()}
 }
 
 // unsign signs a payment and takes it back, in everything that needs no key for it.
@@ -210,14 +214,14 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"a seller is remembered with another payee": func(g *guarded) Hold {
 			p := testHold(1).Payment
-			g.sql(`UPDATE memory SET value = '0xother' WHERE key = ?`, sellerKey(p.Host, p.Network, p.Asset))
+			g.sql(`UPDATE memory SET value = '0xother' WHERE key = ?`, seals.SellerKey(p.Host, p.Network, p.Asset))
 			return testHold(5)
 		},
 		"a payee is remembered that was never paid": func(g *guarded) Hold {
 			h := testHold(5)
 			h.Payment.PayTo = "0xthief"
-			key := payeeKey(h.Payment.Network, h.Payment.PayTo)
-			g.sql(`INSERT INTO memory VALUES (?, ?, x'01')`, bucketOf(key), key)
+			key := seals.PayeeKey(h.Payment.Network, h.Payment.PayTo)
+			g.sql(`INSERT INTO memory VALUES (?, ?, x'01')`, memory.BucketOf(key), key)
 			return h
 		},
 		"the memory is put back to an older one": func(g *guarded) Hold {
@@ -251,10 +255,10 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		"the sealed sums are edited with the tables": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
 			g.fail(p.ID)
-			var s sums
+			var s seals.Sums
 			require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT sums FROM sealed_sums`)), &s))
-			s.subtract(signedAs(p))
-			g.sql(`UPDATE sealed_sums SET sums = ?`, string(s.encode()))
+			s.Lower(signedAs(p), p.Price)
+			g.sql(`UPDATE sealed_sums SET sums = ?`, string(s.Encode()))
 			return testHold(600)
 		},
 		"every seal is taken off": func(g *guarded) Hold {
@@ -282,7 +286,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		"a signed payment expired, says a row": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
 			g.fail(p.ID)
-			g.forge(p.ID, expiredEvent, `{"n":3}`)
+			g.forge(p.ID, audit.ExpiredEvent, `{"n":3}`)
 			return testHold(600)
 		},
 		"a row of the chain is edited": func(g *guarded) Hold {
@@ -463,7 +467,7 @@ func TestAChannelThatWasMovedByHand(t *testing.T) {
 // Two processes sign at once: none loses the other's sums.
 func TestTwoProcessesSignAtOnce(t *testing.T) {
 	g := newGuarded(t)
-	other, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	other, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
 	require.NoError(t, err)
 	defer other.Close()
 	var wait sync.WaitGroup
@@ -494,12 +498,12 @@ func TestTwoProcessesSignAtOnce(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func (g *guarded) sums() (s sums) {
+func (g *guarded) sums() (s seals.Sums) {
 	g.t.Helper()
 	require.NoError(g.t, g.view(g.t.Context(), func(t *tx) error {
 		last, err := t.lastSealed(g.k, nil)
 		if err == nil {
-			s = last.sums
+			s = last.Sums
 		}
 		return err
 	}))
@@ -515,7 +519,7 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 	p := g.reserve(h)
 	require.NoError(t, g.Sign(t.Context(), p, g.signed(p), []byte("message"), g.k))
 	require.NoError(t, g.Close())
-	s, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	s, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
 	require.NoError(t, err)
 	defer s.Close()
 	g.Store = s
@@ -565,7 +569,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 	g := newGuarded(t)
 	p := g.reserve(testHold(700))
 	g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = x'00' WHERE id = ?`, p.ID)
-	g.forge(p.ID, signedEvent, toJSON(signedAs(p)))
+	g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
 	_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 	for _, linked := range []bool{false, true} {
@@ -585,8 +589,8 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
 				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
 			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
-				auditRow{at: at, payment: p.Number, event: signedEvent, detail: detail}.linked(previous),
-				p.Number)
+				audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent,
+					Detail: detail}.Linked(previous), p.Number)
 		}
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)

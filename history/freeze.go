@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -36,6 +38,19 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *tx) error { return t.freeze(f) })
 }
 
+// FreezeAt is Freeze if a row is still the audit chain's last one, else ErrMoved.
+func (s *Store) FreezeAt(ctx context.Context, f Freeze, last int64) error {
+	return s.tx(ctx, func(t *tx) error {
+		if err := t.readEnds(); err != nil {
+			return err
+		}
+		if t.known.head != last {
+			return moved("something was written")
+		}
+		return t.freeze(f)
+	})
+}
+
 func (t *tx) freeze(f Freeze) error {
 	isFrozen, err := t.Is(`SELECT EXISTS (SELECT 1 FROM freezes WHERE`+standing+
 		` AND network = ? AND account = ?)`, f.Network, f.Account)
@@ -57,7 +72,7 @@ func (t *tx) freeze(f Freeze) error {
 		}
 	}
 	t.known.freezes = nil
-	return t.audit(0, frozenEvent, f.told())
+	return t.audit(0, audit.FrozenEvent, f.told())
 }
 
 // told is what the event of a freeze says of it.
@@ -100,15 +115,12 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo,
+		return t.audit(0, audit.UnfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo,
 			"n":    t.known.last,
 			"seal": digestOf(l.Seal)})
 	})
 	return lifted, err
 }
-
-// The events of freezes: one began; the owner lifted all of them; a lift was not the owner's.
-const frozenEvent, unfrozenEvent, liftRefusedEvent = "frozen", "unfrozen", "lift refused"
 
 // Lifted is the owner's last lift.
 func (s *Store) Lifted(ctx context.Context) (Lift, error) { return readOnce(ctx, s, (*tx).lifted) }
@@ -127,7 +139,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit(0, liftRefusedEvent, map[string]int64{"upto": upTo})
+		return t.audit(0, audit.LiftRefusedEvent, map[string]int64{"upto": upTo})
 	})
 }
 
@@ -215,9 +227,6 @@ func (t *tx) lastUnfreeze() (time.Time, error) {
 	return l.At, err
 }
 
-// failuresWithin is among how many of the newest payments consecutiveFailures looks.
-const failuresWithin = 200
-
 // consecutiveFailures counts the newest payments in a row, made after since, that were signed and
 // sent and came to nothing: open without the buyer having got anything, or proven never to have
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
@@ -226,7 +235,7 @@ func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 	if err := t.readEnds(); err != nil {
 		return 0, err
 	}
-	oldest := t.known.last - failuresWithin
+	oldest := t.known.last - seals.FailuresWithin
 	settled, err := scanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM payments WHERE seq > ?
 		AND state = 'settled' AND proof <> ''`, oldest))
 	if err != nil {

@@ -13,19 +13,19 @@
 // owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which processes live, and
 // whose turn it is).
 //
-// What a signature believes: sealed.go (the chain's sealed rows), sums.go, memory.go and memorytree.go (what
-// they hold), accept.go (a ledger as the owner accepts it); verify.go, story.go and replay.go compare all of
-// the ledger with the chain.
+// What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
+// the chain) and accept.go (a ledger as the owner accepts it).
 //
-// Beside the money: content.go, books.go, alerts.go (what others hear of) and subscriptions.go. Below all of
-// it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite) and package sqldb (the database).
-// Packages of their own, which this one does not import: report (searching, totals, books), alerts (what the
-// owner is told) and subscriptions (their runs and proposals).
+// Beside the money: contents.go and alerts.go (what packages content and alerts hear of), notes.go and
+// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite),
+// and packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
+// database). Packages of their own, which this one does not import: content (what was bought), backup
+// (copies), report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and
+// proposals) and verify (a whole ledger against its chain).
 package history
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,23 +34,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
-//go:embed schema.sql
-var schemaFile string
-
-//go:embed schema_sqlite.sql
-var schemaSQLite string
-
-// schema is schema.sql without its comments: a ledger keeps the text of each table as it was made,
-// which Verify compares.
-var schema = sync.OnceValue(func() string {
-	return sqldb.WithoutComments(schemaFile + schemaSQLite)
-})
-
-// format is what schema.sql makes. A ledger of another one is refused.
+// format is what package schema makes. A ledger of another one is refused.
 const format = 1
 
 // FileName is the ledger's name in the wallet's home.
@@ -65,9 +55,9 @@ const FileName = "ledger.db"
 type Store struct {
 	*database
 
-	contentQuota int64
-	alerts       Alerts
-	closing      sync.Once
+	contents Contents
+	alerts   Alerts
+	closing  sync.Once
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
@@ -93,18 +83,19 @@ type database struct {
 	lock func(*os.File) (held bool, err error)
 }
 
-// Options have useful zero values.
+// Options of a Store.
 type Options struct {
 	Now func() time.Time // default time.Now
-	// ContentQuota is how many bytes of content may be stored, besides what nobody got yet. Zero is no limit.
-	ContentQuota int64
+	// Contents keeps what payments buy. Without it a Store can hold no money.
+	Contents Contents
 	// Alerts hears of what the owner may have to be told. It may be nil.
 	Alerts Alerts
 }
 
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
 func Create(ctx context.Context, home string, o Options) error {
-	return sqldb.CreateSQLite(ctx, sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}, schema(), foundNew)
+	at := sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}
+	return sqldb.CreateSQLite(ctx, at, schema.SQLite(), foundNew)
 }
 
 // foundNew writes the first rows of a new ledger.
@@ -118,11 +109,8 @@ func (t *tx) found(id string) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
+	return t.audit(0, audit.CreatedEvent, map[string]any{"format": format, "ledger": id})
 }
-
-// createdEvent is the audit chain's first.
-const createdEvent = "created"
 
 // Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
 // empty ledger would be a full budget.
@@ -164,7 +152,10 @@ func newStore(db *sqldb.DB, home string, o Options) *Store {
 
 // with sets the options that each Store of a ledger has of its own.
 func (s *Store) with(o Options) *Store {
-	s.contentQuota, s.alerts = o.ContentQuota, o.Alerts
+	s.contents, s.alerts = o.Contents, o.Alerts
+	if s.contents == nil {
+		s.contents = noContents{}
+	}
 	if s.alerts == nil {
 		s.alerts = nobody{}
 	}
@@ -207,6 +198,12 @@ func anotherFormat(n int) error {
 	return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
 		WithHint("use the version of x402-wallet that wrote it")
 }
+
+// Home is where the ledger, or this replica of it, has its files.
+func (s *Store) Home() string { return s.home }
+
+// CopyTo copies ledger.db into a new file: see sqldb.DB.CopyTo.
+func (s *Store) CopyTo(ctx context.Context, path string) error { return s.db.CopyTo(ctx, path) }
 
 // InPlace says whether the ledger still is the one that was opened: what is written into a file that
 // was moved away or deleted is found by nobody, and another one in its place knows another budget.

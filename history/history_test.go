@@ -52,10 +52,19 @@ func emptyStore(t *testing.T) (*Store, *clock, string) {
 	home := t.TempDir()
 	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	require.NoError(t, Create(t.Context(), home, Options{Now: c.now}))
-	s, err := Open(t.Context(), home, Options{Now: c.now})
+	s, err := Open(t.Context(), home, Options{Contents: Keeper, Now: c.now})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s, c, home
+}
+
+// used sums one window.
+func (t *tx) used(w budget.Window) (budget.Use, error) {
+	list, err := t.usedIn(w)
+	if err != nil {
+		return budget.Use{}, err
+	}
+	return list[0], nil
 }
 
 func testHold(atomic uint64) Hold {
@@ -275,7 +284,7 @@ func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
 	s, c, home := emptyStore(t)
 	first := pay(t, s, testHold(1), Settled)
 	require.NoError(t, s.Close())
-	s, err := Open(t.Context(), home, Options{Now: c.now})
+	s, err := Open(t.Context(), home, Options{Contents: Keeper, Now: c.now})
 	require.NoError(t, err)
 	defer s.Close()
 	c.set(c.now().Add(budget.SessionIdle - time.Second))
@@ -385,7 +394,7 @@ func TestAConnectionIsOpenedWhileOthersWrite(t *testing.T) {
 		before := size()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		other, err := Open(ctx, home, Options{})
+		other, err := Open(ctx, home, Options{Contents: Keeper})
 		require.NoError(t, err)
 		require.NoError(t, other.Close())
 		require.Equal(t, before, size())
@@ -421,7 +430,7 @@ func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 			path := filepath.Join(home, FileName)
 			damage(t, path)
 			before, _ := os.ReadFile(path)
-			_, err := Open(t.Context(), home, Options{})
+			_, err := Open(t.Context(), home, Options{Contents: Keeper})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 			after, _ := os.ReadFile(path)
 			require.Equal(t, string(before), string(after))
@@ -430,46 +439,6 @@ func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
-		var ids []string
-		for i := range 3 {
-			p := pay(t, s, testHold(1), Submitted)
-			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-				Content: &Content{Status: 200, Body: []byte("x")}})
-			require.NoError(t, err)
-			if i != 1 {
-				require.NoError(t, s.Deliver(t.Context(), p.ID))
-			}
-			ids = append(ids, p.ID)
-			c.set(c.now().Add(time.Hour))
-		}
-		third, err := s.Payment(t.Context(), ids[2])
-		require.NoError(t, err)
-		n, freed, err := s.Prune(t.Context(), third.Created, false)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
-		require.EqualValues(t, 1, freed)
-		_, err = s.Content(t.Context(), ids[0])
-		require.ErrorIs(t, err, ErrNotFound)
-		for _, id := range ids[1:] {
-			_, err = s.Content(t.Context(), id)
-			require.NoError(t, err, "not delivered yet, or not old")
-		}
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
-
-		n, _, err = s.Prune(t.Context(), third.Created, true)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n, "what the owner gives up")
-		c2, err := s.Content(t.Context(), ids[1])
-		require.ErrorIs(t, err, ErrContentRemoved)
-		require.Equal(t, RemovedByOwner, c2.Removed)
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
-	})
 }
 
 func TestFilesAreTheOwnersOnly(t *testing.T) {
@@ -533,7 +502,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	p := pay(t, s, testHold(1), Reserved)
 	_, err := rawDB(t, s).Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, format+1)
 	require.NoError(t, err)
-	_, err = Open(t.Context(), home, Options{})
+	_, err = Open(t.Context(), home, Options{Contents: Keeper})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
 	_, err = reserve(s, testHold(1))
@@ -547,7 +516,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	} {
 		_, err := rawDB(t, s).Exec(spoil)
 		require.NoError(t, err)
-		_, err = Open(t.Context(), home, Options{})
+		_, err = Open(t.Context(), home, Options{Contents: Keeper})
 		var e *x402.Error
 		require.ErrorAs(t, err, &e, spoil)
 		require.Contains(t, []x402.Code{x402.LedgerUnavailable, x402.LedgerCorrupt}, e.Code, spoil)

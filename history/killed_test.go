@@ -39,7 +39,7 @@ func replicasRules() budget.Rules {
 // settled.
 func payAsReplica(of string) int {
 	home, url, _ := strings.Cut(of, " ")
-	s, err := OpenPostgres(context.Background(), home, sqldb.Postgres{URL: url}, Options{})
+	s, err := OpenPostgres(context.Background(), home, sqldb.Postgres{URL: url}, Options{Contents: Keeper})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -111,7 +111,7 @@ func TestReplicasAreKilled(t *testing.T) {
 		kill(i)
 	}
 
-	s := openTestServer(t, Options{})
+	s := openTestServer(t, Options{Contents: Keeper})
 	told := map[string]State{}
 	for _, out := range outs {
 		for line := range strings.Lines(out.String()) {

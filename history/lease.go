@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -64,7 +65,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 		if err != nil || !named {
 			return err
 		}
-		return t.audit(p.Number, keyedEvent, map[string]string{"key": key})
+		return t.audit(p.Number, audit.KeyedEvent, map[string]string{"key": key})
 	})
 	return named, err
 }
@@ -80,9 +81,6 @@ func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
-
-// The events of a payment that change no state: it got an idempotency key; a client has its answer.
-const keyedEvent, deliveredEvent = "keyed", "delivered"
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
@@ -101,10 +99,10 @@ func (t *tx) deliver(id string) error {
 	if err != nil || before {
 		return err
 	}
-	if err := t.nobodyWaits(number); err != nil {
+	if err := t.contents.NobodyWaits(t.Tx, number); err != nil {
 		return err
 	}
-	return t.audit(number, deliveredEvent, map[string]string{})
+	return t.audit(number, audit.DeliveredEvent, map[string]string{})
 }
 
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after

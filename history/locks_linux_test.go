@@ -47,20 +47,19 @@ func TestLocks_AreKept(t *testing.T) {
 
 	for name, f := range map[string]func() error{
 		"another Store": func() error {
-			other, err := Open(t.Context(), home, Options{})
+			other, err := Open(t.Context(), home, Options{Contents: Keeper})
 			if err != nil {
 				return err
 			}
 			return other.Close()
 		},
 		"a shared Store": func() error {
-			shared, open := s.Share(Options{})
+			shared, open := s.Share(Options{Contents: Keeper})
 			require.True(t, open)
 			return shared.Close()
 		},
 		"a backup": func() error {
-			_, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b"))
-			return err
+			return BackUpTo(t.Context(), s, filepath.Join(t.TempDir(), "b"))
 		},
 		"verify": func() error { _, err := s.Verify(t.Context(), Head{}); return err },
 		"create once more": func() error {

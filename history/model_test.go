@@ -17,6 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
@@ -260,7 +262,7 @@ func (m *machine) open(t require.TestingT, i int) {
 			return OpenPostgres(ctx, home, sqldb.Postgres{URL: m.url}, o)
 		}
 	}
-	s, err := open(context.Background(), m.home, Options{Now: m.clock})
+	s, err := open(context.Background(), m.home, Options{Contents: Keeper, Now: m.clock})
 	require.NoError(t, err)
 	m.stores[i] = s
 }
@@ -552,11 +554,11 @@ func (m *machine) CheckSealed(t *rapid.T) {
 			}
 			return sum
 		}
-		windows := func(list []windowSum, begin func(time.Time) time.Time, hosts bool) {
+		windows := func(list []seals.WindowSum, begin func(time.Time) time.Time, hosts bool) {
 			known := m.newestTwo(begin)
 			require.Len(t, list, len(known))
 			for i, at := range known {
-				require.Equal(t, dayNumber(at), list[i].Day)
+				require.Equal(t, sqldb.DayNumber(at), list[i].Day)
 				require.Equal(t, stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
 					list[i].Sum)
 				for j, host := range list[i].Hosts {
@@ -589,7 +591,7 @@ func (m *machine) CheckSealed(t *rapid.T) {
 	}))
 }
 
-func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory) error {
+func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory.Memory) error {
 	want := map[string][]byte{}
 	for _, g := range m.signed {
 		p, r := testHold(1).Payment, g.row
@@ -599,22 +601,22 @@ func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory) error {
 			Host:   r.host,
 		}.Resource()
 		yes := []byte{1}
-		want[string(memoryKey("payee", p.Network, r.payTo))] = yes
-		want[string(memoryKey("paid here", r.host, p.Network, r.sequence, r.payTo))] = yes
-		want[string(memoryKey("seller", r.host, p.Network, r.sequence))] = []byte(r.payTo)
-		want[string(memoryKey("price", resource))] = binary.BigEndian.AppendUint64(nil, uint64(r.price))
+		want[string(memory.Key("payee", p.Network, r.payTo))] = yes
+		want[string(memory.Key("paid here", r.host, p.Network, r.sequence, r.payTo))] = yes
+		want[string(memory.Key("seller", r.host, p.Network, r.sequence))] = []byte(r.payTo)
+		want[string(memory.Key("price", resource))] = binary.BigEndian.AppendUint64(nil, uint64(r.price))
 		if r.state == Failed {
-			want[string(memoryKey("expired", g.id))] = yes
+			want[string(memory.Key("expired", g.id))] = yes
 		}
 		if g.key != "" && r.state != Failed {
-			want[string(memoryKey("idempotency key", g.key, g.row.agent))] = []byte(g.id)
+			want[string(memory.Key("idempotency key", g.key, g.row.agent))] = []byte(g.id)
 		}
 	}
 	var n int
 	require.NoError(t, tx.Row(`SELECT count(*) FROM memory`).Scan(&n))
 	require.Equal(t, len(want), n)
 	for key, value := range want {
-		got, err := mem.get([]byte(key))
+		got, err := mem.Get([]byte(key))
 		require.NoError(t, err)
 		require.Equal(t, value, got)
 	}
@@ -982,7 +984,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 	server := pgtest.Shared(t)
 	makeSchema := func(rt require.TestingT, m *machine) {
 		m.url = server.Database(t)
-		require.NoError(rt, CreatePostgres(context.Background(), sqldb.Postgres{URL: m.url}))
+		makePostgres(rt, m.url)
 	}
 	workers := []func(require.TestingT, *machine){makeFile, makeSchema}
 	for _, makeLedger := range workers {

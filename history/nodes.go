@@ -10,15 +10,6 @@ import (
 // What the agents and teams of the owner's tree of budgets used. The ledger keeps sums by agent alone: which
 // agents a team has is the rules' to say (budget.Teams), and may change.
 
-// teamsOf adds up what agents used for the teams that a query names.
-func teamsOf(q budget.Query, inDay, inMonth map[string]budget.Use) map[string]budget.NodeUsage {
-	used := map[string]budget.NodeUsage{}
-	for _, team := range q.Teams {
-		used[team] = budget.NodeUsage{Day: q.Tree.Sum(team, inDay), Month: q.Tree.Sum(team, inMonth)}
-	}
-	return used
-}
-
 // nodeRates is how much is used of the rates that a query names.
 func (t *tx) nodeRates(q budget.Query) (map[string]budget.RateUse, error) {
 	used := map[string]budget.RateUse{}

@@ -168,7 +168,8 @@ func payersRules() budget.Rules {
 // ends.
 func payForATeam(home string) int {
 	_, _ = os.Stdin.Read(make([]byte, 1))
-	s, err := Open(context.Background(), home, Options{Now: func() time.Time { return payersTime }})
+	s, err := Open(context.Background(), home, Options{Contents: Keeper,
+		Now: func() time.Time { return payersTime }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

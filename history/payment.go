@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -21,11 +24,11 @@ type State string
 //
 // There is no state "signed": after a crash it could not be told from submitted.
 const (
-	Reserved  State = "reserved"  // held; nothing signed has left
-	Submitted State = "submitted" // the signed bytes are on disk and may be anywhere
-	Settled   State = "settled"   // somebody's claim or the chain's word: see Proof
-	Failed    State = "failed"    // provably did not happen and cannot any more; the hold is gone
-	Unknown   State = "unknown"   // sent, no proof either way; counts as spent
+	Reserved  State = audit.ReservedEvent  // held; nothing signed has left
+	Submitted State = audit.SubmittedEvent // the signed bytes are on disk and may be anywhere
+	Settled   State = audit.SettledEvent   // somebody's claim or the chain's word: see Proof
+	Failed    State = audit.FailedEvent    // provably did not happen and cannot any more; the hold is gone
+	Unknown   State = audit.UnknownEvent   // sent, no proof either way; counts as spent
 )
 
 // Proof says what a settled payment rests on.
@@ -51,6 +54,9 @@ var allowed = map[State][]State{
 	Unknown:   {Unknown, Settled, Failed},
 	Settled:   {Settled, Failed},
 }
+
+// MayBecome reports whether a payment may go on to a state.
+func (s State) MayBecome(to State) bool { return slices.Contains(allowed[s], to) }
 
 // Unfinished reports whether evidence is still missing.
 func (s State) Unfinished() bool { return s == Reserved || s == Submitted || s == Unknown }
@@ -145,26 +151,7 @@ func (p Payment) Resource() string {
 	return p.Method + " " + p.Host + at + name
 }
 
-// payee is the payTo as payments are compared by it.
-func payee(network, payTo string) string { return money.NewAsset(network, payTo).Address }
-
-// Content is what was bought, or what came instead.
-type Content struct {
-	Status    int
-	Type      string
-	Truncated bool
-	Body      []byte
-
-	// Of what is in the ledger: how long the body is, its SHA-256 in hex, and why it is gone, "quota" or
-	// "pruned"; "" where it is there.
-	Size    int64
-	SHA256  string
-	Removed string
-}
-
-// Event is a row of the audit chain.
-type Event struct {
-	At     time.Time       `json:"at"`
-	Event  string          `json:"event"`
-	Detail json.RawMessage `json:"detail"`
+func (p Payment) terms() seals.Terms {
+	return seals.Terms{Session: p.Session, Agent: p.Agent, Host: p.Host, Network: p.Network, Asset: p.Asset,
+		PayTo: p.PayTo, Resource: p.Resource(), Price: p.Price}
 }

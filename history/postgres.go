@@ -3,13 +3,13 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -18,20 +18,12 @@ import (
 // is said of payments, money and seals is the same there. Here is what differs: how a ledger is made and
 // opened, how replicas know which of them live, and how one at a time uses a channel.
 
-//go:embed schema_postgres.sql
-var schemaPostgres string
-
-// CreatePostgres makes a ledger in an empty database, in a schema of its own.
-func CreatePostgres(ctx context.Context, p sqldb.Postgres) error {
-	return sqldb.CreatePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
-}
-
-// MakePostgres is CreatePostgres if there is no ledger yet, and reports whether it made one.
+// MakePostgres makes the ledger of a new wallet, in a schema of its own, and reports whether there was none.
 func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
-	return sqldb.MakePostgres(ctx, p, schemaFile+schemaPostgres, foundNew)
+	return sqldb.MakePostgres(ctx, p, schema.Postgres(), foundNew)
 }
 
-// OpenPostgres opens the ledger that CreatePostgres made. home is where this replica keeps its checkpoint and
+// OpenPostgres opens the ledger that MakePostgres made. home is where this replica keeps its checkpoint and
 // its locks. A server that has another ledger by the time of a later connection is LEDGER_CORRUPT.
 func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options) (*Store, error) {
 	var mu sync.Mutex

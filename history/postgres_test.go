@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/pgtest"
 )
@@ -23,7 +25,7 @@ func postgresStore(t *testing.T) (*Store, *clock) {
 	t.Helper()
 	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	emptyPostgres(t)
-	return openTestServer(t, Options{Now: c.now}), c
+	return openTestServer(t, Options{Contents: Keeper, Now: c.now}), c
 }
 
 // openTestServer is another replica of the tests' ledger.
@@ -35,6 +37,13 @@ func openTestServer(t testing.TB, o Options) *Store {
 	return s
 }
 
+// makePostgres makes a ledger in a database without one.
+func makePostgres(t require.TestingT, url string) {
+	made, err := MakePostgres(context.Background(), sqldb.Postgres{URL: url})
+	require.NoError(t, err)
+	require.True(t, made)
+}
+
 // emptyPostgres empties the ledger in the tests' database, which it makes the first time.
 func emptyPostgres(t *testing.T) {
 	t.Helper()
@@ -43,14 +52,14 @@ func emptyPostgres(t *testing.T) {
 	defer p.Unlock()
 	if p.url == "" {
 		p.url = pgtest.Shared(t).Database(t)
-		require.NoError(t, CreatePostgres(t.Context(), sqldb.Postgres{URL: p.url}))
+		makePostgres(t, p.url)
 		return
 	}
 	db, err := sqldb.OpenPostgres(sqldb.Postgres{URL: p.url})
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.Write(t.Context(), func(d *sqldb.Tx) error {
-		for _, table := range append(tables(), "instances") {
+		for _, table := range append(schema.Tables(), "instances") {
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -67,7 +68,6 @@ var (
 	errNoPayment  = fmt.Errorf("no such payment: %w", ErrNotFound)
 	errNoApproval = fmt.Errorf("no such approval: %w", ErrNotFound)
 	errNoChannel  = fmt.Errorf("no such channel: %w", ErrNotFound)
-	errNoSession  = fmt.Errorf("no such session: %w", ErrNotFound)
 )
 
 // Payment returns one payment, or ErrNotFound.
@@ -134,48 +134,6 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 	})
 }
 
-// Events returns what the audit chain has of a payment's states and approvals, oldest first; of no payment
-// (""), all that is about none. That it was signed is the event "submitted" where it could leave then.
-func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
-	return read(ctx, s, func(t *tx) (list []Event, err error) {
-		var number int64
-		if id != "" {
-			number, err = scanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, id))
-			if err != nil {
-				return nil, sqldb.Otherwise(err, nil)
-			}
-		}
-		err = t.Each(func(row sqldb.Row) error {
-			var at int64
-			var event, detail string
-			if err := row.Scan(&at, &event, &detail); err != nil {
-				return err
-			}
-			if event == signedEvent {
-				event = sentEvent(detail)
-			}
-			if event == "" {
-				return nil
-			}
-			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
-			return nil
-		}, `SELECT at, event, detail FROM audit WHERE payment = ?
-			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, number)
-		return list, err
-	})
-}
-
-// sentEvent is the event that a signature is for people; "": it could not leave yet.
-func sentEvent(detail string) string {
-	if g, err := readSignature(detail); err == nil && g.Submitted {
-		return string(Submitted)
-	}
-	return ""
-}
-
-// delegationEvent says that more was delegated on an account than ever before.
-const delegationEvent = "delegation"
-
 // RecordDelegation notes what is delegated on a token account now, and returns the largest
 // amount ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
@@ -198,6 +156,6 @@ func (t *tx) noteDelegation(network, account string, now money.Amount) (largest 
 	if err != nil {
 		return largest, err
 	}
-	return now, t.audit(0, delegationEvent,
+	return now, t.audit(0, audit.DelegationEvent,
 		map[string]any{"network": network, "account": account, "largest": now})
 }

@@ -22,13 +22,13 @@ func BenchmarkReplicas(b *testing.B) {
 func benchmarkReplicas(b *testing.B, replicas int) {
 	server := pgtest.Start(b, pgtest.SlowFlush...)
 	p := sqldb.Postgres{URL: server.Database(b)}
-	if err := CreatePostgres(b.Context(), p); err != nil {
+	if _, err := MakePostgres(b.Context(), p); err != nil {
 		b.Fatal(err)
 	}
 	k := testKeyholder()
 	stores := make([]*Store, replicas)
 	for i := range stores {
-		s, err := OpenPostgres(b.Context(), b.TempDir(), p, Options{})
+		s, err := OpenPostgres(b.Context(), b.TempDir(), p, Options{Contents: Keeper})
 		if err != nil {
 			b.Fatal(err)
 		}

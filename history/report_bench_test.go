@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/report"
 )
 
@@ -17,6 +18,13 @@ func BenchmarkMillionReport(b *testing.B) {
 		for b.Loop() {
 			err := report.Each(b.Context(), s, report.Range{}, func(history.Payment) error { return nil })
 			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("Prune", func(b *testing.B) {
+		for b.Loop() {
+			if _, _, err := content.Prune(b.Context(), s, time.Unix(1, 0), false); err != nil {
 				b.Fatal(err)
 			}
 		}

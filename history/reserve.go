@@ -3,13 +3,13 @@ package history
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -255,19 +255,8 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 	if err != nil {
 		return fresh, err
 	}
-	return fresh, t.audit(0, sessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
+	return fresh, t.audit(0, audit.SessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
 		"seal": digestOf(sealed)})
-}
-
-// sessionEvent says that a session began, and the one before it ended.
-const sessionEvent = "session"
-
-// SessionSeal is what the owner sealed a session with; nil: a payment began it.
-func (s *Store) SessionSeal(ctx context.Context, id string) ([]byte, error) {
-	return read(ctx, s, func(t *tx) (seal []byte, err error) {
-		err = t.Row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal)
-		return seal, sqldb.Otherwise(err, nil)
-	})
 }
 
 // NewSession ends the session that is open and begins one. limit is the delegation's worth, where
@@ -365,12 +354,4 @@ func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]
 			network, source)
 	})
 	return held, err
-}
-
-func toJSON(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // our own types
-	}
-	return string(text)
 }

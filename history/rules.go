@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -17,31 +19,34 @@ type SealedRules struct {
 	Seal    []byte
 }
 
-// Rules returns what was sealed last.
-func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
-	return readOnce(ctx, s, func(t *tx) (r SealedRules, err error) {
-		var at int64
-		err = t.Row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).
-			Scan(&r.Version, &at, &r.Config, &r.Seal)
-		r.At = fromMicros(at)
-		return r, sqldb.Otherwise(err, nil)
-	})
+// SelectRules is what ScanRules reads.
+const SelectRules = `SELECT version, at, config, seal FROM rules`
+
+// ScanRules reads a row of SelectRules.
+func ScanRules(row sqldb.Row) (r SealedRules, err error) {
+	var at int64
+	err = row.Scan(&r.Version, &at, &r.Config, &r.Seal)
+	r.At = fromMicros(at)
+	return r, err
 }
 
-// EveryRules returns all that was ever sealed, the oldest first.
-func (s *Store) EveryRules(ctx context.Context) ([]SealedRules, error) {
-	return readOnce(ctx, s, func(t *tx) ([]SealedRules, error) {
-		return sqldb.Collect(t.Tx, func(row sqldb.Row) (r SealedRules, err error) {
-			var at int64
-			err = row.Scan(&r.Version, &at, &r.Config, &r.Seal)
-			r.At = fromMicros(at)
-			return r, err
-		}, `SELECT version, at, config, seal FROM rules ORDER BY version`)
+// Rules returns what was sealed last.
+func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
+	return readOnce(ctx, s, func(t *tx) (SealedRules, error) {
+		r, err := ScanRules(t.Row(SelectRules + ` ORDER BY version DESC LIMIT 1`))
+		return r, sqldb.Otherwise(err, nil)
 	})
 }
 
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
+
+// WasSealed reports whether a text is one that was ever sealed.
+func (s *Store) WasSealed(ctx context.Context, config []byte) (bool, error) {
+	return readOnce(ctx, s, func(t *tx) (bool, error) {
+		return t.Is(`SELECT EXISTS (SELECT 1 FROM rules WHERE config = ?)`, config)
+	})
+}
 
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
@@ -83,9 +88,9 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			"seal": digestOf(r.Seal)}
 		if accept {
 			now.Memory = "" // which follows from what was signed
-			detail["accepted"] = now.sums
+			detail["accepted"] = now.Sums
 		}
-		return t.seal(k, now, 0, sealedEvent, detail)
+		return t.seal(k, now, 0, audit.SealedEvent, detail)
 	})
 }
 

@@ -3,17 +3,17 @@ package history
 import (
 	"bytes"
 	"crypto/hmac"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -23,9 +23,9 @@ import (
 // only a cache. What is believed when something is signed are the sealed rows of the audit chain:
 // those of rules (sealed), of signatures (signed, voucher) and of signatures that the chain showed
 // to have expired (expired) or to have moved less than they allowed (charged). Each is written by a process
-// that holds the key, with a MAC over its hash, and names the sums (sums.go) of everything that was signed
-// up to it: the windows, the session, the rate, the failures in a row and the root of the memory. The next
-// one begins from there, goes through the rows since, and compares the tables with what comes out.
+// that holds the key, with a MAC over its hash, and names the sums (package seals) of everything that was
+// signed up to it: the windows, the session, the rate, the failures in a row and the root of the memory. The
+// next one begins from there, goes through the rows since, and compares the tables with what comes out.
 
 // Keyholder is what a process that holds the wallet's key brings to a row that it seals.
 type Keyholder struct {
@@ -44,24 +44,10 @@ type Keyholder struct {
 	OwnChannel func(c Channel, seal []byte) (bool, error)
 }
 
-// The events whose rows are sealed.
-const (
-	sealedEvent  = "sealed"
-	signedEvent  = "signed"
-	voucherEvent = "voucher"
-	expiredEvent = "expired"
-	chargedEvent = "charged"
-)
-
-func isSealedEvent(event string) bool {
-	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent},
-		event)
-}
-
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.
 type sealed struct {
-	sums
-	memory    *memory
+	seals.Sums
+	memory    *memory.Memory
 	seq       int64 // of the row; 0: nothing was ever sealed
 	hash, mac []byte
 	followed  int64 // up to which row the chain was followed to its end then
@@ -78,19 +64,9 @@ type windowKey struct {
 	teams   string
 }
 
-// corruptHint is what to do about a ledger that is not what the wallet wrote.
-const corruptHint = "somebody or something else wrote to ledger.db: the owner restores the newest good " +
-	"copy, or looks (x402-wallet history verify) and accepts it in a terminal with x402-wallet policy " +
-	"seal; nothing is paid until then"
-
-func corrupt(format string, args ...any) error {
-	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not as this wallet left it: "+format, args...).
-		WithHint("%s", corruptHint)
-}
-
 // lastSealed reads and checks the newest sealed row, its sums, and all rows since; earlier is a row that has
 // to be on the chain, too, or nil.
-func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
+func (t *tx) lastSealed(k Keyholder, earlier *audit.Row) (s *sealed, err error) {
 	s, err = t.sealedBefore(k, earlier)
 	if s != nil || err != nil {
 		return s, err
@@ -99,14 +75,14 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	var detail, state string
 	err = t.Row(`SELECT a.seq, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
 		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &s.hash, &s.mac, &state)
-	s.memory = &memory{t: t, mac: k.MAC}
+	s.memory = &memory.Memory{Tx: t.Tx, MAC: k.MAC}
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, t.neverSealed(k)
 	}
 	if err != nil {
 		return s, err
 	}
-	own, err := k.MAC(rowData(s.hash))
+	own, err := k.MAC(audit.SealData(s.hash))
 	if err != nil {
 		return s, err
 	}
@@ -115,7 +91,7 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	}
 	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, s.mac) &&
 		d.Sums == digestOf([]byte(state))
-	s.sums, err = decodeSums(state)
+	s.Sums, err = decodeSums(state)
 	if err != nil || !isOwn {
 		return s, corrupt("the last row that it sealed, or what that says of the budgets, is another one")
 	}
@@ -123,7 +99,7 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	if err != nil {
 		return s, corrupt("the root of its memory cannot be read")
 	}
-	copy(s.memory.root[:], root)
+	copy(s.memory.Root[:], root)
 	return s, t.replaySince(s, k, earlier)
 }
 
@@ -131,13 +107,13 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 // read and checked by that one, nobody else writes meanwhile, and a change that failed leaves nothing of it
 // (Store.apply). nil: there is none, its seal is not this keyholder's, or the keyholder's checkpoint and the
 // earlier row are not among the rows that were followed then; so it is read again.
-func (t *tx) sealedBefore(k Keyholder, earlier *auditRow) (*sealed, error) {
+func (t *tx) sealedBefore(k Keyholder, earlier *audit.Row) (*sealed, error) {
 	s := t.known.sealed
 	t.known.sealed = nil
 	if s == nil {
 		return nil, nil
 	}
-	own, err := k.MAC(rowData(s.hash))
+	own, err := k.MAC(audit.SealData(s.hash))
 	if err != nil || !hmac.Equal(own, s.mac) {
 		return nil, err
 	}
@@ -148,10 +124,10 @@ func (t *tx) sealedBefore(k Keyholder, earlier *auditRow) (*sealed, error) {
 	if k.After.Seq > 0 && !wasFollowed(k.After.Seq, k.After.Hash) {
 		return nil, nil
 	}
-	if earlier != nil && !wasFollowed(earlier.seq, earlier.linked(t.followed.hash(earlier.seq-1))) {
+	if earlier != nil && !wasFollowed(earlier.Seq, earlier.Linked(t.followed.hash(earlier.Seq-1))) {
 		return nil, nil
 	}
-	s.memory.t, s.memory.mac = t, k.MAC
+	s.memory.Tx, s.memory.MAC = t.Tx, k.MAC
 	return s, nil
 }
 
@@ -165,13 +141,10 @@ func (t *tx) neverSealed(k Keyholder) error {
 	return err
 }
 
-// rowData is what the MAC of a sealed row is over.
-func rowData(hash []byte) []byte { return slices.Concat([]byte("row"), hash) }
-
 // replaySince applies the rows behind the sealed one. The chain has to hold together from there to its end,
 // and to have the checkpoint and the earlier row on it: where these are older, it is read from them on,
 // unless this process followed it from them on before.
-func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
+func (t *tx) replaySince(s *sealed, k Keyholder, earlier *audit.Row) error {
 	base, hash, err := t.lastFollowed(s.seq)
 	if err != nil {
 		return err
@@ -187,23 +160,23 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 	if seq := k.After.Seq; seq > 0 && !leadsToBase(seq, k.After.Hash) {
 		after = min(after, seq-1)
 	}
-	if earlier != nil && !leadsToBase(earlier.seq, earlier.linked(t.followed.hash(earlier.seq-1))) {
-		after = min(after, earlier.seq-1)
+	if earlier != nil && !leadsToBase(earlier.Seq, earlier.Linked(t.followed.hash(earlier.Seq-1))) {
+		after = min(after, earlier.Seq-1)
 	}
 	if after < base {
 		rows = nil
 	}
 	first := after + 1 - int64(len(rows))
-	err = t.walk(after, k.After, func(r auditRow) error {
-		rows = append(rows, r.hash)
-		if r.seq <= s.seq {
+	err = t.walk(after, k.After, func(r audit.Row) error {
+		rows = append(rows, r.Hash)
+		if r.Seq <= s.seq {
 			return nil
 		}
-		if isSealedEvent(r.event) {
-			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.seq, r.event,
-				r.payment)
+		if audit.IsSealed(r.Event) {
+			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.Seq, r.Event,
+				r.Payment)
 		}
-		s.apply(r)
+		s.Apply(r)
 		return nil
 	})
 	if err == nil {
@@ -215,11 +188,11 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 
 // seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
 func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail any) error {
-	if err := s.memory.flush(); err != nil {
+	if err := s.memory.Flush(); err != nil {
 		return err
 	}
-	s.Memory = hex.EncodeToString(s.memory.root[:])
-	state := s.encode()
+	s.Memory = hex.EncodeToString(s.memory.Root[:])
+	state := s.Encode()
 	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`
 	mac, err := t.append(payment, event, json.RawMessage(text), k.MAC)
 	if err != nil {
@@ -227,7 +200,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 	}
 	_, err = t.Exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET sums = excluded.sums`,
 		string(state))
-	s.cache(state)
+	cacheSums(string(state), &s.Sums)
 	s.seq, s.hash, s.mac = t.known.head, t.known.hash, mac
 	t.known.sealed = s
 	return err
@@ -237,7 +210,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 // signature to come. Both are in the same transaction, so they are equal or somebody else wrote. Nobody else
 // does within it, so once is enough for those of its payments that fall into the same windows.
 func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
-	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(q.HostEntries, "\n"), q.Agent,
+	all := windowKey{p.Session, sqldb.DayNumber(p.Created), strings.Join(q.HostEntries, "\n"), q.Agent,
 		strings.Join(q.Teams, "\n")}
 	if s.compared[all] {
 		return nil
@@ -250,7 +223,7 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 	if err != nil {
 		return err
 	}
-	signed := s.usage(p.Session, q, p.Created)
+	signed := s.Usage(p.Session, q, p.Created)
 	if p.Session == "" { // none ever began
 		shown.Session, signed.Session = budget.Use{}, budget.Use{}
 	}
@@ -310,23 +283,24 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 		u.Session.Held += inSession
 		u.Day.Held += inDay
 		u.Month.Held += inMonth
-		on := windowSum{Hosts: []string{host}, Paid: []money.Dollars{inDay}}
 		for _, entry := range q.HostEntries {
-			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
+			if budget.HostMatches(entry, host) {
+				u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + inDay}
+			}
 		}
 		return nil
 	}, `SELECT host, agent, sum(CASE WHEN session = ? THEN usd ELSE 0 END),
 		sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END), sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END)
 		FROM payments WHERE state = 'reserved' GROUP BY host, agent`,
 		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
-	u.Teams = teamsOf(q, ofDay, ofMonth)
+	u.Teams = q.OfTeams(ofDay, ofMonth)
 	return u, err
 }
 
 // sealedFacts are what Permit decides by: of what was signed and nothing else, without the payment
 // itself, at the time at which it was reserved.
 func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, err error) {
-	f.Now, f.Used = p.Created, s.usage(p.Session, q, p.Created)
+	f.Now, f.Used = p.Created, s.Usage(p.Session, q, p.Created)
 	f.Session = budget.Session{ID: p.Session, Last: p.Created}
 	f.Session.Cap = s.Session.Cap
 	if s.Session.ID != p.Session {
@@ -344,12 +318,12 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 	// What each agent and team paid in the last minute the seals do not tell: their rates hold where the
 	// money is held, and by what each process signed.
 	now := p.Created.Unix()
-	f.LastMinute = s.Seconds.between(now-60, now)
+	f.LastMinute = s.Seconds.Between(now-60, now)
 	f.RateSince = p.Created
-	f.LastHour = s.Minutes.between(max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
+	f.LastHour = s.Minutes.Between(max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
 	f.ConsecutiveFailures = len(s.Failures)
-	f.Subscription = s.subscription(q.Subscription)
-	f.Payee, err = historyFor(s.memory.get, q)
+	f.Subscription = s.Subscription(q.Subscription)
+	f.Payee, err = historyFor(s.memory.Get, q)
 	return f, err
 }
 
@@ -398,14 +372,4 @@ func tooLate() error {
 	e := x402.Errorf(x402.LedgerUnavailable, "%w", ErrTooLate)
 	e.FixedBy = x402.ByTime
 	return e.WithHint("make the same call again")
-}
-
-// digestOf is a SHA-256 as the ledger's rows name it.
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return encodeDigest(sum[:])
-}
-
-func encodeDigest(sum []byte) string {
-	return string(base64.RawURLEncoding.AppendEncode(make([]byte, 0, 64), sum))
 }

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -36,7 +39,7 @@ func (s Signed) record() record {
 	return record{string(s.Requirement), string(s.Payload), toJSON(s.Evidence), uniqueHash(s.UniqueKey)}
 }
 
-func (r record) digest() string { return storedDigest(r.requirement, r.payload, r.evidence) }
+func (r record) digest() string { return audit.StoredDigest(r.requirement, r.payload, r.evidence) }
 
 // uniqueHash is what a row has of a nonce or signature: enough that no two are the same.
 func uniqueHash(key string) []byte {
@@ -77,7 +80,7 @@ func (t *tx) submit(p Payment, process string, signed Signed, record record, ste
 		return err
 	}
 	if !byAgent {
-		return t.sign(row, p, record, signature{Submitted: true}, step, k)
+		return t.sign(row, p, record, seals.Signature{Submitted: true}, step, k)
 	} // the agent has taken the channel on, too
 	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
@@ -118,7 +121,7 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		if err != nil {
 			return err
 		}
-		return t.sign(row, p, signed.record(), signature{SignedBytes: digestOf(message)}, step, k)
+		return t.sign(row, p, signed.record(), seals.Signature{SignedBytes: digestOf(message)}, step, k)
 	})
 }
 
@@ -128,7 +131,7 @@ func errNobodyRecorded() error {
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channelStep,
+func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *channelStep,
 	k Keyholder) error {
 	if err := t.readEnds(); err != nil {
 		return err
@@ -156,7 +159,7 @@ func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channel
 	}
 	g.ID, g.Created, g.Key = p.ID, micros(p.Created), p.IdempotencyKey
 	g.Unique, g.Evidence = encodeDigest(record.unique), digestOf([]byte(record.evidence))
-	g.Stored, g.terms = record.digest(), p.terms()
+	g.Stored, g.Terms = record.digest(), p.terms()
 	last, err := t.permitted(p, &g, k)
 	if err != nil {
 		return err
@@ -164,14 +167,14 @@ func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channel
 	if err := step.checkOwners(p, k); err != nil {
 		return err
 	}
-	last.add(g)
+	last.Add(g)
 	if step != nil {
-		if err := step.from.wasLeft(last.memory.get, step.to); err != nil {
+		if err := step.from.wasLeft(last.memory.Get, step.to); err != nil {
 			return err
 		}
 		g.Voucher = step.to.voucher()
 	}
-	if err := remember(last.memory, p.ID, g); err != nil {
+	if err := remember(last.memory, g); err != nil {
 		return err
 	}
 	_, err = t.Exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?,
@@ -180,14 +183,14 @@ func (t *tx) sign(p, asSigned Payment, record record, g signature, step *channel
 	if err != nil {
 		return err
 	}
-	if err := t.seal(k, last, p.Number, signedEvent, g); err != nil || step == nil {
+	if err := t.seal(k, last, p.Number, audit.SignedEvent, g); err != nil || step == nil {
 		return err
 	}
 	return t.putChannel(step.to)
 }
 
 // permitted is the sums that a signature is added to, if the payment may be signed.
-func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
+func (t *tx) permitted(p Payment, g *seals.Signature, k Keyholder) (*sealed, error) {
 	row, err := t.reservedAs(p, g.Row)
 	if err != nil {
 		return nil, err
@@ -196,7 +199,7 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !last.knows(p.Created) {
+	if !last.Knows(p.Created) {
 		return nil, tooLate()
 	}
 	if err := t.sameSession(last, p, k); err != nil {
@@ -207,10 +210,10 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 		return nil, err
 	}
 	var keys [][]byte // of all that is looked up below, read at once
-	for _, e := range remembered(p.ID, *g) {
-		keys = append(keys, e.key)
+	for _, e := range g.Remembered() {
+		keys = append(keys, e.Key)
 	}
-	if err := last.memory.load(keys...); err != nil {
+	if err := last.memory.Load(keys...); err != nil {
 		return nil, err
 	}
 	if err := t.keyIsFree(last.memory, p); err != nil {
@@ -226,15 +229,15 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 
 // reservedAs is the row of the chain that says how a payment was reserved, which it has to be still by its
 // digest.
-func (t *tx) reservedAs(p Payment, digest string) (r auditRow, err error) {
-	r.payment, r.event = p.Number, string(Reserved)
+func (t *tx) reservedAs(p Payment, digest string) (r audit.Row, err error) {
+	r.Payment, r.Event = p.Number, string(Reserved)
 	err = t.Row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
-		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.seq, &r.at, &r.detail)
+		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.Seq, &r.At, &r.Detail)
 	if err != nil {
 		return r, sqldb.Otherwise(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
-	d, err := readStep(r.detail)
-	if err != nil || d.Row != digest || r.at != micros(p.Created) {
+	d, err := audit.ReadStep(r.Detail)
+	if err != nil || d.Row != digest || r.At != micros(p.Created) {
 		return r, corrupt("payment %s is not the one that was reserved", p.ID)
 	}
 	return r, nil
@@ -257,7 +260,7 @@ func Settlement(status x402.Status) Outcome {
 }
 
 // signedAs is payment id and its signature, if asked, which the chain was asked by, is what was signed.
-func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g signature, err error) {
+func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g seals.Signature, err error) {
 	if p, err = t.brief(id); err != nil {
 		return p, g, err
 	}
@@ -292,13 +295,14 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		if err := before.expiresOnce(last.memory); err != nil {
 			return err
 		}
-		last.subtract(g)
+		last.Lower(g, g.Price)
 		if g.Key != "" {
-			if err := last.memory.put(idempotencyKey(g.Agent, g.Key), nil); err != nil {
+			if err := last.memory.Put(seals.IdempotencyKey(g.Agent, g.Key), nil); err != nil {
 				return err
 			}
 		}
-		err = t.seal(k, last, before.Number, expiredEvent, givenBack{Unique: g.Unique, Signature: g})
+		err = t.seal(k, last, before.Number, audit.ExpiredEvent,
+			seals.GivenBack{Unique: g.Unique, Signature: g})
 		if err != nil {
 			return err
 		}
@@ -310,15 +314,15 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 
 // expiresOnce remembers that a signature expired: its money is given back once, also where somebody
 // wrote into the ledger that it had not been yet.
-func (p Payment) expiresOnce(m *memory) error {
+func (p Payment) expiresOnce(m *memory.Memory) error {
 	if p.State == Failed { // another process was faster
 		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
-	expired, err := m.get(expiredKey(p.ID))
+	expired, err := m.Get(seals.ExpiredKey(p.ID))
 	if err != nil {
 		return err
 	}
-	charged, err := m.get(chargedKey(p.ID))
+	charged, err := m.Get(seals.ChargedKey(p.ID))
 	switch {
 	case err != nil:
 		return err
@@ -327,31 +331,31 @@ func (p Payment) expiresOnce(m *memory) error {
 	case expired != nil || charged != nil:
 		return corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
 	}
-	return m.put(expiredKey(p.ID), []byte{1})
+	return m.Put(seals.ExpiredKey(p.ID), []byte{1})
 }
 
 // signatureOf is what this wallet sealed of a payment when it signed it.
-func (t *tx) signatureOf(p Payment, k Keyholder) (g signature, err error) {
-	r := auditRow{payment: p.Number, event: signedEvent}
+func (t *tx) signatureOf(p Payment, k Keyholder) (g seals.Signature, err error) {
+	r := audit.Row{Payment: p.Number, Event: audit.SignedEvent}
 	var previous []byte
 	err = t.Row(`SELECT seq, at, detail, hash, coalesce(seal, '') FROM audit
 		WHERE payment = ? AND event = 'signed' ORDER BY seq DESC LIMIT 1`, p.Number).
-		Scan(&r.seq, &r.at, &r.detail, &r.hash, &r.seal)
+		Scan(&r.Seq, &r.At, &r.Detail, &r.Hash, &r.Seal)
 	if err != nil {
 		return g, sqldb.Otherwise(err, corrupt("the audit chain has no signature of payment %s", p.ID))
 	}
-	if err := t.Row(`SELECT hash FROM audit WHERE seq = ?`, r.seq-1).Scan(&previous); err != nil {
-		return g, sqldb.Otherwise(err, corrupt("event %d is not in it", r.seq-1))
+	if err := t.Row(`SELECT hash FROM audit WHERE seq = ?`, r.Seq-1).Scan(&previous); err != nil {
+		return g, sqldb.Otherwise(err, corrupt("event %d is not in it", r.Seq-1))
 	}
-	own, err := k.MAC(rowData(r.hash))
+	own, err := k.MAC(audit.SealData(r.Hash))
 	if err != nil {
 		return g, err
 	}
-	g, err = readSignature(r.detail)
-	if err != nil || !hmac.Equal(own, r.seal) || !bytes.Equal(r.hash, r.linked(previous)) {
-		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.seq, p.ID)
+	g, err = seals.Read[seals.Signature](r.Detail)
+	if err != nil || !hmac.Equal(own, r.Seal) || !bytes.Equal(r.Hash, r.Linked(previous)) {
+		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.Seq, p.ID)
 	}
-	if g.Row != p.digest() || g.terms != p.terms() || g.ID != p.ID {
+	if g.Row != p.digest() || g.Terms != p.terms() || g.ID != p.ID {
 		return g, corrupt("payment %s is not the one that was signed", p.ID)
 	}
 	return g, nil

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"unicode/utf8"
 
@@ -11,9 +12,9 @@ import (
 // one: its amount and price are zero, and it pays nobody. The memory keeps at which hosts the wallet
 // signed in, and of it no payee and no price.
 
-// searched selects payments by an index that has what a search looks at (schema_sqlite.sql), so that only
-// those that are found are read whole. State is an expression there, because its own index has nothing else
-// of it.
+// searched selects payments by an index that has what a search looks at (internal/schema/sqlite.sql), so that
+// only those that are found are read whole. State is an expression there, because its own index has nothing
+// else of it.
 func searched(where string) string {
 	return SelectPayment + ` WHERE seq IN (SELECT seq FROM payments WHERE state || '' = 'settled' AND ` +
 		where + ` ORDER BY created_at DESC, seq DESC LIMIT ?) ORDER BY seq DESC`
@@ -55,6 +56,6 @@ func (s *Store) Bought(ctx context.Context, agent, url, resource string) (Paymen
 				return p, nil
 			}
 		}
-		return p, cmpOr(err, errNoPayment)
+		return p, cmp.Or(err, errNoPayment)
 	})
 }

@@ -25,7 +25,7 @@ func (t *tx) subscriptionUse(id string) (use budget.SubscriptionUse, err error) 
 		if err != nil {
 			return use, sqldb.Damaged("read the sealed sums", err)
 		}
-		use = known.subscription(id)
+		use = known.Subscription(id)
 	}
 	where, args := OfSubscription(id)
 	var waiting money.Dollars

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
 // The sums that budgets are decided by: what is spent and held, by UTC day, of all payments, of a host and of
-// an agent, and of a session in all. They change in the transaction that changes a payment; Verify adds them
-// up again.
+// an agent, and of a session in all. They change in the transaction that changes a payment; package verify
+// adds them up again.
 
 // window is what a sum is of.
 type window struct {
@@ -23,7 +24,7 @@ type window struct {
 
 // windows are those that a payment counts in.
 func (p Payment) windows() []window {
-	day := dayNumber(p.Created)
+	day := sqldb.DayNumber(p.Created)
 	list := []window{{"all", "", day}, {"session", p.Session, 0}, {"host", p.Host, day}}
 	if p.Agent != "" {
 		list = append(list, window{"agent", p.Agent, day})
@@ -62,24 +63,15 @@ func (t *tx) recount(p Payment, from, to budget.Use) error {
 	return err
 }
 
-// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
-// day.
-func (t *tx) used(w budget.Window) (budget.Use, error) {
-	list, err := t.usedIn(w)
-	if err != nil {
-		return budget.Use{}, err
-	}
-	return list[0], nil
-}
-
-// usedIn sums several windows, by one query.
+// usedIn sums windows by one query: of a session, an agent, a team, a host, or of all. Windows begin with a
+// UTC day.
 func (t *tx) usedIn(windows ...budget.Window) ([]budget.Use, error) {
 	var queries []string
 	var args []any
 	since := map[string]int64{} // of a scope, the earliest day that is asked for
 	for _, w := range windows {
 		scope := scopeOf(w)
-		day := dayNumber(w.Since)
+		day := sqldb.DayNumber(w.Since)
 		if scope == "session" {
 			queries, args = append(queries, selectTotals+`'session' AND day = 0 AND key = ?`), append(args, w.Session)
 			continue
@@ -130,11 +122,11 @@ func (of window) isIn(w budget.Window) bool {
 	case "session":
 		return of.key == w.Session
 	case "agent":
-		return of.day >= dayNumber(w.Since) && w.Has(of.key)
+		return of.day >= sqldb.DayNumber(w.Since) && w.Has(of.key)
 	case "host":
-		return of.day >= dayNumber(w.Since) && budget.HostMatches(w.Host, of.key)
+		return of.day >= sqldb.DayNumber(w.Since) && budget.HostMatches(w.Host, of.key)
 	}
-	return of.day >= dayNumber(w.Since)
+	return of.day >= sqldb.DayNumber(w.Since)
 }
 
 // usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
@@ -196,37 +188,20 @@ func (t *tx) usedByAgents(day, month time.Time) (map[string]budget.NodeUsage, er
 		err := row.Scan(&of.scope, &of.key, &of.day, &use.Spent, &use.Held)
 		agent := used[of.key]
 		agent.Month = agent.Month.Plus(use)
-		if of.day >= dayNumber(day) {
+		if of.day >= sqldb.DayNumber(day) {
 			agent.Day = agent.Day.Plus(use)
 		}
 		used[of.key] = agent
 		return err
-	}, selectTotals+`'agent' AND day >= ?`, dayNumber(month))
+	}, selectTotals+`'agent' AND day >= ?`, sqldb.DayNumber(month))
 	return used, err
 }
-
-// dayNumber is a time's day as totals counts them: since 1970, in UTC.
-func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microseconds() }
-
-// totalsOfPayments are the sums again, from the payments.
-const totalsOfPayments = `SELECT scope, key, day, CAST(sum(spent) AS BIGINT), CAST(sum(held) AS BIGINT) FROM (
-	SELECT 'all' AS scope, '' AS key, day, spent, held FROM counted UNION ALL
-	SELECT 'session', session, 0, spent, held FROM counted UNION ALL
-	SELECT 'host', host, day, spent, held FROM counted UNION ALL
-	SELECT 'agent', agent, day, spent, held FROM counted WHERE agent <> '') AS sums
-	GROUP BY scope, key, day HAVING sum(spent) <> 0 OR sum(held) <> 0`
-
-const countedPayments = `WITH counted AS (SELECT session, host, agent, created_at / 86400000000 AS day,
-	sum(CASE WHEN state = 'settled' THEN usd - returned ELSE 0 END) AS spent,
-	sum(CASE WHEN state IN ('settled', 'failed') THEN 0 ELSE usd - returned END) AS held
-	FROM payments GROUP BY 1, 2, 3, 4) `
 
 // rebuildTotals fills the table totals anew from the payments.
 func (t *tx) rebuildTotals() error {
 	_, err := t.Exec(`DELETE FROM totals`)
 	if err == nil {
-		_, err = t.Exec(`INSERT INTO totals (scope, key, day, spent, held) ` + countedPayments +
-			totalsOfPayments)
+		_, err = t.Exec(`INSERT INTO totals (scope, key, day, spent, held) ` + schema.Totals)
 	}
 	return err
 }

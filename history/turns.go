@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+
 	"x402-wallet/history/sqldb"
 )
 

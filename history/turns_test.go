@@ -10,7 +10,7 @@ import (
 // One has a turn at a time; whose process died loses it when its time is over, and is late from then on.
 func TestATurnIsOnes(t *testing.T) {
 	s, c, home := emptyStore(t)
-	other, err := Open(t.Context(), home, Options{Now: c.now})
+	other, err := Open(t.Context(), home, Options{Contents: Keeper, Now: c.now})
 	require.NoError(t, err)
 	defer other.Close()
 	first, err := s.TakeTurn(t.Context(), "alerts", "a")

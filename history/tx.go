@@ -2,8 +2,10 @@ package history
 
 import (
 	"context"
+	"math"
 	"time"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -12,9 +14,9 @@ type tx struct {
 	*sqldb.Tx
 	known *known
 
-	contentQuota int64 // as Options.ContentQuota
-	followed     *followed
-	alerts       Alerts
+	followed *followed
+	contents Contents
+	alerts   Alerts
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -36,8 +38,7 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 			shared = &known{}
 			d.Shared = shared
 		}
-		return f(&tx{Tx: d, known: shared, contentQuota: s.contentQuota, followed: &s.followed,
-			alerts: s.alerts})
+		return f(&tx{Tx: d, known: shared, followed: &s.followed, contents: s.contents, alerts: s.alerts})
 	})
 }
 
@@ -48,12 +49,22 @@ func (s *Store) View(ctx context.Context, f func(*sqldb.Tx) error) error { retur
 // sqldb.DB.Write. f changes no rows of this package.
 func (s *Store) Write(ctx context.Context, f func(*sqldb.Tx) error) error { return s.db.Write(ctx, f) }
 
+// walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
+func (t *tx) walk(after int64, at Head, each func(audit.Row) error) error {
+	return audit.Walk(t.Tx, after, math.MaxInt64, audit.Mark{Seq: at.Seq, Hash: at.Hash}, each)
+}
+
+// CutLog gives the room of SQLite's log back to the disk: see sqldb.DB.CutLog.
+func (s *Store) CutLog(ctx context.Context) error { return s.db.CutLog(ctx) }
+
 // view runs f on one state of the ledger. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.db.View(ctx, func(d *sqldb.Tx) error { return f(s.reading(d)) })
 }
 
-func (s *Store) reading(d *sqldb.Tx) *tx { return &tx{Tx: d, known: &known{}, followed: &s.followed} }
+func (s *Store) reading(d *sqldb.Tx) *tx {
+	return &tx{Tx: d, known: &known{}, followed: &s.followed, contents: s.contents}
+}
 
 // read is view for an f with a result.
 func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
@@ -81,3 +92,15 @@ func scanNumber(row sqldb.Row) (n int64, err error) { return sqldb.ScanNumber(ro
 func micros(t time.Time) int64 { return sqldb.Micros(t) }
 
 func fromMicros(n int64) time.Time { return sqldb.FromMicros(n) }
+
+func corrupt(format string, args ...any) error { return audit.Corrupt(format, args...) }
+
+func digestOf(data []byte) string { return audit.Digest(data) }
+
+func encodeDigest(sum []byte) string { return audit.EncodeDigest(sum) }
+
+func link(previous []byte, at int64, columns ...string) []byte {
+	return audit.Link(previous, at, columns...)
+}
+
+func toJSON(v any) string { return audit.JSON(v) }

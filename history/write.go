@@ -2,15 +2,13 @@ package history
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
 )
 
@@ -58,20 +56,8 @@ func (t *tx) insert(p *Payment) error {
 	if err := t.recount(*p, budget.Use{}, p.State.counts(p.Price)); err != nil {
 		return err
 	}
-	return t.audit(p.Number, string(Reserved), reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
-		Stored: storedDigest(string(p.Requirement), "", "")})
-}
-
-// storedDigest is over the option that was paid, the signed bytes, and what the chain is asked by.
-func storedDigest(requirement, payload, evidence string) string {
-	return encodeDigest(link(nil, 0, requirement, payload, evidence))
-}
-
-// reservedDetail is what the chain says of a payment when its money is held.
-type reservedDetail struct {
-	Row    string `json:"row"` // Payment.digest
-	Key    string `json:"key,omitempty"`
-	Stored string `json:"stored"` // storedDigest
+	return t.audit(p.Number, string(Reserved), audit.ReservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+		Stored: audit.StoredDigest(string(p.Requirement), "", "")})
 }
 
 // digest is over the columns of a payment that never change.
@@ -153,9 +139,9 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	if err != nil {
 		return p, sqldb.Otherwise(err, errNoPayment)
 	}
-	var bought *contentDetail
+	var bought *audit.ContentDetail
 	if o.Content != nil {
-		bought, err = t.keep(p, *o.Content)
+		bought, err = t.contents.Keep(t.Tx, p, *o.Content)
 		if err != nil {
 			return p, err
 		}
@@ -167,13 +153,13 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 		_, err = t.Exec(`UPDATE payments SET `+set+` WHERE seq = ?`, p.Number)
 	}
 	if err == nil && bought != nil {
-		err = t.audit(p.Number, contentEvent, bought)
+		err = t.audit(p.Number, audit.ContentEvent, bought)
 	}
 	return p, err
 }
 
 // finish moves a payment; bought is what was stored with that, or nil.
-func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
+func (t *tx) finish(was *Payment, o Outcome, bought *audit.ContentDetail) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -206,8 +192,8 @@ func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 		set += ", " + leaves
 	}
 	err := t.move(*was, o.State, toJSON(struct {
-		outcomeDetail
-		*contentDetail
+		audit.OutcomeDetail
+		*audit.ContentDetail
 	}{detail, bought}), set,
 		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
 		p.Note, p.FalseReceipt)
@@ -217,20 +203,9 @@ func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 	return err
 }
 
-// outcomeDetail is what the chain says of an outcome: with every column that it sets.
-type outcomeDetail struct {
-	Proof        Proof  `json:"proof,omitempty"`
-	Transaction  string `json:"transaction,omitempty"`
-	Facilitator  string `json:"facilitator,omitempty"`
-	Receipt      string `json:"receipt,omitempty"` // digest
-	Chain        string `json:"chain,omitempty"`   // likewise of the chain's answer
-	Note         string `json:"note,omitempty"`
-	FalseReceipt bool   `json:"falseReceipt,omitempty"`
-	Delivered    bool   `json:"delivered,omitempty"`
-}
-
-func (o Outcome) detail() outcomeDetail {
-	d := outcomeDetail{Proof: o.Proof, Transaction: o.Transaction, Facilitator: o.Facilitator, Note: o.Note}
+func (o Outcome) detail() audit.OutcomeDetail {
+	d := audit.OutcomeDetail{Proof: string(o.Proof), Transaction: o.Transaction, Facilitator: o.Facilitator,
+		Note: o.Note}
 	if o.Receipt != nil {
 		d.Receipt = digestOf(o.Receipt)
 	}
@@ -247,7 +222,7 @@ var ErrTransition = errors.New("no such change of state")
 // has, and sets what belongs to that.
 func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 	proven := p.State == Settled && p.Proof == Chain // what the chain proved stays
-	if !slices.Contains(allowed[p.State], to) || (proven && to == Failed) {
+	if !p.State.MayBecome(to) || (proven && to == Failed) {
 		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, p.ID, p.State, to)
 	}
 	if _, err := t.Exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE seq = ?`,
@@ -258,7 +233,7 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 		return err
 	}
 	if to == Failed {
-		if err := t.nobodyWaits(p.Number); err != nil {
+		if err := t.contents.NobodyWaits(t.Tx, p.Number); err != nil {
 			return err
 		}
 	}
@@ -277,34 +252,22 @@ func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([
 	if err := t.readEnds(); err != nil {
 		return nil, err
 	}
-	row := auditRow{seq: t.known.head + 1, at: micros(t.Now), payment: payment, event: event,
-		detail: toJSON(detail)}
-	hash := row.linked(t.known.hash)
+	row := audit.Row{Seq: t.known.head + 1, At: micros(t.Now), Payment: payment, Event: event,
+		Detail: toJSON(detail)}
+	hash := row.Linked(t.known.hash)
 	if mac != nil {
-		if seal, err = mac(rowData(hash)); err != nil {
+		if seal, err = mac(audit.SealData(hash)); err != nil {
 			return nil, err
 		}
 	}
 	_, err = t.Exec(`INSERT INTO audit (seq, at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		row.seq, row.at, payment, event, row.detail, hash, seal)
+		row.Seq, row.At, payment, event, row.Detail, hash, seal)
 	if err != nil {
 		return nil, err
 	}
-	t.known.head, t.known.hash = row.seq, hash
+	t.known.head, t.known.hash = row.Seq, hash
 	if t.known.sealed != nil {
-		t.known.sealed.apply(row)
+		t.known.sealed.Apply(row)
 	}
 	return seal, err
-}
-
-// link is SHA-256 over the previous hash and the row's columns, each behind its length.
-func link(previous []byte, at int64, columns ...string) []byte {
-	data := append(make([]byte, 0, 2048), previous...) // on the stack, mostly
-	data = binary.BigEndian.AppendUint64(data, uint64(at))
-	for _, column := range columns {
-		data = binary.BigEndian.AppendUint64(data, uint64(len(column)))
-		data = append(data, column...)
-	}
-	sum := sha256.Sum256(data)
-	return sum[:]
 }

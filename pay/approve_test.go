@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -144,7 +145,7 @@ func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
 	b.mustRefuse(t, x402.InsufficientFunds, testURL)
-	require.Empty(t, must.Get(b.store.Approvals(t.Context()))(t))
+	require.Empty(t, must.Get(report.OpenApprovals(t.Context(), b.store))(t))
 }
 
 type frozenMeanwhile struct {

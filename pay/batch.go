@@ -68,7 +68,6 @@ var _ ChannelBook = (*history.Store)(nil)
 // fewCalls is how many calls a deposit is for where the seller names no least one.
 const fewCalls = 10
 
-// batchPlan is how one call is paid through a channel.
 type batchPlan struct {
 	price  money.Amount // of the call
 	row    history.Channel

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
@@ -284,7 +285,8 @@ func newBench(t testing.TB, price string, answers script) *bench {
 
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
-	store := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}}))(t)
+	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
 		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: answers},

@@ -72,7 +72,6 @@ func (b Bought) WithoutContents() Bought {
 	return b
 }
 
-// many is a batch on its way.
 type many struct {
 	engine  *Engine
 	caller  context.Context
@@ -88,7 +87,6 @@ type many struct {
 	done      int
 }
 
-// manyRow is one purchase.
 type manyRow struct {
 	in       intent
 	ctx      context.Context // the caller's, with its own steps

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -510,7 +511,7 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
 			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
 			require.Contains(t, refusals, x402.AsError(err).Code)
-			require.Empty(t, must.Get(b.store.Approvals(t.Context()))(t))
+			require.Empty(t, must.Get(report.OpenApprovals(t.Context(), b.store))(t))
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -504,7 +505,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, history.Failed, lie.State)
 	require.True(t, lie.FalseReceipt)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
-	must.Get(b.store.Verify(t.Context(), history.Head{}))(t)
+	must.Get(verify.Ledger(t.Context(), b.store, history.Head{}))(t)
 }
 
 // Two processes that look up the same payment agree, whichever of them wrote it down.

@@ -16,10 +16,12 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -134,9 +136,9 @@ type signInBench struct {
 
 func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
-	keys := must.Get(wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
-		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14}))(t)
-	signer := agent.SignIns{Keys: &keys.Account}
+	keys := must.Get(owner.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
+		wallet.FromValue("correct horse battery"), owner.Options{N: 1 << 14}))(t)
+	signer := client.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
 		members: map[string]bool{}}
@@ -154,7 +156,7 @@ func (b *signInBench) buys(t *testing.T) Result {
 
 // rows are the ledger's, oldest first; all of it agrees with its audit chain.
 func (b *signInBench) rows(t *testing.T) []history.Payment {
-	must.Get(b.store.Verify(t.Context(), history.Head{}))(t)
+	must.Get(verify.Ledger(t.Context(), b.store, history.Head{}))(t)
 	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	for i := range len(list) / 2 {
 		list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]

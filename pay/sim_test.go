@@ -28,6 +28,8 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -175,7 +177,8 @@ func (g *ground) prepare(t *testing.T) {
 }
 
 func (g *ground) open(t *testing.T) *history.Store {
-	s, err := history.Open(context.Background(), g.home, history.Options{Alerts: alerts.Writer{},
+	s, err := history.Open(context.Background(), g.home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{},
 		Now: func() time.Time {
 			if g.cur == nil { // the first seed is about to be run
 				return g.epoch
@@ -194,7 +197,7 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 		s.play()
 	})
 	if g.used%seedsPerLedger == 0 && s.wrong == "" {
-		if _, err := g.eye.Verify(context.Background(), history.Head{}); err != nil {
+		if _, err := verify.Ledger(context.Background(), g.eye, history.Head{}); err != nil {
 			s.wrong = "the ledger does not verify: " + err.Error()
 		}
 	}

@@ -149,7 +149,6 @@ type channelPayment struct {
 
 func (c *channelPayment) isRefund() bool { return c != nil && c.Type == batchRefund }
 
-// voucher is the promise alone.
 func (c *channelPayment) voucher() x402.ChannelVoucher {
 	return x402.ChannelVoucher{Ceiling: c.Voucher.Ceiling, Signature: c.Voucher.Signature}
 }
@@ -229,7 +228,6 @@ func (p *payment) withoutDeposit() json.RawMessage {
 	})
 }
 
-// withPayload is a payment with another payload.
 func (p *payment) withPayload(change func(payload map[string]json.RawMessage)) json.RawMessage {
 	var all, payload map[string]json.RawMessage
 	if json.Unmarshal(p.raw, &all) != nil || json.Unmarshal(p.Payload, &payload) != nil {

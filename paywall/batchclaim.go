@@ -231,7 +231,6 @@ func (w *Paywall) claimLast(ctx context.Context) error {
 	return err
 }
 
-// claimNow claims, and tells the log.
 func (w *Paywall) claimNow(ctx context.Context) {
 	done, err := w.Claim(ctx)
 	for _, c := range done {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"strconv"
 
 	"x402-wallet/facilitator"
@@ -42,9 +41,7 @@ func (s *saleRun) refund(ctx context.Context) {
 	case err != nil && s.explainHold(err):
 		return
 	case err != nil:
-		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errBook, err),
-			"the book of sales cannot be written; nothing was given back")
+		s.bookFailed(err, "the book of sales cannot be written; nothing was given back")
 		return
 	}
 	ctx = context.WithoutCancel(ctx)

@@ -51,9 +51,7 @@ func (s *saleRun) countVoucher(ctx context.Context) bool {
 		known = book.SoldChannel{Network: s.offer.Network, ID: c.id, Config: c.Config,
 			Charged: c.Voucher.Ceiling.SubFloor(s.channelPrice())}
 	case err != nil:
-		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errBook, err),
-			"the book of sales cannot be read; the payment was not used")
+		s.bookFailed(err, "the book of sales cannot be read; the payment was not used")
 		return false
 	}
 	return s.expectsVoucher(known)

@@ -67,15 +67,22 @@ func channelState(c book.SoldChannel) map[string]any {
 
 // corrected is an offer to a buyer who counts otherwise: with our count, and the voucher that proves it.
 func corrected(terms json.RawMessage, c book.SoldChannel) json.RawMessage {
+	return withExtra(terms, func(extra map[string]json.RawMessage) {
+		extra["channelState"] = jsonOf(channelState(c))
+		if c.Voucher.Signature != "" {
+			extra["voucherState"] = jsonOf(map[string]any{"signedMaxClaimable": c.Voucher.Ceiling,
+				"signature": c.Voucher.Signature})
+		}
+	})
+}
+
+// withExtra are terms with another extra.
+func withExtra(terms json.RawMessage, change func(extra map[string]json.RawMessage)) json.RawMessage {
 	var entry, extra map[string]json.RawMessage
 	if json.Unmarshal(terms, &entry) != nil || json.Unmarshal(entry["extra"], &extra) != nil {
 		return terms // ours: cannot happen
 	}
-	extra["channelState"] = jsonOf(channelState(c))
-	if c.Voucher.Signature != "" {
-		extra["voucherState"] = jsonOf(map[string]any{"signedMaxClaimable": c.Voucher.Ceiling,
-			"signature": c.Voucher.Signature})
-	}
+	change(extra)
 	entry["extra"] = jsonOf(extra)
 	return jsonOf(entry)
 }

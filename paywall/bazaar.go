@@ -18,7 +18,6 @@ import (
 // The extension bazaar, by which services are found: it says how a thing is called, in version 2's
 // challenges. Buyers echo it with their payment, and facilitators that keep a list read it there.
 
-// extensionBazaar is its key.
 const extensionBazaar = "bazaar"
 
 // Discovery says how a tool is called, for those who look for one. Declared is at most maxDeclared of it.
@@ -125,10 +124,8 @@ var (
 	bodyTypes    = []string{"json", "form-data", "text"}
 )
 
-// anyObject is the schema of any object.
 const anyObject = `{"type":"object"}`
 
-// or is what was given, or else a preset.
 func or(given json.RawMessage, preset string) json.RawMessage {
 	if given == nil {
 		return json.RawMessage(preset)

@@ -27,7 +27,6 @@ const (
 // cancelTimeout is how long upstream may take to acknowledge that calls were cancelled.
 const cancelTimeout = 2 * time.Second
 
-// upstreamCall is a running call in a buyer's own upstream session.
 type upstreamCall struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -281,7 +280,6 @@ func (b *buyer) deliveryContext() context.Context {
 	return context.Background()
 }
 
-// rootsChanged handles a buyer's notification that its roots have changed.
 func (f *Proxy) rootsChanged(_ context.Context, r *mcp.RootsListChangedRequest) {
 	f.buyersMu.Lock()
 	b := f.buyers[r.Session]
@@ -318,7 +316,6 @@ func (b *buyer) takeRootsChanged() bool {
 	return b.isNotifying
 }
 
-// askBuyer forwards a question of upstream's to the buyer.
 func askBuyer[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (R, error),
 	question P) (R, error) {
 	var none R

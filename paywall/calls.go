@@ -60,7 +60,6 @@ func (l *limiter) acquire(v *visitor, body []byte, header http.Header) (release 
 	return v.release, nil
 }
 
-// maxGuestCalls is the maximum number of concurrent calls of visitors that bought nothing.
 func (l *limiter) maxGuestCalls() int { return max(l.Sessions/4, maxBatch) }
 
 // acquireUpstream counts an upstream call of a visitor that bought nothing until done. Such a call can take

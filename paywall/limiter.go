@@ -226,7 +226,6 @@ type refusal struct {
 // codeBusy is the JSON-RPC error code of a server that is temporarily busy.
 const codeBusy = -32000
 
-// rpcError is the refusal as a JSON-RPC error.
 func (r *refusal) rpcError() *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeBusy, Message: r.message,
 		Data: jsonOf(map[string]any{"retryAfter": r.retryAfter})}

@@ -27,7 +27,6 @@ const (
 	maxReaders = 16
 )
 
-// listed is an item of the list.
 type listed struct {
 	Resource    string                     `json:"resource"`
 	Type        string                     `json:"type"` // "http" or "mcp"
@@ -41,7 +40,6 @@ type listed struct {
 	about []x402.Requirement
 }
 
-// listing remembers the list.
 type listing struct {
 	mu      sync.Mutex
 	items   []listed

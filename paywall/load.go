@@ -26,7 +26,6 @@ func (f *Proxy) Load() Load {
 	return load
 }
 
-// countRefusal counts a request that finds no place.
 func (l *limiter) countRefusal(r *refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -97,7 +97,6 @@ func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// sellCall sells one call.
 func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, name string,
 	run toolRun) (mcp.Result, error) {
 	t := w.tools[name]

@@ -146,17 +146,21 @@ func (f *Proxy) connect(ctx context.Context) error {
 
 // watch forgets a session when it ends; false if the proxy is closing.
 func (f *Proxy) watch(session *mcp.ClientSession) bool {
-	f.closeMu.Lock()
-	defer f.closeMu.Unlock()
-	if f.isClosed {
-		return false
-	}
-	f.background.Go(func() {
+	return f.begin(func() {
 		_ = session.Wait()
 		_ = session.Close() // stop what the SDK still runs for it
 		f.forget(session)
 	})
-	return true
+}
+
+// begin runs something in the background; false if the proxy is closing.
+func (f *Proxy) begin(run func()) bool {
+	f.closeMu.Lock()
+	defer f.closeMu.Unlock()
+	if !f.isClosed {
+		f.background.Go(run)
+	}
+	return !f.isClosed
 }
 
 // forget lets the next request open a session again.
@@ -211,12 +215,7 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 func onChange[R any](f *Proxy,
 	take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
 	return func(context.Context, R) {
-		f.closeMu.Lock()
-		defer f.closeMu.Unlock()
-		if f.isClosed {
-			return
-		}
-		f.background.Go(func() {
+		f.begin(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 			defer cancel()
 			f.mu.Lock()

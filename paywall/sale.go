@@ -176,6 +176,12 @@ func (s *saleRun) explain(err error, reason string) {
 	s.out.reason = clip(reason)
 }
 
+// bookFailed ends a request whose payment was not used.
+func (s *saleRun) bookFailed(err error, reason string) {
+	s.verification = noAnswer
+	s.explain(fmt.Errorf("%w: %w", errBook, err), reason)
+}
+
 // readPayment reads what the buyer presented. False: the request ends here.
 func (s *saleRun) readPayment(ctx context.Context) bool {
 	p, err := s.payment, s.unreadable
@@ -230,9 +236,7 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 	case errors.Is(err, book.ErrNotFound):
 		return false
 	case err != nil:
-		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errBook, err),
-			"the book of sales cannot be read; the payment was not used")
+		s.bookFailed(err, "the book of sales cannot be read; the payment was not used")
 	default:
 		s.seen.add(earlier.UniqueKey)
 		s.replay(ctx, earlier)
@@ -368,9 +372,7 @@ func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
 	case err != nil && s.explainHold(err):
 		return false
 	case err != nil:
-		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errBook, err),
-			"the book of sales cannot be written; the payment was not used")
+		s.bookFailed(err, "the book of sales cannot be written; the payment was not used")
 		return false
 	}
 	s.row = row

@@ -34,7 +34,6 @@ func (p *seenPayments) add(uniqueKey string) {
 	p.now[hash] = struct{}{}
 }
 
-// has reports whether a payment is remembered.
 func (p *seenPayments) has(uniqueKey string) bool {
 	hash := maphash.String(p.seed, uniqueKey)
 	p.mu.Lock()

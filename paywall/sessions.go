@@ -121,7 +121,6 @@ func (l *limiter) openSession(v *visitor, id string, closeSession func()) {
 	l.sessions[id] = v
 }
 
-// hasSession reports whether a visitor has opened a session.
 func (l *limiter) hasSession(v *visitor) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +141,6 @@ func (l *limiter) addStream(v *visitor) *refusal {
 	return nil
 }
 
-// close cancels all calls and closes all sessions.
 func (l *limiter) close() {
 	l.cancel()
 	l.mu.Lock()

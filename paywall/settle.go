@@ -205,8 +205,9 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *book.Sale) bool {
 		case err == nil && status.State == x402.Settled:
 			row.State, row.Transaction = book.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
-			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: status.Transaction,
-				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer})
+			proved := result{settlement: &x402.Settlement{Success: true, Transaction: status.Transaction,
+				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer}}
+			row.Receipt = proved.receiptJSON()
 			return true
 		case err == nil && status.State == x402.Expired:
 			row.State = book.SaleFailed
@@ -328,8 +329,6 @@ type receipt struct {
 	Extra        json.RawMessage `json:"extra,omitempty"`
 	Extensions   json.RawMessage `json:"extensions,omitempty"`
 }
-
-func receiptJSON(s *x402.Settlement) json.RawMessage { return result{settlement: s}.receiptJSON() }
 
 // receiptJSON is the receipt of a result that has a settlement.
 func (r result) receiptJSON() json.RawMessage {

@@ -134,24 +134,23 @@ func (w *Paywall) uptoTerms(r x402.Requirement, accepted json.RawMessage) x402.R
 	w.mu.Lock()
 	isOurs := slices.Contains(w.settlers[r.Network], said.Extra.Address)
 	w.mu.Unlock()
-	var entry, extra map[string]json.RawMessage
-	if !isOurs || json.Unmarshal(r.Raw, &entry) != nil || json.Unmarshal(entry["extra"], &extra) != nil {
+	if !isOurs {
 		return r
 	}
-	extra["facilitatorAddress"] = jsonOf(said.Extra.Address)
-	entry["extra"] = jsonOf(extra)
-	if other, err := x402.DecodeRequirement(jsonOf(entry), 2); err == nil {
-		return other
+	other, err := x402.DecodeRequirement(withExtra(r.Raw, func(extra map[string]json.RawMessage) {
+		extra["facilitatorAddress"] = jsonOf(said.Extra.Address)
+	}), 2)
+	if err != nil {
+		return r
 	}
-	return r
+	return other
 }
 
 // declaredSponsoring is the extension by which a buyer's approval of Permit2 is brought to the chain together
 // with the payment, as the reference declares it (x402 2.27, eip2612-gas-sponsoring).
 func declaredSponsoring() json.RawMessage {
 	field := func(pattern string) map[string]string {
-		return map[string]string{"type": "string",
-			"pattern": pattern}
+		return map[string]string{"type": "string", "pattern": pattern}
 	}
 	const address, number = "^0x[a-fA-F0-9]{40}$", "^[0-9]+$"
 	return jsonOf(map[string]any{

@@ -74,7 +74,6 @@ func newHTTP(o Options) *httpClient {
 	return h
 }
 
-// close ends the connections that carry nothing.
 func (h *httpClient) close() { h.transport.CloseIdleConnections() }
 
 // ask asks, and goes where redirects within the origin lead.

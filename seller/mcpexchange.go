@@ -23,7 +23,6 @@ import (
 // carries an exchange in its context, and whatever the call goes through notes there what left and
 // what came: a recorder, for commands and SSE of 2024-11-05, and a sessionTransport, for HTTP.
 
-// exchange is one request and what came of it.
 type exchange struct {
 	client *httpClient // reads what an endpoint answers itself
 	method string

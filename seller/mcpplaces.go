@@ -26,7 +26,6 @@ const (
 	maxUnused = 30 * time.Minute
 )
 
-// place names an endpoint.
 type place struct{ agent, url string }
 
 func (p *endpoint) place() place { return place{p.agent, p.url.String()} }

@@ -75,7 +75,6 @@ func (m *Client) changed(at *url.URL) {
 	}
 }
 
-// maxToolName is how long a tool's name may be.
 const maxToolName = 128
 
 // isName reports whether a name is one that MCP allows (2025-11-25, tools, names). Others are not

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
@@ -35,8 +36,8 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 		request := func(uri string) *mcp.ReadResourceRequest {
 			return &mcp.ReadResourceRequest{Params: &mcp.ReadResourceParams{URI: uri}}
 		}
-		_, errPayment := s.readPayment(ctx, request(paymentsURI+id))
-		content, errContent := s.readContent(ctx, request(paymentsURI+id+contentEnd))
+		_, errPayment := s.reading(readPayment)(ctx, request(paymentsURI+id))
+		content, errContent := s.reading(readContent)(ctx, request(paymentsURI+id+contentEnd))
 		require.Equal(t, err == nil, errPayment == nil)
 		require.Equal(t, err == nil, errContent == nil)
 		if err == nil {
@@ -121,7 +122,7 @@ func TestAnAgentsStatus(t *testing.T) {
 		require.Len(t, out.Unfinished, c.unfinished, "%q", c.agent)
 		require.Len(t, out.Approvals, c.approvals, "%q", c.agent)
 	}
-	waiting := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+	waiting := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	require.Equal(t, "bob", waiting[0].Agent)
 	var all walletStatus
 	require.NoError(t, w.wallet.status(t.Context(), &all))

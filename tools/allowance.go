@@ -85,21 +85,18 @@ func approveCommand(a x402.OwnerAllowance) string {
 
 // revokeAllowance prepares the owner's approve of 0.
 func (w *Wallet) revokeAllowance(ctx context.Context, network, owner string, frozen bool) (revokeOut, error) {
-	failed := func(err error) (revokeOut, error) {
+	a, _, err := w.Allowance(ctx, network, owner, "")
+	var t x402.OwnerTransaction
+	if err == nil {
+		t, err = w.EVM.ApproveAllowance(ctx, a, money.Amount{})
+	}
+	var unsigned []byte
+	if err == nil {
+		unsigned, err = w.EVM.Unsigned(t)
+	}
+	if err != nil {
 		return revokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made", err).
 			WithDetail("frozen", frozen)
-	}
-	a, _, err := w.Allowance(ctx, network, owner, "")
-	if err != nil {
-		return failed(err)
-	}
-	t, err := w.EVM.ApproveAllowance(ctx, a, money.Amount{})
-	if err != nil {
-		return failed(err)
-	}
-	unsigned, err := w.EVM.Unsigned(t)
-	if err != nil {
-		return failed(err)
 	}
 	command := x402.Command("delegation", "revoke", "--owner-keypair", "FILE", "--network", network,
 		"--token-account", a.Owner)

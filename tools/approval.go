@@ -119,7 +119,7 @@ func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purch
 	show func(pay.Result) *mcp.CallToolResult) (*mcp.CallToolResult, error) {
 	var bought pay.Result
 	began := time.Now()
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err == nil {
 		defer done()
 		bought, err = w.buy(ctx, in, fees)
@@ -151,7 +151,7 @@ func (s *Server) countsHere(ctx context.Context) bool {
 	if s.isShared {
 		return false
 	}
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return false
 	}
@@ -162,7 +162,7 @@ func (s *Server) countsHere(ctx context.Context) bool {
 // wasUsed reports whether an approval was used up by a payment that was then made: what needs
 // another one is another purchase of the same call.
 func (s *Server) wasUsed(ctx context.Context, id string) bool {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return false
 	}
@@ -225,7 +225,7 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 
 // decide records what a person at the client said; anything else than accept and decline is no answer.
 func (s *Server) decide(ctx context.Context, id, action string) error {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (s *Server) question(ctx context.Context, request *mcp.CallToolRequest, id 
 
 // terms are what the person reads. Strangers' words are quoted and bounded; the sums are ours.
 func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
@@ -254,7 +255,7 @@ func TestMeanwhile(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			_, r := c.pay(map[string]any{"url": w.SellerURL + "/weather"}, "accept", func() {
-				list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+				list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 				must.Get(w.wallet.Store.Deny(t.Context(), list[0].ID, "owner"))(t)
 			})
 			require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
@@ -293,7 +294,7 @@ func TestStatesAreSealed(t *testing.T) {
 	}
 	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}),
 		Until: time.Now().Add(time.Hour)})
-	list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+	list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	for name, more := range map[string]map[string]any{
 		"no state":           {"inputResponses": accepted},
 		"the approval's id":  {"requestState": list[0].ID, "inputResponses": accepted},

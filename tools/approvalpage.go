@@ -107,7 +107,7 @@ func (s *Server) awaitDecision(ctx context.Context, id string) {
 
 // isPending reports whether an approval waits, as far as can be read.
 func (s *Server) isPending(ctx context.Context, id string) bool {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return true
 	}

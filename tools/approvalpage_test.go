@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 )
 
@@ -31,7 +32,7 @@ func pageServer(w *world, isService bool) *Server {
 var opensPages = map[string]any{"url": map[string]any{}}
 
 func (w *world) open(t *testing.T) history.Approval {
-	list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+	list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	require.Len(t, list, 1)
 	return list[0]
 }
@@ -320,7 +321,7 @@ func TestOneDialogAtATime(t *testing.T) {
 			}
 			_, r := c.pay(url(0), "decline", others)
 			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
-			list := must.Get(w.wallet.Store.Approvals(t.Context()))(t)
+			list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 			require.Len(t, list, 5, "no more wait for one host")
 			_, r = c.pay(url(1), "accept", nothing)
 			require.False(t, r.IsError, "the next question may be asked: %s", r.StructuredContent)

@@ -202,7 +202,6 @@ type revokeIn struct {
 	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from it, until the person lifts that"`
 }
 
-// revokeOut is its answer.
 type revokeOut struct {
 	Network      string `json:"network"`
 	TokenAccount string `json:"tokenAccount"` // or the vault, or the owner

@@ -24,7 +24,7 @@ func add[In, Out any](s *Server, t *mcp.Tool, method func(*Wallet, context.Conte
 	register[In, Out](s, t, func(ctx context.Context, request *mcp.CallToolRequest,
 		in In) *mcp.CallToolResult {
 		var out Out
-		w, done, err := s.wallet(ctx)
+		w, done, err := s.Wallet(ctx)
 		if err == nil {
 			defer done()
 			out, err = method(w, ctx, in)

@@ -124,7 +124,6 @@ func (h *httpSessions) begin(agent string) *httpSession {
 	return s
 }
 
-// forgetEnded forgets the sessions that the SDK has ended.
 func (h *httpSessions) forgetEnded() {
 	live := map[string]bool{}
 	for s := range h.of.server.Sessions() {

@@ -160,7 +160,6 @@ func evenly(rows []pay.Outcome) int {
 	return MaxContents
 }
 
-// addMany registers the tool.
 func (s *Server) addMany(t *mcp.Tool) {
 	s.buyers.Store(t.Name, true)
 	t.Meta = longAnswers()
@@ -175,12 +174,11 @@ func (s *Server) addMany(t *mcp.Tool) {
 	})
 }
 
-// buyMany makes the purchases once.
 func (s *Server) buyMany(ctx context.Context, request *mcp.CallToolRequest, in ManyIn) (*mcp.CallToolResult,
 	error) {
 	var out ManyOut
 	began := time.Now()
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err == nil {
 		defer done()
 		out, err = w.PayMany(ctx, in)

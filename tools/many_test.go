@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
@@ -83,7 +84,7 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 			_, r = c.pay(in, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
 			require.Len(t, w.Settlements(), 3)
-			require.Empty(t, must.Get(w.wallet.Store.Approvals(t.Context()))(t))
+			require.Empty(t, must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t))
 		})
 	}
 }

@@ -33,7 +33,6 @@ const (
 	mountRetryMost = 10 * time.Minute
 )
 
-// mounts are the mounted servers' tools.
 type mounts struct {
 	// closed when the client said its first word after hello: from then on servers are started
 	greeted  chan struct{}
@@ -59,7 +58,7 @@ func (s *Server) mount(ctx context.Context) (stop func()) {
 			return
 		case <-m.greeted:
 		}
-		if _, done, err := s.wallet(ctx); err == nil {
+		if _, done, err := s.Wallet(ctx); err == nil {
 			done()
 		} else {
 			settled() // it may be made later
@@ -82,7 +81,7 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		if method == "tools/list" {
 			if w, done := s.lazy.last(); w != nil { // the owner may have changed the rules
 				done()
-				if _, done, err := s.wallet(ctx); err == nil {
+				if _, done, err := s.Wallet(ctx); err == nil {
 					done()
 				}
 			}
@@ -177,7 +176,6 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	})
 }
 
-// mountedHandler is a mounted tool's handler.
 func (s *Server) mountedHandler(server string, m mountedTool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result := s.callMounted(ctx, request, server, m.name)
@@ -200,7 +198,6 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 	return s.purchase(ctx, request, digest(request.Params.Name, given), in, mountedResult)
 }
 
-// mountedCall is a purchase by a mounted tool's name.
 type mountedCall struct {
 	CallIn
 	progress func(seller.Progress)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
+	"x402-wallet/history/report"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -19,7 +21,7 @@ import (
 
 // evidence is what one payment rests on.
 type evidence struct {
-	States     []history.Event `json:"states"`
+	States     []report.Event  `json:"states"`
 	Signed     x402.Evidence   `json:"signed"`
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
 	ChainProof json.RawMessage `json:"chainProof,omitempty"`
@@ -92,12 +94,12 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 	if p.State != history.Failed && !p.IsSignIn() {
 		out.Totals[p.Symbol] = p.Worth().String()
 	}
-	content, err := w.Store.Content(ctx, p.ID)
+	bought, err := w.Store.Content(ctx, p.ID)
 	removed := ""
 	switch {
 	case errors.Is(err, history.ErrContentRemoved):
-		removed = Gone(content)
-		out.ContentType, out.HTTPStatus = content.Type, content.Status
+		removed = Gone(bought)
+		out.ContentType, out.HTTPStatus = bought.Type, bought.Status
 		out.Next.Step = x402.Next{Do: x402.Done, Why: "the content was " + removed}
 		err = in.nothingToRead()
 	case errors.Is(err, history.ErrNotFound):
@@ -105,7 +107,7 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 	case err != nil:
 		err = historyFailed(err)
 	default:
-		err = out.read(in, pay.Readable(content))
+		err = out.read(in, pay.Readable(bought))
 	}
 	if err == nil && in.Evidence {
 		out.Evidence, err = w.evidence(ctx, p, removed)
@@ -135,7 +137,7 @@ func afterwards(p history.Payment) x402.Next {
 }
 
 func (w *Wallet) evidence(ctx context.Context, p history.Payment, removed string) (*evidence, error) {
-	states, err := w.Store.Events(ctx, p.ID)
+	states, err := report.Events(ctx, w.Store, p.ID)
 	if err != nil {
 		return nil, historyFailed(err)
 	}
@@ -225,7 +227,7 @@ func (out *HistoryOut) find(in HistoryIn, c history.Content) string {
 // Gone says of a content whose bytes were removed why, and what they were.
 func Gone(c history.Content) string {
 	why := "by the owner (ledger prune)"
-	if c.Removed == history.RemovedByQuota {
+	if c.Removed == content.RemovedByQuota {
 		why = "by quota (policy.content_quota)"
 	}
 	return fmt.Sprintf("removed %s: %d bytes, SHA-256 %s", why, c.Size, c.SHA256)

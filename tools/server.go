@@ -168,7 +168,7 @@ func (s *Server) session(ctx context.Context, client *stdioTransport) error {
 // on their chains. It waits for a wallet that is only made later.
 func (s *Server) background(ctx context.Context) {
 	defer s.caught("background")
-	if _, done, err := s.wallet(ctx); err == nil {
+	if _, done, err := s.Wallet(ctx); err == nil {
 		done()
 	}
 	s.each(ctx, func(ctx context.Context, w *Wallet) {
@@ -198,15 +198,9 @@ func (s *Server) each(ctx context.Context, do func(context.Context, *Wallet)) {
 	}
 }
 
-// close closes the wallet, if it was opened.
 func (s *Server) close() error {
 	s.unlocking.close()
 	return errors.Join(s.lazy.close(), s.accounts.close())
-}
-
-// wallet is the wallet as it is now; done ends its use.
-func (s *Server) wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.openerOf(ctx).get(ctx, s.Open)
 }
 
 // openerOf opens the account that the context's agent pays from.

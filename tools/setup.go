@@ -52,7 +52,7 @@ var createStep = setupStep{what: "create the wallet, which asks the person for a
 // setup looks at the wallet from outside, so that it works before there is one. Funds are read from the
 // chains, where they are asked for.
 func (s *Server) setup(ctx context.Context, withFunds bool) (out setupOut, err error) {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err == nil {
 		defer done()
 	}

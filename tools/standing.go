@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -28,12 +29,22 @@ var errNotOpen = errors.New("the wallet is not open")
 // VerifySeals compares the rules with the sealed ones, as before a payment: tighter rules are sealed by that.
 // It opens the wallet.
 func (s *Server) VerifySeals(ctx context.Context) error {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	return w.Engine.Guard.VerifySeals(ctx)
+}
+
+// Unlocked reports whether the wallet is open and signs without asking anybody.
+func (s *Server) Unlocked() bool {
+	w, done := s.lazy.last()
+	if w == nil {
+		return false
+	}
+	defer done()
+	return !w.Keys.Locked()
 }
 
 // Standing reads the ledger for how all agents stand. It does not open the wallet. With an error it still has
@@ -74,12 +85,11 @@ func (w *Wallet) Standing(ctx context.Context) (out metrics.Standing, err error)
 			out.Held[p.Agent] = out.Held[p.Agent].Add(p.Price, p.Created, false)
 		}
 	}
-	approvals, err := w.Store.Approvals(ctx)
+	approvals, err := report.Questions(ctx, w.Store)
 	if err != nil {
 		return out, err
 	}
-	for _, list := range history.Lists(approvals) {
-		a := history.Together(list)
+	for _, a := range approvals {
 		if a.State == history.Pending {
 			out.Waiting[a.Agent] = out.Waiting[a.Agent].Add(a.Price, a.Created, false)
 		}
@@ -171,7 +181,6 @@ func priceIn(price string) money.Dollars {
 	return d
 }
 
-// sessionCount counts sessions by agent.
 type sessionCount struct {
 	mu sync.Mutex
 	by map[string]int

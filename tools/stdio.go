@@ -215,7 +215,6 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	return err
 }
 
-// answer notes that a request is answered.
 func (l *stdioTransport) answer(c *clientRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

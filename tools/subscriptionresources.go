@@ -9,53 +9,26 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/history"
-	"x402-wallet/x402"
 )
 
 // The resources of subscriptions: listed for, and read by, the agent whose they are.
 
-func (s *Server) readSubscription(ctx context.Context, request *mcp.ReadResourceRequest) (
-	*mcp.ReadResourceResult, error) {
-	uri := request.Params.URI
-	w, done, err := s.wallet(ctx)
-	if err != nil {
-		return nil, x402.AsError(err)
-	}
-	defer done()
+func readSubscription(ctx context.Context, w *Wallet, uri string) (*mcp.ResourceContents, error) {
 	out, err := w.OneSubscription(ctx, strings.TrimPrefix(uri, subscriptionURI))
-	if x402.HasCode(err, x402.InvalidArgument) {
-		return nil, mcp.ResourceNotFoundError(uri)
-	}
 	if err != nil {
 		return nil, historyFailed(err)
 	}
 	return asResource(uri, out), nil
 }
 
-func (s *Server) readSubscriptionContent(ctx context.Context, request *mcp.ReadResourceRequest) (
-	*mcp.ReadResourceResult, error) {
-	uri := request.Params.URI
+func readSubscriptionContent(ctx context.Context, w *Wallet, uri string) (*mcp.ResourceContents, error) {
 	name, _ := strings.CutSuffix(strings.TrimPrefix(uri, subscriptionURI), contentEnd)
-	w, done, err := s.wallet(ctx)
-	if err != nil {
-		return nil, x402.AsError(err)
-	}
-	defer done()
-	out, err := w.OneSubscription(ctx, name)
-	if x402.HasCode(err, x402.InvalidArgument) {
-		return nil, mcp.ResourceNotFoundError(uri)
-	}
 	var content history.Content
+	out, err := w.OneSubscription(ctx, name)
 	if err == nil {
 		content, err = w.lastContent(ctx, out)
 	}
-	if errors.Is(err, history.ErrNotFound) {
-		return nil, mcp.ResourceNotFoundError(uri)
-	}
-	if err != nil {
-		return nil, withCode(x402.HistoryFailed, "the content could not be read", err)
-	}
-	return private(resource(uri, content)), nil
+	return resource(uri, content), contentFailed(err)
 }
 
 // lastContent is what a subscription bought last and is still stored; history.ErrNotFound: there is none.
@@ -108,7 +81,7 @@ func (s *Server) runSubscriptions(ctx context.Context) {
 	defer s.caught("subscriptions")
 	log := logger(s.Log)
 	// the first pass has no error of a wallet that is only made later
-	_ = KeepRunning(ctx, s.wallet, func(ran []SubscriptionRunOut, _ time.Time) error {
+	_ = KeepRunning(ctx, s.Wallet, func(ran []SubscriptionRunOut, _ time.Time) error {
 		for _, r := range ran {
 			log.Info("a subscription ran", "subscription", r.Name, "slot", r.Slot, "state", r.State,
 				"payment", r.PaymentID, "code", r.Code, "why", r.Why)

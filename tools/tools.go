@@ -25,6 +25,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -35,12 +36,13 @@ import (
 // Wallet is an opened wallet, as tools and commands see it: the engine and the ledger, and what else
 // they ask. Package app makes it. Close it after the last use.
 type Wallet struct {
-	Engine *pay.Engine
-	Store  *history.Store
-	Alerts alerts.Writer // of what the owner may have to be told
-	Keys   keys
-	EVM    evmChain
-	Solana solanaChain
+	Engine  *pay.Engine
+	Store   *history.Store
+	Content content.Keeper // of what was bought
+	Alerts  alerts.Writer  // of what the owner may have to be told
+	Keys    keys
+	EVM     evmChain
+	Solana  solanaChain
 
 	Facilitators *facilitator.Client // nil: none
 	Servers      *seller.Client      // the MCP servers that it buys from; nil: none
@@ -82,7 +84,7 @@ type Account struct{ Name, Solana, EVM string }
 func (w *Wallet) tidy(ctx context.Context) {
 	err := w.Engine.Guard.CheckConfig(ctx)
 	if err == nil {
-		err = w.Store.Tidy(ctx)
+		err = w.Content.Tidy(ctx, w.Store)
 	}
 	if err != nil && ctx.Err() == nil {
 		logger(w.Engine.Log).Warn("content above the quota was not removed", "err", err)
@@ -193,7 +195,6 @@ type lazy struct {
 	closed  bool
 }
 
-// openedWallet is an open wallet and those who use it.
 type openedWallet struct {
 	*Wallet
 	users   int
@@ -335,7 +336,6 @@ func (a *accounts) of(name string, own *lazy) *lazy {
 	return a.byName[name]
 }
 
-// close closes them side by side.
 func (a *accounts) close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -353,7 +353,7 @@ func (a *accounts) close() error {
 // Wallet is the wallet that the server's agents use, under the rules as they are: the account that the
 // context's agent pays from. done ends its use. It is to be used while Serve serves.
 func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.wallet(ctx)
+	return s.openerOf(ctx).get(ctx, s.Open)
 }
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use

@@ -82,7 +82,7 @@ func newUnlockPage(s *Server) (*unlockPage, error) {
 
 // unlock unlocks the wallet that calls will use next; again: another passphrase may help.
 func (s *Server) unlock(ctx context.Context, passphrase []byte) (again bool, err error) {
-	w, done, err := s.wallet(ctx)
+	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -693,7 +693,7 @@ func TestClosedServer(t *testing.T) {
 	opened := 0
 	s := &Server{Open: func(context.Context) (*Wallet, error) { opened++; return &Wallet{}, nil }}
 	require.NoError(t, s.close())
-	_, _, err := s.wallet(t.Context())
+	_, _, err := s.Wallet(t.Context())
 	require.Error(t, err)
 	require.Zero(t, opened)
 	ctx, cancel := context.WithCancel(t.Context())

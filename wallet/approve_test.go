@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func goodApproval() Permit2Approval {
@@ -43,7 +44,7 @@ func TestPermit2ApprovalRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*Permit2Approval){
 		"of no token":         func(a *Permit2Approval) { a.Token = zero },
 		"of no token address": func(a *Permit2Approval) { a.Token = "" },
-		"of this wallet":      func(a *Permit2Approval) { a.Token = strings.ToLower(goldenEVM) },
+		"of this wallet":      func(a *Permit2Approval) { a.Token = strings.ToLower(keytest.EVM) },
 		"a call of Permit2":   func(a *Permit2Approval) { a.Token = permit2Contract },
 		"without a limit": func(a *Permit2Approval) {
 			for i := range a.Amount {
@@ -59,7 +60,7 @@ func TestPermit2ApprovalRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := goodApproval()
 			spoil(&a)
-			_, err := a.order(goldenEVM)
+			_, err := a.order(keytest.EVM)
 			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func goodChannel() PaymentChannel {
@@ -23,7 +24,7 @@ func goodChannel() PaymentChannel {
 func goodDeposit(t *testing.T) ChannelDeposit {
 	d := ChannelDeposit{Channel: goodChannel(), Name: "USDC", Version: "2",
 		Value: [32]byte{30: 0x13, 31: 0x88}, ValidBefore: uint64(kindsNow.Unix()) + 3600}
-	copy(d.Salt[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
+	copy(d.Salt[:], keytest.Unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
 	return d
 }
 
@@ -39,11 +40,11 @@ func TestChannelSignatures(t *testing.T) {
 	w := channelWallet(t)
 	voucher, err := w.SignVoucher(t.Context(), goodChannel(), [32]byte{30: 0x06, 31: 0xa4})
 	require.NoError(t, err)
-	require.Equal(t, unhex(t, "015ae595260ba2f8dfd4c20d3e3d6b955954705f9b8334367598c92bbe6c2013"+
+	require.Equal(t, keytest.Unhex(t, "015ae595260ba2f8dfd4c20d3e3d6b955954705f9b8334367598c92bbe6c2013"+
 		"415d95ba87997508dd36583494f4e41f971f510e069f5fdf5a358ea688716c8e1b"), voucher[:])
 	deposit, err := w.SignDeposit(t.Context(), goodDeposit(t))
 	require.NoError(t, err)
-	require.Equal(t, unhex(t, "937502835f8b626d3880542488efac80f103f415aa55c0bba8c7f002e65c9350"+
+	require.Equal(t, keytest.Unhex(t, "937502835f8b626d3880542488efac80f103f415aa55c0bba8c7f002e65c9350"+
 		"61694000178adea581c6e4ddb003e1696be2fc32e7d6536ee57a5307471fec6f1c"), deposit[:])
 }
 
@@ -54,13 +55,13 @@ func TestChannelsRefused(t *testing.T) {
 		"no network":             func(c *PaymentChannel) { c.ChainID = 0 },
 		"to nobody":              func(c *PaymentChannel) { c.Receiver = "0x" + strings.Repeat("0", 40) },
 		"to no address":          func(c *PaymentChannel) { c.Receiver = "0x12" },
-		"to this wallet":         func(c *PaymentChannel) { c.Receiver = goldenEVM },
+		"to this wallet":         func(c *PaymentChannel) { c.Receiver = keytest.EVM },
 		"to the token":           func(c *PaymentChannel) { c.Receiver = c.Token },
-		"claimed by this wallet": func(c *PaymentChannel) { c.ReceiverAuthorizer = goldenEVM },
+		"claimed by this wallet": func(c *PaymentChannel) { c.ReceiverAuthorizer = keytest.EVM },
 		"claimed by nobody": func(c *PaymentChannel) {
 			c.ReceiverAuthorizer = "0x" + strings.Repeat("0", 40)
 		},
-		"of this wallet as token": func(c *PaymentChannel) { c.Token = goldenEVM },
+		"of this wallet as token": func(c *PaymentChannel) { c.Token = keytest.EVM },
 		"of the contract":         func(c *PaymentChannel) { c.Token = batchContract },
 		"a short delay":           func(c *PaymentChannel) { c.Delay = leastDelay - 1 },
 		"a long delay":            func(c *PaymentChannel) { c.Delay = mostDelay + 1 },
@@ -114,7 +115,7 @@ func TestWithdrawalIsTheTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			of := Withdrawal{Channel: goodChannel(), Nonce: 3, Gas: 90_000, Tip: [32]byte{31: 1},
 				MaxFee: [32]byte{31: 9}, Amount: c.amount}
-			data := append(crypto.Keccak256([]byte(c.call))[:4], of.Channel.words(goldenEVM)...)
+			data := append(crypto.Keccak256([]byte(c.call))[:4], of.Channel.words(keytest.EVM)...)
 			if c.amount != [32]byte{} {
 				data = append(data, c.amount[:]...)
 			}
@@ -126,7 +127,7 @@ func TestWithdrawalIsTheTransaction(t *testing.T) {
 			signature[64] -= 27
 			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
 			require.NoError(t, err)
-			require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+			require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 		})
 	}
 }
@@ -143,7 +144,7 @@ func TestAnOwnersChannel(t *testing.T) {
 	other, err := w.SignVoucher(t.Context(), of, [32]byte{31: 1})
 	require.NoError(t, err)
 	require.NotEqual(t, one, other)
-	require.NotEqual(t, own.id(goldenEVM), of.id(goldenEVM))
+	require.NotEqual(t, own.id(keytest.EVM), of.id(keytest.EVM))
 
 	d := goodDeposit(t)
 	d.Channel = of

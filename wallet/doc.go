@@ -1,31 +1,32 @@
-// Package wallet keeps the agent's keys: the keystore file, unlocking it, and what it signs. It exists so
+// Package wallet keeps the agent's keys: unlocking the keystore file, and what it signs. It exists so
 // that one thing stays true whatever the rest of the program does: a private key never leaves this package
 // and those below it. There is no accessor, no log line and no error text that carries one; what comes out
 // are addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
 //
 // The process that signs imports this package and its internal ones alone. What only the owner's commands
-// need is in packages beside it: imported (keys from files of other wallets, and what their owner signs with
-// them), recovery (recovery phrases), terminal (who types a passphrase) and unlock (where else one comes
-// from). What payment channels have signed, which the unlock agent does not sign, is in nuwa. A key passes
-// between them in the types of internal/guarded, which only a function of that package opens, so that the
-// rest of the program can hand such a value on and never read it. None of them imports anything else of ours:
-// whoever reads these packages has seen all that touches a key. arch_test.go holds both.
+// need is in packages beside it: owner (making a keystore, and changing it), imported (keys from files of
+// other wallets, and what their owner signs with them), recovery (recovery phrases), terminal (who types a
+// passphrase) and unlock (where else one comes from). What payment channels have signed, which the unlock
+// agent does not sign, is in nuwa. A key passes between them in the types of internal/guarded, which only a
+// function of that package opens, or against its leave, so that the rest of the program can hand such a value
+// on and never read it. None of them imports anything else of ours but ownfile and pattern: whoever reads
+// these packages has seen all that touches a key. arch_test.go holds both.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1 key for EVM
 // chains, the same of each further account, and one HMAC key that seals the owner's rules:
 //
-//	w, err := wallet.Create(ctx, dir, terminal.AskTwice(), wallet.Options{})
+//	w, err := owner.Create(ctx, dir, terminal.AskTwice(), owner.Options{})
 //	w, err := wallet.Open(dir)          // the addresses are known, the keys are not
 //	w.Sources = []wallet.Passphrase{unlock.File(path)} // asked at the first signature
 //	sig, err := w.SignEVM(ctx, transfer)
 //
-// The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
-// asks, and when it locks again), passphrase.go (which one is good), kinds.go (all that is ever signed, read
-// once more) with solana.go, batch.go, permit2.go, pull.go, approve.go and signin.go beside it, order.go (who
-// signs), keystore.go (the encrypted file), keys.go (what is in it) and store.go (how it is written),
-// harden_linux.go. Below internal: curve (how keys sign, and their addresses), guarded (where secrets lie),
-// record (how the keystore has a phrase), ownfile, piece and strictjson (reading), coded (errors: every error
-// but a context's own has a public code, by Code() string, and what to do about it, by Hint() string).
+// The files: wallet.go (open), account.go (its other accounts), unlock.go (whom it asks, and when it locks
+// again), passphrase.go (the sources), kinds.go (all that is ever signed, read once more) with solana.go,
+// batch.go, permit2.go, pull.go, approve.go and signin.go beside it, order.go (who signs), harden_linux.go.
+// Below internal: keystore (the encrypted file, and what is in it), curve (how keys sign, and their
+// addresses), guarded (where secrets lie), record (how the keystore has a phrase), piece and strictjson
+// (reading), coded (errors: every error but a context's own has a public code, by Code() string, and what to
+// do about it, by Hint() string).
 //
 // # The file
 //
@@ -43,10 +44,10 @@
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
-// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with the
-// recovery phrase that the keys come from (record.Phrase) where there is one: how long the ciphertext is
-// tells that. The addresses that a locked wallet shows are the header's and become certain only when the
-// wallet is unlocked.
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in
+// internal/keystore/keys.go, with the recovery phrase that the keys come from (record.Phrase) where there is
+// one: how long the ciphertext is tells that. The addresses that a locked wallet shows are the header's and
+// become certain only when the wallet is unlocked.
 //
 // # In constant time
 //

@@ -12,7 +12,7 @@ import (
 func TestAFaultySignatureIsDropped(t *testing.T) {
 	w := goldenWallet(t)
 	require.NoError(t, w.Unlock(t.Context()))
-	w.keys.evm.Secret[31] ^= 1
+	w.keys.EVM.Secret[31] ^= 1
 	sig, err := w.signDigest(t.Context(), [32]byte{1})
 	require.ErrorIs(t, err, curve.ErrFaulty)
 	require.Equal(t, [64]byte{}, [64]byte(sig[:64]))
@@ -21,14 +21,14 @@ func TestAFaultySignatureIsDropped(t *testing.T) {
 	require.Equal(t, [64]byte{}, channel)
 
 	for _, at := range []int{0, 31, 32, 63} { // of its seed, of the public key
-		w.keys.solana[at] ^= 1
+		w.keys.Solana[at] ^= 1
 		solana, err := w.signMessage(t.Context(), []byte("x"))
 		require.ErrorIs(t, err, curve.ErrFaulty, at)
 		require.Equal(t, [64]byte{}, solana)
 		channel, err := w.signChannel(t.Context(), ed25519Key, []byte("x"))
 		require.ErrorIs(t, err, curve.ErrFaulty, at)
 		require.Equal(t, [64]byte{}, channel)
-		w.keys.solana[at] ^= 1
+		w.keys.Solana[at] ^= 1
 	}
 	_, err = w.signMessage(t.Context(), []byte("x"))
 	require.NoError(t, err)

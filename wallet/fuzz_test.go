@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"testing"
 
+	"x402-wallet/wallet/internal/keystore/keytest"
+
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 )
@@ -12,7 +14,7 @@ import (
 // What this key signs, another reader of Solana's messages reads as well, to the last byte: one
 // TransferChecked, with this key as the second signer of two.
 func FuzzCheckTransfer(f *testing.F) {
-	self := solana.MustPublicKeyFromBase58(goldenSolana)
+	self := solana.MustPublicKeyFromBase58(keytest.Solana)
 	key := func(n byte) solana.PublicKey { return solana.PublicKeyFromBytes(bytes.Repeat([]byte{n}, 32)) }
 	transfer := solana.NewInstruction(solana.TokenProgramID,
 		[]*solana.AccountMeta{solana.NewAccountMeta(key(2), true, false), solana.NewAccountMeta(key(3), false,

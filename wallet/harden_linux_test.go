@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"x402-wallet/wallet/internal/keystore/keytest"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +19,7 @@ import (
 // hardened runs in another process, for Harden cannot be taken back.
 func hardened() int {
 	if err := Harden(); err != nil {
-		return report(err)
+		return keytest.Report(err)
 	}
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	var core unix.Rlimit
@@ -25,7 +27,7 @@ func hardened() int {
 		err = unix.Getrlimit(unix.RLIMIT_CORE, &core)
 	}
 	if err != nil {
-		return report(err)
+		return keytest.Report(err)
 	}
 	exe, err := os.Executable() // /proc/self still works for the process itself
 	fmt.Print(dumpable, core.Cur, core.Max, exe != "", err)
@@ -33,7 +35,7 @@ func hardened() int {
 }
 
 func TestHarden(t *testing.T) {
-	out, err := helperCommand(t, "harden", "").CombinedOutput()
+	out, err := keytest.Command(t, "harden", "").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "0 0 0 true <nil>", string(out))
 }
@@ -62,9 +64,9 @@ func TestEnvironmentIsClosed(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, text, 0o755)) //nolint:gosec // the point
 
 	for helper, readable := range map[string]bool{"wait": true, "harden-wait": false} {
-		cmd := as(helperCommand(t, helper, ""))
+		cmd := as(keytest.Command(t, helper, ""))
 		cmd.Path, cmd.Dir = program, "/"
-		cmd.Env = append(cmd.Env, "X402_WALLET_PASSPHRASE="+testPassphrase)
+		cmd.Env = append(cmd.Env, "X402_WALLET_PASSPHRASE="+keytest.Passphrase)
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		out, err := cmd.StdoutPipe()
@@ -75,7 +77,7 @@ func TestEnvironmentIsClosed(t *testing.T) {
 		seen, err := as(exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ",
 			cmd.Process.Pid))).CombinedOutput()
 		require.Equal(t, readable, err == nil, "%s: %v", helper, err)
-		require.Equal(t, readable, strings.Contains(string(seen), testPassphrase), helper)
+		require.Equal(t, readable, strings.Contains(string(seen), keytest.Passphrase), helper)
 		require.NoError(t, in.Close())
 		require.NoError(t, cmd.Wait())
 	}
@@ -85,7 +87,7 @@ func TestEnvironmentIsClosed(t *testing.T) {
 func standing(harden bool) int {
 	if harden {
 		if err := Harden(); err != nil {
-			return report(err)
+			return keytest.Report(err)
 		}
 	}
 	fmt.Print(".")

@@ -2,35 +2,35 @@ package wallet
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore"
 )
+
+// Creation is owner.Options.
+type Creation struct {
+	KDF    keystore.KDF
+	Import []guarded.PrivateKey
+	Phrase *guarded.Seeds
+}
 
 // Outside is what packages that import this one do in its tests. outside_test.go, which may import them, sets
 // it.
 var Outside struct {
-	Seeds    func(t testing.TB, phrase, passphrase string, account uint32) *guarded.Seeds
-	Derive   func(phrase *guarded.Seeds, passphrase []byte, account uint32) (*guarded.Seeds, error)
-	Import   func(t testing.TB, format, path string) error
-	FromFile func(path string) Passphrase
+	Create     func(ctx context.Context, dir string, passphrase Passphrase, o Creation) (*Wallet, error)
+	AddAccount func(ctx context.Context, w *Wallet, typed Passphrase, name string,
+		index uint32) (AccountInfo, error)
+	ChangePassphrase func(ctx context.Context, w *Wallet, old, fresh Passphrase) error
+	CheckPassphrase  func(p []byte) error
+	HasPhrase        func(w *Wallet) (bool, error)
+	LockAll          func(dir string) error
+	Seeds            func(t testing.TB, phrase, passphrase string, account uint32) *guarded.Seeds
+	Import           func(t testing.TB, format, path string) error
+	FromFile         func(path string) Passphrase
 	// Owns reports whether a key of a DID document is an account's.
 	Owns func(a *Account, keyType, multibase string) bool
-}
-
-func privateKey(t testing.TB, chain string, secret []byte) guarded.PrivateKey {
-	t.Helper()
-	if chain == ChainSolana {
-		return guarded.NewPrivateKey(chain, curve.SolanaAddressOf(ed25519.NewKeyFromSeed(secret)), secret)
-	}
-	public, err := curve.PublicKey((*[guarded.Size]byte)(secret))
-	require.NoError(t, err)
-	return guarded.NewPrivateKey(chain, curve.EVMAddressOf(public), secret)
 }
 
 // The types of keys in a DID document, as package nuwa has them.

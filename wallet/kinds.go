@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
 	"slices"
 	"strings"
 	"time"
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/keystore"
 )
 
 // The kinds of messages that are ever signed, and nothing else (beside these batch.go, pull.go, approve.go,
@@ -181,16 +179,6 @@ func (in SolanaInstruction) checkTransferChecked() error {
 // the keystore, over the length of purpose (8 bytes, big endian) ‖ purpose ‖ data. A seal made for
 // one purpose is none for another. To check a seal, make it again and compare with hmac.Equal.
 func (w *Wallet) Seal(ctx context.Context, purpose string, data []byte) (seal []byte, err error) {
-	err = w.withKeys(ctx, func(k *keys) { seal = k.mac(purpose, data) })
+	err = w.withKeys(ctx, func(k *keystore.Keys) { seal = k.MAC(purpose, data) })
 	return seal, err
-}
-
-func (k *keys) mac(purpose string, data []byte) []byte { return macOf(k.seal[:], purpose, data) }
-
-func macOf(key []byte, purpose string, data []byte) []byte {
-	mac := hmac.New(sha256.New, key)
-	mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(purpose))))
-	mac.Write([]byte(purpose))
-	mac.Write(data)
-	return mac.Sum(nil)
 }

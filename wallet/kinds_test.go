@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 var kindsNow = time.Unix(1_740_672_089, 0)
@@ -20,7 +21,7 @@ const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
 func goodTransfer() TransferWithAuthorization {
 	return TransferWithAuthorization{
 		ChainID: 84532, Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Name: "USDC", Version: "2",
-		From: goldenEVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		From: keytest.EVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 		Value:      [32]byte{31: 0x10, 30: 0x27},
 		ValidAfter: 0, ValidBefore: uint64(kindsNow.Unix()) + 60, Nonce: [32]byte{1, 2, 3},
 	}
@@ -30,17 +31,18 @@ func goodTransfer() TransferWithAuthorization {
 // (evm/testdata/x402-vectors-eip3009.json, v2_exact_eip3009).
 func TestTransferDigest(t *testing.T) {
 	good := goodTransfer()
-	copy(good.Nonce[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
-	require.NoError(t, good.check(goldenEVM, kindsNow))
+	copy(good.Nonce[:], keytest.Unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
+	require.NoError(t, good.check(keytest.EVM, kindsNow))
 	digest := good.digest()
-	require.Equal(t, unhex(t, "c6409a40390d43f10c74a1cc3fe6d5268071946361ea70c40f24162154520e9d"), digest[:])
+	require.Equal(t,
+		keytest.Unhex(t, "c6409a40390d43f10c74a1cc3fe6d5268071946361ea70c40f24162154520e9d"), digest[:])
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
 	signature, err := w.SignEVM(t.Context(), good)
 	require.NoError(t, err)
 	require.Equal(t,
-		unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c"+
+		keytest.Unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c"+
 			"30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
 }
 
@@ -79,16 +81,16 @@ func TestTransferRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := goodTransfer()
 			spoil(&m)
-			err := m.check(goldenEVM, kindsNow)
+			err := m.check(keytest.EVM, kindsNow)
 			require.ErrorIs(t, err, coded.ErrUnsupported, name)
 		})
 	}
 	m := goodTransfer()
 	m.ValidBefore = now + 86400
-	require.NoError(t, m.check(goldenEVM, kindsNow))
+	require.NoError(t, m.check(keytest.EVM, kindsNow))
 	ofVault := m
 	ofVault.From, ofVault.OfVault = testVault, true
-	require.NoError(t, ofVault.check(goldenEVM, kindsNow))
+	require.NoError(t, ofVault.check(keytest.EVM, kindsNow))
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
@@ -111,7 +113,7 @@ func built(t testing.TB, payer solana.PublicKey, list ...solana.Instruction) []b
 }
 
 func TestSolanaTransfer(t *testing.T) {
-	self := solana.MustPublicKeyFromBase58(goldenSolana)
+	self := solana.MustPublicKeyFromBase58(keytest.Solana)
 	key := func(n byte) solana.PublicKey { return solana.PublicKeyFromBytes(bytes.Repeat([]byte{n}, 32)) }
 	payer, source, mint, destination := key(1), key(2), key(3), key(4)
 	meta := func(k solana.PublicKey, writes, signs bool) *solana.AccountMeta {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // One process locks them all: before their next signature, and soon if there is
@@ -20,22 +21,22 @@ func TestLockAll(t *testing.T) {
 	for range 2 {
 		o, err := Open(w.dir)
 		require.NoError(t, err)
-		o.derive = f.derive
+		o.derive = f.Derive
 		t.Cleanup(func() { _ = o.Close() })
 		others = append(others, o)
 	}
 	unlock := func() {
 		t.Helper()
 		for _, o := range others {
-			require.NoError(t, o.Unlock(t.Context(), value(testPassphrase)))
+			require.NoError(t, o.Unlock(t.Context(), value(keytest.Passphrase)))
 			require.False(t, o.Locked())
 		}
 	}
 	for range 2 {
 		unlock()
-		require.NoError(t, LockAll(w.dir))
+		require.NoError(t, Outside.LockAll(w.dir))
 		_, err := others[0].signDigest(t.Context(), [32]byte{1})
-		requireCode(t, err, coded.WalletLocked)
+		keytest.RequireCode(t, err, coded.WalletLocked)
 		require.Eventually(t, func() bool { // nobody asks it
 			others[1].mu.Lock()
 			defer others[1].mu.Unlock()
@@ -43,15 +44,15 @@ func TestLockAll(t *testing.T) {
 		}, time.Minute, 10*time.Millisecond)
 	}
 	err := others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
-		require.NoError(t, LockAll(w.dir))
-		return []byte(testPassphrase), nil
+		require.NoError(t, Outside.LockAll(w.dir))
+		return []byte(keytest.Passphrase), nil
 	})
-	requireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 
 	// whatever else becomes of the file locks, too, and hangs nobody
 	elsewhere := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, os.WriteFile(elsewhere, []byte("x"), 0o600))
-	path := filepath.Join(w.dir, lockName)
+	path := filepath.Join(w.dir, LockName)
 	for name, change := range map[string]func() error{
 		"gone":     func() error { return os.Remove(path) },
 		"a link":   func() error { return os.Symlink(elsewhere, path) },
@@ -59,14 +60,14 @@ func TestLockAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_ = os.Remove(path)
-			require.NoError(t, LockAll(w.dir), name)
+			require.NoError(t, Outside.LockAll(w.dir), name)
 			unlock()
 			if name == "a link" {
 				require.NoError(t, os.Remove(path))
 			}
 			require.NoError(t, change(), name)
 			require.True(t, others[0].Locked(), name)
-			require.NoError(t, LockAll(w.dir), name)
+			require.NoError(t, Outside.LockAll(w.dir), name)
 		})
 	}
 	text, err := os.ReadFile(elsewhere)

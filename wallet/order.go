@@ -18,6 +18,7 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore"
 )
 
 // Signer makes signatures with one key. The keystore's two keys are signers, and so is whatever keeps a key
@@ -79,16 +80,16 @@ func (keystoreSigner) Check(context.Context) error { return nil }
 // which one is faulty, tell the key.
 func (s keystoreSigner) Sign(ctx context.Context, o Order) (signature []byte, err error) {
 	var faulty error
-	err = s.account.wallet.withKeys(ctx, func(all *keys) {
+	err = s.account.wallet.withKeys(ctx, func(all *keystore.Keys) {
 		k := s.account.pair(all)
 		if s.chain == ChainSolana {
 			var sig [64]byte
-			sig, faulty = curve.SignEd25519(k.solana, o.Payload)
+			sig, faulty = curve.SignEd25519(k.Solana, o.Payload)
 			signature = sig[:]
 			return
 		}
 		var sig [65]byte
-		sig, faulty = k.evm.Sign(&o.Digest)
+		sig, faulty = k.EVM.Sign(&o.Digest)
 		sig[64] += 27
 		signature = sig[:]
 	})
@@ -108,7 +109,7 @@ func (a *Account) Signer(chain string) Signer {
 }
 
 // self are the addresses of whoever signs.
-func (a *Account) self() (h header) {
+func (a *Account) self() (h addresses) {
 	_, h.solana = a.Signer(ChainSolana).Account()
 	_, h.evm = a.Signer(ChainEVM).Account()
 	return h
@@ -145,7 +146,7 @@ func (a *Account) sign(ctx context.Context, o Order) ([]byte, error) {
 		return own.Sign(ctx, o)
 	}
 	var locks locking
-	if err := w.withKeys(ctx, func(*keys) { locks = w.lockedSoFar() }); err != nil {
+	if err := w.withKeys(ctx, func(*keystore.Keys) { locks = w.lockedSoFar() }); err != nil {
 		return nil, err
 	}
 	signature, err := SignBy(ctx, s, o)

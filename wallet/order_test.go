@@ -22,6 +22,7 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // elsewhere is a signer that keeps keys of its own, and can lie.
@@ -84,9 +85,9 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 	w, onEVM, _ := walletElsewhere(t)
 	_, self := onEVM.Account()
 	transfer, permit, pull, deposit := goodTransfer(), goodPermit(t), goodPull(), goodDeposit(t)
-	transfer.From, permit.From, pull.Owner = self, self, goldenEVM
+	transfer.From, permit.From, pull.Owner = self, self, keytest.EVM
 	upto, approved, byTransaction := permit, permit, permit
-	upto.Facilitator = goldenEVM
+	upto.Facilitator = keytest.EVM
 	approved.Approval = &TokenApproval{Name: "USD Coin", Version: "2", Nonce: [32]byte{31: 7}}
 	byTransaction.ApprovalGas = &ApprovalGas{Gas: 60_000, Nonce: 3, Tip: [32]byte{31: 1},
 		MaxFee: [32]byte{30: 1}}
@@ -168,9 +169,9 @@ func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 	}
 	require.Equal(t, []Kind{Text, Transaction, Channel}, kinds)
 	require.True(t, Outside.Owns(&w.Account, ed25519Key, "z"+self))
-	require.False(t, Outside.Owns(&w.Account, ed25519Key, "z"+goldenSolana),
+	require.False(t, Outside.Owns(&w.Account, ed25519Key, "z"+keytest.Solana),
 		"the keystore's own key signs nothing now")
-	_, err = w.SignIn(t.Context(), signInText("Solana", goldenSolana, signInSolanaChain))
+	_, err = w.SignIn(t.Context(), signInText("Solana", keytest.Solana, signInSolanaChain))
 	require.ErrorIs(t, err, coded.ErrUnsupported)
 }
 
@@ -299,10 +300,10 @@ func TestALyingSignerIsNotBelieved(t *testing.T) {
 			transfer := goodTransfer()
 			transfer.From = self
 			sig, err := w.SignEVM(t.Context(), transfer)
-			require.Contains(t, requireCode(t, err, coded.SetupFailed).Error(), "signer hsm")
+			require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(), "signer hsm")
 			require.Zero(t, sig)
 			signature, err := w.signSolana(t.Context(), Transaction, []byte("message"))
-			requireCode(t, err, coded.SetupFailed)
+			keytest.RequireCode(t, err, coded.SetupFailed)
 			require.Zero(t, signature)
 		})
 	}
@@ -349,18 +350,18 @@ func TestALockedWalletAsksNoSigner(t *testing.T) {
 	transfer := goodTransfer()
 	transfer.From = self
 	_, err := w.SignEVM(t.Context(), transfer)
-	requireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 	require.Empty(t, onEVM.orders)
 	for name, lock := range map[string]func() error{
 		"by itself":          func() error { w.Lock(); return nil },
-		"by another process": func() error { return LockAll(w.dir) },
+		"by another process": func() error { return Outside.LockAll(w.dir) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, passphrase := golden(t)
+			_, passphrase := keytest.Golden(t)
 			w.Sources = []Passphrase{value(string(passphrase))}
 			onEVM.during = func(context.Context) error { return lock() }
 			sig, err := w.SignEVM(t.Context(), transfer)
-			requireCode(t, err, coded.WalletLocked)
+			keytest.RequireCode(t, err, coded.WalletLocked)
 			require.Zero(t, sig)
 		})
 	}
@@ -390,6 +391,6 @@ func TestTestSigner(t *testing.T) {
 		require.NoError(t, TestSigner(t.Context(), s, chain, kindsNow))
 		require.NotEqual(t, o.Payload, s.orders[1].Payload, "no answer can be kept for the next test")
 		s.lie = func(o *Order) { o.Digest[0] ^= 1; o.Payload = []byte("x") }
-		requireCode(t, TestSigner(t.Context(), s, chain, kindsNow), coded.SetupFailed)
+		keytest.RequireCode(t, TestSigner(t.Context(), s, chain, kindsNow), coded.SetupFailed)
 	}
 }

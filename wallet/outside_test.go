@@ -1,6 +1,7 @@
 package wallet_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/internal/guarded"
 	"x402-wallet/wallet/nuwa"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/recovery"
 	"x402-wallet/wallet/unlock"
 )
@@ -28,7 +30,22 @@ func init() {
 		t.Cleanup(seeds.Wipe)
 		return seeds
 	}
-	wallet.Outside.Derive = recovery.Derive
+	wallet.Outside.Create = func(ctx context.Context, dir string, passphrase wallet.Passphrase,
+		o wallet.Creation) (*wallet.Wallet, error) {
+		return owner.Create(ctx, dir, passphrase,
+			owner.Options{KDF: o.KDF, Import: o.Import, Phrase: o.Phrase})
+	}
+	wallet.Outside.AddAccount = func(ctx context.Context, w *wallet.Wallet, typed wallet.Passphrase,
+		name string, index uint32) (wallet.AccountInfo, error) {
+		return owner.AddAccount(ctx, w, typed,
+			owner.NewAccount{Name: name, Index: index, Derive: recovery.Derive})
+	}
+	wallet.Outside.ChangePassphrase = func(ctx context.Context, w *wallet.Wallet,
+		old, fresh wallet.Passphrase) error {
+		return owner.ChangePassphrase(ctx, w, old, fresh, owner.Options{})
+	}
+	wallet.Outside.CheckPassphrase, wallet.Outside.HasPhrase = owner.CheckPassphrase, owner.HasPhrase
+	wallet.Outside.LockAll = owner.LockAll
 	wallet.Outside.Import = func(t testing.TB, format, path string) error {
 		_, err := imported.Read(t.Context(), format, path, nil)
 		return err

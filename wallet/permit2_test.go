@@ -8,15 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func goodPermit(t *testing.T) PermitTransfer {
 	p := PermitTransfer{
 		ChainID: 84532, Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
-		From: goldenEVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		From: keytest.EVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 		Value: [32]byte{31: 0x10, 30: 0x27}, Deadline: uint64(kindsNow.Unix()) + 60,
 	}
-	copy(p.Nonce[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
+	copy(p.Nonce[:], keytest.Unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
 	return p
 }
 
@@ -28,13 +29,14 @@ func TestPermitDigest(t *testing.T) {
 	exact := goodPermit(t)
 	exact.Approval = &TokenApproval{Name: "USDC", Version: "2", Nonce: [32]byte{31: 3}}
 	digest := exact.digest()
-	require.Equal(t, unhex(t, "bddae7c872683be5479dae159073f1410832e19321082aee28f0b3664730be32"), digest[:])
+	require.Equal(t,
+		keytest.Unhex(t, "bddae7c872683be5479dae159073f1410832e19321082aee28f0b3664730be32"), digest[:])
 	permit, approval, err := w.SignPermit2(t.Context(), exact)
 	require.NoError(t, err)
-	require.Equal(t, unhex(t,
+	require.Equal(t, keytest.Unhex(t,
 		"d9ee36df7c6801f4e0a711a5e9c928afac77f31323a76a32460d73e812ada5531805d035189d0b"+
 			"6850b750156df1cfc434f1f01853aa72c8548723062d73b8751c"), permit[:])
-	require.Equal(t, unhex(t,
+	require.Equal(t, keytest.Unhex(t,
 		"fa9b379eca14db385e37a242f4ab952327563797a8b68b95837b604a1acdd07a173a2dd33b96a3"+
 			"5bab54c5c75ae4a7504be678fd93ac6e8e5dcab49721de91b01c"), approval[:])
 
@@ -42,10 +44,11 @@ func TestPermitDigest(t *testing.T) {
 	upto.Value = [32]byte{31: 0x50, 30: 0xc3}
 	upto.Facilitator = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 	digest = upto.digest()
-	require.Equal(t, unhex(t, "13e69db37667d7c71bd56e06aa2214d8d23f66aa06d82ae58ee5f0bce5092517"), digest[:])
+	require.Equal(t,
+		keytest.Unhex(t, "13e69db37667d7c71bd56e06aa2214d8d23f66aa06d82ae58ee5f0bce5092517"), digest[:])
 	permit, approval, err = w.SignPermit2(t.Context(), upto)
 	require.NoError(t, err)
-	require.Equal(t, unhex(t,
+	require.Equal(t, keytest.Unhex(t,
 		"7b786e97ed6e3712a45e050fed846f815512e488053ecef469100d5eb9a8ee781216f017e783a3"+
 			"b1630d70f70f04d6a7e125c850fffe5793f4fb651f8facb5461c"), permit[:])
 	require.Zero(t, approval)
@@ -85,12 +88,12 @@ func TestPermitRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := goodPermit(t)
 			spoil(&p)
-			require.ErrorIs(t, p.check(goldenEVM, kindsNow), coded.ErrUnsupported)
+			require.ErrorIs(t, p.check(keytest.EVM, kindsNow), coded.ErrUnsupported)
 		})
 	}
 	p := goodPermit(t)
 	p.Deadline = now + 86400
-	require.NoError(t, p.check(goldenEVM, kindsNow))
+	require.NoError(t, p.check(keytest.EVM, kindsNow))
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }

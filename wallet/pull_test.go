@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func goodPull() PullTransaction {
@@ -24,7 +25,7 @@ func goodPull() PullTransaction {
 func TestPullTransaction(t *testing.T) {
 	p := goodPull()
 	data := common.FromHex("23b872dd")
-	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(goldenEVM), p.Amount[:]} {
+	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(keytest.EVM), p.Amount[:]} {
 		data = append(data, common.LeftPadBytes(word, 32)...)
 	}
 	signature, err := goldenWallet(t).SignPull(t.Context(), p)
@@ -41,20 +42,20 @@ func requireTransactionSigned(t *testing.T, signature [65]byte, fields ...any) {
 	signature[64] -= 27
 	key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
 	require.NoError(t, err)
-	require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+	require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 }
 
 // Nothing but a transfer of a token out of somebody else's account, for the gas of one.
 func TestPullRefused(t *testing.T) {
 	zero := "0x" + strings.Repeat("0", 40)
 	for name, spoil := range map[string]func(*PullTransaction){
-		"out of this wallet":  func(p *PullTransaction) { p.Owner = strings.ToLower(goldenEVM) },
+		"out of this wallet":  func(p *PullTransaction) { p.Owner = strings.ToLower(keytest.EVM) },
 		"out of the token":    func(p *PullTransaction) { p.Owner = p.Token },
 		"out of nobody":       func(p *PullTransaction) { p.Owner = zero },
 		"out of no address":   func(p *PullTransaction) { p.Owner = "0x12" },
 		"of no token":         func(p *PullTransaction) { p.Token = zero },
 		"of no token address": func(p *PullTransaction) { p.Token = "" },
-		"of this wallet":      func(p *PullTransaction) { p.Token = goldenEVM },
+		"of this wallet":      func(p *PullTransaction) { p.Token = keytest.EVM },
 		"nothing":             func(p *PullTransaction) { p.Amount = [32]byte{} },
 		"no chain":            func(p *PullTransaction) { p.ChainID = 0 },
 		"more gas":            func(p *PullTransaction) { p.Gas = maxPullGas + 1 },
@@ -63,7 +64,7 @@ func TestPullRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := goodPull()
 			spoil(&p)
-			_, err := p.order(goldenEVM)
+			_, err := p.order(keytest.EVM)
 			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}

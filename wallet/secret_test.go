@@ -21,6 +21,8 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // traces are the spellings a secret could appear in.
@@ -55,21 +57,21 @@ func goldenSecrets(t *testing.T) [][]byte {
 	for i := range seal {
 		seal[i] = byte(i)
 	}
-	return [][]byte{unhex(t, goldenSolanaSeed), unhex(t, goldenEVMSecret), seal}
+	return [][]byte{keytest.Unhex(t, keytest.SolanaSeed), keytest.Unhex(t, keytest.EVMSecret), seal}
 }
 
 // Every way to print a value says [redacted], and nothing of the secret.
 func TestRedaction(t *testing.T) {
 	w := goldenWallet(t)
 	require.NoError(t, w.Unlock(t.Context()))
-	imported := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
+	imported := keytest.PrivateKey(t, ChainEVM, keytest.Unhex(t, keytest.EVMSecret))
 	secrets := goldenSecrets(t)
-	phrase := Outside.Seeds(t, knownPhrase, "", 0)
+	phrase := Outside.Seeds(t, keytest.Phrase, "", 0)
 	for name, v := range map[string]any{
 		"wallet": w, "keys": w.keys, "keys, by value": *w.keys, "imported": imported,
 		"pointer to imported": &imported, "phrase": phrase,
-		"options": Options{Import: []guarded.PrivateKey{imported}}, "slice": []guarded.PrivateKey{imported},
-		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
+		"options": Creation{Import: []guarded.PrivateKey{imported}}, "slice": []guarded.PrivateKey{imported},
+		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keystore.Keys }{w.keys},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
@@ -97,7 +99,7 @@ func TestRedaction(t *testing.T) {
 	// fmt cannot ask unexported fields for their form: they show an address
 	hidden := struct {
 		w *Wallet
-		k *keys
+		k *keystore.Keys
 		i guarded.PrivateKey
 	}{w, w.keys, imported}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%x"} {
@@ -116,15 +118,15 @@ func TestRedaction(t *testing.T) {
 // The canary: nothing of passphrase or keys in any file or any error text.
 func TestNoSecretLeavesATrace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
-	f := &fakeKDF{}
-	solana := privateKey(t, ChainSolana, unhex(t, goldenSolanaSeed))
-	evm := privateKey(t, ChainEVM, unhex(t, goldenEVMSecret))
-	w, err := Create(t.Context(), dir, value(testPassphrase),
-		Options{derive: f.derive, Import: []guarded.PrivateKey{solana, evm}})
+	f := &keytest.KDF{}
+	solana := keytest.PrivateKey(t, ChainSolana, keytest.Unhex(t, keytest.SolanaSeed))
+	evm := keytest.PrivateKey(t, ChainEVM, keytest.Unhex(t, keytest.EVMSecret))
+	w, err := Outside.Create(t.Context(), dir, value(keytest.Passphrase),
+		Creation{KDF: f.Derive, Import: []guarded.PrivateKey{solana, evm}})
 	require.NoError(t, err)
-	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.keys.seal[:]))
+	secrets := append(goldenSecrets(t)[:2], []byte(keytest.Passphrase), bytes.Clone(w.keys.Seal[:]))
 
-	path := filepath.Join(dir, keystoreName)
+	path := filepath.Join(dir, keystore.Name)
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var said []error
@@ -133,29 +135,29 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 		said = append(said, err)
 	}
 	w.Lock()
-	try(w.Unlock(t.Context(), value(testPassphrase+"!")))
+	try(w.Unlock(t.Context(), value(keytest.Passphrase+"!")))
 	try(w.Unlock(t.Context(), value("")))
-	_, err = Create(t.Context(), dir, value(testPassphrase), Options{})
+	_, err = Outside.Create(t.Context(), dir, value(keytest.Passphrase), Creation{})
 	try(err)
-	try(CheckPassphrase([]byte(testPassphrase + "\n")))
-	try(CheckPassphrase(bytes.Repeat([]byte(testPassphrase), 100)))
-	try(Outside.Import(t, "key-file:evm", keyFile(t, goldenEVMSecret+"z")))
-	try(Outside.Import(t, "solana", keyFile(t, goldenSolanaSeed)))
+	try(Outside.CheckPassphrase([]byte(keytest.Passphrase + "\n")))
+	try(Outside.CheckPassphrase(bytes.Repeat([]byte(keytest.Passphrase), 100)))
+	try(Outside.Import(t, "key-file:evm", keytest.KeyFile(t, keytest.EVMSecret+"z")))
+	try(Outside.Import(t, "solana", keytest.KeyFile(t, keytest.SolanaSeed)))
 	for row, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
 			spoiled := bytes.Clone(whole)
 			spoiled[i] ^= 1
 			require.NoError(t, os.WriteFile(path, spoiled, 0o600))
-			try(w.Unlock(t.Context(), value(testPassphrase)))
+			try(w.Unlock(t.Context(), value(keytest.Passphrase)))
 		})
 	}
-	forged := forge(t, f, w.header, []byte(testPassphrase+goldenEVMSecret))
-	_, err = forged.decrypt([]byte(testPassphrase), f.derive)
+	forged := keytest.Forge(t, f, w.header, []byte(keytest.Passphrase+keytest.EVMSecret))
+	_, err = forged.Decrypt([]byte(keytest.Passphrase), f.Derive)
 	try(err)
 	broken := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
 		return nil, errors.New("no memory")
 	}
-	_, err = forged.decrypt([]byte(testPassphrase), broken)
+	_, err = forged.Decrypt([]byte(keytest.Passphrase), broken)
 	try(err)
 
 	for _, err := range said {

@@ -14,17 +14,19 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func goldenWallet(t *testing.T) *Wallet {
-	data, passphrase := golden(t)
-	w, err := Open(putKeystore(t, data))
+	data, passphrase := keytest.Golden(t)
+	w, err := Open(keytest.Put(t, data))
 	require.NoError(t, err)
-	f := &fakeKDF{}
-	ks, err := parse(data)
+	f := &keytest.KDF{}
+	ks, err := keystore.Parse(data)
 	require.NoError(t, err)
-	f.remember(t, ks, passphrase)
-	w.derive = f.derive
+	f.Remember(t, ks, passphrase)
+	w.derive = f.Derive
 	w.Sources = []Passphrase{value(string(passphrase))}
 	t.Cleanup(func() { _ = w.Close() })
 	return w
@@ -34,7 +36,7 @@ func goldenWallet(t *testing.T) *Wallet {
 // that it recovers.
 func TestSignDigest(t *testing.T) {
 	w := goldenWallet(t)
-	key, err := crypto.HexToECDSA(goldenEVMSecret)
+	key, err := crypto.HexToECDSA(keytest.EVMSecret)
 	require.NoError(t, err)
 	halfOrder := new(big.Int).Rsh(crypto.S256().Params().N, 1)
 	seen := map[byte]bool{}
@@ -52,7 +54,7 @@ func TestSignDigest(t *testing.T) {
 		sig[64] -= 27
 		public, err := crypto.SigToPub(digest[:], sig[:])
 		require.NoError(rt, err)
-		require.Equal(rt, w.header.evm, crypto.PubkeyToAddress(*public).Hex())
+		require.Equal(rt, w.header.EVM, crypto.PubkeyToAddress(*public).Hex())
 	})
 	require.Equal(t, map[byte]bool{27: true, 28: true}, seen)
 }
@@ -62,11 +64,12 @@ func TestSignMessage(t *testing.T) {
 	// RFC 8032 §7.1, test 1: the empty message.
 	sig, err := w.signMessage(t.Context(), nil)
 	require.NoError(t, err)
-	require.Equal(t, unhex(t, "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"+
+	require.Equal(t, keytest.Unhex(t, "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"+
 		"5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"), sig[:])
 
-	public := ed25519.PublicKey(unhex(t, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
-	require.Equal(t, curve.Base58(public), w.header.solana)
+	public := ed25519.PublicKey(
+		keytest.Unhex(t, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
+	require.Equal(t, curve.Base58(public), w.header.Solana)
 	msg := []byte("a transaction's message")
 	sig, err = w.signMessage(t.Context(), msg)
 	require.NoError(t, err)
@@ -99,13 +102,13 @@ func TestSeal(t *testing.T) {
 	w.Lock()
 	w.Sources = []Passphrase{}
 	seal, err = w.Seal(t.Context(), "config", nil)
-	requireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 	require.Nil(t, seal)
 }
 
 func BenchmarkSignDigest(b *testing.B) {
-	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase),
-		Options{derive: new(fakeKDF).derive})
+	w, err := Outside.Create(b.Context(), b.TempDir()+"/home", FromValue(keytest.Passphrase),
+		Creation{KDF: new(keytest.KDF).Derive})
 	require.NoError(b, err)
 	for b.Loop() {
 		if _, err := w.signDigest(b.Context(), [32]byte{1}); err != nil {
@@ -115,8 +118,8 @@ func BenchmarkSignDigest(b *testing.B) {
 }
 
 func BenchmarkSignMessage(b *testing.B) {
-	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase),
-		Options{derive: new(fakeKDF).derive})
+	w, err := Outside.Create(b.Context(), b.TempDir()+"/home", FromValue(keytest.Passphrase),
+		Creation{KDF: new(keytest.KDF).Derive})
 	require.NoError(b, err)
 	msg := make([]byte, 400)
 	for b.Loop() {
@@ -128,8 +131,8 @@ func BenchmarkSignMessage(b *testing.B) {
 
 func BenchmarkUnlockDefault(b *testing.B) {
 	for b.Loop() {
-		if _, err := scryptKDF([]byte(testPassphrase), make([]byte, saltSize), defaultN, scryptR,
-			1); err != nil {
+		if _, err := keystore.Scrypt([]byte(keytest.Passphrase), make([]byte, keystore.SaltSize), 1<<18,
+			keystore.ScryptR, 1); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -3,11 +3,10 @@ package wallet
 import (
 	"context"
 	"crypto/ed25519"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 )
@@ -23,14 +22,9 @@ const (
 	maxSignInLife = 24 * time.Hour
 )
 
-// pattern is a regular expression that is compiled at its first use: hosts wait for our start.
-func pattern(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
 // signInForm is the text from its first byte to its last. Only printable ASCII stands in a line, so that no
 // member can pretend to be another one.
-var signInForm = pattern(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?` +
+var signInForm = pattern.Lazy(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?` +
 	` wants you to sign in with your (Ethereum|Solana) account:\n([0-9A-Za-z]+)\n\n` +
 	`(?:[ -~]+\n\n|\n)?` + // the seller's statement, or its place
 	`URI: (https?)://([ -~]+)\nVersion: 1\nChain ID: ([0-9A-Za-z]+)\nNonce: [0-9A-Za-z]{8,128}\n` +
@@ -39,8 +33,8 @@ var signInForm = pattern(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?` +
 	`(?:\nResources:(?:\n- [ -~]+)+)?$`)
 
 var (
-	evmChainForm    = pattern(`^[1-9][0-9]{0,19}$`)
-	solanaChainForm = pattern(`^[1-9A-HJ-NP-Za-km-z]{32}$`)
+	evmChainForm    = pattern.Lazy(`^[1-9][0-9]{0,19}$`)
+	solanaChainForm = pattern.Lazy(`^[1-9A-HJ-NP-Za-km-z]{32}$`)
 )
 
 // SignIn signs a sign-in text of this wallet's own account, for the site that it names, that is good now: 65
@@ -58,7 +52,7 @@ func (a *Account) SignIn(ctx context.Context, text string) (signature []byte, er
 }
 
 // checkSignIn refuses everything but such a text.
-func (h header) checkSignIn(text string, now time.Time) (isSolana bool, err error) {
+func (h addresses) checkSignIn(text string, now time.Time) (isSolana bool, err error) {
 	if len(text) > maxSignIn {
 		return false, coded.Unsupported("it is longer than %d bytes", maxSignIn)
 	}

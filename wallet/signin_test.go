@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 const signInSolanaChain = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
@@ -32,7 +33,7 @@ func signInText(kind, account, chain string) string {
 func TestSignIn(t *testing.T) {
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
-	text := signInText("Ethereum", goldenEVM, "8453")
+	text := signInText("Ethereum", keytest.EVM, "8453")
 	sig, err := w.SignIn(t.Context(), text)
 	require.NoError(t, err)
 	require.Len(t, sig, 65)
@@ -40,17 +41,17 @@ func TestSignIn(t *testing.T) {
 	digest := crypto.Keccak256([]byte(fmt.Sprintf("\x19Ethereum Signed Message:\n%d%s", len(text), text)))
 	key, err := crypto.SigToPub(digest, sig)
 	require.NoError(t, err)
-	require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+	require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 
-	text = signInText("Solana", goldenSolana, signInSolanaChain)
+	text = signInText("Solana", keytest.Solana, signInSolanaChain)
 	sig, err = w.SignIn(t.Context(), text)
 	require.NoError(t, err)
-	require.True(t, ed25519.Verify(curve.Unbase58(goldenSolana, 32), []byte(text), sig))
+	require.True(t, ed25519.Verify(curve.Unbase58(keytest.Solana, 32), []byte(text), sig))
 }
 
 // Nothing but a sign-in of this wallet's own account that is good now.
 func TestSignInRefused(t *testing.T) {
-	good := signInText("Ethereum", goldenEVM, "8453")
+	good := signInText("Ethereum", keytest.EVM, "8453")
 	full := strings.Replace(good, "\n\n\n", "\n\nWelcome, dear buyer!\n\n", 1) +
 		"\nExpiration Time: " + kindsNow.Add(time.Hour).UTC().Format(time.RFC3339) +
 		"\nNot Before: 2025-02-27T16:00:00Z\nRequest ID: r-1\nResources:\n- https://api.example.com/a" +
@@ -60,7 +61,7 @@ func TestSignInRefused(t *testing.T) {
 		require.NotEqual(t, full, changed, from)
 		return changed
 	}
-	h := goldenWallet(t).header
+	h := goldenWallet(t).self()
 	for _, text := range []string{good, full, strings.Replace(good, "https://", "http://", 1),
 		strings.ReplaceAll(good, "api.example.com", "127.0.0.1:4021"),
 		strings.ReplaceAll(good, "api.example.com", "[::1]:80")} {
@@ -70,8 +71,8 @@ func TestSignInRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":                   "",
 		"a payment's words":         "Pay 5 USDC to 0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
-		"another account":           replace(goldenEVM, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"),
-		"in small letters":          replace(goldenEVM, strings.ToLower(goldenEVM)),
+		"another account":           replace(keytest.EVM, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"),
+		"in small letters":          replace(keytest.EVM, strings.ToLower(keytest.EVM)),
 		"the other kind's account":  replace("Ethereum", "Solana"),
 		"a URI at another site":     replace("https://api.example.com/data", "https://evil.example/data"),
 		"a URI that begins alike":   replace("//api.example.com/data", "//api.example.com.b.example"),
@@ -110,16 +111,16 @@ func TestSignInRefused(t *testing.T) {
 // What is signed as a sign-in is none of Solana's messages: its first byte would be the number of signers,
 // for whom there is no room.
 func FuzzCheckSignIn(f *testing.F) {
-	f.Add(signInText("Ethereum", goldenEVM, "8453"))
-	f.Add(signInText("Solana", goldenSolana, signInSolanaChain))
-	h := header{evm: goldenEVM, solana: goldenSolana}
+	f.Add(signInText("Ethereum", keytest.EVM, "8453"))
+	f.Add(signInText("Solana", keytest.Solana, signInSolanaChain))
+	h := addresses{evm: keytest.EVM, solana: keytest.Solana}
 	f.Fuzz(func(t *testing.T, text string) {
 		isSolana, err := h.checkSignIn(text, kindsNow)
 		if err != nil {
 			return
 		}
 		require.Greater(t, int(text[0])*ed25519.PublicKeySize, maxSolanaMessage)
-		require.Equal(t, isSolana, strings.Contains(text, goldenSolana))
+		require.Equal(t, isSolana, strings.Contains(text, keytest.Solana))
 		require.NotContains(t, text, "\x00")
 	})
 }

@@ -2,19 +2,16 @@ package wallet
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/ownfile"
-	"x402-wallet/wallet/internal/record"
+	"x402-wallet/wallet/internal/keystore"
 )
 
 // After freeAttempts wrong passphrases in a row each further one costs a wait,
@@ -25,9 +22,9 @@ const (
 )
 
 const (
-	// lockName is a file beside the keystore: whoever holds keys wipes them when
+	// LockName is a file beside the keystore: whoever holds keys wipes them when
 	// it changes. Its content has no meaning; anybody who can write it may lock.
-	lockName = "locked"
+	LockName = "locked"
 	// lockPollInterval is how often an unlocked wallet looks at it, besides before each signature.
 	lockPollInterval = time.Second
 )
@@ -101,14 +98,14 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 // only a person may take, at that moment.
 func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
 	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
-	k.wipe()
+	k.Wipe()
 	return err
 }
 
 // unlockOnce reads the file again (its passphrase may have been changed), asks for the
 // passphrase and derives. Nobody is asked in vain: a bad file comes first.
-func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, error) {
-	ks, _, err := readKeystore(w.dir)
+func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keystore.Keys, error) {
+	ks, _, err := keystore.Read(w.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +113,11 @@ func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, e
 }
 
 // decryptWith asks for the passphrase of ks, which must be this wallet's.
-func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passphrase) (*keys, error) {
-	known := w.header.accounts // those that were added since come behind them
-	if ks.solana != w.header.solana || ks.evm != w.header.evm || len(ks.accounts) < len(known) ||
-		!slices.Equal(ks.accounts[:len(known)], known) {
+func (w *Wallet) decryptWith(ctx context.Context, ks *keystore.File,
+	sources []Passphrase) (*keystore.Keys, error) {
+	known := w.header.Accounts // those that were added since come behind them
+	if ks.Solana != w.header.Solana || ks.EVM != w.header.EVM || len(ks.Accounts) < len(known) ||
+		!slices.Equal(ks.Accounts[:len(known)], known) {
 		return nil, coded.Corrupt("it holds other keys than when it was opened")
 	}
 	if err := w.checkBackoff(); err != nil {
@@ -130,14 +128,34 @@ func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passph
 		return nil, err
 	}
 	defer clear(given)
-	passphrase := normalizeNFC(given)
+	passphrase := keystore.NFC(given)
 	defer passphrase.Wipe()
 
-	w.deriving.Lock()
-	defer w.deriving.Unlock()
-	k, err := ks.decrypt(passphrase.Bytes, w.derive)
+	k, err := ks.Decrypt(passphrase.Bytes, w.Derive)
 	w.count(err)
 	return k, err
+}
+
+// Decrypt asks one source for the passphrase of ks, which must be this wallet's, and leaves the wallet as it
+// is. It is for package owner, which wipes the keys: nobody else has a leave.
+func (w *Wallet) Decrypt(ctx context.Context, leave guarded.Leave, ks *keystore.File,
+	source Passphrase) (*keystore.Keys, error) {
+	if !leave.IsGiven() {
+		return nil, coded.Locked("its keys are for nobody else")
+	}
+	return w.decryptWith(ctx, ks, []Passphrase{source})
+}
+
+// Hold unlocks the wallet with the keys of its keystore, which package owner has just made.
+func (w *Wallet) Hold(k *keystore.Keys) error {
+	return w.holdKeys(k, locking{here: w.locks, lockToken: w.readLockToken()})
+}
+
+// Derive is the wallet's KDF, one derivation at a time: each takes 128·n·r bytes.
+func (w *Wallet) Derive(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
+	w.deriving.Lock()
+	defer w.deriving.Unlock()
+	return w.derive(passphrase, salt, n, r, p)
 }
 
 // checkBackoff refuses while a wait for wrong passphrases lasts.
@@ -176,15 +194,15 @@ type locking struct {
 }
 
 // holdKeys keeps k for signing, unless Lock or LockAll was called since locks was read.
-func (w *Wallet) holdKeys(k *keys, locks locking) error {
+func (w *Wallet) holdKeys(k *keystore.Keys, locks locking) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || locks != (locking{here: w.locks, lockToken: w.readLockToken()}) {
-		k.wipe()
+		k.Wipe()
 		return coded.Locked("the wallet was locked while it was being unlocked")
 	}
 	w.wipeKeys()
-	k.dropPhrase()
+	k.DropPhrase()
 	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()
 	w.used = w.since
@@ -194,7 +212,7 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 
 // withKeys gives the keys to f, unlocking first if need be. f runs under mu: signing
 // takes microseconds, and a lock, timed or not, comes before it or after it.
-func (w *Wallet) withKeys(ctx context.Context, f func(*keys)) error {
+func (w *Wallet) withKeys(ctx context.Context, f func(*keystore.Keys)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -209,7 +227,7 @@ func (w *Wallet) withKeys(ctx context.Context, f func(*keys)) error {
 	return nil
 }
 
-func (w *Wallet) withHeldKeys(f func(*keys)) bool {
+func (w *Wallet) withHeldKeys(f func(*keystore.Keys)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.current()
@@ -247,7 +265,7 @@ func (w *Wallet) Locked() bool {
 }
 
 // current is the held keys if their time is not over and nobody asked to lock; mu is held.
-func (w *Wallet) current() *keys {
+func (w *Wallet) current() *keystore.Keys {
 	if w.keys == nil {
 		return nil
 	}
@@ -263,7 +281,7 @@ func (w *Wallet) wipeKeys() {
 		return
 	}
 	w.timer.Stop()
-	w.keys.wipe()
+	w.keys.Wipe()
 	w.keys = nil
 }
 
@@ -295,33 +313,9 @@ func (w *Wallet) idle() time.Duration {
 	return w.Idle
 }
 
-// LockAll asks every process that holds the keys of dir to wipe them: each does
-// before its next signature, and within a second.
-func LockAll(dir string) error {
-	if err := checkHome(dir); err != nil {
-		return err
-	}
-	path := filepath.Join(dir, lockName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be a link to anywhere
-		return coded.Setup("ask other processes to lock", err)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) { // another one asks the same
-		return nil
-	}
-	if err != nil {
-		return coded.Setup("ask other processes to lock", err)
-	}
-	_, err = f.WriteString(rand.Text() + "\n")
-	if err = errors.Join(err, f.Close()); err != nil {
-		return coded.Setup("ask other processes to lock", err)
-	}
-	return nil
-}
-
 // readLockToken is the content of that file; it changes with every [LockAll].
 func (w *Wallet) readLockToken() string {
-	text, err := ownfile.Read(filepath.Join(w.dir, lockName), 64)
+	text, err := coded.ReadFile(filepath.Join(w.dir, LockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err.Error()
 	}
@@ -334,45 +328,4 @@ func LockedMemory() error {
 	s := guarded.New(1)
 	defer s.Wipe()
 	return s.Held
-}
-
-// HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
-func (w *Wallet) HasPhrase() (bool, error) {
-	ks, _, err := readKeystore(w.dir)
-	return err == nil && ks.holds.phrase, err
-}
-
-// Phrase takes the recovery phrase out of the keystore, for package recovery, which wipes it. The passphrase
-// is asked for, and the wallet is not unlocked. what is what the phrase is for, as an error says it. Errors:
-// those of [Wallet.Unlock]; SETUP_FAILED where there is no phrase.
-func (w *Wallet) Phrase(ctx context.Context, typed Passphrase, what string) (*guarded.Seeds, error) {
-	ks, _, err := readKeystore(w.dir)
-	if err != nil {
-		return nil, err
-	}
-	if !ks.holds.phrase {
-		return nil, noPhrase(what)
-	}
-	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
-	if err != nil {
-		return nil, err
-	}
-	defer k.wipe()
-	return k.phraseOut(w.dir), nil
-}
-
-// phraseOut copies the phrase, and says whose it is.
-func (k *keys) phraseOut(home string) *guarded.Seeds {
-	s := guarded.NewSeeds(record.Size)
-	s.Home = home
-	s.Solana, s.EVM = k.addresses()
-	_, _, record := guarded.PartsOf(s)
-	copy(record, k.phrase)
-	return s
-}
-
-func noPhrase(what string) *coded.Error {
-	e := coded.Setup(what, errors.New("this keystore has none: its keys were imported, or made without one"))
-	e.Advice = "back up keystore.json, and remember its passphrase: together they are the keys"
-	return e
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // A hundred first payments derive once and are all signed.
@@ -24,7 +26,7 @@ func TestParallelFirstUse(t *testing.T) {
 	w.Sources = []Passphrase{func(context.Context) ([]byte, error) {
 		asked.Add(1)
 		time.Sleep(20 * time.Millisecond) // let the others come
-		return []byte(testPassphrase), nil
+		return []byte(keytest.Passphrase), nil
 	}}
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -41,7 +43,7 @@ func TestParallelFirstUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Equal(t, 1, f.calls)
+	require.Equal(t, 1, f.Calls)
 	require.EqualValues(t, 1, asked.Load())
 }
 
@@ -55,10 +57,10 @@ func TestParallelFailureIsShared(t *testing.T) {
 		}}
 		var wg sync.WaitGroup
 		for range 100 {
-			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), coded.InvalidPassphrase) })
+			wg.Go(func() { keytest.ExpectCode(t, w.Unlock(t.Context()), coded.InvalidPassphrase) })
 		}
 		wg.Wait()
-		require.Equal(t, 1, f.calls)
+		require.Equal(t, 1, f.Calls)
 	})
 }
 
@@ -71,7 +73,7 @@ func TestFollowersOutliveTheLeader(t *testing.T) {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			case <-time.After(time.Minute):
-				return []byte(testPassphrase), nil
+				return []byte(keytest.Passphrase), nil
 			}
 		}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -100,14 +102,14 @@ func TestOwnSourceBesidesARunningAttempt(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { configured = w.Unlock(t.Context()) })
 		synctest.Wait()
-		wg.Go(func() { own = w.Unlock(t.Context(), value(testPassphrase)) })
+		wg.Go(func() { own = w.Unlock(t.Context(), value(keytest.Passphrase)) })
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			hasty = w.Unlock(ctx)
 		})
 		wg.Wait()
-		requireCode(t, configured, coded.WalletLocked)
+		keytest.RequireCode(t, configured, coded.WalletLocked)
 		require.NoError(t, own)
 		require.ErrorIs(t, hasty, context.DeadlineExceeded)
 	})
@@ -123,7 +125,7 @@ func TestSourcesInOrder(t *testing.T) {
 	}{
 		"none at all":       {[]Passphrase{}, coded.WalletLocked},
 		"all without":       {[]Passphrase{none, none}, coded.WalletLocked},
-		"the second has it": {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
+		"the second has it": {[]Passphrase{none, value(keytest.Passphrase), never(t)}, ""},
 		"a wrong one ends it": {[]Passphrase{value("not the passphrase"), never(t)},
 			coded.InvalidPassphrase},
 		"a broken one ends it": {[]Passphrase{broken, never(t)}, coded.WalletLocked},
@@ -132,7 +134,7 @@ func TestSourcesInOrder(t *testing.T) {
 		}, never(t)}, coded.WalletLocked},
 		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)},
 			coded.InvalidPassphrase},
-		"an unnamed env variable": {[]Passphrase{value(""), value(testPassphrase)}, ""},
+		"an unnamed env variable": {[]Passphrase{value(""), value(keytest.Passphrase)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.Lock()
@@ -142,7 +144,7 @@ func TestSourcesInOrder(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			requireCode(t, err, tc.code)
+			keytest.RequireCode(t, err, tc.code)
 			require.True(t, w.Locked())
 		})
 	}
@@ -150,25 +152,25 @@ func TestSourcesInOrder(t *testing.T) {
 
 func TestLockWipes(t *testing.T) {
 	w, f := newTestWallet(t)
-	w.Sources = []Passphrase{value(testPassphrase)}
+	w.Sources = []Passphrase{value(keytest.Passphrase)}
 	require.NoError(t, w.Unlock(t.Context()))
 	held := w.keys
-	require.NotEqual(t, make([]byte, 64), []byte(held.solana))
+	require.NotEqual(t, make([]byte, 64), []byte(held.Solana))
 	w.Lock()
 	require.True(t, w.Locked())
-	require.Equal(t, make([]byte, 64), []byte(held.solana))
-	require.Equal(t, make([]byte, 32), held.evm.Secret[:])
-	require.Equal(t, [32]byte{}, *held.seal)
+	require.Equal(t, make([]byte, 64), []byte(held.Solana))
+	require.Equal(t, make([]byte, 32), held.EVM.Secret[:])
+	require.Equal(t, [32]byte{}, *held.Seal)
 
 	_, err := w.signDigest(t.Context(), [32]byte{})
 	require.NoError(t, err, "the source answers again")
-	require.Equal(t, 2, f.calls)
+	require.Equal(t, 2, f.Calls)
 
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
 	_, err = w.signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, coded.WalletLocked)
-	requireCode(t, w.Unlock(t.Context(), never(t)), coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, w.Unlock(t.Context(), never(t)), coded.WalletLocked)
 }
 
 // A lock while the passphrase is being asked for or stretched wins.
@@ -176,22 +178,22 @@ func TestLockOvertakesUnlock(t *testing.T) {
 	w, _ := newTestWallet(t)
 	err := w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		w.Lock()
-		return []byte(testPassphrase), nil
+		return []byte(keytest.Passphrase), nil
 	})
-	requireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 	require.True(t, w.Locked())
 	err = w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		_ = w.Close()
-		return []byte(testPassphrase), nil
+		return []byte(keytest.Passphrase), nil
 	})
-	requireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 	require.True(t, w.Locked())
 }
 
 // Signing and locking at random: every signature is right or WALLET_LOCKED.
 func TestSignAgainstLock(t *testing.T) {
 	w, _ := newTestWallet(t)
-	w.Sources = []Passphrase{value(testPassphrase)}
+	w.Sources = []Passphrase{value(keytest.Passphrase)}
 	want, err := w.signDigest(t.Context(), [32]byte{1})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
@@ -200,7 +202,7 @@ func TestSignAgainstLock(t *testing.T) {
 			for range 50 {
 				got, err := w.signDigest(t.Context(), [32]byte{1})
 				if err != nil {
-					requireCodeAsync(t, err, coded.WalletLocked)
+					keytest.ExpectCode(t, err, coded.WalletLocked)
 				} else if got != want {
 					t.Error("another signature")
 				}
@@ -233,7 +235,7 @@ func TestAutoLock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, _ := newTestWallet(t)
 				w.Idle = tc.idle
-				require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+				require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
 				held := w.keys
 				start := time.Now()
 				if tc.every > 0 {
@@ -252,10 +254,10 @@ func TestAutoLock(t *testing.T) {
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				// by itself: nobody has asked
-				require.Equal(t, make([]byte, 64), []byte(held.solana))
+				require.Equal(t, make([]byte, 64), []byte(held.Solana))
 				require.True(t, w.Locked())
 				_, err := w.signDigest(t.Context(), [32]byte{})
-				requireCode(t, err, coded.WalletLocked)
+				keytest.RequireCode(t, err, coded.WalletLocked)
 				time.Sleep(tc.every) // let the signer see it
 				synctest.Wait()
 			})
@@ -286,12 +288,12 @@ func TestElapsed(t *testing.T) {
 	require.Equal(t, time.Hour, elapsed(from, setBack))
 
 	w, _ := newTestWallet(t)
-	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
 	held, later := w.keys, time.Now().Add(defaultIdle)
 	w.now = func() time.Time { return shiftMonotonic(later, -defaultIdle) }
 	_, err := w.signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, coded.WalletLocked)
-	require.Equal(t, make([]byte, 64), []byte(held.solana))
+	keytest.RequireCode(t, err, coded.WalletLocked)
+	require.Equal(t, make([]byte, 64), []byte(held.Solana))
 }
 
 func TestWrongPassphrasesCostTime(t *testing.T) {
@@ -299,16 +301,16 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		w, f := newTestWallet(t)
 		wrong := value("not the passphrase")
 		for range freeAttempts {
-			requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
+			keytest.RequireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
 		}
-		require.Equal(t, freeAttempts, f.calls)
-		e := requireCode(t, w.Unlock(t.Context(), never(t)), coded.InvalidPassphrase)
+		require.Equal(t, freeAttempts, f.Calls)
+		e := keytest.RequireCode(t, w.Unlock(t.Context(), never(t)), coded.InvalidPassphrase)
 		require.Contains(t, e.Error(), "5 wrong passphrases in a row; the next is tried in 1s")
-		requireCode(t, w.Confirm(t.Context(), never(t)), coded.InvalidPassphrase)
+		keytest.RequireCode(t, w.Confirm(t.Context(), never(t)), coded.InvalidPassphrase)
 		waited := time.Duration(0)
 		for range 10 {
 			for {
-				e := requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
+				e := keytest.RequireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
 				if e.Error() == coded.WrongPassphrase().Error() {
 					break
 				}
@@ -318,36 +320,36 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		}
 		require.Equal(t, (1+2+4+8+16+32+4*60)*time.Second, waited)
 		time.Sleep(maxBackoff)
-		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+		require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
 		w.Lock()
-		requireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
-		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins again")
+		keytest.RequireCode(t, w.Unlock(t.Context(), wrong), coded.InvalidPassphrase)
+		require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)), "the right one begins again")
 	})
 }
 
 // confirm asks also when the key is held, and holds nothing.
 func TestConfirm(t *testing.T) {
 	w, f := newTestWallet(t)
-	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Confirm(t.Context(), value(keytest.Passphrase)))
 	require.True(t, w.Locked())
-	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), coded.InvalidPassphrase)
-	requireCode(t, w.Confirm(t.Context(), value("")), coded.WalletLocked)
-	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
+	keytest.RequireCode(t, w.Confirm(t.Context(), value("not the passphrase")), coded.InvalidPassphrase)
+	keytest.RequireCode(t, w.Confirm(t.Context(), value("")), coded.WalletLocked)
+	require.NoError(t, w.Confirm(t.Context(), value(keytest.Passphrase)))
 	require.False(t, w.Locked())
-	require.Equal(t, 4, f.calls)
+	require.Equal(t, 4, f.Calls)
 }
 
 // The file is read again when the passphrase is: another wallet in its place is
 // not unlocked under this one's addresses.
 func TestExchangedFile(t *testing.T) {
 	w, _ := newTestWallet(t)
-	data, _ := golden(t)
-	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
-	e := requireCode(t, w.Unlock(t.Context(), never(t)), coded.KeystoreCorrupt)
+	data, _ := keytest.Golden(t)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystore.Name), data, 0o600))
+	e := keytest.RequireCode(t, w.Unlock(t.Context(), never(t)), coded.KeystoreCorrupt)
 	require.Contains(t, e.Error(), "other keys")
-	require.NoError(t, os.Remove(filepath.Join(w.dir, keystoreName)))
-	requireCode(t, w.Unlock(t.Context(), never(t)), coded.NotFound)
+	require.NoError(t, os.Remove(filepath.Join(w.dir, keystore.Name)))
+	keytest.RequireCode(t, w.Unlock(t.Context(), never(t)), coded.NotFound)
 }
 
 // A source that panics does not leave the wallet waiting for it.
@@ -356,7 +358,7 @@ func TestPanicInASource(t *testing.T) {
 	require.Panics(t, func() {
 		_ = w.Unlock(t.Context(), func(context.Context) ([]byte, error) { panic("no") })
 	})
-	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+	require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
 }
 
 func TestCancelledUse(t *testing.T) {

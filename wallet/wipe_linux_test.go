@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // wiped is a process that unlocks the golden wallet, signs, locks it, and then looks for the
@@ -32,7 +34,7 @@ func wiped(ctx context.Context) int {
 		_, err = w.Seal(ctx, "x", nil)
 	}
 	if err != nil {
-		return report(err)
+		return keytest.Report(err)
 	}
 	before := inMemory()
 	w.Lock()
@@ -88,14 +90,14 @@ func count(found *[5]int, b []byte) {
 	}
 	straight := func(i int) int { return i }
 	switch {
-	case b[0] == 0x9d && is(goldenSolanaSeed, straight):
+	case b[0] == 0x9d && is(keytest.SolanaSeed, straight):
 		found[0]++
-	case b[0] == 0xac && is(goldenEVMSecret, straight):
+	case b[0] == 0xac && is(keytest.EVMSecret, straight):
 		found[1]++
-	case b[31] == 0xac && is(goldenEVMSecret, func(i int) int { return 31 - i }):
+	case b[31] == 0xac && is(keytest.EVMSecret, func(i int) int { return 31 - i }):
 		// little-endian words, the lowest first
 		found[2]++
-	case b[0] == 0xdf && is(goldenEntropy, straight):
+	case b[0] == 0xdf && is(keytest.Entropy, straight):
 		found[4]++
 	case b[0] == ' ' && b[1] == 'p' && b[6] == 'l' && string(b[1:17]) == "pour la tirelire":
 		found[3]++

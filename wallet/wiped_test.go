@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"x402-wallet/wallet/internal/keystore"
+	"x402-wallet/wallet/internal/keystore/keytest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +23,7 @@ func TestWipedFromMemory(t *testing.T) {
 	dir := goldenHome(t)
 	var before, after [5]int
 	for range 3 {
-		out, err := helperCommand(t, "wipe", dir).CombinedOutput()
+		out, err := keytest.Command(t, "wipe", dir).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		t.Logf("copies of seed, scalar, scalar's words, passphrase, phrase: unlocked and locked: %s", out)
 		before, after = counted(t, out)
@@ -50,10 +53,9 @@ func counted(t *testing.T, out []byte) (before, after [5]int) {
 // An unlocked wallet has its keys in memory, and not the phrase that they come from.
 func TestThePhraseIsNotHeld(t *testing.T) {
 	dir := goldenHome(t)
-	data, err := os.ReadFile("testdata/keystore-phrase.json")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, keystoreName), data, 0o600))
-	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
+	file := filepath.Join(dir, keystore.Name)
+	require.NoError(t, os.WriteFile(file, keytest.File(t, "phrase"), 0o600))
+	out, err := keytest.Command(t, "wipe", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	before, after := counted(t, out)
 	require.Equal(t, 1, before[1], "it would find it")

@@ -15,7 +15,6 @@ const (
 	SolanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 )
 
-// network is what is known of a network.
 type network struct {
 	caip2   string
 	title   string

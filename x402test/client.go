@@ -87,7 +87,6 @@ func ReceiptOf(answer *http.Response) *Receipt {
 	return settled
 }
 
-// buyer is the transport of a Client.
 type buyer struct {
 	account  *Account
 	solana   string

@@ -110,7 +110,6 @@ func (s *Sandbox) AssertBalance(t testing.TB, address, dollars string) (ok bool)
 // delivered what it sells there.
 func (s *Sandbox) Requests(path string) (asked, served int) { return s.world.Requests(path) }
 
-// all are the payments, for a message.
 func (s *Sandbox) all() string {
 	payments := s.Payments()
 	if len(payments) == 0 {

@@ -17,7 +17,6 @@ import (
 // address for a sum (ERC-20), and the wallet moves a float from there to the agent's account when a payment
 // needs one (pull.go). The payment is then one of the agent's own, which every facilitator takes.
 
-// selectAllowance is of allowance(address,address).
 var selectAllowance = []byte{0xdd, 0x62, 0xed, 0x3e}
 
 // AllowanceOn is how the owner lets the agent spend from their account on a network; nil: not at all.

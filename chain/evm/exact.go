@@ -121,7 +121,6 @@ func (e *Exact) Address() string {
 	return e.signer.Address()
 }
 
-// self is Address, parsed.
 func (e *Exact) self() (common.Address, error) {
 	if e.Address() == "" {
 		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
@@ -134,7 +133,6 @@ func (e *Exact) self() (common.Address, error) {
 	return address, nil
 }
 
-// node finds the network's node.
 func (e *Exact) node(network string) (*node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
@@ -265,7 +263,6 @@ func invalid(format string, args ...any) *x402.Error {
 	return &x402.Error{Code: x402.InvalidRequirement, Message: fmt.Sprintf(format, args...)}
 }
 
-// internal is a fault of our own.
 func internal(what string, cause error) *x402.Error {
 	return &x402.Error{Code: x402.Internal, Message: what, Err: cause}
 }

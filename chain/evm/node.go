@@ -29,7 +29,6 @@ const (
 	pending   = "pending"
 )
 
-// node is the owner's node of one network.
 type node struct {
 	*rpc.Node
 	chainID uint64
@@ -201,7 +200,6 @@ var (
 	topicTransfer = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
 )
 
-// logEntry is an event in a node's answer.
 type logEntry struct {
 	Address         common.Address `json:"address"`
 	Topics          []common.Hash  `json:"topics"`

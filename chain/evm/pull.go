@@ -92,7 +92,6 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 	return p, nil
 }
 
-// coin writes wei in whole coins.
 func coin(wei money.Amount) string {
 	const decimals = 18
 	return wei.Units(decimals) + " of the network's coin"

@@ -260,7 +260,6 @@ func (n *node) statusOfVoid(ctx context.Context, entry logEntry, how string) (x4
 	return status, nil
 }
 
-// receipt is what we need of a transaction's receipt.
 type receipt struct {
 	TransactionHash common.Hash     `json:"transactionHash"`
 	Status          *hexutil.Uint64 `json:"status"`

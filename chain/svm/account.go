@@ -81,7 +81,6 @@ func (n *node) tokenAccount(ctx context.Context, address solana.PublicKey) (t *t
 	return t, list[0] == nil, nil
 }
 
-// tokenAccount is an SPL token account.
 type tokenAccount struct {
 	address, program      solana.PublicKey
 	mint, owner, delegate solana.PublicKey // delegate means something only when hasDelegate

@@ -27,7 +27,6 @@ const (
 	unsupportedVersion = -32015 // a transaction of a version we did not say we read
 )
 
-// node is the owner's node of one network.
 type node struct {
 	*rpc.Node
 	clock      atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none

@@ -210,7 +210,6 @@ type landed struct {
 	transaction string             // base64
 }
 
-// row is one line of getSignaturesForAddress.
 type row struct {
 	Signature string
 	Slot      uint64

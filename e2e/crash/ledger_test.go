@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -41,12 +43,12 @@ func (r *run) ledger() {
 func (r *run) payments() (list []history.Payment, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := history.Open(ctx, r.home, historytest.Options())
 	if err != nil {
 		return nil, err
 	}
 	defer store.Close()
-	if _, err := store.Verify(ctx, history.Head{}); err != nil {
+	if _, err := verify.Ledger(ctx, store, history.Head{}); err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
 	list, err = store.Recent(ctx, 1000)

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
@@ -470,7 +471,7 @@ func full(r *run) error {
 		return err
 	}
 	ctx := context.Background()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := history.Open(ctx, r.home, historytest.Options())
 	if err != nil {
 		return err
 	}
@@ -489,13 +490,13 @@ func full(r *run) error {
 // withinQuota is the judgement of a payment whose content took the place of others.
 func (r *run) withinQuota() {
 	r.payment() // which verifies the ledger, and how much of content there is
-	store, err := history.Open(context.Background(), r.home, history.Options{})
+	store, err := history.Open(context.Background(), r.home, historytest.Options())
 	if err != nil {
 		r.violation("the ledger: %v", err)
 		return
 	}
 	defer store.Close()
-	use, err := store.ContentUse(context.Background())
+	use, err := content.Keeper{}.Use(context.Background(), store)
 	if err != nil || use.Stored > quota || use.Stored == 0 {
 		r.violation("%d bytes of content are stored, the quota is %d: %v", use.Stored, quota, err)
 	}
@@ -526,7 +527,8 @@ func (r *run) longAgo() error {
 		return err
 	}
 	ctx, then := context.Background(), was.Created.Add(-10*time.Minute)
-	store, err := history.Open(ctx, r.home, history.Options{Now: func() time.Time { return then }})
+	store, err := history.Open(ctx, r.home, history.Options{Contents: content.Keeper{},
+		Now: func() time.Time { return then }})
 	if err != nil {
 		return err
 	}

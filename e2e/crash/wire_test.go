@@ -22,10 +22,11 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -44,14 +45,14 @@ type buyer struct {
 // perhaps through a proxy.
 func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer,
 	error) {
-	store, err := history.Open(ctx, w.home, history.Options{})
+	store, err := history.Open(ctx, w.home, historytest.Options())
 	if err != nil {
 		return nil, err
 	}
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := agent.Signers(&template.keys.Account, nil)
+	evmSigner, solanaSigner := client.Signers(&template.keys.Account, nil)
 	if err := historytest.Adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -269,7 +270,7 @@ func (l line) expect(o *outcome, b breakage, asked, answered []byte) {
 
 // ledger holds the ledger against the chain.
 func (l line) ledger(ctx context.Context, w *world, b *buyer, o *outcome) {
-	if _, err := b.store.Verify(ctx, history.Head{}); err != nil {
+	if _, err := verify.Ledger(ctx, b.store, history.Head{}); err != nil {
 		o.violation("verify: %v", err)
 	}
 	list, err := b.store.Recent(ctx, 100)

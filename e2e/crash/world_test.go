@@ -22,8 +22,10 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 )
 
 const passphrase = "correct horse battery staple"
@@ -45,8 +47,8 @@ func makeTemplate() {
 			return
 		}
 		ctx := context.Background()
-		keys, err := wallet.Create(ctx, template.dir, wallet.FromValue(passphrase),
-			wallet.Options{N: 1 << 14})
+		keys, err := owner.Create(ctx, template.dir, wallet.FromValue(passphrase),
+			owner.Options{N: 1 << 14})
 		if err != nil {
 			template.err = err
 			return
@@ -126,7 +128,7 @@ func newWorld(rules schemes.Rules) (_ *world, err error) {
 
 // rule makes a config.toml the sealed rules of the wallet.
 func (w *world) rule(text string) error {
-	return errors.Join(config.WriteFile(filepath.Join(w.home, config.FileName), []byte(text)),
+	return errors.Join(ownfile.Write(filepath.Join(w.home, config.FileName), []byte(text)),
 		testworld.SealHome(w.home, template.keys))
 }
 

@@ -20,9 +20,11 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -69,7 +71,7 @@ func (w *world) sells() {
 	w.t.Cleanup(server.Close)
 	home := filepath.Join(w.t.TempDir(), "shop")
 	require.NoError(w.t, os.Mkdir(home, 0o700))
-	require.NoError(w.t, config.WriteFile(filepath.Join(home, config.FileName),
+	require.NoError(w.t, ownfile.Write(filepath.Join(home, config.FileName),
 		[]byte(w.Config(sandbox.Rules{}))))
 	file := filepath.Join(w.t.TempDir(), "shop.toml")
 	require.NoError(w.t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\n"+
@@ -132,7 +134,7 @@ func (w *world) shows(job string, home testworld.Home) {
 // twenty minutes, and an account that is frozen.
 func (w *world) leftAlone() testworld.Home {
 	home := testworld.NewHome(w.t, w.Config(sandbox.Rules{}))
-	past, err := history.Open(w.t.Context(), home.Dir, history.Options{
+	past, err := history.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
 	require.NoError(w.t, err)
 	defer past.Close()

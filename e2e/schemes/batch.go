@@ -35,7 +35,6 @@ const (
 // leastDelay and mostDelay are the contract's bounds of withdrawDelay, in seconds.
 const leastDelay, mostDelay = 15 * 60, 30 * 24 * 3600
 
-// channelsOnChain is the contract's storage.
 type channelsOnChain struct {
 	balance sandbox.Timeline  // by channel: deposited and not given back
 	claimed sandbox.Timeline  // by channel, of the balance
@@ -66,7 +65,6 @@ func (c *chain) tokenData() typedData {
 	return newTypedData(c.ID(), c.Asset.Name, c.Asset.Version, c.Asset.Address)
 }
 
-// viewBatch answers a view function of the contract.
 func (c *chain) viewBatch(selector, words string, block uint64, forgets bool) (answer string,
 	known bool) {
 	if len(words) != 64 {

@@ -69,7 +69,6 @@ func (v *playVault) state(token string, balance uint64, at int64) string {
 	return "0x" + d.Words.String()
 }
 
-// viewVault answers a view function of the vault, at a block.
 func (c *chain) viewVault(selector, words string, block uint64) (answer string, known bool) {
 	if selector != callState || words != "" {
 		return "", false

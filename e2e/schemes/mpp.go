@@ -69,7 +69,6 @@ func (s *sale) askInMPP(_ string, times uint64) {
 	s.Unpaid([]byte("{}"))
 }
 
-// mppChallenge is one that was made.
 type mppChallenge struct {
 	realm, request, path string
 	offer                map[string]any
@@ -109,7 +108,6 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 		`"paymentRequirements":%s}`, offer, payload, offer), payload, nil
 }
 
-// receiptInMPP writes the facilitator's receipt as MPP has it.
 func (s *sale) receiptInMPP(encoded string) {
 	text, _ := base64.StdEncoding.DecodeString(encoded)
 	var said struct {

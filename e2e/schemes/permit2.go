@@ -105,7 +105,6 @@ func (c *chain) executePermit2(p permit2Call) (sandbox.Settlement, error) {
 // callNonceBitmap is nonceBitmap(address,uint256) of Permit2.
 const callNonceBitmap = "4fe02b44"
 
-// viewPermit2 answers a view function of Permit2.
 func (c *chain) viewPermit2(selector, words string, block uint64, forgets bool) (answer string, known bool) {
 	if selector != callNonceBitmap || len(words) != 128 {
 		return "", false

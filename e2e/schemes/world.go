@@ -140,7 +140,6 @@ const (
 	evmNodeForgets = "evm node forgets" // the sandbox's
 )
 
-// units is a price in atomic units.
 func units(dollars string) uint64 {
 	price, _ := money.ParseDollars(dollars) // of the ways: cannot fail
 	return uint64(price)

@@ -17,11 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 )
 
@@ -61,16 +64,16 @@ func NewHome(t testing.TB, rules string) Home {
 // init itself has tests of its own, and the key's derivation would be most of the others' time.
 func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, solana string, err error) {
 	ctx := context.Background()
-	opt := wallet.Options{N: 1 << 14}
+	opt := owner.Options{N: 1 << 14}
 	for _, key := range imported {
 		opt.Import = append(opt.Import, key.PrivateKey)
 	}
-	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase), opt)
+	keys, err := owner.Create(ctx, dir, wallet.FromValue(passphrase), opt)
 	if err != nil {
 		return "", "", err
 	}
 	defer keys.Close()
-	err = config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules))
+	err = ownfile.Write(filepath.Join(dir, config.FileName), []byte(rules))
 	if err == nil {
 		err = makeLedger(ctx, dir)
 	}
@@ -99,10 +102,10 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	}
 	var store *history.Store
 	if rules.Ledger.URL == "" {
-		store, err = history.Open(context.Background(), dir, history.Options{})
+		store, err = history.Open(context.Background(), dir, historytest.Options())
 	} else {
 		store, err = history.OpenPostgres(context.Background(), dir, sqldb.Postgres{URL: rules.Ledger.URL},
-			history.Options{})
+			historytest.Options())
 	}
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func NewStore(t testing.TB, home string) *history.Store {
 		home = t.TempDir()
 	}
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store

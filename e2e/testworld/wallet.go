@@ -86,7 +86,6 @@ type Wallet struct {
 	settled bool                      // closed or killed on purpose
 }
 
-// rpcMessage is any JSON-RPC 2.0 message.
 type rpcMessage struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
@@ -274,7 +273,6 @@ func (w *Wallet) notify(method string, params any) error {
 	return w.send(rpcMessage{Method: method}, params)
 }
 
-// send writes one line.
 func (w *Wallet) send(m rpcMessage, params any) error {
 	m.JSONRPC = "2.0"
 	if params != nil {
@@ -343,7 +341,6 @@ func (w *Wallet) hear(line []byte) {
 	}
 }
 
-// answer answers a request of the wallet.
 func (w *Wallet) answer(asked rpcMessage) {
 	reply := rpcMessage{ID: asked.ID}
 	var result any = struct{}{}

@@ -22,7 +22,6 @@ import (
 // passphrase is that of play money.
 const passphrase = "correct horse battery staple"
 
-// tokenOf is the bearer token of an agent.
 func tokenOf(agent string) string { return "token-of-" + agent }
 
 func (s *story) atEnd(do func()) { s.ends = append(s.ends, do) }

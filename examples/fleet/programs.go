@@ -17,7 +17,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// running is a program that runs beside the story.
 type running struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when it has ended
@@ -60,7 +59,6 @@ func (r *running) kill() {
 	<-r.ended
 }
 
-// printed is what the program printed until now.
 func (r *running) printed() string {
 	text, err := os.ReadFile(r.out)
 	check(err)

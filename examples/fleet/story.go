@@ -37,7 +37,6 @@ const (
 
 var agents = []string{"research", "writing"}
 
-// story is one run of the demo.
 type story struct {
 	out     io.Writer
 	program string

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402/money"
 )
 
@@ -210,14 +211,14 @@ func TestAlertsAreNoEvidence(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{Alerts: Writer{}})
 	asking(t, s, 1)
 	require.NoError(t, s.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
-	_, err := s.Verify(t.Context(), history.Head{})
+	_, err := verify.Ledger(t.Context(), s, history.Head{})
 	require.NoError(t, err)
 	past, err := historytest.Forge(home)
 	require.NoError(t, err)
 	defer past.Close()
 	_, err = past.Exec(`DELETE FROM alerts WHERE kind = 'freeze'`)
 	require.NoError(t, err)
-	_, err = s.Verify(t.Context(), history.Head{})
+	_, err = verify.Ledger(t.Context(), s, history.Head{})
 	require.NoError(t, err)
 }
 

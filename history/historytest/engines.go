@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/content"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
@@ -35,10 +36,23 @@ func (c *Clock) Set(at time.Time) {
 	c.at = at
 }
 
+// Options are those of a Store that can pay: all content is kept.
+func Options() history.Options { return history.Options{Contents: content.Keeper{}} }
+
+// withContents is o with Options' keeper of content, if it has none.
+func withContents(o history.Options) history.Options {
+	if o.Contents == nil {
+		o.Contents = content.Keeper{}
+	}
+	return o
+}
+
 // EachEngine runs a test on an empty ledger in SQLite, and on one in PostgreSQL. Its time is the clock's, and
-// not o.Now. Packages that use it have a TestMain of pgtest.Main.
+// not o.Now, and it keeps all content unless o.Contents says otherwise. Packages that use it have a TestMain
+// of pgtest.Main.
 func EachEngine(t *testing.T, o history.Options, test func(t *testing.T, s *history.Store, c *Clock)) {
 	t.Helper()
+	o = withContents(o)
 	t.Run("SQLite", func(t *testing.T) {
 		s, c, _ := SQLite(t, o)
 		test(t, s, c)
@@ -47,24 +61,46 @@ func EachEngine(t *testing.T, o history.Options, test func(t *testing.T, s *hist
 		c := newClock()
 		o.Now = c.Now
 		p := sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}
-		require.NoError(t, history.CreatePostgres(t.Context(), p))
-		s, err := history.OpenPostgres(t.Context(), t.TempDir(), p, o)
+		_, err := history.MakePostgres(t.Context(), p)
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, s.Close()) })
-		test(t, s, c)
+		test(t, open(t, func() (*history.Store, error) {
+			return history.OpenPostgres(t.Context(), t.TempDir(), p, o)
+		}), c)
 	})
 }
 
-// SQLite is an empty ledger in SQLite, whose time is the clock's, and its home.
+// SQLite is an empty ledger in SQLite, whose time is the clock's, and its home. Of o it takes what EachEngine
+// does.
 func SQLite(t *testing.T, o history.Options) (*history.Store, *Clock, string) {
 	t.Helper()
 	home, c := t.TempDir(), newClock()
+	o = withContents(o)
 	o.Now = c.Now
 	require.NoError(t, history.Create(t.Context(), home, o))
-	s, err := history.Open(t.Context(), home, o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	s := open(t, func() (*history.Store, error) { return history.Open(t.Context(), home, o) })
 	return s, c, home
+}
+
+// openers open the ledgers of Stores once more, each as another process does.
+var openers sync.Map
+
+func open(t *testing.T, opener func() (*history.Store, error)) *history.Store {
+	t.Helper()
+	s, err := opener()
+	require.NoError(t, err)
+	openers.Store(s, opener)
+	t.Cleanup(func() {
+		openers.Delete(s)
+		require.NoError(t, s.Close())
+	})
+	return s
+}
+
+// Besides is the Store of another process at the ledger of one that EachEngine or SQLite made.
+func Besides(t *testing.T, s *history.Store) *history.Store {
+	t.Helper()
+	opener, _ := openers.Load(s)
+	return open(t, opener.(func() (*history.Store, error)))
 }
 
 func newClock() *Clock { return &Clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }

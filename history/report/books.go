@@ -2,7 +2,6 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"x402-wallet/history"
@@ -63,31 +62,4 @@ func Each(ctx context.Context, s *history.Store, r Range, f func(history.Payment
 		}
 	}
 	return err
-}
-
-// Labels are the names of sessions.
-func Labels(ctx context.Context, s *history.Store) (map[string]string, error) {
-	labels := map[string]string{}
-	err := s.View(ctx, func(t *sqldb.Tx) error {
-		return history.EachNote(t, history.LabelNote, func(session, label string) error {
-			labels[session] = label
-			return nil
-		})
-	})
-	return labels, err
-}
-
-// AllImported are the payments of other wallets, in no order.
-func AllImported(ctx context.Context, s *history.Store) (list []history.Imported, err error) {
-	err = s.View(ctx, func(t *sqldb.Tx) error {
-		return history.EachNote(t, history.ImportedNote, func(_, text string) error {
-			var i history.Imported
-			if err := json.Unmarshal([]byte(text), &i); err != nil {
-				return err
-			}
-			list = append(list, i)
-			return nil
-		})
-	})
-	return list, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402/money"
 )
 
@@ -33,13 +34,13 @@ func TestBooks(t *testing.T) {
 		require.Empty(t, ids(Range{Until: first.Created}))
 		require.Empty(t, ids(Range{After: second.Created.Add(time.Hour)}))
 
-		require.ErrorIs(t, s.Label(t.Context(), "ses_none", "x"), history.ErrNotFound)
-		require.NoError(t, s.Label(t.Context(), first.Session, "one"))
-		require.NoError(t, s.Label(t.Context(), first.Session, "two"))
+		require.ErrorIs(t, Label(t.Context(), s, "ses_none", "x"), history.ErrNotFound)
+		require.NoError(t, Label(t.Context(), s, first.Session, "one"))
+		require.NoError(t, Label(t.Context(), s, first.Session, "two"))
 		labels, err := Labels(t.Context(), s)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{first.Session: "two"}, labels)
-		require.NoError(t, s.Label(t.Context(), first.Session, ""))
+		require.NoError(t, Label(t.Context(), s, first.Session, ""))
 		labels, err = Labels(t.Context(), s)
 		require.NoError(t, err)
 		require.Empty(t, labels)
@@ -49,27 +50,27 @@ func TestBooks(t *testing.T) {
 // What another wallet wrote down is taken once and decides nothing.
 func TestImport(t *testing.T) {
 	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
-		list := []history.Imported{
+		list := []Imported{
 			{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Transaction: "a", URL: "https://a.example/",
 				Network: "eip155:8453", Amount: money.NewAmount(1), PayTo: "0x1"},
 			{At: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Transaction: "b", URL: "https://a.example/",
 				Network: "eip155:8453", Amount: money.NewAmount(2), PayTo: "0x1"},
 		}
 		for _, want := range []int{2, 0} {
-			added, err := s.Import(t.Context(), list)
+			added, err := Import(t.Context(), s, list)
 			require.NoError(t, err)
 			require.Equal(t, want, added)
 		}
-		grown := append(list, history.Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC),
+		grown := append(list, Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC),
 			Transaction: "c", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
-		added, err := s.Import(t.Context(), grown)
+		added, err := Import(t.Context(), s, grown)
 		require.NoError(t, err)
 		require.Equal(t, 1, added)
 		all, err := AllImported(t.Context(), s)
 		require.NoError(t, err)
 		require.ElementsMatch(t, grown, all)
 
-		events, err := s.Events(t.Context(), "")
+		events, err := Events(t.Context(), s, "")
 		require.NoError(t, err)
 		require.Equal(t, "imported", events[len(events)-1].Event)
 		require.Equal(t, "imported", events[len(events)-2].Event)
@@ -79,7 +80,7 @@ func TestImport(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, payments)
 		require.Empty(t, totals)
-		_, err = s.Verify(t.Context(), history.Head{})
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err)
 	})
 }

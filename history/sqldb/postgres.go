@@ -352,16 +352,4 @@ func (e *postgresEngine) cutLog(context.Context, *sql.DB, bool) error { return n
 
 func (e *postgresEngine) pagesAreSound(*Tx) error { return nil } // the server's to keep
 
-// formIs refuses a database with triggers or rules, which could change what this wallet writes. Types are the
-// server's to keep.
-func (e *postgresEngine) formIs(t *Tx, _ string) error {
-	var n int
-	err := t.Row(`SELECT (SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = current_schema()) +
-		(SELECT count(*) FROM pg_rules WHERE schemaname = current_schema())`).Scan(&n)
-	if err == nil && n > 0 {
-		err = fmt.Errorf("%d triggers or rules are none of this wallet's", n)
-	}
-	return err
-}
-
 func (e *postgresEngine) close() error { return nil }

@@ -58,7 +58,6 @@ type engine interface {
 	giveBack(t *Tx, bytes int64) error
 	cutLog(ctx context.Context, db *sql.DB, all bool) error
 	pagesAreSound(t *Tx) error
-	formIs(t *Tx, schema string) error
 	close() error
 }
 

@@ -15,6 +15,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -88,7 +89,7 @@ func CreateSQLite(ctx context.Context, o SQLite, tables string, f func(t *Tx) er
 		err = os.Link(made, file) // it replaces no file
 	}
 	if err == nil {
-		err = SyncDirectory(o.Home)
+		err = ownfile.SyncDir(o.Home)
 	}
 	return creating(err)
 }

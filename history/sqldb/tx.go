@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+
 	"x402-wallet/x402"
 )
 
@@ -128,6 +129,12 @@ func (t *Tx) classify(doing string, err error) error {
 	return err
 }
 
+// IsPostgres reports whether the database is PostgreSQL.
+func (t *Tx) IsPostgres() bool {
+	_, is := t.engine.(*postgresEngine)
+	return is
+}
+
 // AfterCommit has f called once this change is durable, before Write returns. f must return at once.
 func (t *Tx) AfterCommit(f func()) { t.change.committed = append(t.change.committed, f) }
 
@@ -238,6 +245,9 @@ func FromMicros(n int64) time.Time {
 	}
 	return time.UnixMicro(n).UTC()
 }
+
+// DayNumber is a time's day as columns have it: since 1970, in UTC.
+func DayNumber(t time.Time) int64 { return Micros(t) / (24 * time.Hour).Microseconds() }
 
 // Free is how many bytes of the database's file are not in use.
 func (t *Tx) Free() (bytes int64, err error) { return t.engine.free(t) }

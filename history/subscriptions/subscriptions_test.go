@@ -11,6 +11,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -81,7 +82,7 @@ func TestNoteRun(t *testing.T) {
 		list, err := alerts.List(t.Context(), s, 9)
 		require.NoError(t, err)
 		require.Len(t, list, 1, "once for each window")
-		_, err = s.Verify(t.Context(), history.Head{})
+		_, err = verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err, "hints are nothing to the chain")
 	})
 }

@@ -85,7 +85,6 @@ func Ask(ctx context.Context, title string, lines []string,
 	return "http://" + p.host + "/" + p.token, func() error { return <-done }, nil
 }
 
-// question is one page.
 type question struct {
 	host, token string
 	title       string

@@ -46,7 +46,7 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(imported, func(a, b history.Imported) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(imported, func(a, b report.Imported) int { return a.At.Compare(b.At) })
 	buffered := bufio.NewWriterSize(out, 64<<10)
 	w, err := newWriter(buffered, e.Format, e.By)
 	if err != nil {
@@ -156,7 +156,7 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 }
 
 // entryOfImported is a payment of another wallet.
-func entryOfImported(i history.Imported, assets *x402.Registry) entry {
+func entryOfImported(i report.Imported, assets *x402.Registry) entry {
 	r := entry{Time: i.At, ID: i.ID(), Status: statusImported, Method: i.Method, URL: i.URL,
 		Tool: "x402_pay", Network: i.Network, Asset: i.Asset, Symbol: "TOKEN", Amount: i.Amount,
 		Unvalued: true, PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator}
@@ -174,14 +174,14 @@ func entryOfImported(i history.Imported, assets *x402.Registry) entry {
 
 // ReadOzskr reads .x402-history.json of @ozskr/x402-solana-mcp: an array of payments. A file with anything
 // in it that is none is refused as a whole.
-func ReadOzskr(text []byte) ([]history.Imported, error) {
+func ReadOzskr(text []byte) ([]report.Imported, error) {
 	var list []struct {
 		Timestamp, Signature, URL, Amount, Asset, PayTo, Network, Facilitator, Method string
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, errors.New("it is not the array of payments that x402-solana-mcp writes")
 	}
-	out := make([]history.Imported, 0, len(list))
+	out := make([]report.Imported, 0, len(list))
 	for n, p := range list {
 		at, err := time.Parse(time.RFC3339, p.Timestamp)
 		if err != nil {
@@ -198,7 +198,7 @@ func ReadOzskr(text []byte) ([]history.Imported, error) {
 		if p.URL == "" || len(p.URL) > 8192 || p.Signature == "" || len(p.Signature) > 200 {
 			return nil, fmt.Errorf("payment %d has no URL or no signature", n+1)
 		}
-		out = append(out, history.Imported{At: at.UTC(), Transaction: p.Signature, Method: p.Method,
+		out = append(out, report.Imported{At: at.UTC(), Transaction: p.Signature, Method: p.Method,
 			URL: p.URL, Network: network, Asset: p.Asset, Amount: amount, PayTo: p.PayTo,
 			Facilitator: p.Facilitator})
 	}

@@ -44,10 +44,10 @@ func payments() (rows []entry) {
 			Transaction: "0xabc",
 		}, project, assets)
 	}
-	rows = append(rows, entryOfImported(history.Imported{
+	rows = append(rows, entryOfImported(report.Imported{
 		At: time.Date(2025, 12, 1, 0, 0, 0, 0, time.UTC), Transaction: "sig", Method: "GET",
 		URL: "https://old.example/x", Network: "eip155:84532", Asset: usdc, Amount: money.NewAmount(500000),
-	}, assets), entryOfImported(history.Imported{
+	}, assets), entryOfImported(report.Imported{
 		At: time.Date(2025, 12, 2, 0, 0, 0, 0, time.UTC), Transaction: "sig2", Method: "GET",
 		URL: "https://old.example/y", Network: "eip155:84532", Asset: "0xdead", Amount: money.NewAmount(7),
 	}, assets))
@@ -185,14 +185,14 @@ func BenchmarkFormats(b *testing.B) {
 func TestExportOfAgents(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store := must.Get(history.Open(t.Context(), home, history.Options{}))(t)
+	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	for n, agent := range []string{"", "ann", "bob"} {
 		_, err := historytest.Reserve(t.Context(), store, history.Hold{Payment: history.Payment{Agent: agent,
 			Method: "GET", URL: fmt.Sprintf("https://a.example/%d", n), Host: "a.example", Symbol: "USDC"}})
 		require.NoError(t, err)
 	}
-	must.Get(store.Import(t.Context(), []history.Imported{{URL: "https://old.example/",
+	must.Get(report.Import(t.Context(), store, []report.Imported{{URL: "https://old.example/",
 		Network: "eip155:1"}}))(t)
 	labels := map[string]string{"ann": "team=research"}
 	for want, e := range map[string]Export{

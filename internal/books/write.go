@@ -271,7 +271,6 @@ var (
 	notWord      = pattern.Lazy(`[^A-Za-z0-9-]+`)
 )
 
-// word is a text as a part of an account or a tag.
 func word(text string) string {
 	text = strings.Trim(notWord().ReplaceAllString(text, "-"), "-")
 	if text == "" {

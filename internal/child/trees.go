@@ -39,7 +39,6 @@ func treesOutside(closed []string, list func(dir string) ([]fs.DirEntry, error))
 	return open
 }
 
-// within reports whether path is dir or lies in it.
 func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -1,15 +1,14 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -25,7 +24,7 @@ func MakeHome(home string) error {
 	if err != nil {
 		return err
 	}
-	if problem := Ownership(info); problem != "" {
+	if problem := ownfile.Writers(info); problem != "" {
 		return fmt.Errorf("%s %s; correct it with: chmod 700 %s", home, problem, home)
 	}
 	return nil
@@ -35,7 +34,7 @@ func MakeHome(home string) error {
 // Where it does not exist the error is fs.ErrNotExist.
 func Load(home string) (*Config, error) {
 	path := filepath.Join(home, FileName)
-	data, mode, err := readOwned(path, MaxFile)
+	data, mode, err := ownfile.Read(path, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the rules: %w", err)
 	}
@@ -60,16 +59,10 @@ func Missing(home string) error {
 		WithHint("the person restores config.toml from a backup; nothing is paid without rules")
 }
 
-// Same reports whether <home>/config.toml still is what c was read from.
-func (c *Config) Same(home string) bool {
-	data, _, err := readOwned(filepath.Join(home, FileName), MaxFile)
-	return err == nil && bytes.Equal(data, c.Raw)
-}
-
 // ReadSecretFile reads a small owner-only file, such as header_file of a facilitator. Others may
 // not even read it.
 func ReadSecretFile(path string) (Secret, error) {
-	data, mode, err := readOwned(path, 16<<10)
+	data, mode, err := ownfile.Read(path, 16<<10)
 	if err != nil {
 		return "", err
 	}
@@ -80,14 +73,7 @@ func ReadSecretFile(path string) (Secret, error) {
 	return Secret(data), nil
 }
 
-// ReadFile reads a small file of the home that only its owner can write. Where it does not exist
-// the error is fs.ErrNotExist.
-func ReadFile(path string, limit int64) ([]byte, error) {
-	data, _, err := readOwned(path, limit)
-	return data, err
-}
-
-// ReadTrusted is ReadFile for a file of which all that follows depends, such as a secret that is mounted:
+// ReadTrusted is ownfile.Read for a file of which all that follows depends, such as a secret that is mounted:
 // neither the directory that it is in nor a symbolic link on the way to it may be anybody's but ours or
 // root's either.
 func ReadTrusted(path string, limit int64) ([]byte, error) {
@@ -105,9 +91,10 @@ func ReadTrusted(path string, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
-			return ReadFile(path, limit)
+			data, _, err := ownfile.Read(path, limit)
+			return data, err
 		}
-		if problem := belongs(info); problem != "" {
+		if problem := ownfile.Stranger(info); problem != "" {
 			return nil, fmt.Errorf("%s %s", path, problem)
 		}
 		target, err := os.Readlink(path)
@@ -122,70 +109,11 @@ func ReadTrusted(path string, limit int64) ([]byte, error) {
 	return nil, fmt.Errorf("%s is a link to a link, and so on", path)
 }
 
-// readOwned reads a file that only its owner can write. What is checked is what was opened, not
-// what has the name.
-func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
-	f, err := openPlain(path)
-	if err != nil {
-		return nil, 0, err
+// replaceable says how others could exchange what is in a directory, or "". Where it is sticky (as /tmp is,
+// and secrets that Kubernetes mounts) they cannot exchange what is ours.
+func replaceable(dir os.FileInfo) string {
+	if dir.Mode()&os.ModeSticky != 0 {
+		return ownfile.Stranger(dir)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a regular file", path)
-	}
-	if problem := Ownership(info); problem != "" {
-		return nil, 0, fmt.Errorf("%s %s; correct it with: chmod 600 %s", path, problem, path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, 0, err
-	}
-	if int64(len(data)) > limit {
-		return nil, 0, fmt.Errorf("%s is longer than %d bytes", path, limit)
-	}
-	return data, info.Mode(), nil
-}
-
-// WriteFile replaces a file of the home at once or not at all, as WriteThrough does.
-func WriteFile(path string, data []byte) error {
-	return WriteThrough(path, func(out io.Writer) error {
-		_, err := out.Write(data)
-		return err
-	})
-}
-
-// WriteThrough is Replace for a file of the owner's alone, 0600.
-func WriteThrough(path string, write func(io.Writer) error) error { return Replace(path, 0o600, write) }
-
-// Replace replaces a file at once or not at all by what write writes, 0600 from its first byte until it is
-// whole: temp file, fsync, rename, fsync of the directory. An error of write leaves what was there.
-func Replace(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp.Name())
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	err = write(temp)
-	if err == nil && mode != 0o600 {
-		err = temp.Chmod(mode)
-	}
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return ownfile.Writers(dir)
 }

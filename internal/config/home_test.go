@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/ownfile"
 )
 
 func TestLoadAndWrite(t *testing.T) {
@@ -21,8 +23,8 @@ func TestLoadAndWrite(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
 	path := filepath.Join(home, FileName)
-	require.NoError(t, WriteFile(path, []byte("[budget]\nday = \"7\"\n")))
-	require.NoError(t, WriteFile(path, []byte("[budget]\nday = \"8\"\n")))
+	require.NoError(t, ownfile.Write(path, []byte("[budget]\nday = \"7\"\n")))
+	require.NoError(t, ownfile.Write(path, []byte("[budget]\nday = \"8\"\n")))
 	c, err := Load(home)
 	require.NoError(t, err)
 	assert.Equal(t, dollars(t, "8"), c.Budget.Day)
@@ -31,7 +33,7 @@ func TestLoadAndWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, entries, 1, "no temp file stays behind")
 	halfway := errors.New("halfway")
-	require.ErrorIs(t, WriteThrough(path, func(out io.Writer) error {
+	require.ErrorIs(t, ownfile.Replace(path, 0o600, func(out io.Writer) error {
 		_, err := io.WriteString(out, "[budget]\nday = \"9")
 		return errors.Join(err, halfway)
 	}), halfway)
@@ -53,7 +55,7 @@ func TestLoadChecksWhoMayWrite(t *testing.T) {
 	}
 	home := t.TempDir()
 	path := filepath.Join(home, FileName)
-	require.NoError(t, WriteFile(path, nil))
+	require.NoError(t, ownfile.Write(path, nil))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())

@@ -22,7 +22,6 @@ const (
 	maxForm = 4 << 10
 )
 
-// question is one approval, as it is shown.
 type question struct {
 	history.Approval
 	Shown   string // what the form says of it

@@ -130,7 +130,6 @@ func (*Server) icon(w http.ResponseWriter, _ *http.Request) {
 // ErrIdle says that nobody looked for as long as Options.Idle.
 var ErrIdle = errors.New("nobody viewed the dashboard any more")
 
-// farewell is how long the last answers may take.
 const farewell = 2 * time.Second
 
 // Serve answers until ctx ends, or nobody looks any more: ErrIdle.
@@ -290,17 +289,18 @@ func (s *Server) using(f func(*look) error, problem func(http.ResponseWriter, er
 }
 
 // page is with for what is shown.
-func (s *Server) page(f func(*look) (frame, error)) http.HandlerFunc {
-	return s.with(func(l *look) error {
+func (s *Server) page(f func(*look) (frame, error)) http.HandlerFunc { return s.with(showing(f)) }
+
+func showing(f func(*look) (frame, error)) func(*look) error {
+	return func(l *look) error {
 		shown, err := f(l)
 		if err != nil {
 			return err
 		}
 		return l.show(http.StatusOK, shown)
-	})
+	}
 }
 
-// look is one request of the person's.
 type look struct {
 	*Server
 	w      http.ResponseWriter
@@ -365,7 +365,6 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 	s.show(w, status, frame{Title: "This cannot be shown", Known: true, Body: problemBody(coded)})
 }
 
-// say shows a sentence to whoever asked.
 func (s *Server) say(w http.ResponseWriter, status int, text string) {
 	s.show(w, status, frame{Title: "Not here", Body: sentence(text)})
 }

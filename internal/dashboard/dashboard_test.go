@@ -65,7 +65,9 @@ func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
 func newBoardFor(t *testing.T, idle time.Duration) *board {
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
-	b.store = must.Get(history.Open(t.Context(), b.home, history.Options{Alerts: alerts.Writer{}}))(t)
+	o := historytest.Options()
+	o.Alerts = alerts.Writer{}
+	b.store = must.Get(history.Open(t.Context(), b.home, o))(t)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
@@ -163,7 +165,7 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 }
 
 func (b *board) stores(id string, c history.Content) {
-	store := must.Get(history.Open(b.Context(), b.home, history.Options{}))(b)
+	store := must.Get(history.Open(b.Context(), b.home, historytest.Options()))(b)
 	defer store.Close()
 	must.Get(store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
 		Content: &c}))(b)
@@ -646,7 +648,7 @@ func BenchmarkOverview(b *testing.B) {
 			'0xpayee', '', 1, '{}', ?2 FROM n`,
 		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400)))(b)
 	require.NoError(b, db.Close())
-	store := must.Get(history.Open(b.Context(), home, history.Options{}))(b)
+	store := must.Get(history.Open(b.Context(), home, historytest.Options()))(b)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
 		Assets: x402.NewRegistry(nil)}}

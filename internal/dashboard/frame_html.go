@@ -40,7 +40,6 @@ func (f *frame) header() g.Node {
 	))
 }
 
-// entry is one of the navigation.
 func (f *frame) entry(name, address string, title ...g.Node) g.Node {
 	return el("a", href(address), g.If(f.Here == name, attr("aria-current", "page")), g.Group(title))
 }
@@ -92,7 +91,6 @@ func (f *frame) age() g.Node {
 	return append(said, text("reload the page to update it. "))
 }
 
-// sentence is a page that says one.
 func sentence(words string) func(*frame) g.Node {
 	return func(f *frame) g.Node {
 		return el("section", class("card narrow"), el("h1", text(f.Title)), el("p", text(words)))
@@ -105,7 +103,6 @@ func ready(f *frame) g.Node {
 		el("p", el("a", class("button"), href(f.at()), text("Open it"))))
 }
 
-// problemBody is the page of an error.
 func problemBody(err x402.Error) func(*frame) g.Node {
 	return func(f *frame) g.Node {
 		return el("section", class("card narrow"), attr("role", "alert"), el("h1", text(f.Title)),

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,7 +20,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// row is a payment in a table.
 type row struct {
 	ID, For, Price, Symbol, Network string // For is without https://, which goes without saying
 	Agent                           string // whose it is, of those that share the wallet
@@ -110,10 +108,8 @@ func (q wanted) query(before, format string) string {
 	return v.Encode()
 }
 
-// narrows reports whether anything but the whole history was asked for.
 func (q wanted) narrows() bool { return q.query("", "") != "" }
 
-// found is a page of the history.
 type found struct {
 	wanted
 	States []history.State
@@ -183,7 +179,6 @@ func (l *look) download(kind, name string) {
 	l.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 }
 
-// paid is one payment with its evidence.
 type paid struct {
 	row
 	For       string // all of it
@@ -303,18 +298,9 @@ func content(l *look) error {
 // receiptOf gives the receipt, as x402-wallet show --receipt prints it.
 func receiptOf(l *look) error {
 	id := l.r.PathValue("id")
-	p, err := l.wallet.Store.Payment(l.r.Context(), id)
+	r, err := receipt.Stored(l.r.Context(), l.wallet.Store, id, l.wallet.Engine.Assets, l.o.Now())
 	if err != nil {
 		return missing(err, "there is no payment with this id")
-	}
-	var bought *history.Content
-	if c, err := l.wallet.Store.Content(l.r.Context(), id); err == nil ||
-		errors.Is(err, history.ErrContentRemoved) {
-		bought = &c
-	}
-	r, err := receipt.Of(p, bought, l.wallet.Engine.Assets, l.o.Now())
-	if err != nil {
-		return err
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -325,7 +311,6 @@ func receiptOf(l *look) error {
 	return nil
 }
 
-// amountOf is what was paid, and what might have been where less was charged.
 func amountOf(p history.Payment, symbol string) string {
 	text := fmt.Sprintf("%s atomic units of %s", p.Paid(), symbol)
 	if p.Charged != nil {

@@ -48,7 +48,6 @@ func barsMark() g.Node {
 		`<rect class="spent" x="86" y="14" width="14" height="46" rx="2"/></svg>`)
 }
 
-// legend says what the colours of the plot mean.
 func legend() g.Node {
 	return raw(`<p class="legend quiet"><span><svg width="12" height="12" aria-hidden="true">` +
 		`<rect class="spent" width="12" height="12" rx="2"/></svg> spent</span> ` +

@@ -21,7 +21,6 @@ const (
 	balancesFor = time.Minute
 )
 
-// balances are what lies at the wallet's addresses.
 type balances struct {
 	Rows     []holding
 	Deposits []deposit // with sellers, as far as they were not used up
@@ -108,7 +107,6 @@ func (l *look) balances() (balances, error) {
 	return read, nil
 }
 
-// address is where money is sent to.
 type address struct {
 	Name, Address string
 	Account       string // "": the wallet's own

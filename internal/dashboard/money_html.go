@@ -6,7 +6,6 @@ import (
 	g "maragu.dev/gomponents"
 )
 
-// moneyBody is the page that shows where money is sent to.
 func moneyBody(list []address) func(*frame) g.Node {
 	return func(f *frame) g.Node {
 		return g.Group{
@@ -39,7 +38,6 @@ func (a address) node() g.Node {
 			el("path", class("dot"), attr("d", a.QR))))
 }
 
-// card shows what lies on the chains.
 func (b balances) card(f *frame) g.Node {
 	return card("card", "balances",
 		head("balances", "On the chains", el("a", href(f.at("money")), text("Add money"))),

@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/report"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -23,12 +24,11 @@ const (
 func (l *look) standing(f *frame) error {
 	ctx := l.r.Context()
 	f.Known, f.Locked = true, l.wallet.Keys.Locked()
-	approvals, err := l.wallet.Store.Approvals(ctx)
+	approvals, err := report.Questions(ctx, l.wallet.Store)
 	if err != nil {
 		return err
 	}
-	for _, list := range history.Lists(approvals) {
-		a := history.Together(list)
+	for _, a := range approvals {
 		if a.State == history.Pending {
 			f.Waiting = append(f.Waiting, a)
 		} else {
@@ -82,7 +82,6 @@ func proposed(p subscriptions.Proposal) alert {
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }
 
-// first is the first page.
 type first struct {
 	Subscriptions []tools.SubscriptionOut
 	Balances      balances
@@ -140,7 +139,6 @@ func overview(l *look) (frame, error) {
 	return f, nil
 }
 
-// ago says how long ago something was.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:

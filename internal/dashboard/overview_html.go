@@ -57,7 +57,6 @@ func gettingStarted(f *frame) g.Node {
 				code("x402-wallet pay --max '$0.05' https://…"))))
 }
 
-// waiting are the approvals that the person is asked for.
 func (f *frame) waiting() g.Node {
 	if len(f.Waiting) == 0 {
 		return nil
@@ -133,7 +132,6 @@ func (p first) unfinished(f *frame) g.Node {
 			inState(history.Submitted), text(", "), inState(history.Reserved), text("."))))
 }
 
-// open is a payment that is not finished.
 func (f *frame) open(r row) g.Node {
 	return el("li",
 		line(el("a", href(f.at("payments", r.ID)), text(short(120, r.For))), sum(r.Price, of(r.Symbol))),
@@ -170,7 +168,6 @@ func subscription(s tools.SubscriptionOut) g.Node {
 		quiet(text(about)))
 }
 
-// decided are the approvals that still count.
 func (f *frame) decided() g.Node {
 	if len(f.Decided) == 0 {
 		return nil

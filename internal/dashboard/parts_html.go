@@ -32,12 +32,10 @@ func titled(id, title string, children ...g.Node) g.Node {
 	return card("card", id, el("h2", attr("id", id), text(title)), g.Group(children))
 }
 
-// head is a heading with what stands beside it.
 func head(id, title string, beside ...g.Node) g.Node {
 	return el("div", class("head"), el("h2", attr("id", id), text(title)), g.Group(beside))
 }
 
-// line has one thing at its left and one at its right.
 func line(left, right g.Node) g.Node { return el("p", class("line"), left, text(" "), right) }
 
 func quiet(children ...g.Node) g.Node { return el("p", class("quiet"), g.Group(children)) }
@@ -65,7 +63,6 @@ func secondaryButton(address string, children ...g.Node) g.Node {
 	return el("a", class("button plain"), href(address), g.Group(children))
 }
 
-// instant is a moment, in words.
 func instant(at time.Time, words string) g.Node {
 	return el("time", attr("datetime", stamp(at)), text(words))
 }
@@ -76,7 +73,6 @@ func minute(at time.Time) g.Node { return instant(at, at.UTC().Format("2006-01-0
 
 func exact(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
 
-// fact is a line of a list of facts.
 func fact(name string, value ...g.Node) g.Node {
 	return el("div", el("dt", text(name)), el("dd", g.Group(value)))
 }
@@ -95,7 +91,6 @@ func input(kind, name string, attributes ...g.Node) g.Node {
 
 func hidden(name, value string) g.Node { return input("hidden", name, attr("value", value)) }
 
-// detail is a text that is unfolded.
 func detail(words string, summary ...g.Node) g.Node {
 	return el("details", el("summary", summary...), el("pre", attr("tabindex", "0"), text(words)))
 }
@@ -111,7 +106,6 @@ func (s status) node() g.Node {
 	return el("span", class("status "+s.Kind), mark(), text(s.Status))
 }
 
-// payments is a table of them.
 func (f *frame) payments(rows []row) g.Node {
 	column := func(title string) g.Node { return el("th", attr("scope", "col"), text(title)) }
 	return el("table", class("list"),
@@ -136,7 +130,6 @@ func rect(classes string, attributes ...g.Node) g.Node {
 	return el("rect", class(classes), g.Group(attributes))
 }
 
-// meter shows how much of a bar is spent and held, in percent.
 func meter(height int, spent, held float64) g.Node {
 	high, round := num("height", height), num("rx", height/2)
 	return el("svg", class("meter"), attr("width", "100%"), high, attr("aria-hidden", "true"),

@@ -15,10 +15,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// problemJSON is what the script shows.
 func problemJSON(text string) map[string]string { return map[string]string{"problem": text} }
 
-// answerJSON answers the script.
 func (s *Service) answerJSON(w http.ResponseWriter, status int, what any) {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -29,7 +27,6 @@ func (s *Service) answerJSON(w http.ResponseWriter, status int, what any) {
 	_, _ = w.Write(text)
 }
 
-// ask has the script ask a passkey.
 func (s *Service) ask(w http.ResponseWriter, challenge []byte) {
 	options, err := passkey.RequestOptions(s.origin, challenge)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// step is what an hour, a day or a month came to.
 type step struct {
 	Label, Long string
 	At          time.Time

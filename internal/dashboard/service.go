@@ -65,7 +65,6 @@ func NewService(so ServiceOptions, o Options) *Service {
 	return s
 }
 
-// formTime is how long a form may take to come.
 const formTime = 10 * time.Second
 
 // ServeHTTP says who may look.
@@ -100,7 +99,6 @@ func (s *Service) misnamed(w http.ResponseWriter, r *http.Request) {
 	s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
 }
 
-// behind are the pages of who is signed in.
 func (s *Service) behind(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case fromElsewhere(r):
@@ -116,13 +114,7 @@ func (s *Service) behind(w http.ResponseWriter, r *http.Request) {
 
 // openly is a page for whoever has its link, without what else the wallet's pages show.
 func (s *Service) openly(f func(*look) (frame, error)) http.HandlerFunc {
-	return s.withOpenly(func(l *look) error {
-		shown, err := f(l)
-		if err != nil {
-			return err
-		}
-		return l.show(http.StatusOK, shown)
-	})
+	return s.withOpenly(showing(f))
 }
 
 // withOpenly is with for them. What is wrong is the owner's to know.

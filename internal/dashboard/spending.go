@@ -9,7 +9,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// spending is what was spent over a range of time.
 type spending struct {
 	budget.Use
 	Range, Name             string      // its title and name
@@ -20,7 +19,6 @@ type spending struct {
 	Hosts, Networks, Agents bars
 }
 
-// span is a range of steps.
 type span struct {
 	name, title, said string
 	unit              time.Duration                  // of the kept sums
@@ -30,7 +28,6 @@ type span struct {
 	every             int // steps between labels
 }
 
-// spans are the ranges, each of steps that end now.
 var spans = []span{
 	{name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour, steps: 24, every: 3,
 		label: "15:04", long: "Mon 2 Jan, 15:04", step: hours},

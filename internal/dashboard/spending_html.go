@@ -6,7 +6,6 @@ import (
 	g "maragu.dev/gomponents"
 )
 
-// card shows what was spent over a range of time.
 func (s spending) card(f *frame) g.Node {
 	return card("card spend", "spending",
 		head("spending", "Spending", el("nav", class("choice"), attr("aria-label", "Range"),
@@ -90,7 +89,6 @@ func (l gridline) label() g.Node {
 	return el("text", class("axis sum-label"), num("x", 2), num("y", l.Y), num("dy", -4), text(l.Label))
 }
 
-// numbers are the plot's as a table, or the link to them.
 func (s spending) numbers(f *frame) g.Node {
 	if !s.Table {
 		return quiet(el("a", href(f.rangeAt(s.Name, "&table=1")+"#table"), text("Show as a table")))
@@ -113,7 +111,6 @@ func (b bar) tableRow() g.Node {
 		el("td", class("sum"), text(b.Held.Price())))
 }
 
-// card shows the parts of what was spent in a range of time.
 func (b bars) card(id, title, period string) g.Node {
 	heading := el("h2", attr("id", id), text(title+" "), el("small", class("quiet"), text(period)))
 	if len(b.List) == 0 {

@@ -15,6 +15,9 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/report"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
@@ -69,7 +72,7 @@ type Opener interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	Rules() (*config.Config, error)
 	SignersByChain(rules *config.Config) map[string]wallet.Signer
-	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+	Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.Guard
 }
 
 // checkTimeout bounds each check. A node has ten seconds of its own; whoever waits at a terminal
@@ -239,7 +242,7 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 				"%s is frozen: %s", f.What(), f.Why)
 		}
 	}
-	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
+	if latest, err := report.Ahead(ctx, store); err == nil && !latest.IsZero() {
 		list.add(fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
 			"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
 				"reset until then", latest.Format(time.RFC3339))
@@ -277,14 +280,14 @@ const mostAlerts = 1000
 
 // chain compares the ledger with its audit chain: a sample of a long one, unless all of it was asked for.
 func (o Options) chain(ctx context.Context, store *history.Store) findings {
-	var done history.Sampled
+	var done verify.Sampled
 	var err error
 	if o.Full {
 		var rows int
-		rows, err = store.Verify(ctx, history.Head{})
+		rows, err = verify.Ledger(ctx, store, history.Head{})
 		done.Rows, done.AllRows = int64(rows), int64(rows)
 	} else {
-		done, err = store.Sample(ctx)
+		done, err = verify.Sample(ctx, store)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -297,7 +300,7 @@ func (o Options) chain(ctx context.Context, store *history.Store) findings {
 }
 
 // checked says how much of a ledger without a fault was looked at.
-func checked(done history.Sampled) findings {
+func checked(done verify.Sampled) findings {
 	if done.Whole() {
 		return good("the audit chain is intact (%d rows)", done.Rows)
 	}
@@ -308,13 +311,15 @@ func checked(done history.Sampled) findings {
 
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
-	use, err := store.ContentUse(ctx)
-	rules, bad := o.Opener.Rules()
-	if err != nil || bad != nil {
-		return nil // ledger and rules say it
+	rules, err := o.Opener.Rules()
+	if err != nil {
+		return nil // rules says it
 	}
 	quota := rules.Policy.ContentQuota
-	use.Quota = int64(quota)
+	use, err := content.Keeper{Quota: int64(quota)}.Use(ctx, store)
+	if err != nil {
+		return nil // ledger says it
+	}
 	said := fmt.Sprintf("%s of stored content, %s of it not fetched yet, of a quota of %s",
 		rounded(use.Stored), rounded(use.Owed), quota)
 	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +

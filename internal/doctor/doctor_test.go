@@ -15,11 +15,14 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/internal/must"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -292,8 +295,8 @@ func TestLockedMemory(t *testing.T) {
 // An account that only one of the keystore and the rules has pays nothing, and is said.
 func TestAccountsOfKeystoreAndRules(t *testing.T) {
 	home, passphrase := filepath.Join(t.TempDir(), "home"), wallet.FromValue("correct horse battery")
-	made := must.Get(wallet.Create(t.Context(), home, passphrase, wallet.Options{N: 1 << 14}))(t)
-	must.Get(made.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"}))(t)
+	made := must.Get(owner.Create(t.Context(), home, passphrase, owner.Options{N: 1 << 14}))(t)
+	must.Get(owner.AddAccount(t.Context(), made, passphrase, owner.NewAccount{Name: "research"}))(t)
 	require.NoError(t, made.Close())
 	keys := must.Get(wallet.Open(home))(t)
 	defer func() { _ = keys.Close() }()
@@ -315,7 +318,8 @@ func TestAccountsOfKeystoreAndRules(t *testing.T) {
 func TestWhatCouldNotBeTold(t *testing.T) {
 	home, now := t.TempDir(), time.Now()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{}}))(t)
+	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}}))(t)
 	defer store.Close()
 	o := Options{Now: func() time.Time { return now }}
 	require.NoError(t, store.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
@@ -336,9 +340,9 @@ func TestWhatCouldNotBeTold(t *testing.T) {
 
 // A sample says that it was one, and what checks everything.
 func TestASampleSaysThatItIsOne(t *testing.T) {
-	whole := checked(history.Sampled{Rows: 7, AllRows: 7, Payments: 2, AllPayments: 2})
+	whole := checked(verify.Sampled{Rows: 7, AllRows: 7, Payments: 2, AllPayments: 2})
 	require.Equal(t, good("the audit chain is intact (7 rows)"), whole)
-	part := checked(history.Sampled{Rows: 7, AllRows: 900, Payments: 2, AllPayments: 300})
+	part := checked(verify.Sampled{Rows: 7, AllRows: 900, Payments: 2, AllPayments: 300})
 	require.Contains(t, part[0].Message, "7 of the audit chain's 900 rows")
 	require.Contains(t, part[0].Message, "2 of 300 payments")
 	require.Contains(t, part[0].Message, "doctor --full")

@@ -80,7 +80,6 @@ func (o Options) mode(list *findings, path string, info fs.FileInfo, wanted stri
 	}
 }
 
-// shell quotes a path for a POSIX shell.
 func shell(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

@@ -23,7 +23,6 @@ import (
 // documentation put them), in .env files, and in the files of wallets that do not encrypt. What is
 // found is told by place and name; what it says is looked at and never kept.
 
-// mostLooked bounds a file that is looked into.
 const mostLooked = 32 << 20
 
 // keyName is a name under which a key is kept.
@@ -141,7 +140,6 @@ func (o Options) solanaCLI() string {
 	return filepath.Join(o.System.Home, ".config", "solana", "id.json")
 }
 
-// places are the files to look into.
 func (o Options) places() (list []string) {
 	s := o.System
 	home := func(parts ...string) string { return filepath.Join(append([]string{s.Home}, parts...)...) }

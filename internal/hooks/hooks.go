@@ -146,5 +146,4 @@ func (h *Hooks) complain(which, payment string, err error) {
 		"said", said)
 }
 
-// maxSaid bounds a program's words in the log, in characters.
 const maxSaid = 400

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/must"
@@ -43,7 +44,7 @@ type ledger struct {
 func newLedger(t *testing.T) *ledger {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	s := must.Get(history.Open(t.Context(), home, history.Options{}))(t)
+	s := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return &ledger{Store: s, home: home, payments: map[string]history.Payment{}}
 }

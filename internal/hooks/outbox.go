@@ -5,9 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/pattern"
 )
 
@@ -33,7 +33,7 @@ func (h *Hooks) note(id string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), syncDir(h.Dir))
+	return errors.Join(f.Sync(), f.Close(), ownfile.SyncDir(h.Dir))
 }
 
 // waiting are the payments in the outbox, oldest first, as their ids begin with the time.
@@ -60,23 +60,10 @@ func (h *Hooks) isWaiting(id string) (bool, error) {
 	return err == nil, err
 }
 
-// done takes a payment out of the outbox.
 func (h *Hooks) done(id string) error {
 	err := os.Remove(filepath.Join(h.Dir, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-// syncDir puts the names in a directory on the disk. Windows has no such thing for directories.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -203,7 +203,6 @@ func (c Client) Snippet(e Entry) (text, line string, err error) {
 	return string(written), line, err
 }
 
-// quote is for a POSIX shell.
 func quote(word string) string {
 	if strings.ContainsAny(word, " '\"$\\&;()<>|*?[]#~`") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

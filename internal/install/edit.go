@@ -249,7 +249,6 @@ func takeOut(o *hujson.Object, i int) {
 	}
 }
 
-// style is how a file is written.
 type style struct{ unit, newline string }
 
 func (d *document) style() style {

@@ -69,7 +69,6 @@ func (c Client) writeTable(text []byte, name string, old map[string]any, value a
 	return c.put(text, value, name)
 }
 
-// put gives a member of our entry a value.
 func (c Client) put(text []byte, value any, member ...string) ([]byte, error) {
 	path := append([]string{c.at, entryName}, member...)
 	if c.toml {
@@ -78,7 +77,6 @@ func (c Client) put(text []byte, value any, member ...string) ([]byte, error) {
 	return set(text, value, path...)
 }
 
-// without takes our entry out, or a member of it.
 func (c Client) without(text []byte, member ...string) (_ []byte, err error) {
 	if body, marked := bytes.CutPrefix(text, []byte(byteOrderMark)); marked {
 		body, err = c.without(body, member...)

@@ -23,7 +23,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/pattern"
 )
 
@@ -43,7 +43,6 @@ func isSecret(name string) bool {
 	return !slices.Contains(harmless, name) && secretName().MatchString(name)
 }
 
-// ErrSecret says that an entry would carry a secret.
 var errSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
 	"no secret is written there")
 
@@ -364,14 +363,14 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 		for backup = ""; backup == "" || isThere(backup); now = now.Add(time.Millisecond) {
 			backup = p.target + backupMark + now.UTC().Format("20060102T150405.000Z")
 		}
-		if err := config.WriteFile(backup, p.old); err != nil {
+		if err := ownfile.Write(backup, p.old); err != nil {
 			return "", err
 		}
 	}
 	if p.text == nil {
 		return backup, os.Remove(p.target)
 	}
-	if err := config.WriteFile(p.target, p.text); err != nil {
+	if err := ownfile.Write(p.target, p.text); err != nil {
 		return backup, err
 	}
 	return backup, os.Chmod(p.target, mode)

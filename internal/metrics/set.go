@@ -43,7 +43,6 @@ func (s *set) metrics() *metrics.Set {
 	return s.library
 }
 
-// increment adds one to a counter.
 func (s *set) increment(family string, labels ...string) {
 	s.metrics().GetOrCreateCounter(s.series(family, labels)).Inc()
 }
@@ -53,12 +52,10 @@ func (s *set) setCounter(family string, value uint64, labels ...string) {
 	s.metrics().GetOrCreateCounter(s.series(family, labels)).Set(value)
 }
 
-// add adds to a counter that is not a whole number.
 func (s *set) add(family string, value float64, labels ...string) {
 	s.metrics().GetOrCreateFloatCounter(s.series(family, labels)).Add(value)
 }
 
-// observe adds a duration to a histogram.
 func (s *set) observe(family string, d time.Duration, labels ...string) {
 	s.histogram(family, labels...).Update(d.Seconds())
 }
@@ -67,12 +64,10 @@ func (s *set) histogram(family string, labels ...string) *metrics.PrometheusHist
 	return s.metrics().GetOrCreatePrometheusHistogramExt(s.series(family, labels), bounds)
 }
 
-// setGauge sets a gauge.
 func (s *set) setGauge(family string, value float64, labels ...string) {
 	s.metrics().GetOrCreateGauge(s.series(family, labels), nil).Set(value)
 }
 
-// writeTo writes all metrics, each family with its description.
 func (s *set) writeTo(w io.Writer) {
 	var text bytes.Buffer
 	s.metrics().WritePrometheus(&text)

@@ -17,7 +17,6 @@ import (
 // desktopTime is how long the desktop may take: a bus is on this machine.
 const desktopTime = 5 * time.Second
 
-// maxFromBus bounds what is read from the bus, in bytes.
 const maxFromBus = 64 << 10
 
 // What a desktop shows is shown by whoever has this name on the session's bus

@@ -146,7 +146,6 @@ func (n Notice) saying(format string, args ...any) Notice {
 	return n
 }
 
-// line is the notice as one line of JSON.
 func (n Notice) line() ([]byte, error) {
 	text, err := json.Marshal(n)
 	return append(text, '\n'), err

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
@@ -90,7 +91,8 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s := must.Get(history.Open(t.Context(), home, history.Options{Alerts: alerts.Writer{Wake: n.Wake}}))(t)
+	s := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{Wake: n.Wake}}))(t)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed
 		n.Close(func() {})

@@ -11,7 +11,6 @@ import (
 	"x402-wallet/history/alerts"
 )
 
-// message is a notice, and the alerts that it tells of.
 type message struct {
 	Notice
 	alerts []alerts.Alert

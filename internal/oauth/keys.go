@@ -19,7 +19,6 @@ const (
 	keysTime = 5 * time.Second
 )
 
-// keys are a server's, kept.
 type keys struct {
 	fetch func(context.Context) (map[string]key, error)
 	log   *slog.Logger

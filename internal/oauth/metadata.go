@@ -20,7 +20,6 @@ const (
 	maxAnswerHeader = 64 << 10
 )
 
-// publisher fetches what a server publishes.
 type publisher struct {
 	server Server
 	http   *http.Client
@@ -35,7 +34,6 @@ func newPublisher(s Server) *publisher {
 	}}
 }
 
-// keys fetches the server's keys.
 func (p *publisher) keys(ctx context.Context) (map[string]key, error) {
 	address := p.server.KeysURL
 	if address == "" {
@@ -103,7 +101,6 @@ func metadataURLs(issuer string) ([]string, error) {
 	return list, nil
 }
 
-// isBeside reports whether two addresses have one origin.
 func isBeside(a, b string) bool {
 	u, errU := url.Parse(a)
 	v, errV := url.Parse(b)
@@ -112,7 +109,6 @@ func isBeside(a, b string) bool {
 
 var errNotThere = errors.New("is not there")
 
-// get fetches a document.
 func (p *publisher) get(ctx context.Context, address string, limit int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -217,7 +217,6 @@ func (x *Exporter) isBusy() bool {
 	return !x.closed
 }
 
-// end waits for what is being sent.
 func (x *Exporter) end() {
 	defer time.AfterFunc(closeTime, x.stop).Stop()
 	<-x.working
@@ -229,7 +228,6 @@ func (x *Exporter) end() {
 	}
 }
 
-// isSealed is what Sealed says.
 func (x *Exporter) isSealed(ctx context.Context) error {
 	x.checking.RLock()
 	defer x.checking.RUnlock()

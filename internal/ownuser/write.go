@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/ownfile"
 )
 
 // Apply carries the plan out. Below root, where it is not "", only files are written, and no command is run:
@@ -75,7 +75,7 @@ func (f *File) write(path string) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
 		return os.Chmod(path, f.Mode)
 	}
-	return config.Replace(path, f.Mode, func(out io.Writer) error {
+	return ownfile.Replace(path, f.Mode, func(out io.Writer) error {
 		_, err := out.Write(text)
 		return err
 	})
@@ -93,7 +93,7 @@ func checkPath(path, top string) error {
 		if err != nil {
 			return err
 		}
-		if problem := config.Ownership(info); problem != "" {
+		if problem := ownfile.Writers(info); problem != "" {
 			return fmt.Errorf("%s is not safe there: %s %s; correct it with: chmod go-w %s", path, dir,
 				problem, dir)
 		}
@@ -111,7 +111,7 @@ func checkPath(path, top string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is there, and no regular file", path)
 	}
-	if problem := config.Ownership(info); problem != "" {
+	if problem := ownfile.Writers(info); problem != "" {
 		return fmt.Errorf("%s %s; remove it, or correct it with: chmod go-w %s", path, problem, path)
 	}
 	return nil

@@ -7,31 +7,22 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 )
 
 // wire is one connection through a proxy: two sockets, and who is to hear what.
 type wire struct {
 	p              *Proxy
 	client, server net.Conn
-	gate           gate // shut by Silent
 	isCut          chan struct{}
 	once           sync.Once
-	texts          map[string]string // of prepared statements; the client's goroutine alone
 
 	mu        sync.Mutex
-	asked     int // how many times the server has been told to say that it is ready
-	ready     int // how many times it has said so
-	quiet     bool
+	asked     int   // how many times the server has been told to say that it is ready
+	ready     int   // how many times it has said so
 	backend   int32 // the server's process
 	deaf      bool  // the client hears nothing after it has heard the answers that it waited for before
 	heard     int   // deaf: the number of those
 	endsAfter int   // cut when the server has been ready so many times; 0: never
-}
-
-func newWire(p *Proxy, client, server net.Conn) *wire {
-	return &wire{p: p, client: client, server: server, isCut: make(chan struct{}), texts: map[string]string{},
-		quiet: true}
 }
 
 func (w *wire) cut() {
@@ -68,7 +59,6 @@ func (w *wire) toServer() {
 		return
 	}
 	if m.kind == Cancel {
-		w.p.count(m)
 		w.pass(m)
 		return // the server answers nothing, and hangs up
 	}
@@ -82,18 +72,16 @@ func (w *wire) toServer() {
 
 // step does to one message what the proxy is told, and reports whether the connection goes on.
 func (w *wire) step(in *bufio.Reader, m message) bool {
-	w.begin()
-	action := w.p.ask(m, w.statement(m))
-	switch action.what {
-	case cutBefore:
+	switch w.p.ask(m) {
+	case CutBefore:
 		w.cut()
 		return false
-	case cutWhile:
+	case CutWhile:
 		if w.passToSync(in, m) {
 			w.cut()
 		}
 		return false
-	case cutAfter:
+	case CutAfter:
 		w.mu.Lock()
 		w.deaf, w.heard = true, w.asked
 		w.mu.Unlock()
@@ -104,7 +92,7 @@ func (w *wire) step(in *bufio.Reader, m message) bool {
 			w.cutIfDone()
 		}
 		return false
-	case endBackend:
+	case EndBackend:
 		w.mu.Lock()
 		pid := w.backend
 		w.mu.Unlock()
@@ -114,31 +102,13 @@ func (w *wire) step(in *bufio.Reader, m message) bool {
 			w.cut()
 		}
 		return false // toClient carries the server's last words
-	case beSilent:
-		w.gate.shut()
-		timer := time.AfterFunc(action.silent, w.gate.open)
-		defer timer.Stop()
 	}
 	return w.pass(m)
 }
 
-// begin is before each message: the first after the client had all answers begins a round trip.
-func (w *wire) begin() {
-	w.mu.Lock()
-	first := w.quiet
-	w.quiet = false
-	w.mu.Unlock()
-	if d := w.p.roundTrip(); first && d > 0 {
-		select {
-		case <-time.After(d):
-		case <-w.isCut:
-		}
-	}
-}
-
 // pass sends a message on when nothing holds it. A server that does not take it is heard by toClient.
 func (w *wire) pass(m message) bool {
-	w.waitForGates()
+	w.p.gate.wait(w.isCut)
 	if m.asks() {
 		w.mu.Lock()
 		w.asked++
@@ -146,11 +116,6 @@ func (w *wire) pass(m message) bool {
 	}
 	_, err := w.server.Write(m.raw)
 	return err == nil
-}
-
-func (w *wire) waitForGates() {
-	w.gate.wait(w.isCut)
-	w.p.gate.wait(w.isCut)
 }
 
 // passToSync sends on a message and those behind it, up to the one that the server answers with
@@ -168,22 +133,7 @@ func (w *wire) passToSync(in *bufio.Reader, m message) bool {
 		if err != nil {
 			return false
 		}
-		w.p.count(m)
 	}
-}
-
-// statement is the text of what a Bind or a Query runs.
-func (w *wire) statement(m message) string {
-	switch m.kind {
-	case 'P':
-		words := m.words(2)
-		w.texts[words[0]] = words[1]
-	case 'B':
-		return w.texts[m.words(2)[1]]
-	case 'Q':
-		return m.words(1)[0]
-	}
-	return ""
 }
 
 // toClient carries what the server says. It ends when the server has, or after a cut.
@@ -194,7 +144,7 @@ func (w *wire) toClient() {
 		if err != nil {
 			return
 		}
-		w.waitForGates()
+		w.p.gate.wait(w.isCut)
 		if w.hears(m) {
 			_, err = w.client.Write(m.raw)
 			if err != nil {
@@ -218,7 +168,6 @@ func (w *wire) hears(m message) bool {
 		w.backend = int32(binary.BigEndian.Uint32(m.raw[pid:]))
 	case 'Z':
 		w.ready++
-		w.quiet = w.ready == w.asked
 	}
 	return hears
 }
@@ -231,4 +180,14 @@ func (w *wire) cutIfDone() {
 	if done {
 		w.cut()
 	}
+}
+
+// terminate ends one process of a server, and returns when it has ended.
+func terminate(url string, pid int32) error {
+	const wait = 60_000 // ms
+	said, err := psql(url, fmt.Sprintf("SELECT pg_terminate_backend(%d, %d)", pid, wait))
+	if err == nil && said != "t" {
+		err = fmt.Errorf("process %d is none of the server's, or does not end", pid)
+	}
+	return err
 }

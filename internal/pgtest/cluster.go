@@ -43,7 +43,9 @@ const (
 // everything takes longer.
 const patience = 2 * time.Minute
 
-func start(settings []string) (*Cluster, error) {
+// Open starts a server where there is no test, as for a demo. It is ErrNotInstalled without PostgreSQL's
+// programs.
+func Open(settings ...string) (*Cluster, error) {
 	bin, err := programs(debian)
 	if err != nil {
 		return nil, err
@@ -54,7 +56,7 @@ func start(settings []string) (*Cluster, error) {
 	}
 	err = c.initialize(settings)
 	if err != nil {
-		c.close()
+		c.Close()
 		return nil, err
 	}
 	return c, nil
@@ -238,7 +240,8 @@ func (c *Cluster) Log() string {
 	return c.server.log.String()
 }
 
-func (c *Cluster) close() {
+// Close stops a server that Open started, and removes its files.
+func (c *Cluster) Close() {
 	if c.wakes != nil {
 		c.wakes.Stop()
 	}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // alone is a process of tests that start a server, and hang.
 func alone() {
-	c, err := start(nil)
+	c, err := Open()
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -98,11 +98,11 @@ func TestKilledAndStartedAgain(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	c := must.Get(start(nil))(t)
+	c := must.Get(Open())(t)
 	all := must.Get(children(c.server.Pid))(t)
 	require.NotEmpty(t, all)
 	require.FileExists(t, c.socket())
-	c.close()
+	c.Close()
 	require.NoDirExists(t, c.dir)
 	require.Zero(t, must.Get(living(all))(t))
 }

@@ -5,8 +5,8 @@
 // nothing else, but where a test that kills none says "fsync = off"; and no server outlives the tests that
 // started it.
 //
-// Order of reading: pgtest.go, open.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
-// action.go, carry.go, wire.go; replica.go; faults.go, hold.go.
+// Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
+// action.go, carry.go, wire.go; replica.go.
 package pgtest
 
 import (
@@ -25,7 +25,7 @@ var SlowFlush = []string{"commit_delay = 2000", "commit_siblings = 0"}
 // Start starts a server for this test. Settings are lines of postgresql.conf, as "max_connections = 300".
 func Start(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
-	c, err := start(settings)
+	c, err := Open(settings...)
 	if err != nil {
 		missing(t, err)
 	}
@@ -33,7 +33,7 @@ func Start(t testing.TB, settings ...string) *Cluster {
 		if t.Failed() {
 			t.Logf("the end of the server's log:\n%s", c.Log())
 		}
-		c.close()
+		c.Close()
 	})
 	return c
 }
@@ -51,7 +51,7 @@ func Shared(t testing.TB) *Cluster {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.c == nil && shared.err == nil {
-		shared.c, shared.err = start([]string{"max_connections = 300"})
+		shared.c, shared.err = Open("max_connections = 300")
 	}
 	if shared.err != nil {
 		missing(t, shared.err)
@@ -76,7 +76,7 @@ func stopShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.c != nil {
-		shared.c.close()
+		shared.c.Close()
 	}
 	shared.c, shared.err = nil, nil
 }

@@ -46,7 +46,6 @@ func run(cmd *exec.Cmd) (string, error) {
 	return strings.TrimSpace(said.String()), err
 }
 
-// process is a postmaster that runs.
 type process struct {
 	*os.Process
 	log   *serverLog

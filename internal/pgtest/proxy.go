@@ -6,14 +6,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
-// Proxy stands between clients and a server. It knows PostgreSQL's messages, counts those of clients, and can
-// cut or hold a connection before any of them.
+// Proxy stands between clients and a server. It knows PostgreSQL's messages, and can cut a connection before
+// any of a client's.
 type Proxy struct {
 	upstream string // URL
 	dial     func() (net.Conn, error)
@@ -21,23 +19,13 @@ type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu     sync.Mutex
-	counts map[byte]int
-	delay  time.Duration
-	down   bool
-	wires  map[*wire]bool
-	gate   gate
+	mu    sync.Mutex
+	down  bool
+	wires map[*wire]bool
+	gate  gate
 
 	asking sync.Mutex // held while next is asked, and so is one message at a time
 	next   func(msg byte) Action
-	marks  []*mark
-}
-
-// mark is an action that waits for its statement.
-type mark struct {
-	part   string
-	action Action
-	met    chan struct{}
 }
 
 // NewProxy starts a proxy in front of a database, which listens as its server does: at a socket, or at a port
@@ -65,7 +53,7 @@ func newProxy(upstream, dir string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{upstream: upstream, counts: map[byte]int{}, wires: map[*wire]bool{}}
+	p := &Proxy{upstream: upstream, wires: map[*wire]bool{}}
 	query := u.Query()
 	network, to, at := "tcp", u.Host, "127.0.0.1:0"
 	if u.Host == "" {
@@ -96,36 +84,12 @@ const wirePort = "5433"
 // URL leads to the database through the proxy.
 func (p *Proxy) URL() string { return p.url }
 
-// Count is how many messages of a type the clients have sent: 'B' of Bind, 'P' of Parse, 'Q' of Query.
-func (p *Proxy) Count(msg byte) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts[msg]
-}
-
 // Next lets f say from now on what happens to each message of any client, Startup among them; nil passes all.
 // It is asked one message at a time, but not those that follow one that is cut, up to its Sync.
 func (p *Proxy) Next(f func(msg byte) Action) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	p.next = f
-}
-
-// At does this once, to the next statement whose text contains part: to its Bind, or to its Query. The
-// channel is closed when it was met.
-func (p *Proxy) At(part string, do Action) <-chan struct{} {
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	m := &mark{part, do, make(chan struct{})}
-	p.marks = append(p.marks, m)
-	return m.met
-}
-
-// Delay makes each round trip longer from now on.
-func (p *Proxy) Delay(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.delay = d
 }
 
 // Silence lets nothing pass on any connection until Resume, as a network that has lost the way. New
@@ -170,7 +134,7 @@ func (p *Proxy) accept() {
 			client.Close() // what a client of a server that is down sees, too
 			continue
 		}
-		w := newWire(p, client, server)
+		w := &wire{p: p, client: client, server: server, isCut: make(chan struct{})}
 		p.mu.Lock()
 		p.wires[w] = true
 		if p.down {
@@ -181,43 +145,20 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forget is the end of a connection.
 func (p *Proxy) forget(w *wire) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.wires, w)
 }
 
-// ask counts a message and says what happens to it. The statement's text comes with Bind and Query.
-func (p *Proxy) ask(m message, statement string) Action {
-	p.count(m)
+// ask says what happens to a message.
+func (p *Proxy) ask(m message) Action {
 	p.asking.Lock()
 	defer p.asking.Unlock()
-	if m.kind == 'B' || m.kind == 'Q' {
-		for i, mark := range p.marks {
-			if strings.Contains(statement, mark.part) {
-				p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
-				close(mark.met)
-				return mark.action
-			}
-		}
-	}
 	if p.next == nil {
 		return Pass
 	}
 	return p.next(m.kind)
-}
-
-func (p *Proxy) count(m message) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counts[m.kind]++
-}
-
-func (p *Proxy) roundTrip() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.delay
 }
 
 func (p *Proxy) close() {
@@ -226,7 +167,6 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-// gate is open, or shut.
 type gate struct {
 	mu     sync.Mutex
 	opened chan struct{} // nil: it is open

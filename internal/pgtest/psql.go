@@ -63,9 +63,6 @@ func psqlCommand(ctx context.Context, url string) (*exec.Cmd, error) {
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-X", "-q", "-A", "-t", "-w",
 		"-v", "ON_ERROR_STOP=1", "-d", url)
-	cmd.Env = append(environment(), "PGAPPNAME="+ourName)
+	cmd.Env = environment()
 	return cmd, nil
 }
-
-// ourName is the application_name of our sessions, by which the server tells them from those that are tested.
-const ourName = "pgtest"

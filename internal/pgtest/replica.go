@@ -17,7 +17,7 @@ func (c *Cluster) Replica(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	c.replicas = append(c.replicas, r)
 	err = r.follow(c)
 	if err != nil {
@@ -28,7 +28,6 @@ func (c *Cluster) Replica(t testing.TB) *Cluster {
 	return r
 }
 
-// follow copies the other server and starts the copy.
 func (c *Cluster) follow(primary *Cluster) error {
 	var err error
 	c.wire, err = newProxy(primary.URL(superuser), c.dir)
@@ -73,7 +72,7 @@ func (c *Cluster) Quorum(t testing.TB, replicas ...*Cluster) {
 func (c *Cluster) CaughtUp(t testing.TB, replica *Cluster) {
 	t.Helper()
 	// what is written last ends where a record ends, and is on disk, so that it is sent
-	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, '"+ourName+"', '')",
+	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, 'pgtest', '')",
 		"SELECT pg_current_wal_flush_lsn()")
 	upTo := said[strings.LastIndex(said, "\n")+1:]
 	waitFor(t, replica.URL(superuser), "t", "SELECT pg_last_wal_replay_lsn() >= '"+upTo+"'")

@@ -35,7 +35,6 @@ func (o *owner) own(path string) error {
 	return os.Chown(path, o.uid, o.gid)
 }
 
-// runAs lets a program run as the server's user.
 func runAs(cmd *exec.Cmd, o *owner) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if o != nil {

@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ const (
 	Cancel  byte = 1
 )
 
-// message is one of PostgreSQL's protocol, version 3.
 type message struct {
 	kind byte
 	raw  []byte // as it is on the wire
@@ -82,16 +80,4 @@ func (m message) asks() bool {
 		return true
 	}
 	return false
-}
-
-// words are the strings that a message begins with.
-func (m message) words(n int) []string {
-	const header = 5
-	words := make([]string, n)
-	rest := m.raw[min(header, len(m.raw)):]
-	for i := range words {
-		word, after, _ := bytes.Cut(rest, []byte{0})
-		words[i], rest = string(word), after
-	}
-	return words
 }

@@ -11,6 +11,7 @@
 package receipt
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,7 +76,6 @@ type Payment struct {
 	Facilitator string        `json:"facilitator,omitempty"`
 }
 
-// proof is what the wallet's node showed.
 type proof struct {
 	Transaction string    `json:"transaction"`
 	Block       uint64    `json:"block"` // a slot on Solana
@@ -83,7 +83,6 @@ type proof struct {
 	Note        string    `json:"note,omitempty"`
 }
 
-// fingerprint is of what was bought.
 type fingerprint struct {
 	Type   string `json:"type"`
 	Bytes  int64  `json:"bytes"`
@@ -93,6 +92,20 @@ type fingerprint struct {
 
 // askChain is the command after which there may be a receipt.
 var askChain = x402.Command("reconcile")
+
+// Stored is the receipt of a payment in the ledger, with what it bought; history.ErrNotFound.
+func Stored(ctx context.Context, store *history.Store, id string, assets *x402.Registry, now time.Time) (
+	*Receipt, error) {
+	p, err := store.Payment(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var bought *history.Content
+	if c, err := store.Content(ctx, id); err == nil || errors.Is(err, history.ErrContentRemoved) {
+		bought = &c
+	}
+	return Of(p, bought, assets, now)
+}
 
 // Of is the receipt of a settled payment. An error says why there is none (yet).
 func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
@@ -177,7 +190,6 @@ type Verdict struct {
 	Seller []string `json:"seller,omitempty"`
 }
 
-// examined is a receipt that is checked.
 type examined struct {
 	Receipt
 	token   x402.AssetInfo // as this program knows it, else as the receipt says
@@ -288,7 +300,6 @@ func (r *examined) signature() error {
 	return nil
 }
 
-// signedFor is the amount that was signed for.
 func (p Payment) signedFor() money.Amount {
 	if p.UpTo != nil {
 		return *p.UpTo

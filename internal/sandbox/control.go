@@ -59,7 +59,6 @@ func (s *Sandbox) Like(p, like Settlement) bool {
 		(like.Amount == 0 || p.Amount == like.Amount) && same(p.Nonce, like.Nonce) && same(p.Path, like.Path)
 }
 
-// control answers at ControlURL.
 func (s *Sandbox) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /script", s.scriptCall)
@@ -174,7 +173,6 @@ func (s *Sandbox) Offers() []Offer {
 	return list
 }
 
-// state is how the sandbox stands.
 func (s *Sandbox) state() map[string]any {
 	offers := s.Offers()
 	s.mu.Lock()

@@ -48,7 +48,6 @@ func (s *Sandbox) evmNode() http.Handler {
 	return s.node(evmNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
 }
 
-// node is a node that may be down.
 func (s *Sandbox) node(down string, node http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Strike(down) != "" {
@@ -161,7 +160,6 @@ func (c *Chain) HasCode(address string) bool {
 	return c.IsToken(address) || (c.extra.HasCode != nil && c.extra.HasCode(address))
 }
 
-// evmLog is an event as nodes tell it.
 type evmLog struct {
 	Address         string   `json:"address"`
 	Topics          []string `json:"topics"`

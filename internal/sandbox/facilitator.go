@@ -74,7 +74,6 @@ func nameOf(network string, version int) string {
 	return network
 }
 
-// presented is a payment as a buyer presents it.
 type presented struct {
 	Version  int             `json:"x402Version"`
 	Scheme   string          `json:"scheme"`  // V1
@@ -307,7 +306,6 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *Submission, fault 
 	return true
 }
 
-// settled is a SettleResponse.
 func settled(q *Submission, transaction string, err error) map[string]any {
 	answer := map[string]any{"success": err == nil, "transaction": transaction,
 		"network": q.Terms.NetworkName}

@@ -143,7 +143,6 @@ func (s *Sandbox) wait(r *http.Request, until <-chan time.Time) {
 	}
 }
 
-// hang never answers.
 func (s *Sandbox) hang(r *http.Request) {
 	s.wait(r, nil)
 	Cut()

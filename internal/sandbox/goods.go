@@ -32,14 +32,12 @@ type Product struct {
 	MimeType string `json:"mimeType,omitempty"`
 }
 
-// product is a Product that was read.
 type product struct {
 	Product
 	price    uint64 // atomic units of the play dollar; 0 is free
 	networks []string
 }
 
-// products are the seller's paths as a sandbox starts.
 var products = map[string]Product{
 	"/free": {Description: "Opening hours",
 		Content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
@@ -95,7 +93,6 @@ func (s *Sandbox) goodsNow() map[string]product {
 	return maps.Clone(s.goods)
 }
 
-// productOf reads what is to be sold at a path.
 func (s *Sandbox) productOf(path string, p Product) (made product, err error) {
 	refuse := func(format string, args ...any) (product, error) {
 		return product{}, x402.Errorf(x402.InvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...))
@@ -181,7 +178,6 @@ func unitsOf(dollars string) (uint64, error) {
 	return uint64(d), nil
 }
 
-// offers are the ways to pay for a product.
 func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
 	for _, network := range p.networks {
 		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(network, version),

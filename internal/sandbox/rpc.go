@@ -9,7 +9,6 @@ import (
 	"sync"
 )
 
-// rpcError is a JSON-RPC error object.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

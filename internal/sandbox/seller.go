@@ -179,7 +179,6 @@ func (s *Sale) falseReceipt() string {
 	return base64.StdEncoding.EncodeToString(text)
 }
 
-// collect has the facilitator verify and settle.
 func (s *Sale) collect(submission []byte, _ json.RawMessage) {
 	var verdict struct {
 		IsValid       bool   `json:"isValid"`

@@ -19,7 +19,6 @@ const (
 	blockhashLife = 150    // blocks that a blockhash is good for
 )
 
-// tokenAccount is the state of an SPL token account.
 type tokenAccount struct {
 	owner, mint, delegate solana.PublicKey // no delegate: zero
 	amount, delegated     uint64
@@ -42,7 +41,6 @@ type solanaChain struct {
 	messages map[[32]byte]bool // by the hashes of what landed: the same message lands once, whoever signs it
 }
 
-// solanaTransaction is one that was executed.
 type solanaTransaction struct {
 	id     string
 	slot   uint64

@@ -18,7 +18,6 @@ const (
 	genesisMainnet = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"
 )
 
-// rpcConfig is the configuration object of Solana's methods.
 type rpcConfig struct {
 	Commitment string `json:"commitment"`
 	Encoding   string `json:"encoding"`

@@ -84,7 +84,6 @@ func sign(private solana.PrivateKey, message []byte) solana.Signature {
 	return solana.Signature(ed25519.Sign(ed25519.PrivateKey(private), message))
 }
 
-// memo is the text of the first memo.
 func (tx *transaction) memo() string {
 	for _, s := range tx.steps {
 		if s.program == solana.MemoProgramID {
@@ -112,5 +111,4 @@ func associatedAccount(owner, program, mint solana.PublicKey) solana.PublicKey {
 	return account
 }
 
-// u64 reads eight little-endian bytes.
 func u64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }

@@ -202,12 +202,10 @@ func (b *Book) write(ctx context.Context, f func(*tx) error) error {
 	return b.db.Write(ctx, func(t *sqldb.Tx) error { return f(&tx{t}) })
 }
 
-// view runs f on one state of the book.
 func (b *Book) view(ctx context.Context, f func(*tx) error) error {
 	return b.db.View(ctx, func(t *sqldb.Tx) error { return f(&tx{t}) })
 }
 
-// read is view for an f with a result.
 func read[T any](ctx context.Context, b *Book, f func(*tx) (T, error)) (T, error) {
 	return sqldb.Read(ctx, b.db, func(t *sqldb.Tx) (T, error) { return f(&tx{t}) })
 }

@@ -236,13 +236,8 @@ func (b *Book) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) erro
 	})
 }
 
-// ReleaseChannel ends a hold without a charge. A channel that never was charged is forgotten.
-func (b *Book) ReleaseChannel(ctx context.Context, network, id, holder string) error {
-	return b.UpdateSoldChannel(ctx, network, id, holder, func(*SoldChannel) {})
-}
-
 // UpdateSoldChannel changes what is known of a channel, in one transaction, durably. It ends a hold of
-// holder's, if that is one.
+// holder's, if that is one. A channel that never was charged is forgotten then.
 func (b *Book) UpdateSoldChannel(ctx context.Context, network, id, holder string,
 	change func(*SoldChannel)) error {
 	return b.write(ctx, func(t *tx) error {

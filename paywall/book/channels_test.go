@@ -86,7 +86,8 @@ func TestADeadHolderLosesTheChannel(t *testing.T) {
 		clock.set(clock.now().Add(2 * time.Minute))
 		sale := sellByVoucher(t, b, clock, "1000", 0)
 		require.ErrorIs(t, b.ChargeChannel(t.Context(), lost, charged(1000)), ErrChannelBusy)
-		require.NoError(t, b.ReleaseChannel(t.Context(), "eip155:84532", "0x01", lost.ID))
+		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", lost.ID,
+			func(*SoldChannel) {}))
 		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))
 		list, _, _, err := b.Sales(t.Context(), SaleFilter{State: SaleFailed})
 		require.NoError(t, err)
@@ -100,7 +101,8 @@ func TestADeadHolderLosesTheChannel(t *testing.T) {
 func TestAReleasedChannel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
 		sale := sellByVoucher(t, b, clock, "1000", 0)
-		require.NoError(t, b.ReleaseChannel(t.Context(), "eip155:84532", "0x01", sale.ID))
+		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", sale.ID,
+			func(*SoldChannel) {}))
 		require.ErrorIs(t, must.Err(b.SoldChannel(t.Context(), "eip155:84532", "0x01")), ErrNotFound)
 		sale = sellByVoucher(t, b, clock, "1000", 0)
 		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))

@@ -209,7 +209,6 @@ func scanSale(row sqldb.Row) (sale Sale, err error) {
 	return sale, err
 }
 
-// raw is a text as JSON, or nil if it is empty.
 func raw(text string) json.RawMessage {
 	if text == "" {
 		return nil
@@ -217,7 +216,6 @@ func raw(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// orNull is JSON as a text, or NULL if there is none.
 func orNull(text json.RawMessage) sql.NullString {
 	return sql.NullString{String: string(text), Valid: len(text) > 0}
 }
@@ -286,7 +284,6 @@ func (b *Book) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool,
 	return list, more, earned, err
 }
 
-// addEarned adds up what was settled, by the asset's symbol.
 func (t *tx) addEarned(into map[string]money.Dollars, where string, args []any) error {
 	return t.Each(func(row sqldb.Row) error {
 		var symbol string

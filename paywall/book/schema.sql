@@ -1,4 +1,4 @@
--- The paywall's book, in words of SQLite, as in history/schema.sql: money is micro-dollars (usd) and decimal text (amount, 256 bits), times
+-- The paywall's book, in words of SQLite, as in history/internal/schema/schema.sql: money is micro-dollars (usd) and decimal text (amount, 256 bits), times
 -- are Unix microseconds, UTC. Rows are numbered (seq) by the program, in the order in which they are written.
 
 CREATE TABLE meta (

@@ -1,6 +1,6 @@
 //go:build linux || darwin || windows
 
-package agent
+package agent_test
 
 import (
 	"bytes"
@@ -33,10 +33,14 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -57,7 +61,7 @@ type world struct {
 	store  *history.Store
 	rules  atomic.Pointer[Rules]
 	bad    atomic.Pointer[x402.Error]
-	client *Client
+	client *client.Client
 	ended  chan error
 	guard  *seal.Guard // with the owner's key
 	marks  atomic.Int32
@@ -78,8 +82,8 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Lo
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
-	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
-		wallet.Options{N: 1 << 14})
+	keys, err := owner.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
+		owner.Options{N: 1 << 14})
 	require.NoError(t, err)
 	w.keys = keys
 	w.solana, w.evm = keys.Addresses()
@@ -89,7 +93,7 @@ func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w.guard = &seal.Guard{Home: w.home, Rules: sealed, Store: w.store, Key: keys}
 	require.NoError(t, w.guard.Seal(t.Context(), false))
 	w.allow(func(*Rules) {})
-	w.client = &Client{Home: w.home}
+	w.client = &client.Client{Home: w.home}
 	w.start()
 	return w
 }
@@ -114,6 +118,7 @@ func (w *world) start() {
 		Account: w.account, Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard:    counted{w.agent, &w.marks},
+		Verify:   func(ctx context.Context) error { return verify.Owned(ctx, w.store, w.agent) },
 		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},
 		Rules: func(context.Context) (Rules, error) {
 			if e := w.bad.Load(); e != nil {
@@ -147,7 +152,7 @@ func (w *world) lock() bool {
 
 // ask asks the agent for something that has no signature.
 func (w *world) ask(op, payment string) error {
-	_, err := w.client.call(w.t.Context(), request{Op: op, Payment: payment})
+	_, err := Ask(w.t.Context(), w.home, 0, Request{Op: op, Payment: payment})
 	return err
 }
 
@@ -234,7 +239,7 @@ func (w *world) refused(err error, why string) {
 func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	w := newWorld(t)
 	if runtime.GOOS != "windows" { // where it is no file
-		info, err := os.Stat(filepath.Join(w.home, socketName))
+		info, err := os.Stat(filepath.Join(w.home, SocketName))
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
@@ -243,7 +248,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	p := w.reserve(10_000, nil)
 	locked, err := wallet.Open(w.home)
 	require.NoError(t, err)
-	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	transfer := w.transfer(p)
 	signature, err := signer.SignTransfer(t.Context(), transfer)
 	require.NoError(t, err)
@@ -262,7 +267,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
 	require.True(t, w.keys.Locked())
-	require.NoFileExists(t, filepath.Join(w.home, socketName))
+	require.NoFileExists(t, filepath.Join(w.home, SocketName))
 	require.False(t, w.lock(), "there is none")
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v",
@@ -293,10 +298,10 @@ func TestLockedIsOver(t *testing.T) {
 		}, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(t.Context(), l) }()
-		was, err := (&Client{Home: home}).Lock(t.Context())
+		was, err := (&client.Client{Home: home}).Lock(t.Context())
 		require.NoError(t, err)
 		require.True(t, was)
-		require.NoFileExists(t, filepath.Join(home, socketName))
+		require.NoFileExists(t, filepath.Join(home, SocketName))
 		require.NoError(t, Free(t.Context(), home))
 		require.NoError(t, <-ended)
 	}
@@ -348,7 +353,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 			if c.message != nil {
 				c.message(&m)
 			}
-			_, err := w.client.signEVM(t.Context(), m)
+			_, err := w.client.SignTransfer(t.Context(), m)
 			w.refused(err, c.why)
 		})
 	}
@@ -360,29 +365,29 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	}
 	m := w.transfer(w.reserve(10_000, fromVault))
 	outOf(ownersVault)(&m)
-	_, err := w.client.signEVM(t.Context(), m)
+	_, err := w.client.SignTransfer(t.Context(), m)
 	w.refused(err, "its payer")
 	w.allow(func(r *Rules) { r.Vaults = map[string]string{base: ownersVault} })
-	_, err = w.client.signEVM(t.Context(), m)
+	_, err = w.client.SignTransfer(t.Context(), m)
 	require.NoError(t, err)
 	for _, from := range []string{usdc.Address, w.evm} {
 		m := w.transfer(w.reserve(10_000, fromVault))
 		outOf(from)(&m)
-		_, err := w.client.signEVM(t.Context(), m)
+		_, err := w.client.SignTransfer(t.Context(), m)
 		w.refused(err, "its payer")
 	}
 	m = w.transfer(w.reserve(10_000, nil)) // the row says whose money is held
 	outOf(ownersVault)(&m)
-	_, err = w.client.signEVM(t.Context(), m)
+	_, err = w.client.SignTransfer(t.Context(), m)
 	w.refused(err, "its payer")
 
 	p := w.reserve(10_000, nil)
 	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
-	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.refused(err, "failed, not reserved")
 
 	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
-	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
 	require.True(t, x402.HasCode(w.ask("check", ""), x402.PolicyUnsealed))
 	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed),
@@ -400,9 +405,9 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
 	time.Sleep(time.Millisecond)
 	w.start()
-	_, err = w.client.signEVM(t.Context(), w.transfer(old))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(old))
 	w.refused(err, "before the wallet was unlocked")
-	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.NoError(t, err)
 }
 
@@ -411,7 +416,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	sign := func(w *world, units uint64, change func(*history.Payment)) (history.Payment, error) {
 		p := w.reserve(units, change)
-		_, err := w.client.signEVM(t.Context(), w.transfer(p))
+		_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 		return p, err
 	}
 	for name, after := range map[string]func(w *world, p history.Payment){
@@ -471,7 +476,7 @@ func TestAnUnsealedApprovalInTheLedgerIsRefused(t *testing.T) {
 		if spoil != "" {
 			w.sql(spoil)
 		}
-		_, err := w.client.signEVM(t.Context(), w.transfer(p))
+		_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 		return err
 	}
 	require.NoError(t, sign(""))
@@ -491,7 +496,7 @@ func TestASessionOfTheOwners(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.Day, r.Budget.Month = 100_000_000, 100_000_000 })
 	sign := func() error {
-		_, err := w.client.signEVM(t.Context(), w.transfer(w.reserve(1_000_000, nil)))
+		_, err := w.client.SignTransfer(t.Context(), w.transfer(w.reserve(1_000_000, nil)))
 		return err
 	}
 	full := func() {
@@ -515,9 +520,17 @@ func TestASessionOfTheOwners(t *testing.T) {
 func TestTheAgentWitnessesAFreeze(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
-	(&Server{Store: w.store, Guard: w.guard, Log: slog.New(slog.DiscardHandler)}).witness(t.Context())
+	(&Server{Store: w.store, Guard: w.guard, Log: slog.New(slog.DiscardHandler)}).Witness(t.Context())
 	w.sql(`DELETE FROM freezes`)
 	require.True(t, x402.HasCode(w.guard.VerifySeals(t.Context()), x402.LedgerCorrupt))
+}
+
+func TestTheAgentVerifiesTheLedger(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.ask("verify", ""))
+	w.sql(`UPDATE audit SET at = at + 1 WHERE event = 'sealed'`)
+	err := w.ask("verify", "")
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 }
 
 // What else can be sent to the socket.
@@ -532,7 +545,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		"no message":       `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := socket.Dial(t.Context(), filepath.Join(w.home, socketName))
+			c, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
 			require.NoError(t, err)
 			defer c.Close()
 			go func() {
@@ -543,26 +556,26 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 					_ = c.Close()
 				}
 			}()
-			var out reply
+			var out Reply
 			if json.NewDecoder(c).Decode(&out) == nil { // or it hung up
 				require.Nil(t, out.Signature)
 				require.NotNil(t, out.Error)
 			}
 		})
 	}
-	for range 2 * maxCalls { // a silent client does not block for ever; the next client is served
-		c, err := socket.Dial(t.Context(), filepath.Join(w.home, socketName))
+	for range 2 * MaxCalls { // a silent client does not block for ever; the next client is served
+		c, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, c.Close())
 	}
 	require.NoError(t, w.client.Status(t.Context()))
-	require.Error(t, sameUser(socket.User(strconv.Itoa(os.Geteuid()+1))))
+	require.Error(t, SameUser(socket.User(strconv.Itoa(os.Geteuid()+1))))
 	if runtime.GOOS != "windows" { // where a pipe's name has one length
 		_, err := Listen(t.Context(), "/"+strings.Repeat("x", 200))
 		require.Contains(t, x402.AsError(err).Message, "the system allows")
 	}
-	require.ErrorIs(t, (&Client{Home: t.TempDir()}).Status(t.Context()), errNone)
+	require.ErrorIs(t, (&client.Client{Home: t.TempDir()}).Status(t.Context()), ErrNone)
 }
 
 // recorder lets a signature be asked for, and keeps the question.
@@ -623,7 +636,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := w.reserve(10_000, func(p *history.Payment) { row(p); change(p) })
-			_, err := w.client.signSolana(t.Context(), of(p))
+			_, err := w.client.SignSolana(t.Context(), of(p))
 			require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
 		})
 	}
@@ -639,32 +652,32 @@ func TestTheAgentOnSolana(t *testing.T) {
 			got.Source != draft.Evidence.Source {
 			d := of(w.reserve(10_000, row))
 			d.Message = flipped
-			_, err = w.client.signSolana(t.Context(), d)
+			_, err = w.client.SignSolana(t.Context(), d)
 			require.Error(t, err, "byte %d", i)
 		}
 	}
 	w.allow(func(r *Rules) { r.TokenAccounts = map[string]string{sandbox.Solana: s.FeePayer} })
-	_, err = w.client.signSolana(t.Context(), of(w.reserve(10_000, row)))
+	_, err = w.client.SignSolana(t.Context(), of(w.reserve(10_000, row)))
 	w.refused(err, "its source")
 	w.allow(func(*Rules) {})
 	p := w.reserve(10_000, row)
-	_, err = w.client.signSolana(t.Context(), of(p))
+	_, err = w.client.SignSolana(t.Context(), of(p))
 	require.NoError(t, err)
-	_, err = w.client.signSolana(t.Context(), of(p))
+	_, err = w.client.SignSolana(t.Context(), of(p))
 	w.refused(err, "the payment is submitted, not reserved")
 }
 
 // Who connects and says nothing does not keep an agent that is ended.
 func TestASilentCallerKeepsNoAgent(t *testing.T) {
 	w := newWorld(t)
-	silent, err := socket.Dial(t.Context(), filepath.Join(w.home, socketName))
+	silent, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
 	require.NoError(t, err)
 	defer silent.Close()
 	require.True(t, w.lock())
 	select {
 	case err := <-w.ended:
 		require.NoError(t, err)
-	case <-time.After(callTime / 2):
+	case <-time.After(CallTime / 2):
 		t.Fatal("it still runs")
 	}
 	said, err := io.ReadAll(silent)
@@ -675,7 +688,7 @@ func TestASilentCallerKeepsNoAgent(t *testing.T) {
 // An agent that ends while it is asked to lock is locked.
 func TestLockOfAnAgentThatEnds(t *testing.T) {
 	home := t.TempDir()
-	l, err := socket.Listen(t.Context(), filepath.Join(home, socketName), 0o600)
+	l, err := socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600)
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
@@ -686,7 +699,7 @@ func TestLockOfAnAgentThatEnds(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	was, err := (&Client{Home: home}).Lock(t.Context())
+	was, err := (&client.Client{Home: home}).Lock(t.Context())
 	require.NoError(t, err)
 	require.True(t, was)
 	<-done
@@ -697,8 +710,8 @@ func TestTheAgentEndsWithTheKeys(t *testing.T) {
 	w := newWorld(t)
 	w.keys.Lock()
 	require.NoError(t, <-w.ended)
-	require.NoFileExists(t, filepath.Join(w.home, socketName))
-	require.ErrorIs(t, w.client.Status(t.Context()), errNone)
+	require.NoFileExists(t, filepath.Join(w.home, SocketName))
+	require.ErrorIs(t, w.client.Status(t.Context()), ErrNone)
 }
 
 // A freeze stops the agent before its next signature.
@@ -706,11 +719,11 @@ func TestTheAgentIsFrozen(t *testing.T) {
 	w := newWorld(t)
 	p := w.reserve(10_000, nil)
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "the owner"}))
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 	_, err = w.guard.Unfreeze(t.Context())
 	require.NoError(t, err)
-	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	require.NoError(t, err)
 }
 
@@ -719,7 +732,7 @@ func TestTheAgentIsFrozen(t *testing.T) {
 func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 	w := newWorld(t)
 	passphrase := wallet.FromValue("correct horse battery")
-	research, err := w.keys.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"})
+	research, err := owner.AddAccount(t.Context(), w.keys, passphrase, owner.NewAccount{Name: "research"})
 	require.NoError(t, err)
 	w.later, err = wallet.Open(w.home)
 	require.NoError(t, err)
@@ -740,17 +753,17 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 	for agent, source := range map[string]string{"research": research.EVM, "bot": research.EVM, "anna": w.evm,
 		"": w.evm} {
 		transfer := reserved(agent, source)
-		signature, err := w.client.signEVM(t.Context(), transfer)
+		signature, err := w.client.SignTransfer(t.Context(), transfer)
 		require.NoError(t, err, agent)
 		requireSignedBy(t, source, transfer, signature)
 	}
 	for _, c := range [][2]string{{"bot", w.evm}, {"anna", research.EVM}, {"", research.EVM},
 		{"bot", ownersVault}} {
-		_, err := w.client.signEVM(t.Context(), reserved(c[0], c[1]))
+		_, err := w.client.SignTransfer(t.Context(), reserved(c[0], c[1]))
 		w.refused(err, "its payer is not that of the reserved payment")
 	}
-	_, err = w.client.signEVM(t.Context(), reserved("", ownersVault))
+	_, err = w.client.SignTransfer(t.Context(), reserved("", ownersVault))
 	require.NoError(t, err)
-	_, err = w.client.signEVM(t.Context(), reserved("late", w.evm))
+	_, err = w.client.SignTransfer(t.Context(), reserved("late", w.evm))
 	require.ErrorContains(t, err, `the keystore has no account "late"`)
 }

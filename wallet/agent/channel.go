@@ -10,7 +10,6 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
-	"x402-wallet/wallet"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -20,35 +19,21 @@ import (
 // and with it a deposit that is the whole of what is reserved. In a channel that an owner funds it signs
 // vouchers alone, and only where the ledger has the owner's seal that they do (history.Keyholder.OwnChannel).
 
-// channelRequest is a message.Channel without what the agent looks up itself.
-type channelRequest struct {
+// ChannelRequest is a message.Channel without what the agent looks up itself.
+type ChannelRequest struct {
 	Config  x402.ChannelConfig   `json:"config"`
 	Ceiling money.Amount         `json:"ceiling"`
-	Deposit *depositRequest      `json:"deposit,omitempty"`
+	Deposit *DepositRequest      `json:"deposit,omitempty"`
 	Shown   *x402.ChannelVoucher `json:"shown,omitempty"`
 }
 
-type depositRequest struct {
+type DepositRequest struct {
 	ValidBefore int64  `json:"validBefore"`
 	Salt        []byte `json:"salt"`
 }
 
-func (c *Client) signChannel(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
-	q := request{Op: "channel", Payment: m.Payment, Channel: &channelRequest{Config: m.Config,
-		Ceiling: m.Ceiling, Shown: m.Shown}}
-	signatures := s.Voucher[:]
-	if m.Deposit != nil {
-		q.Channel.Deposit = &depositRequest{m.Deposit.ValidBefore, m.Deposit.Salt[:]}
-		signatures = make([]byte, len(s.Voucher)+len(s.Deposit))
-	}
-	err = c.sign(ctx, q, signatures)
-	copy(s.Voucher[:], signatures)
-	copy(s.Deposit[:], signatures[len(s.Voucher):])
-	return s, err
-}
-
 // signChannel signs a voucher that adds the payment's price to what was promised in its channel.
-func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signChannel(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.BatchSettlement)
 	if err != nil {
 		return nil, err
@@ -148,42 +133,4 @@ func nextChannel(row history.Channel, m message.Channel, s message.Signatures) (
 	}
 	return row.WithVoucher(m.Payment, x402.ChannelVoucher{Ceiling: m.Ceiling,
 		Signature: "0x" + hex.EncodeToString(s.Voucher[:])}, deposit)
-}
-
-// PaymentChannel is a channel as package wallet hashes it.
-func PaymentChannel(chain uint64, c x402.ChannelConfig) (of wallet.PaymentChannel, err error) {
-	of = wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver, ReceiverAuthorizer: c.ReceiverAuthorizer,
-		Token: c.Token, Delay: uint64(c.WithdrawDelay)}
-	if c.Payer != c.PayerAuthorizer {
-		of.Payer = c.Payer
-	}
-	salt, err := hex.DecodeString(strings.TrimPrefix(c.Salt, "0x"))
-	if err != nil || len(salt) != len(of.Salt) || c.WithdrawDelay < 0 {
-		return of, x402.Errorf(x402.Internal, "the channel's salt or delay is none")
-	}
-	of.Salt = [32]byte(salt)
-	return of, nil
-}
-
-// signChannel signs with the keys of this process.
-func signChannel(ctx context.Context, keys *wallet.Account, m message.Channel) (s message.Signatures,
-	err error) {
-	chain, ok := x402.ChainID(m.Asset.Network)
-	_, self := keys.Addresses()
-	c := m.Config
-	if !ok || c.PayerAuthorizer != self {
-		return s, x402.Errorf(x402.Internal, "the channel is none of this wallet's")
-	}
-	of, err := PaymentChannel(chain, c)
-	if err != nil {
-		return s, err
-	}
-	s.Voucher, err = keys.SignVoucher(ctx, of, m.Ceiling.Bytes32())
-	if err != nil || m.Deposit == nil {
-		return s, err
-	}
-	s.Deposit, err = keys.SignDeposit(ctx, wallet.ChannelDeposit{Channel: of, Name: m.Asset.Name,
-		Version: m.Asset.Version, Value: m.Deposit.Value.Bytes32(),
-		ValidBefore: uint64(m.Deposit.ValidBefore), Salt: m.Deposit.Salt})
-	return s, err
 }

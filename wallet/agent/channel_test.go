@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,8 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
+	. "x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -66,7 +68,7 @@ func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) message
 func TestTheAgentSignsForAChannel(t *testing.T) {
 	w := newBatchWorld(t)
 	p := w.call(10_000)
-	s, err := w.client.signChannel(t.Context(), w.message(p, 1000, 10_000))
+	s, err := w.client.SignChannel(t.Context(), w.message(p, 1000, 10_000))
 	require.NoError(t, err)
 	require.NotZero(t, s.Deposit)
 	row, err := w.store.Channel(t.Context(), w.id, w.evm)
@@ -79,7 +81,7 @@ func TestTheAgentSignsForAChannel(t *testing.T) {
 	require.True(t, message.IsOwnVoucher(base, id, *signed.Voucher, w.evm))
 	require.Equal(t, &history.BatchOpen{Payment: p.ID, Amount: money.NewAmount(10_000)}, book.Deposit)
 
-	s, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	s, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
 	require.NoError(t, err)
 	require.Zero(t, s.Deposit)
 	row, err = w.store.Channel(t.Context(), w.id, w.evm)
@@ -88,7 +90,7 @@ func TestTheAgentSignsForAChannel(t *testing.T) {
 
 	// a row that says less than was signed is not what the wallet wrote
 	w.sql(`UPDATE channels SET amount = '1000', nonce = '9'`)
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 }
 
@@ -146,7 +148,7 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 			p := w.call(c.deposit)
 			m := w.message(p, 1000, c.deposit)
 			c.change(w, &m)
-			_, err := w.client.signChannel(t.Context(), m)
+			_, err := w.client.SignChannel(t.Context(), m)
 			w.refused(err, c.why)
 			now, err := w.store.Payment(t.Context(), p.ID)
 			require.NoError(t, err)
@@ -159,42 +161,42 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 func TestAPrepaidPaymentIsNoTransfer(t *testing.T) {
 	w := newBatchWorld(t)
 	p := w.call(0)
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.refused(err, "by its scheme")
 	p = w.reserve(1000, func(p *history.Payment) { p.Price = 0 }) // of another scheme
-	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.refused(err, "not what its amount is worth")
 }
 
 // The limits hold for what is prepaid, at its price, but for the windows, in which it was counted.
 func TestAPrepaidPaymentKeepsTheOtherRules(t *testing.T) {
 	w := newBatchWorld(t)
-	_, err := w.client.signChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
+	_, err := w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
 	require.NoError(t, err)
 	w.allow(func(r *Rules) {
 		r.ChannelDelay = time.Hour
 		r.Budget.Day, r.Budget.PerCall = 10_000, 999
 	})
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 	w.allow(func(r *Rules) {
 		r.ChannelDelay = time.Hour
 		r.Budget.Day = 10_000 // used up by the deposit
 	})
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
 	require.NoError(t, err)
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(10_000), 3000, 10_000))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(10_000), 3000, 10_000))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 }
 
 // A deposit of less than the price carries no voucher: it is the deposit that the rules are asked about.
 func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
 	w := newBatchWorld(t)
-	_, err := w.client.signChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
+	_, err := w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
 	require.NoError(t, err)
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(999), 2000, 999))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(999), 2000, 999))
 	w.refused(err, "its amount is not")
-	_, err = w.client.signChannel(t.Context(), w.message(w.call(1000), 2000, 1000))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.call(1000), 2000, 1000))
 	require.NoError(t, err)
 }
 
@@ -202,15 +204,15 @@ func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
 func TestAPrepaidPaymentEnds(t *testing.T) {
 	w := newBatchWorld(t)
 	deposit := w.call(10_000)
-	_, err := w.client.signChannel(t.Context(), w.message(deposit, 1000, 10_000))
+	_, err := w.client.SignChannel(t.Context(), w.message(deposit, 1000, 10_000))
 	require.NoError(t, err)
 	voucher := w.call(0)
-	_, err = w.client.signChannel(t.Context(), w.message(voucher, 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(voucher, 2000, 0))
 	require.NoError(t, err)
 	require.NoError(t, w.ask("expire", voucher.ID))
 	now, err := w.store.Payment(t.Context(), voucher.ID)
 	require.NoError(t, err)
 	require.Equal(t, history.Failed, now.State)
 	w.refused(w.ask("expire", deposit.ID), "it can still settle")
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }

@@ -64,7 +64,7 @@ func refuse(format string, args ...any) *x402.Error {
 }
 
 // signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the ledger's row.
-func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signEVM(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *Server) recorded(ctx context.Context, rules Rules, p history.Payment, s
 }
 
 // signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds at most.
-func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signSolana(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err

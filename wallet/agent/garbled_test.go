@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"io"
@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/socket"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 )
 
@@ -28,7 +30,7 @@ func TestAGarbledAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := shortDir(t)
-			l, err := socket.Listen(t.Context(), filepath.Join(home, socketName), 0o600)
+			l, err := socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600)
 			require.NoError(t, err)
 			defer l.Close()
 			go func() {
@@ -37,11 +39,11 @@ func TestAGarbledAgent(t *testing.T) {
 					return
 				}
 				defer c.Close()
-				_, _ = c.Read(make([]byte, maxRequest))
+				_, _ = c.Read(make([]byte, MaxRequest))
 				_, _ = io.WriteString(c, answer)
 			}()
-			client := &Client{Home: home}
-			err = client.sign(t.Context(), request{Op: "evm", Payment: "p"}, make([]byte, 65))
+			client := &client.Client{Home: home}
+			_, err = client.SignPull(t.Context(), "p", x402.Pull{})
 			coded := x402.AsError(err)
 			require.Equal(t, x402.WalletLocked, coded.Code)
 			require.Contains(t, coded.Message, "not as the unlock agent of this version does")

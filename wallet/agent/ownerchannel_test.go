@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"testing"
@@ -7,6 +7,8 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
+	. "x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -50,23 +52,23 @@ func (w *batchWorld) ownersCall(counts bool) history.Payment {
 // no more than was promised before, after a refusal.
 func TestTheAgentSignsInAnOwnersChannel(t *testing.T) {
 	w := newOwnersWorld(t, nil)
-	s, err := w.client.signChannel(t.Context(), w.message(w.ownersCall(true), 1000, 0))
+	s, err := w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 1000, 0))
 	require.NoError(t, err)
 	require.Zero(t, s.Deposit)
-	_, err = w.client.signChannel(t.Context(), w.message(w.ownersCall(true), 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 2000, 0))
 	require.NoError(t, err)
 	again := w.ownersCall(false)
-	_, err = w.client.signChannel(t.Context(), w.message(again, 2000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(again, 2000, 0))
 	require.NoError(t, err)
 	row, err := w.store.Channel(t.Context(), w.id, w.evm)
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), row.Nonce)
 	require.Equal(t, "2000", row.Amount.String())
 	require.NoError(t, w.ask("expire", again.ID), "it counts nothing, and frees nothing")
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	w.allow(func(r *Rules) { r.ChannelDelay, r.Budget.Day = 24*3600*1e9, 2999 }) // 2000 were counted
-	_, err = w.client.signChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))
+	_, err = w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 }
 
@@ -109,7 +111,7 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 			if c.message != nil {
 				c.message(w, &m)
 			}
-			_, err := w.client.signChannel(t.Context(), m)
+			_, err := w.client.SignChannel(t.Context(), m)
 			require.ErrorContains(t, err, c.why)
 			now, err := w.store.Payment(t.Context(), p.ID)
 			require.NoError(t, err)
@@ -121,14 +123,14 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 // A payment out of a channel of the agent's own is none out of an owner's, and the other way round.
 func TestWhoFundsAChannelIsWhoPays(t *testing.T) {
 	w := newOwnersWorld(t, nil)
-	_, err := w.client.signChannel(t.Context(), w.message(w.call(0), 1000, 0))
+	_, err := w.client.SignChannel(t.Context(), w.message(w.call(0), 1000, 0))
 	w.refused(err, "its source is not")
 	own := newBatchWorld(t)
 	p := own.call(0)
 	p = own.reserve(1000, func(q *history.Payment) {
 		q.Scheme, q.Requirement, q.Source = p.Scheme, p.Requirement, own.id
 	})
-	_, err = own.client.signChannel(t.Context(), own.message(p, 1000, 0))
+	_, err = own.client.SignChannel(t.Context(), own.message(p, 1000, 0))
 	own.refused(err, "its source is not")
 }
 
@@ -138,7 +140,7 @@ func TestAnOwnersVoucherCountsForGood(t *testing.T) {
 	w := newOwnersWorld(t, nil)
 	w.allow(func(r *Rules) { r.ChannelDelay = 24 * 3600 * 1e9 })
 	p := w.ownersCall(true)
-	_, err := w.client.signChannel(t.Context(), w.message(p, 1000, 0))
+	_, err := w.client.SignChannel(t.Context(), w.message(p, 1000, 0))
 	require.NoError(t, err)
 	require.Error(t, w.ask("expire", p.ID))
 	p, err = w.store.Payment(t.Context(), p.ID)

@@ -84,43 +84,14 @@ func (a *Approver) Approve(ctx context.Context, q Question, answer []byte) error
 	return err
 }
 
-// ByPasskey is an Approver whose key may be the unlock agent's.
-type ByPasskey struct {
-	Local  *Approver
-	Remote *Client // nil: none
-}
-
-// passkeyRequest asks for a question, or with an answer for the approval.
-type passkeyRequest struct {
+// PasskeyRequest asks for a question, or with an answer for the approval.
+type PasskeyRequest struct {
 	Question
 	Answer []byte `json:"answer,omitempty"`
 }
 
-const opPasskey = "passkey"
-
-// Challenge is Approver's.
-func (b ByPasskey) Challenge(ctx context.Context, shown history.Approval, browser string) ([]byte, error) {
-	q := QuestionOf(shown, browser)
-	if b.Remote.first() {
-		challenge, err := b.Remote.call(ctx, request{Op: opPasskey, Passkey: &passkeyRequest{Question: q}})
-		if !errors.Is(err, errNone) {
-			return challenge, err
-		}
-	}
-	return b.Local.Challenge(ctx, q)
-}
-
-// Approve is Approver's.
-func (b ByPasskey) Approve(ctx context.Context, shown history.Approval, browser string, answer []byte) error {
-	q := QuestionOf(shown, browser)
-	asked := request{Op: opPasskey, Passkey: &passkeyRequest{Question: q, Answer: answer}}
-	return b.Remote.callOrLocal(ctx, asked, func(ctx context.Context) error {
-		return b.Local.Approve(ctx, q, answer)
-	})
-}
-
 // passkey answers that.
-func (s *Server) passkey(ctx context.Context, q *passkeyRequest) ([]byte, error) {
+func (s *Server) passkey(ctx context.Context, q *PasskeyRequest) ([]byte, error) {
 	if q == nil || s.Approver == nil {
 		return nil, refuse("it is not told what")
 	}

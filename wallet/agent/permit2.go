@@ -34,7 +34,7 @@ func (s *Server) charge(ctx context.Context, id string) error {
 // behind the other. Spender and witness are those of the ledger's row, whose way of paying says which. Of an
 // approval by EIP-2612 only the token's nonce is the caller's word, and with a wrong one it approves nothing;
 // of one by a transaction the account's nonce and the gas, which the owner's rules bound.
-func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signPermit2(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Permit2, x402.Upto)
 	if err != nil {
 		return nil, err

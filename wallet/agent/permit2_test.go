@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"context"
@@ -13,7 +13,10 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
 	"x402-wallet/wallet"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -40,7 +43,7 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	p := w.reserve(10_000, byWay(x402.Permit2))
 	locked, err := wallet.Open(w.home)
 	require.NoError(t, err)
-	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)
@@ -113,15 +116,15 @@ func TestTheAgentSignsNoOtherPermit(t *testing.T) {
 			if c.message != nil {
 				c.message(&d.Authorization)
 			}
-			_, _, err := w.client.signPermit2(t.Context(), d)
+			_, _, err := w.client.SignPermit2(t.Context(), d)
 			w.refused(err, c.why)
 		})
 	}
 	p := w.reserve(10_000, byWay(x402.Permit2))
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.refused(err, "by its scheme")
 	w.allow(func(r *Rules) { r.Schemes = []string{x402.Exact} })
-	_, _, err = w.client.signPermit2(t.Context(), w.permit(w.reserve(10_000, byWay(x402.Permit2))))
+	_, _, err = w.client.SignPermit2(t.Context(), w.permit(w.reserve(10_000, byWay(x402.Permit2))))
 	w.refused(err, "by its scheme")
 }
 
@@ -131,7 +134,7 @@ func TestTheAgentSignsAnApprovalByTransaction(t *testing.T) {
 	sign := func(gas uint64) ([65]byte, error) {
 		d := w.permit(w.reserve(10_000, byWay(x402.Permit2)))
 		d.Approval, d.Transaction = nil, &message.ApprovalGas{Gas: gas, MaxFee: money.NewAmount(2)}
-		_, approval, err := w.client.signPermit2(t.Context(), d)
+		_, approval, err := w.client.SignPermit2(t.Context(), d)
 		return approval, err
 	}
 	_, err := sign(50_000)
@@ -163,7 +166,7 @@ func known(address string) func(*Rules) {
 func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
 	w := newWorld(t)
 	sign := func() error {
-		_, _, err := w.client.signPermit2(t.Context(), w.permit(w.reserve(1_000, byWay(x402.Upto))))
+		_, _, err := w.client.SignPermit2(t.Context(), w.permit(w.reserve(1_000, byWay(x402.Upto))))
 		return err
 	}
 	require.True(t, x402.HasCode(sign(), x402.ApprovalRequired))
@@ -197,7 +200,7 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000; known(ownersVault)(r) })
 	p := w.reserve(1_000_000, byWay(x402.Upto))
-	_, _, err := w.client.signPermit2(t.Context(), w.permit(p))
+	_, _, err := w.client.SignPermit2(t.Context(), w.permit(p))
 	require.NoError(t, err)
 	p, err = w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)
@@ -211,8 +214,9 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 		return &x402.Status{State: x402.Settled, Transaction: "0x01", Amount: &a}
 	}
 	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
-	guard := Guard{Local: elsewhere, Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
-		Remote: &Client{Home: w.home, Before: func() bool { return true }}}
+	guard := client.Guard{Local: elsewhere,
+		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote:   &client.Client{Home: w.home, Before: func() bool { return true }}}
 	_, err = guard.Charge(t.Context(), p, *came(1)) // the caller's word
 	w.refused(err, "what it came to is not proven")
 	w.status.Store(came(250_000))
@@ -223,7 +227,7 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	w.ahead.Store(0)
 	w.passes(p.ID)
 	w.refused(w.ask("charge", p.ID), "all that was signed for counts")
-	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness))))
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(Lateness))))
 	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
 	require.True(t, x402.HasCode(w.ask("charge", p.ID), x402.PolicyUnsealed), "whose node is that?")
 	w.bad.Store(nil)
@@ -238,6 +242,6 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 	_, err = w.pays(750_000)
 	require.NoError(t, err, "the rest is free again")
-	_, err = w.guard.Store.VerifySealed(t.Context(), history.Keyholder{})
+	_, err = verify.Ledger(t.Context(), w.guard.Store, history.Head{})
 	require.NoError(t, err)
 }

@@ -14,7 +14,7 @@ import (
 
 // signPull signs a transfer of a float from the owner's account to the agent's, which the ledger has as a
 // payment by itself. Its gas is bounded by the owner's rules.
-func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signPull(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Allowance)
 	if err != nil {
 		return nil, err

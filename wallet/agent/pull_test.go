@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"testing"
@@ -9,6 +9,8 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -33,7 +35,7 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 func (w *world) asker() EVMSigner {
 	locked, err := wallet.Open(w.home)
 	require.NoError(w.t, err)
-	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	return signer
 }
 
@@ -132,7 +134,8 @@ func TestAFloatIsNoPayment(t *testing.T) {
 	w := newWorld(t)
 	w.allowFloats()
 	p, _ := w.pull(1_000)
-	signer, _ := Signers(&w.keys.Account, &Client{Home: w.home, Before: func() bool { return true }})
+	signer, _ := client.Signers(&w.keys.Account,
+		&client.Client{Home: w.home, Before: func() bool { return true }})
 	transfer := w.transfer(p)
 	transfer.Authorization.To = payee
 	_, err := signer.SignTransfer(t.Context(), transfer)

@@ -1,6 +1,6 @@
 //go:build linux || darwin || windows
 
-package agent
+package agent_test
 
 import (
 	"context"
@@ -24,6 +24,8 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -47,7 +49,7 @@ func (w *world) count(query string, args ...any) (n int) {
 // pays reserves a payment and has it signed by the agent.
 func (w *world) pays(units uint64) (history.Payment, error) {
 	p := w.reserve(units, nil)
-	_, err := w.client.signEVM(w.t.Context(), w.transfer(p))
+	_, err := w.client.SignTransfer(w.t.Context(), w.transfer(p))
 	return p, err
 }
 
@@ -77,7 +79,7 @@ func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	w.sql(`CREATE TRIGGER no BEFORE INSERT ON audit WHEN new.event = 'signed'
 		BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	p = w.reserve(1000, nil)
-	signature, err := w.client.signEVM(t.Context(), w.transfer(p))
+	signature, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 	require.Error(t, err)
 	require.Zero(t, signature)
 	require.Zero(t, w.count(rows, p.ID))
@@ -86,7 +88,7 @@ func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	w.sql(`CREATE TRIGGER no AFTER INSERT ON audit WHEN new.event = 'signed'
 		BEGIN INSERT INTO lifts VALUES (1, 1, x'00'); END`) // the checkpoint will not vouch for that
 	p = w.reserve(1000, nil)
-	signature, err = w.client.signEVM(t.Context(), w.transfer(p))
+	signature, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.corrupt(err, "a freeze was lifted")
 	require.Zero(t, signature)
 	require.Equal(t, 1, w.count(rows, p.ID), "it counts: somebody may have got hold of it")
@@ -194,7 +196,7 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			p, err := w.pays(990_000)
 			require.NoError(t, err)
 			p = c.spoil(w, w.forge(), p)
-			signature, err := w.client.signEVM(t.Context(), w.transfer(p))
+			signature, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 			w.corrupt(err, c.why)
 			require.Zero(t, signature)
 			require.NoError(t, w.guard.Seal(t.Context(), true), "the way out is the owner's")
@@ -207,7 +209,7 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 	for range 2 {
 		p := copied(w, w.forge(), first)
 		require.NoError(t, w.forge().Reserve(p.ID))
-		_, err = w.client.signEVM(t.Context(), w.transfer(p))
+		_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	}
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "$2.00 is the limit: %v", err)
 }
@@ -229,19 +231,20 @@ func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
 	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
 	p, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
 	require.NoError(t, err)
-	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, "x402-wallet approve "+a.ID)
 
-	remote := &Client{Home: w.home, Before: func() bool { return true }}
-	require.False(t, Guard{Remote: remote}.LocalApprovals(t.Context()), "so nobody is asked at a client")
+	remote := &client.Client{Home: w.home, Before: func() bool { return true }}
+	require.False(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()),
+		"so nobody is asked at a client")
 	w.approve = true
 	_, err = w.pays(2000)
 	require.NoError(t, err)
 	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
-	require.True(t, Guard{Remote: remote}.LocalApprovals(t.Context()), "here the wallet signs itself")
-	require.True(t, Guard{}.LocalApprovals(t.Context()))
+	require.True(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()), "here the wallet signs itself")
+	require.True(t, client.Guard{}.LocalApprovals(t.Context()))
 }
 
 // An approval that was used and signed for is used up, whatever the chain's end says.
@@ -265,7 +268,7 @@ func TestAnApprovalIsGoodOnce(t *testing.T) {
 	_, used, err := w.store.ApprovalUsedBy(t.Context(), again)
 	require.NoError(t, err)
 	require.True(t, used)
-	_, err = w.client.signEVM(t.Context(), w.transfer(again))
+	_, err = w.client.SignTransfer(t.Context(), w.transfer(again))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 }
 
@@ -285,8 +288,9 @@ func TestTheAgentLooksForItself(t *testing.T) {
 		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 	}
 	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
-	guard := Guard{Local: elsewhere, Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
-		Remote: &Client{Home: w.home, Before: func() bool { return true }}}
+	guard := client.Guard{Local: elsewhere,
+		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote:   &client.Client{Home: w.home, Before: func() bool { return true }}}
 	_, err = guard.Expire(t.Context(), p, *expired) // the caller's word
 	w.refused(err, "it can still settle")
 	require.EqualValues(t, 1, w.asked.Load())
@@ -311,9 +315,9 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	w.passes(p.ID)
 	w.ahead.Store(0)
 	lives()
-	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness - 10*time.Second))))
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(Lateness - 10*time.Second))))
 	lives()
-	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness))))
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(Lateness))))
 	evidence, err := json.Marshal(p.Evidence)
 	require.NoError(t, err)
 	other := p.Evidence
@@ -343,10 +347,10 @@ func TestNothingExpiresUnderForgedRules(t *testing.T) {
 	require.NoError(t, err)
 	p, err = w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)
-	process := func(rules *config.Config) Guard {
+	process := func(rules seal.Rules) client.Guard {
 		g := &seal.Guard{Home: w.home, Rules: rules, Store: w.store, Key: w.keys}
-		return Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
-			Tally: &Tally{}, Now: func() time.Time { return p.Evidence.ExpiresAt.Add(lateness) }}}
+		return client.Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
+			Tally: &Tally{}, Now: func() time.Time { return p.Evidence.ExpiresAt.Add(Lateness) }}}
 	}
 	forged, err := config.Parse([]byte("[networks.\"eip155:84532\"]\nrpc = \"https://liar.example\"\n"))
 	require.NoError(t, err)
@@ -359,12 +363,7 @@ func TestNothingExpiresUnderForgedRules(t *testing.T) {
 // passes lets the time of what the agent signed pass, by its monotonic clock.
 func (w *world) passes(id string) {
 	w.t.Helper()
-	w.tally.mu.Lock()
-	defer w.tally.mu.Unlock()
-	i := w.tally.items[id]
-	require.NotZero(w.t, i.until)
-	i.until = time.Now()
-	w.tally.items[id] = i
+	require.NotZero(w.t, w.tally.Pass(id))
 }
 
 // lockedKey is that of a wallet that is locked.
@@ -380,9 +379,9 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	require.NoError(t, <-w.ended)
 	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
 	tally := &Tally{}
-	process := func() Guard { // unlocked in its own process; what it met of the ledger it forgets here
+	process := func() client.Guard { // unlocked in its own process; what it met of the ledger it forgets here
 		g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
-		return Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
+		return client.Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
 			Now: time.Now, Tally: tally}}
 	}
 	submit := func(p history.Payment) error {
@@ -400,7 +399,7 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 			change(filepath.Join(w.home, name), name)
 		}
 		var err error
-		w.store, err = history.Open(t.Context(), w.home, history.Options{})
+		w.store, err = history.Open(t.Context(), w.home, historytest.Options())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = w.store.Close() })
 	}
@@ -429,11 +428,11 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	rules := r.Rules
 	rules.Budget = budget.Rules{PerCall: 1_000_000, Day: 100_000_000, Month: 100_000_000, Rate: 60,
 		ApproveAbove: 1_000_000}
-	require.NoError(t, r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false))
-	err := r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false)
+	require.NoError(t, r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false))
+	err := r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
-	tally.takeBack(p.ID)
-	err = r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false)
+	tally.TakeBack(p.ID)
+	err = r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
 }
 
@@ -444,12 +443,12 @@ func TestPaymentsOfOtherTimes(t *testing.T) {
 	for _, c := range []struct {
 		ago  time.Duration
 		code x402.Code
-	}{{0, ""}, {oldest - time.Second, ""}, {oldest + time.Second, x402.PolicyDenied},
-		{-early + time.Second, ""}, {-early - time.Second, x402.ClockSuspect}} {
+	}{{0, ""}, {Oldest - time.Second, ""}, {Oldest + time.Second, x402.PolicyDenied},
+		{-Early + time.Second, ""}, {-Early - time.Second, x402.ClockSuspect}} {
 		p := w.reserve(1, nil)
 		r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{},
 			Now: func() time.Time { return p.Created.Add(c.ago) }}
-		err := r.permit(t.Context(), rules, p, askOf(p, usdc), budget.Facts{Now: p.Created}, false)
+		err := r.Permit(t.Context(), rules, p, AskOf(p, usdc), budget.Facts{Now: p.Created}, false)
 		if c.code == "" {
 			require.NoError(t, err, c.ago)
 		} else {
@@ -481,7 +480,7 @@ func TestARowCannotBeSwapped(t *testing.T) {
 			w := newWorld(t)
 			p := w.reserve(990_000, nil)
 			f := w.forge()
-			onEVM, _ := Signers(&w.keys.Account, nil)
+			onEVM, _ := client.Signers(&w.keys.Account, nil)
 			swaps := swapping{onEVM, func(id string) {
 				n, err := f.Exec(change, id)
 				require.NoError(t, err)
@@ -494,7 +493,7 @@ func TestARowCannotBeSwapped(t *testing.T) {
 				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
 			message, err := message.EncodeAuthorization(w.transfer(p).Authorization)
 			require.NoError(t, err)
-			signature, err := s.signEVM(t.Context(), request{Payment: p.ID, Authorization: message})
+			signature, err := s.SignEVM(t.Context(), Request{Payment: p.ID, Authorization: message})
 			w.corrupt(err, "not the one that was signed")
 			require.Empty(t, signature)
 		})
@@ -528,7 +527,7 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 			d := draft
 			d.Payment = w.reserve(10_000, row).ID
 			change(&d.Evidence)
-			_, err := w.client.signSolana(t.Context(), d)
+			_, err := w.client.SignSolana(t.Context(), d)
 			w.refused(err, "is not that of the reserved payment")
 		})
 	}
@@ -536,19 +535,19 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	d := draft
 	d.Payment = w.reserve(10_000, row).ID
 	d.Evidence.LastValidBlockHeight += decode.MaxLife + 1
-	_, err = w.client.signSolana(t.Context(), d)
+	_, err = w.client.SignSolana(t.Context(), d)
 	w.refused(err, "it says that it is good until block")
 	for _, end := range []time.Time{{}, time.Now().Add(-time.Second)} {
 		d := draft
 		d.Payment = w.reserve(10_000, row).ID
 		d.Evidence.ExpiresAt = end
-		_, err = w.client.signSolana(t.Context(), d)
+		_, err = w.client.SignSolana(t.Context(), d)
 		w.refused(err, "which is over")
 	}
 	p := w.reserve(10_000, row)
 	draft.Payment = p.ID
 	draft.Evidence.Signature, draft.Evidence.Nonce = "made up", "made up"
-	signature, err := w.client.signSolana(t.Context(), draft)
+	signature, err := w.client.SignSolana(t.Context(), draft)
 	require.NoError(t, err)
 	p, err = w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)
@@ -561,22 +560,22 @@ func TestTallyWindows(t *testing.T) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tally := &Tally{}
 	add := func(id, host, session string, at time.Time, price money.Dollars) {
-		tally.add(history.Payment{ID: id, Host: host, Session: session, Created: at, Price: price}, at)
+		tally.Add(history.Payment{ID: id, Host: host, Session: session, Created: at, Price: price}, at)
 	}
 	add("1", "a.example", "one", noon.Add(-13*time.Hour), 1) // the day and the month before
 	add("2", "a.example:8443", "one", noon.Add(-50*time.Minute), 2)
 	add("3", "b.example", "two", noon.Add(-30*time.Second), 4)
 	q := budget.Query{HostEntries: []string{"a.example"}, BusyHour: true}
-	facts := tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
+	facts := tally.Facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
 	require.EqualValues(t, 3, facts.Used.Session.Held)
 	require.EqualValues(t, 6, facts.Used.Day.Held)
 	require.EqualValues(t, 6, facts.Used.Month.Held)
 	require.EqualValues(t, 2, facts.Used.HostDay["a.example"].Held)
 	require.Equal(t, 1, facts.LastMinute)
 	require.Equal(t, 2, facts.LastHour)
-	tally.takeBack("2")
-	tally.takeBack("2")
-	facts = tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
+	tally.TakeBack("2")
+	tally.TakeBack("2")
+	facts = tally.Facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
 	require.EqualValues(t, 1, facts.Used.Session.Held)
 	require.EqualValues(t, 4, facts.Used.Day.Held)
 	require.Zero(t, facts.Used.HostDay["a.example"].Held)
@@ -592,13 +591,13 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 	permit := func(reserved time.Duration) error {
 		p := w.reserve(1, nil)
 		p.Created = now.Add(-reserved)
-		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p, usdc), budget.Facts{Now: p.Created}, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), budget.Facts{Now: p.Created}, false)
 	}
 	require.NoError(t, permit(20*time.Minute))
 	require.NoError(t, permit(10*time.Minute))
 	err := permit(5 * time.Minute)
 	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
-	now = now.Add(budget.RateWindow - signingTime - time.Millisecond)
+	now = now.Add(budget.RateWindow - SigningTime - time.Millisecond)
 	require.True(t, x402.HasCode(permit(0), x402.RateLimited))
 	now = now.Add(time.Millisecond)
 	require.NoError(t, permit(0), "there was room for it when it was reserved, and signing takes a while")
@@ -630,17 +629,17 @@ func TestTallyOfAgents(t *testing.T) {
 		price money.Dollars
 	}{{"ann", 3 * 24 * time.Hour, 1}, {"ann", 24 * time.Hour, 2}, {"ann", time.Hour, 4},
 		{"bob", time.Hour, 8}, {"", time.Hour, 16}} {
-		tally.add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago),
+		tally.Add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago),
 			Price: p.price}, noon)
 	}
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
 	of := func(agent string) budget.NodeUsage {
-		return tally.facts(budget.Facts{Now: noon}, budget.Query{Agent: agent}, noon).Used.Agent
+		return tally.Facts(budget.Facts{Now: noon}, budget.Query{Agent: agent}, noon).Used.Agent
 	}
 	require.Equal(t, budget.NodeUsage{Day: held(4), Month: held(6)}, of("ann"))
 	require.Equal(t, budget.NodeUsage{Day: held(8), Month: held(8)}, of("bob"))
 	require.Zero(t, of(""))
-	tally.takeBack("2")
+	tally.TakeBack("2")
 	require.Equal(t, budget.NodeUsage{Month: held(2)}, of("ann"))
 }
 
@@ -657,7 +656,7 @@ func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
 		p.Agent = agent
 		facts := budget.Facts{Now: p.Created}
 		facts.Used.Agent.Day.Held = sealed
-		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p, usdc), facts, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), facts, false)
 	}
 	err := permit("ann", 3)
 	require.Equal(t, "agent", x402.AsError(err).Details["layer"], "by what is sealed: %v", err)

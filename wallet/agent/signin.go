@@ -3,64 +3,18 @@ package agent
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 
 	"github.com/mr-tron/base58"
 
 	"x402-wallet/history"
-	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
 // Signing in (sign-in-with-x): as with payments the unlock agent is given the text and the row's id, reads
 // the text itself, and signs it only if it is what the row was reserved for.
 
-// SignIns signs in with the wallet's accounts: in this process, or by the unlock agent where it is its turn.
-// It is a pay.SignInSigner.
-type SignIns struct {
-	Keys   *wallet.Account
-	Remote *Client // nil: none
-}
-
-// Address is the account that signs in on a network; "": none does.
-func (s SignIns) Address(network string) string {
-	solana, evm := s.Keys.Addresses()
-	switch x402.Namespace(network) {
-	case "eip155":
-		return evm
-	case "solana":
-		return solana
-	}
-	return ""
-}
-
-// SignIn signs a message for the row of that id, and verifies what it gives back. Errors: the wallet's, the
-// agent's refusal, or a *x402.SignInError where the message is none.
-func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.SignIn, error) {
-	text, err := m.Text()
-	if err != nil {
-		return m, err
-	}
-	var signature []byte
-	err = errNone
-	if s.Remote.first() {
-		signature, err = s.Remote.call(ctx, request{Op: opSignIn, Payment: id, Text: text})
-	}
-	if errors.Is(err, errNone) {
-		signature, err = s.Keys.SignIn(ctx, text)
-	}
-	if err != nil {
-		return m, err
-	}
-	m.Signature = encodeSignIn(m, signature)
-	if m.VerifySignature() != nil { // what is shown is what was asked for
-		return m, garbled()
-	}
-	return m, nil
-}
-
-// encodeSignIn is a signature as the message's kind of account writes it.
-func encodeSignIn(m x402.SignIn, signature []byte) string {
+// EncodeSignIn is a signature as the message's kind of account writes it.
+func EncodeSignIn(m x402.SignIn, signature []byte) string {
 	if x402.IsSolana(m.ChainID) {
 		var s [64]byte
 		copy(s[:], signature)
@@ -69,10 +23,8 @@ func encodeSignIn(m x402.SignIn, signature []byte) string {
 	return "0x" + hex.EncodeToString(signature)
 }
 
-const opSignIn = "sign-in"
-
 // signIn signs the text of a sign-in that is reserved in the ledger.
-func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
+func (s *Server) signIn(ctx context.Context, q Request) ([]byte, error) {
 	rules, p, err := s.payment(ctx, q.Payment)
 	if err != nil {
 		return nil, err
@@ -108,7 +60,7 @@ func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Signature = encodeSignIn(m, signature)
+	m.Signature = EncodeSignIn(m, signature)
 	if err := m.VerifySignature(); err != nil {
 		return nil, refuse("%v", err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux || darwin || windows
 
-package agent
+package agent_test
 
 import (
 	"context"
@@ -11,6 +11,9 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/verify"
+	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -36,9 +39,9 @@ func (w *world) message(change func(*x402.SignIn)) x402.SignIn {
 	return m
 }
 
-func (w *world) signsIn() SignIns {
+func (w *world) signsIn() client.SignIns {
 	w.client.Before = func() bool { return true }
-	return SignIns{Keys: &w.keys.Account, Remote: w.client}
+	return client.SignIns{Keys: &w.keys.Account, Remote: w.client}
 }
 
 func allowSignIn(r *Rules) { r.Budget.SignIn = budget.RuleAllow }
@@ -56,7 +59,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, history.Submitted, p.State)
 	require.Equal(t, m.Evidence().Unique(), p.Evidence.Unique())
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	_, err = w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
 	w.refused(err, "state")
@@ -69,7 +72,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.NoError(t, m.Verify("https://api.example", time.Now()))
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }
 
 // Whatever is not the reserved sign-in gets no signature: no other site, account or chain, no payment's row,
@@ -100,12 +103,12 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 	}
 	_, err := w.signsIn().SignIn(t.Context(), "pay_none", w.message(nil))
 	w.refused(err, "no such payment")
-	_, err = w.client.call(t.Context(), request{Op: opSignIn, Payment: w.signInRow(nil).ID, Text: "hello"})
+	_, err = Ask(t.Context(), w.home, 0, Request{Op: "sign-in", Payment: w.signInRow(nil).ID, Text: "hello"})
 	w.refused(err, "not the text of a sign-in")
 
 	transfer := w.transfer(w.signInRow(nil)) // and no payment is signed for a sign-in's row
 	transfer.Authorization.To, transfer.Authorization.Value = payee, money.NewAmount(1)
-	_, err = w.client.signEVM(t.Context(), transfer)
+	_, err = w.client.SignTransfer(t.Context(), transfer)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 }
 
@@ -134,12 +137,12 @@ func TestTheAgentSignsInAsTheOwnerSays(t *testing.T) {
 		m.Domain, m.URI = "b.example", "https://b.example/x"
 	}))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
-	require.NoError(t, w.guard.Verify(t.Context()))
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	// Accepting the ledger as it is keeps what is known of hosts.
 	require.NoError(t, w.guard.Seal(t.Context(), true))
 	fresh := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
-	require.NoError(t, fresh.Verify(context.Background()))
+	require.NoError(t, verify.Owned(context.Background(), fresh.Store, fresh))
 	_, err = w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, w.message(func(m *x402.SignIn) {
 		m.Nonce = "another2"
 	}))

@@ -1,4 +1,4 @@
-package agent
+package agent_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	. "x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -22,7 +23,7 @@ func TestTallyOfTeams(t *testing.T) {
 		price money.Dollars
 	}{{"lab-1", 2 * 24 * time.Hour, 1}, {"lab-1", 24 * time.Hour, 2}, {"lab-2", time.Hour, 4},
 		{"res-1", time.Hour, 8}, {"ops", time.Hour, 16}, {"", time.Hour, 32}} {
-		tally.add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago),
+		tally.Add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago),
 			Price: p.price}, noon.Add(-30*time.Second))
 	}
 	query := budget.Query{Teams: []string{"lab", "research"}, Tree: budget.Teams{
@@ -32,15 +33,15 @@ func TestTallyOfTeams(t *testing.T) {
 			Window: budget.Window{Team: team, Teams: query.Tree}})
 	}
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
-	facts := tally.facts(budget.Facts{Now: noon}, query, noon)
+	facts := tally.Facts(budget.Facts{Now: noon}, query, noon)
 	require.Equal(t, map[string]budget.NodeUsage{"lab": {Day: held(4), Month: held(6)},
 		"research": {Day: held(12), Month: held(14)}}, facts.Used.Teams)
 	require.Equal(t, 3, facts.NodeRates["team:lab"].LastMinute)
 	require.Equal(t, 4, facts.NodeRates["team:research"].LastMinute)
 	require.Equal(t, 6, facts.LastMinute)
-	tally.takeBack("2")
+	tally.TakeBack("2")
 	require.Equal(t, budget.NodeUsage{Month: held(2)},
-		tally.facts(budget.Facts{Now: noon}, query, noon).Used.Teams["lab"])
+		tally.Facts(budget.Facts{Now: noon}, query, noon).Used.Teams["lab"])
 }
 
 // Whoever holds the key asks the rules about a team by what is sealed, and once more by what this process
@@ -65,7 +66,7 @@ func TestWhoSignsKeepsToATeamsWindows(t *testing.T) {
 		p.Agent = agent
 		facts := budget.Facts{Now: p.Created}
 		facts.Used.Teams = map[string]budget.NodeUsage{"research": {Day: budget.Use{Held: sealed}}}
-		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p, usdc), facts, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), facts, false)
 	}
 	err := permit("lab-1", 3, 3)
 	require.Equal(t, "research", x402.AsError(err).Details["team"], "by what is sealed: %v", err)

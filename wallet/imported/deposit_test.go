@@ -10,7 +10,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // A deposit of an owner is signed by their own key alone.
@@ -26,9 +26,9 @@ func TestAnOwnersDeposit(t *testing.T) {
 		Token:              "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Delay: 900},
 		Name: "USDC", Version: "2", Value: [32]byte{30: 0x13, 31: 0x88},
 		ValidBefore: uint64(time.Now().Unix()) + 3600, Salt: [32]byte{1, 2, 3}}
-	signature, err := owner.SignDeposit(wallettest.EVM, d)
+	signature, err := owner.SignDeposit(keytest.EVM, d)
 	require.NoError(t, err)
-	ordered, err := d.Order(wallettest.EVM, owner.Address)
+	ordered, err := d.Order(keytest.EVM, owner.Address)
 	require.NoError(t, err)
 	signature[64] -= 27
 	by, err := crypto.SigToPub(ordered.Digest[:], signature[:])
@@ -49,7 +49,7 @@ func TestAnOwnersDeposit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, i := d, owner
 			spoil(&d, &i)
-			_, err := i.SignDeposit(wallettest.EVM, d)
+			_, err := i.SignDeposit(keytest.EVM, d)
 			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}

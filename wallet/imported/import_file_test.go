@@ -19,7 +19,9 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 )
 
 // The vectors of the Web3 Secret Storage definition; go-ethereum's own tests use them. ozskr's were
@@ -53,32 +55,32 @@ func TestImportEVM(t *testing.T) {
 			`"address":"0x008aeeda4d805471df9b2a5b0f38a0c3bcba786b","x-ethers":{"client":"ethers"},"id"`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := wallettest.KeyFile(t, text)
+			path := keytest.KeyFile(t, text)
 			imported, err := importEVM(t.Context(), path, wallet.FromValue(gethPassword))
 			require.NoError(t, err)
 			require.Equal(t, gethAddress, imported.Address)
-			require.Equal(t, wallettest.Unhex(t, gethSecret), guarded.SecretOf(imported.PrivateKey)[:])
+			require.Equal(t, keytest.Unhex(t, gethSecret), guarded.SecretOf(imported.PrivateKey)[:])
 			after, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.Equal(t, text, string(after), "the file is not changed")
 
-			w, err := wallet.Create(t.Context(), wallettest.Home(t), wallet.FromValue(wallettest.Passphrase),
-				wallet.Options{N: 1 << 14,
+			w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+				owner.Options{N: 1 << 14,
 					Import: []guarded.PrivateKey{imported.PrivateKey}})
 			require.NoError(t, err)
 			_, evm := w.Addresses()
 			require.Equal(t, gethAddress, evm)
 		})
 	}
-	_, err := importEVM(t.Context(), wallettest.KeyFile(t, gethPBKDF2), wallet.FromValue(gethPassword+" "))
-	wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+	_, err := importEVM(t.Context(), keytest.KeyFile(t, gethPBKDF2), wallet.FromValue(gethPassword+" "))
+	keytest.RequireCode(t, err, coded.InvalidPassphrase)
 	_, err = importEVM(t.Context(),
-		wallettest.KeyFile(t, strings.Replace(gethPBKDF2, `"id"`,
+		keytest.KeyFile(t, strings.Replace(gethPBKDF2, `"id"`,
 			`"address":"118aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1)), wallet.FromValue(gethPassword))
-	require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Error(),
+	require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(),
 		"does not belong to the address it names")
-	_, err = importEVM(t.Context(), wallettest.KeyFile(t, gethPBKDF2), wallet.FromValue(""))
-	require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Hint(), "--import-passphrase-file")
+	_, err = importEVM(t.Context(), keytest.KeyFile(t, gethPBKDF2), wallet.FromValue(""))
+	require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Hint(), "--import-passphrase-file")
 }
 
 func TestImportOzskr(t *testing.T) {
@@ -86,22 +88,22 @@ func TestImportOzskr(t *testing.T) {
 		path := "testdata/ozskr-keystore-v" + version + ".json"
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		imported, err := importOzskr(t.Context(), wallettest.KeyFile(t, string(text)),
+		imported, err := importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
 			wallet.FromValue(ozskrPassphrase))
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, imported.Address)
-		require.Equal(t, wallettest.Unhex(t, ozskrSecret), guarded.SecretOf(imported.PrivateKey)[:])
-		w, err := wallet.Create(t.Context(), wallettest.Home(t), wallet.FromValue(wallettest.Passphrase),
-			wallet.Options{N: 1 << 14,
+		require.Equal(t, keytest.Unhex(t, ozskrSecret), guarded.SecretOf(imported.PrivateKey)[:])
+		w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+			owner.Options{N: 1 << 14,
 				Import: []guarded.PrivateKey{imported.PrivateKey}})
 		require.NoError(t, err)
 		solana, _ := w.Addresses()
 		require.Equal(t, ozskrAddress, solana)
 
 		if version == "2" { // a wrong one for version 1 costs 1 GiB
-			_, err = importOzskr(t.Context(), wallettest.KeyFile(t, string(text)),
+			_, err = importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
 				wallet.FromValue(ozskrPassphrase+"."))
-			wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+			keytest.RequireCode(t, err, coded.InvalidPassphrase)
 		}
 	}
 }
@@ -169,10 +171,10 @@ func TestImportedFilesAreReadStrictly(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			began := time.Now()
-			_, err := importEVM(t.Context(), wallettest.KeyFile(t, f.evm), wallettest.Never(t))
-			wallettest.RequireCode(t, err, coded.SetupFailed)
-			_, err = importOzskr(t.Context(), wallettest.KeyFile(t, f.ozskr), wallettest.Never(t))
-			wallettest.RequireCode(t, err, coded.SetupFailed)
+			_, err := importEVM(t.Context(), keytest.KeyFile(t, f.evm), wallettest.Never(t))
+			keytest.RequireCode(t, err, coded.SetupFailed)
+			_, err = importOzskr(t.Context(), keytest.KeyFile(t, f.ozskr), wallettest.Never(t))
+			keytest.RequireCode(t, err, coded.SetupFailed)
 			runtime.ReadMemStats(&after)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
 			require.Less(t, time.Since(began), 5*time.Second)
@@ -189,7 +191,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 		ciphertext: make([]byte, 32), mac: make([]byte, 32)}
 	_, err := f.decrypt([]byte("p"))
 	require.ErrorIs(t, err, coded.InvalidPassphrase)
-	f.seal(t, []byte("p"), wallettest.Unhex(t, gethSecret))
+	f.seal(t, []byte("p"), keytest.Unhex(t, gethSecret))
 	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv),
 		fmt.Sprintf("%x", f.mac))
 	require.True(t, json.Valid(whole))
@@ -208,7 +210,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 		// The format authenticates neither iv nor cost: another iv makes another key, which only
 		// the address can tell.
 		if bytes.Equal(file.iv, f.iv) {
-			require.Equal(t, wallettest.Unhex(t, gethSecret), secret)
+			require.Equal(t, keytest.Unhex(t, gethSecret), secret)
 		}
 	}
 	for i := range whole {

@@ -12,13 +12,14 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
+	"x402-wallet/wallet/owner"
 )
 
 // solanaJSON is the golden seed and its public key as solana-keygen writes them.
 func solanaJSON(t *testing.T) []int {
 	var out []int
-	for _, b := range wallettest.Unhex(t, wallettest.SolanaSeed+
+	for _, b := range keytest.Unhex(t, keytest.SolanaSeed+
 		"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a") {
 		out = append(out, int(b))
 	}
@@ -32,48 +33,48 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestImport(t *testing.T) {
-	solana, err := importSolana(wallettest.KeyFile(t, asJSON(t, solanaJSON(t))+"\n"))
+	solana, err := importSolana(keytest.KeyFile(t, asJSON(t, solanaJSON(t))+"\n"))
 	require.NoError(t, err)
 	require.Equal(t, wallet.ChainSolana, solana.Chain)
-	evm, err := importRaw(wallettest.KeyFile(t, "0x"+wallettest.EVMSecret+"\n"), wallet.ChainEVM)
+	evm, err := importRaw(keytest.KeyFile(t, "0x"+keytest.EVMSecret+"\n"), wallet.ChainEVM)
 	require.NoError(t, err)
 	require.Equal(t, wallet.ChainEVM, evm.Chain)
 
-	dir := wallettest.Home(t)
-	w, err := wallet.Create(t.Context(), dir, wallet.FromValue(wallettest.Passphrase),
-		wallet.Options{N: 1 << 14, Import: []guarded.PrivateKey{evm.PrivateKey, solana.PrivateKey}})
+	dir := keytest.Home(t)
+	w, err := owner.Create(t.Context(), dir, wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{evm.PrivateKey, solana.PrivateKey}})
 	require.NoError(t, err)
 	solanaAddress, evmAddress := w.Addresses()
-	require.Equal(t, [2]string{wallettest.Solana, wallettest.EVM}, [2]string{solanaAddress, evmAddress})
+	require.Equal(t, [2]string{keytest.Solana, keytest.EVM}, [2]string{solanaAddress, evmAddress})
 	require.Equal(t, [32]byte{}, *guarded.SecretOf(solana.PrivateKey), "wiped")
 	require.Equal(t, [32]byte{}, *guarded.SecretOf(evm.PrivateKey), "wiped")
 
 	// the form tells the chain, and other wallets' base58 is read
-	byForm, err := importRaw(wallettest.KeyFile(t, wallettest.EVMSecret), "")
+	byForm, err := importRaw(keytest.KeyFile(t, keytest.EVMSecret), "")
 	require.NoError(t, err)
-	require.Equal(t, wallettest.EVM, byForm.Address)
-	pair := wallettest.Unhex(t,
-		wallettest.SolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+	require.Equal(t, keytest.EVM, byForm.Address)
+	pair := keytest.Unhex(t,
+		keytest.SolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	for _, chain := range []string{"", wallet.ChainSolana} {
-		byForm, err = importRaw(wallettest.KeyFile(t, curve.Base58(pair)+"\n"), chain)
+		byForm, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)+"\n"), chain)
 		require.NoError(t, err)
-		require.Equal(t, wallettest.Solana, byForm.Address)
+		require.Equal(t, keytest.Solana, byForm.Address)
 	}
-	_, err = importRaw(wallettest.KeyFile(t, curve.Base58(pair)), wallet.ChainEVM)
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	_, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)), wallet.ChainEVM)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 	pair[63] ^= 1
-	_, err = importRaw(wallettest.KeyFile(t, curve.Base58(pair)), "")
-	require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Error(), "public half")
+	_, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)), "")
+	require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(), "public half")
 
 	// one only: the other key is new
-	seed, err := importRaw(wallettest.KeyFile(t, strings.ToUpper(wallettest.SolanaSeed)), wallet.ChainSolana)
+	seed, err := importRaw(keytest.KeyFile(t, strings.ToUpper(keytest.SolanaSeed)), wallet.ChainSolana)
 	require.NoError(t, err)
-	w, err = wallet.Create(t.Context(), wallettest.Home(t), wallet.FromValue(wallettest.Passphrase),
-		wallet.Options{N: 1 << 14, Import: []guarded.PrivateKey{seed.PrivateKey}})
+	w, err = owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{seed.PrivateKey}})
 	require.NoError(t, err)
 	solanaAddress, evmAddress = w.Addresses()
-	require.Equal(t, wallettest.Solana, solanaAddress)
-	require.NotEqual(t, wallettest.EVM, evmAddress)
+	require.Equal(t, keytest.Solana, solanaAddress)
+	require.NotEqual(t, keytest.EVM, evmAddress)
 }
 
 func TestImportRefuses(t *testing.T) {
@@ -96,51 +97,51 @@ func TestImportRefuses(t *testing.T) {
 		"65 numbers":             asJSON(t, append(append([]int{}, good...), 1)),
 		"base64":                 `"nWGxne/9WmC6hEr0ku"`,
 		"object":                 `{"secretKey":[]}`,
-		"hex":                    wallettest.SolanaSeed,
+		"hex":                    keytest.SolanaSeed,
 		"nothing":                "",
 		"two":                    asJSON(t, good) + asJSON(t, good),
 		"too large":              asJSON(t, good) + strings.Repeat(" ", maxImport),
 	} {
 		t.Run("solana, "+name, func(t *testing.T) {
-			file := wallettest.KeyFile(t, content)
+			file := keytest.KeyFile(t, content)
 			i, err := importSolana(file)
 			require.Equal(t, Key{}, i)
-			e := wallettest.RequireCode(t, err, coded.SetupFailed)
+			e := keytest.RequireCode(t, err, coded.SetupFailed)
 			said := strings.ReplaceAll(e.Error(), file, "") // its name has numbers of its own
 			require.NotRegexp(t, "157.{1,3}97", said, "no content in the error")
 		})
 	}
 	for name, content := range map[string]string{
-		"short": wallettest.EVMSecret[:63], "long": wallettest.EVMSecret + "0", "not hex": "z" +
-			wallettest.EVMSecret[1:],
-		"nothing": "", "0x": "0x", "0X": "0X" + wallettest.EVMSecret, "two lines": wallettest.EVMSecret +
+		"short": keytest.EVMSecret[:63], "long": keytest.EVMSecret + "0", "not hex": "z" +
+			keytest.EVMSecret[1:],
+		"nothing": "", "0x": "0x", "0X": "0X" + keytest.EVMSecret, "two lines": keytest.EVMSecret +
 			"\n\n",
-		"inner space": " " + wallettest.EVMSecret,
+		"inner space": " " + keytest.EVMSecret,
 	} {
 		t.Run("hex, "+name, func(t *testing.T) {
-			_, err := importRaw(wallettest.KeyFile(t, content), wallet.ChainEVM)
-			e := wallettest.RequireCode(t, err, coded.SetupFailed)
+			_, err := importRaw(keytest.KeyFile(t, content), wallet.ChainEVM)
+			e := keytest.RequireCode(t, err, coded.SetupFailed)
 			require.NotContains(t, e.Error(), "974bec")
 			require.Contains(t, e.Error(), "it is not 64 hexadecimal digits",
 				"which digit is wrong stays unsaid")
 		})
 	}
-	_, err := Read(t.Context(), "key-file:bitcoin", wallettest.KeyFile(t, wallettest.EVMSecret), nil)
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	_, err := Read(t.Context(), "key-file:bitcoin", keytest.KeyFile(t, keytest.EVMSecret), nil)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 	_, err = importSolana("/nowhere")
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 
 	// zero and the order of the curve are hex, but no keys
 	for _, scalar := range []string{strings.Repeat("0", 64),
 		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"} {
-		_, err := importRaw(wallettest.KeyFile(t, scalar), wallet.ChainEVM)
-		wallettest.RequireCode(t, err, coded.SetupFailed)
+		_, err := importRaw(keytest.KeyFile(t, scalar), wallet.ChainEVM)
+		keytest.RequireCode(t, err, coded.SetupFailed)
 	}
 }
 
 // A key prints as [redacted], whichever way.
 func TestRedaction(t *testing.T) {
-	key, err := importRaw(wallettest.KeyFile(t, wallettest.EVMSecret), wallet.ChainEVM)
+	key, err := importRaw(keytest.KeyFile(t, keytest.EVMSecret), wallet.ChainEVM)
 	require.NoError(t, err)
 	for _, v := range []any{key, &key} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {

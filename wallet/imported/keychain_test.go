@@ -15,7 +15,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // keychainSigner is a key of the keychain as a signer, as package wallet/signer has it.
@@ -32,21 +32,21 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 	keyring.MockInit()
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
-	for chain, secret := range map[string]string{wallet.ChainEVM: wallettest.EVMSecret,
-		wallet.ChainSolana: wallettest.SolanaSeed} {
+	for chain, secret := range map[string]string{wallet.ChainEVM: keytest.EVMSecret,
+		wallet.ChainSolana: keytest.SolanaSeed} {
 		file := filepath.Join(dir, chain)
 		require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 		key, err := Read(t.Context(), "key-file:"+chain, file, nil)
 		require.NoError(t, err)
 		k := KeychainKey{Chain: chain, Account: "agent-" + chain}
 		_, err = k.Address(t.Context())
-		require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Hint(), "--key-file")
+		require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Hint(), "--key-file")
 		other := KeychainKey{Chain: map[string]string{wallet.ChainEVM: wallet.ChainSolana,
 			wallet.ChainSolana: wallet.ChainEVM}[chain],
 			Account: "x"}
-		wallettest.RequireCode(t, other.Keep(t.Context(), key), coded.SetupFailed)
+		keytest.RequireCode(t, other.Keep(t.Context(), key), coded.SetupFailed)
 		require.NoError(t, k.Keep(t.Context(), key))
-		wallettest.RequireCode(t, k.Keep(t.Context(), key), coded.SetupFailed) // nothing is overwritten
+		keytest.RequireCode(t, k.Keep(t.Context(), key), coded.SetupFailed) // nothing is overwritten
 		address, err := k.Address(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, key.Address, address)
@@ -55,23 +55,23 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 		require.ErrorIs(t, err, coded.ErrUnsupported)
 	}
 	pair := KeychainKey{Chain: wallet.ChainSolana, Account: "pair"} // as other wallets export it
-	seed, err := hex.DecodeString(wallettest.SolanaSeed)
+	seed, err := hex.DecodeString(keytest.SolanaSeed)
 	require.NoError(t, err)
 	require.NoError(t, keyring.Set(keychainService, "pair", curve.Base58(append(seed,
-		curve.Unbase58(wallettest.Solana,
+		curve.Unbase58(keytest.Solana,
 			32)...))))
 	address, err := pair.Address(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, wallettest.Solana, address)
-	for _, text := range []string{"", "0x", "zz", wallettest.EVMSecret[:62], wallettest.EVMSecret + "00",
+	require.Equal(t, keytest.Solana, address)
+	for _, text := range []string{"", "0x", "zz", keytest.EVMSecret[:62], keytest.EVMSecret + "00",
 		"not a key"} {
 		require.NoError(t, keyring.Set(keychainService, "bad", text))
 		_, err := KeychainKey{Chain: wallet.ChainEVM, Account: "bad"}.Address(t.Context())
-		e := wallettest.RequireCode(t, err, coded.SetupFailed)
-		require.NotContains(t, e.Error(), wallettest.EVMSecret[:8])
+		e := keytest.RequireCode(t, err, coded.SetupFailed)
+		require.NotContains(t, e.Error(), keytest.EVMSecret[:8])
 	}
 	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
 	t.Cleanup(keyring.MockInit)
 	_, err = pair.Address(t.Context())
-	require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Error(), "was not provided")
+	require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(), "was not provided")
 }

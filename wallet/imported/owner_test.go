@@ -13,7 +13,7 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func ownerFile(t *testing.T) (Key, solana.PublicKey) {
@@ -101,7 +101,7 @@ func TestSignDelegation(t *testing.T) {
 	_, err := key.SignDelegation(message(owner, v0, grants), end)
 	require.ErrorIs(t, err, coded.ErrUnsupported)
 
-	evm, err := newImported("", wallet.ChainEVM, wallettest.Unhex(t, wallettest.EVMSecret))
+	evm, err := newImported("", wallet.ChainEVM, keytest.Unhex(t, keytest.EVMSecret))
 	require.NoError(t, err)
 	for _, other := range []Key{{}, evm} { // no key of the owner's on Solana
 		_, err = other.SignDelegation(message(owner, v0, grants), meant)

@@ -15,7 +15,9 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 )
 
 // The keys and messages of the vectors that @nuwa-ai/payment-kit 0.7.0 made
@@ -40,19 +42,19 @@ const (
 )
 
 func nuwaWallet(t testing.TB) Keys {
-	seed, secret := wallettest.Unhex(t, nuwaSeed), wallettest.Unhex(t, nuwaSecp)
+	seed, secret := keytest.Unhex(t, nuwaSeed), keytest.Unhex(t, nuwaSecp)
 	public, err := curve.PublicKey((*[guarded.Size]byte)(secret))
 	require.NoError(t, err)
-	w := wallettest.Wallet(t, wallet.Options{Import: []guarded.PrivateKey{
+	w := wallettest.Wallet(t, owner.Options{Import: []guarded.PrivateKey{
 		guarded.NewPrivateKey(wallet.ChainSolana, curve.SolanaAddressOf(ed25519.NewKeyFromSeed(seed)), seed),
 		guarded.NewPrivateKey(wallet.ChainEVM, curve.EVMAddressOf(public), secret)}})
-	require.NoError(t, w.Unlock(t.Context(), wallet.FromValue(wallettest.Passphrase)))
+	require.NoError(t, w.Unlock(t.Context(), wallet.FromValue(keytest.Passphrase)))
 	return Keys{Account: &w.Account, Now: func() time.Time { return time.Unix(1763632800, 0) }}
 }
 
 func nuwaMeant(t *testing.T) SubRAV {
 	m := SubRAV{ChainID: 4, Fragment: "key-1", Nonce: 1}
-	copy(m.Channel[:], wallettest.Unhex(t,
+	copy(m.Channel[:], keytest.Unhex(t,
 		"3de415ab69a4c3231de7ec72a47c796ca446f2eed5ad69fc6f76e1e562ca1809"))
 	binary.BigEndian.PutUint64(m.Amount[24:], 10_000_000)
 	return m
@@ -60,10 +62,10 @@ func nuwaMeant(t *testing.T) SubRAV {
 
 func nuwaCall(t *testing.T) RoochCall {
 	c := RoochCall{ChainID: 4, MaxGas: maxRoochGas, Function: "open_channel_with_sub_channel_entry",
-		Args: [][]byte{wallettest.Unhex(t,
+		Args: [][]byte{keytest.Unhex(t,
 			"98eead5839ffe7a570a53b4b558debd7c8532ed09a9b8b9f66577eb5a68fd483"),
 			[]byte("\x05key-1")}}
-	copy(c.Sender[:], wallettest.Unhex(t, "98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859"))
+	copy(c.Sender[:], keytest.Unhex(t, "98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859"))
 	return c
 }
 
@@ -84,14 +86,14 @@ func TestChannelVectors(t *testing.T) {
 		})
 	}
 
-	sig, err := w.SignSubRAV(t.Context(), ed25519Key, wallettest.Unhex(t, nuwaSubRAV), nuwaMeant(t))
+	sig, err := w.SignSubRAV(t.Context(), ed25519Key, keytest.Unhex(t, nuwaSubRAV), nuwaMeant(t))
 	require.NoError(t, err)
 	require.Equal(t,
 		"088861b318d788cb7ee2840cc77c623a16282e4e46eb54d6cfcdb65c87c5fc7f"+
 			"7abfff60cdc1bbca69c712c0c54adde854c4ee994d0357757ddb11cde87f3a03", hex.EncodeToString(sig[:]))
 	m := nuwaMeant(t)
 	m.Fragment = "key-secp"
-	message := slices.Replace(wallettest.Unhex(t, nuwaSubRAV), 50, 56, []byte("\x08key-secp")...)
+	message := slices.Replace(keytest.Unhex(t, nuwaSubRAV), 50, 56, []byte("\x08key-secp")...)
 	sig, err = w.SignSubRAV(t.Context(), secp256k1Key, message, m)
 	require.NoError(t, err)
 	require.Equal(t,
@@ -109,7 +111,7 @@ func TestChannelVectors(t *testing.T) {
 		"03fc083ce60b143629f333e20c99ec7687516d5ef7f17cfb211eee64be45bca6"+
 			"488d9f9706e77e7bbdad53c61826898db0b89eb3b5c4e0878e2a6416aef873c0", hex.EncodeToString(sig[:]))
 
-	data := wallettest.Unhex(t, nuwaTx)
+	data := keytest.Unhex(t, nuwaTx)
 	hash := sha3.Sum256(data)
 	require.Equal(t, "116173fe6e06e11bdb55947f4eed17b72d7ecdbb0748637f6249a22756b35a07",
 		hex.EncodeToString(hash[:]))
@@ -122,7 +124,7 @@ func TestChannelVectors(t *testing.T) {
 
 func TestChannelSignsNothingElse(t *testing.T) {
 	w := nuwaWallet(t)
-	good := wallettest.Unhex(t, nuwaSubRAV)
+	good := keytest.Unhex(t, nuwaSubRAV)
 	at := func(i int, b byte) []byte { c := slices.Clone(good); c[i] = b; return c }
 	change := func(f func(*SubRAV)) SubRAV { m := nuwaMeant(t); f(&m); return m }
 	same := func(*SubRAV) {}
@@ -168,7 +170,7 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		})
 	}
 
-	tx := wallettest.Unhex(t, nuwaTx)
+	tx := keytest.Unhex(t, nuwaTx)
 	with := func(i int, b byte) []byte { c := slices.Clone(tx); c[i] = b; return c }
 	call := func(f func(*RoochCall)) RoochCall { m := nuwaCall(t); f(&m); return m }
 	keep := func(*RoochCall) {}

@@ -15,8 +15,8 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/record"
-	"x402-wallet/wallet/internal/wallettest"
 )
 
 // The vectors of BIP-39: entropy, phrase, and its seed with the passphrase TREZOR.
@@ -27,7 +27,7 @@ func TestBIP39Vectors(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &vectors))
 	require.Len(t, vectors, 24)
 	for _, v := range vectors {
-		words := wordsOf(wallettest.Unhex(t, v[0]))
+		words := wordsOf(keytest.Unhex(t, v[0]))
 		require.Equal(t, v[1], string(spell(words)))
 		read, near, err := readWords([]byte("  " + strings.ToUpper(strings.ReplaceAll(v[1], " ",
 			"\t\r\n")) + "\n"))
@@ -94,7 +94,7 @@ func TestEnglishList(t *testing.T) {
 // One word exchanged, or two swapped, or some left out: the checksum finds it in 15 of 16 cases and more, and
 // a phrase of another length is never one.
 func TestWrongPhrases(t *testing.T) {
-	words := wordsOf(wallettest.Unhex(t, strings.Repeat("7f", 32)))
+	words := wordsOf(keytest.Unhex(t, strings.Repeat("7f", 32)))
 	found := 0
 	for i := range words {
 		other := append([]int{}, words...)
@@ -194,7 +194,7 @@ func pathOf(t *testing.T, text string) record.Path {
 
 func TestBIP32Vectors(t *testing.T) {
 	for _, v := range hdVectors(t).BIP32 {
-		got, err := walkEVM(wallettest.Unhex(t, v.Seed), pathOf(t, v.Path))
+		got, err := walkEVM(keytest.Unhex(t, v.Seed), pathOf(t, v.Path))
 		require.NoError(t, err)
 		require.Equal(t, xprv(t, v.Xprv), got, "%s %s", v.Seed, v.Path)
 	}
@@ -202,7 +202,7 @@ func TestBIP32Vectors(t *testing.T) {
 
 func TestSLIP10Vectors(t *testing.T) {
 	for _, v := range hdVectors(t).SLIP10 {
-		got := walkSolana(wallettest.Unhex(t, v.Seed), pathOf(t, v.Path))
+		got := walkSolana(keytest.Unhex(t, v.Seed), pathOf(t, v.Path))
 		require.Equal(t, v.Key+v.Chain, hex.EncodeToString(got[:]), v.Path)
 	}
 }

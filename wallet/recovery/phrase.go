@@ -16,13 +16,14 @@ import (
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
 	"x402-wallet/wallet/internal/record"
+	"x402-wallet/wallet/owner"
 )
 
 // A recovery phrase (BIP-39) stands for both keys of a wallet. Its keystore keeps the keys as they are, and
 // the phrase besides, which nothing is signed with and which is dropped from what an unlocked wallet holds:
 // it is there to be shown to its owner (showphrase.go), and to nobody else.
 
-// Phrase is a recovery phrase on its way into [wallet.Create], which wipes it. It prints as [redacted].
+// Phrase is a recovery phrase on its way into owner.Create, which wipes it. It prints as [redacted].
 type Phrase struct {
 	guarded.Redacted
 	memory *guarded.Memory
@@ -46,7 +47,7 @@ func New(random io.Reader) (*Phrase, error) {
 //
 // Errors: SETUP_FAILED, which tells no word; KEYSTORE_PERMISSIONS; the context's.
 func Read(ctx context.Context, phrase, passphrase wallet.Passphrase, paths Paths) (*Phrase, error) {
-	text, err := wallet.AskFor(ctx, "the phrase", phrase)
+	text, err := owner.AskFor(ctx, "the phrase", phrase)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func Read(ctx context.Context, phrase, passphrase wallet.Passphrase, paths Paths
 	}
 	var extra []byte
 	if passphrase != nil {
-		if extra, err = wallet.AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = owner.AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
 			return nil, err
 		}
 		defer clear(extra)
@@ -76,14 +77,14 @@ func Read(ctx context.Context, phrase, passphrase wallet.Passphrase, paths Paths
 // keys are this wallet's own.
 func Of(ctx context.Context, w *wallet.Wallet, typed, passphrase wallet.Passphrase, paths Paths) (*Phrase,
 	error) {
-	of, err := w.Phrase(ctx, typed, "take the phrase of "+w.Dir())
+	of, err := owner.Phrase(ctx, w, typed, "take the phrase of "+w.Dir())
 	if err != nil {
 		return nil, err
 	}
 	defer of.Wipe()
 	var extra []byte
 	if passphrase != nil {
-		if extra, err = wallet.AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+		if extra, err = owner.AskFor(ctx, "the phrase's passphrase", passphrase); err != nil {
 			return nil, err
 		}
 		defer clear(extra)
@@ -210,7 +211,7 @@ func recordOf(s *guarded.Seeds) record.Phrase {
 	return record.Phrase(phrase)
 }
 
-// Seeds are the keys of the phrase with the phrase itself, for [wallet.Create], which wipes them.
+// Seeds are the keys of the phrase with the phrase itself, for owner.Create, which wipes them.
 func (p *Phrase) Seeds() (*guarded.Seeds, error) {
 	if p.seed == nil {
 		return nil, coded.Setup("derive the keys", errors.New("the phrase was wiped"))

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/record"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
 )
 
@@ -88,7 +90,7 @@ func TestShowPhrase(t *testing.T) {
 	w := walletOfPhrase(t)
 	t.Setenv("PHRASE_HOME", w.Dir())
 	p := wallettest.SitDown(t, "show-phrase")
-	p.Answers("Passphrase: ", 1, wallettest.Passphrase+"\n")
+	p.Answers("Passphrase: ", 1, keytest.Passphrase+"\n")
 	p.Answers("Press Enter when it is written down", 1, "\n")
 	out, err := p.Got()
 	require.NoError(t, err, out)
@@ -102,7 +104,7 @@ func TestShowPhrase(t *testing.T) {
 	require.Contains(t, page, "   1  test         2  test         3  test         4  test      \n")
 	require.Contains(t, page, "  12  junk      \n")
 	require.Contains(t, page, "m/44'/501'/0'/0'     "+knownSolana)
-	require.Contains(t, page, "m/44'/60'/0'/0/0     "+wallettest.EVM)
+	require.Contains(t, page, "m/44'/60'/0'/0/0     "+keytest.EVM)
 	require.NotContains(t, page, "25th word")
 	require.NotContains(t, strings.Replace(seen, page, "", 1), "junk")
 }
@@ -112,7 +114,7 @@ func TestShowPhraseInterrupted(t *testing.T) {
 	w := walletOfPhrase(t)
 	t.Setenv("PHRASE_HOME", w.Dir())
 	p := wallettest.SitDown(t, "show-phrase")
-	p.Answers("Passphrase: ", 1, wallettest.Passphrase+"\n")
+	p.Answers("Passphrase: ", 1, keytest.Passphrase+"\n")
 	p.Answers("Press Enter when it is written down", 1, "\x03")
 	out, err := p.Got()
 	require.Error(t, err)
@@ -120,7 +122,7 @@ func TestShowPhraseInterrupted(t *testing.T) {
 	p.Answers(terminal.ExitScreen, 1, "") // what it wrote last is read after it has ended
 
 	p = wallettest.SitDown(t, "show-phrase")
-	p.Answers("Passphrase: ", 1, wallettest.Passphrase+"!\n")
+	p.Answers("Passphrase: ", 1, keytest.Passphrase+"!\n")
 	out, err = p.Got()
 	require.Error(t, err)
 	require.Contains(t, out, "INVALID_PASSPHRASE")
@@ -133,15 +135,15 @@ func TestShowPhraseOfOtherKeys(t *testing.T) {
 	seeds, err := readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds()
 	require.NoError(t, err)
 	recordOf(seeds)[record.AtEVMPath+record.PathRoom-1-3*4] ^= 1 // another path
-	require.ErrorContains(t, makes(recordOf(seeds), knownSolana, wallettest.EVM),
+	require.ErrorContains(t, makes(recordOf(seeds), knownSolana, keytest.EVM),
 		"its recovery phrase makes other keys")
-	w, err := wallet.Create(t.Context(), wallettest.Home(t), wallet.FromValue(wallettest.Passphrase),
-		wallet.Options{N: 1 << 14, Phrase: seeds})
+	w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Phrase: seeds})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	t.Setenv("PHRASE_HOME", w.Dir())
 	p := wallettest.SitDown(t, "show-phrase")
-	p.Answers("Passphrase: ", 1, wallettest.Passphrase+"\n")
+	p.Answers("Passphrase: ", 1, keytest.Passphrase+"\n")
 	said, err := p.Got()
 	require.Error(t, err)
 	require.Contains(t, said, "KEYSTORE_CORRUPT")
@@ -152,9 +154,9 @@ func TestShowPhraseOfOtherKeys(t *testing.T) {
 func TestShowPhraseRefuses(t *testing.T) {
 	w := walletOfPhrase(t)
 	t.Setenv("PHRASE_HOME", w.Dir())
-	cmd := wallettest.HelperCommand(t, "show-phrase", "")
+	cmd := keytest.Command(t, "show-phrase", "")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Stdin = strings.NewReader(wallettest.Passphrase + "\n")
+	cmd.Stdin = strings.NewReader(keytest.Passphrase + "\n")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, "SETUP_FAILED show the phrase: there is no terminal", string(out))

@@ -15,8 +15,10 @@ import (
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/record"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 )
 
 // Addresses as other wallets have them: anvil's accounts 0 and 1, Phantom's first, solana-keygen's without a
@@ -29,9 +31,9 @@ func TestPhraseAddresses(t *testing.T) {
 		paths       Paths
 		solana, evm string
 	}{
-		"standard":  {"", StandardPaths(0), knownSolana, wallettest.EVM},
+		"standard":  {"", StandardPaths(0), knownSolana, keytest.EVM},
 		"account 1": {"", StandardPaths(1), "", "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"},
-		"seed":      {"", seedPath, "", wallettest.EVM},
+		"seed":      {"", seedPath, "", keytest.EVM},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := readPhrase(t, knownPhrase, tc.passphrase, tc.paths)
@@ -48,7 +50,7 @@ func TestPhraseAddresses(t *testing.T) {
 	solana, evm, err := readPhrase(t, knownPhrase, "hunter2", StandardPaths(0)).Addresses()
 	require.NoError(t, err)
 	require.NotEqual(t, knownSolana, solana)
-	require.NotEqual(t, wallettest.EVM, evm)
+	require.NotEqual(t, keytest.EVM, evm)
 }
 
 // solana-keygen without a path takes the first half of a seed.
@@ -78,7 +80,7 @@ func TestNewPhrase(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [2]string{solana, evm}, [2]string{solanaAgain, evmAgain})
 	_, err = New(bytes.NewReader(make([]byte, 31)))
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 }
 
 // No error tells a word, whatever is wrong.
@@ -95,7 +97,7 @@ func TestReadPhraseRefuses(t *testing.T) {
 	} {
 		p, err := Read(t.Context(), wallet.FromValue(text), nil, StandardPaths(0))
 		require.Nil(t, p)
-		e := wallettest.RequireCode(t, err, coded.SetupFailed)
+		e := keytest.RequireCode(t, err, coded.SetupFailed)
 		require.Contains(t, e.Error(), said)
 		for _, word := range strings.Fields(text) {
 			require.NotContains(t, " "+strings.ReplaceAll(e.Error()+" "+e.Hint(), "\"", " ")+" ", " "+
@@ -104,9 +106,9 @@ func TestReadPhraseRefuses(t *testing.T) {
 	}
 	_, err := Read(t.Context(), wallet.FromValue(""), nil, StandardPaths(0))
 	require.ErrorContains(t, err, "there is no terminal")
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 	_, err = Read(t.Context(), wallet.FromValue(knownPhrase), wallet.FromValue(""), StandardPaths(0))
-	wallettest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, err, coded.SetupFailed)
 	for _, paths := range []Paths{{}, {Solana: "m/44'/501'", EVM: "seed"}, {Solana: "m/44'/501'/0",
 		EVM: "m/44'/60'"}} {
 		_, err = Read(t.Context(), wallet.FromValue(knownPhrase), nil, paths)
@@ -120,21 +122,21 @@ func TestReadPhraseRefuses(t *testing.T) {
 }
 
 func TestPhraseFromFile(t *testing.T) {
-	file := wallettest.KeyFile(t, "  Test test test test\ntest test test test\r\ntest test test junk\n\n")
+	file := keytest.KeyFile(t, "  Test test test test\ntest test test test\r\ntest test test junk\n\n")
 	p, err := Read(t.Context(), FromFile(file), nil, StandardPaths(0))
 	require.NoError(t, err)
 	_, evm, err := p.Addresses()
 	require.NoError(t, err)
-	require.Equal(t, wallettest.EVM, evm)
+	require.Equal(t, keytest.EVM, evm)
 	p.Wipe()
 
 	for file, said := range map[string]string{
-		filepath.Join(t.TempDir(), "none"):              "there is no such file",
-		wallettest.KeyFile(t, ""):                       "the file is empty",
-		wallettest.KeyFile(t, strings.Repeat(" ", 2e3)): "larger than it may be",
+		filepath.Join(t.TempDir(), "none"):           "there is no such file",
+		keytest.KeyFile(t, ""):                       "the file is empty",
+		keytest.KeyFile(t, strings.Repeat(" ", 2e3)): "larger than it may be",
 	} {
 		_, err := Read(t.Context(), FromFile(file), nil, StandardPaths(0))
-		require.Contains(t, wallettest.RequireCode(t, err, coded.SetupFailed).Error(), said)
+		require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(), said)
 	}
 }
 
@@ -142,12 +144,12 @@ func TestPhraseFromFile(t *testing.T) {
 func TestPhraseForAnotherAccount(t *testing.T) {
 	own, err := readPhrase(t, knownPhrase, "hunter2", StandardPaths(3)).Seeds()
 	require.NoError(t, err)
-	w, err := wallet.Create(t.Context(), wallettest.Home(t), wallet.FromValue(wallettest.Passphrase),
-		wallet.Options{N: 1 << 14, Phrase: own})
+	w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Phrase: own})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = w.Close() })
 	w.Lock()
-	p, err := Of(t.Context(), w, wallet.FromValue(wallettest.Passphrase), wallet.FromValue("hunter2"),
+	p, err := Of(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue("hunter2"),
 		StandardPaths(4))
 	require.NoError(t, err)
 	defer p.Wipe()
@@ -165,13 +167,13 @@ func TestPhraseForAnotherAccount(t *testing.T) {
 		paths             Paths
 		said              string
 	}{
-		"its own account":     {wallettest.Passphrase, "hunter2", StandardPaths(3), "that wallet's own"},
-		"its own EVM key":     {wallettest.Passphrase, "hunter2", oneKey, "that wallet's own"},
-		"another passphrase":  {wallettest.Passphrase, "hunter3", StandardPaths(4), "this is not the one"},
-		"no passphrase of it": {wallettest.Passphrase, "", StandardPaths(4), "this is not the one"},
+		"its own account":     {keytest.Passphrase, "hunter2", StandardPaths(3), "that wallet's own"},
+		"its own EVM key":     {keytest.Passphrase, "hunter2", oneKey, "that wallet's own"},
+		"another passphrase":  {keytest.Passphrase, "hunter3", StandardPaths(4), "this is not the one"},
+		"no passphrase of it": {keytest.Passphrase, "", StandardPaths(4), "this is not the one"},
 		"a wrong one of ours": {"another horse, another battery", "hunter2", StandardPaths(4),
 			"wrong passphrase"},
-		"no path of an EVM key": {wallettest.Passphrase, "hunter2", Paths{Solana: "seed", EVM: "seed"},
+		"no path of an EVM key": {keytest.Passphrase, "hunter2", Paths{Solana: "seed", EVM: "seed"},
 			"has a " +
 				"path"},
 	} {
@@ -193,15 +195,15 @@ func TestPhraseForAnotherAccount(t *testing.T) {
 
 func TestCheckPhrase(t *testing.T) {
 	w := walletOfPhrase(t)
-	words, err := Check(t.Context(), w, wallet.FromValue(wallettest.Passphrase),
+	words, err := Check(t.Context(), w, wallet.FromValue(keytest.Passphrase),
 		wallet.FromValue(knownPhrase))
 	require.NoError(t, err)
 	require.Equal(t, 12, words)
 	other := strings.Repeat("abandon ", 11) + "about"
-	_, err = Check(t.Context(), w, wallet.FromValue(wallettest.Passphrase), wallet.FromValue(other))
+	_, err = Check(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue(other))
 	require.ErrorContains(t, err, "not this wallet's")
 	_, err = Check(t.Context(), w, wallet.FromValue("another horse, another battery"), wallettest.Never(t))
-	wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+	keytest.RequireCode(t, err, coded.InvalidPassphrase)
 	without := otherWallet(t)
 	_, err = Check(t.Context(), without, wallettest.Never(t), wallettest.Never(t))
 	require.ErrorContains(t, err, "this keystore has none")
@@ -224,13 +226,13 @@ func walletOfPhrase(t *testing.T) *wallet.Wallet {
 	t.Helper()
 	seeds, err := readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds()
 	require.NoError(t, err)
-	return wallettest.Wallet(t, wallet.Options{Phrase: seeds})
+	return wallettest.Wallet(t, owner.Options{Phrase: seeds})
 }
 
 // otherWallet has no phrase.
 func otherWallet(t *testing.T) *wallet.Wallet {
 	t.Helper()
-	return wallettest.Wallet(t, wallet.Options{})
+	return wallettest.Wallet(t, owner.Options{})
 }
 
 // A phrase prints as [redacted], whichever way.

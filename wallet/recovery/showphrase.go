@@ -9,6 +9,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/record"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
 )
 
@@ -25,7 +26,7 @@ func Show(ctx context.Context, w *wallet.Wallet, typed wallet.Passphrase) (words
 		return 0, e
 	}
 	t.Close()
-	of, err := w.Phrase(ctx, typed, "show the phrase")
+	of, err := owner.Phrase(ctx, w, typed, "show the phrase")
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +66,7 @@ func Show(ctx context.Context, w *wallet.Wallet, typed wallet.Passphrase) (words
 // many words it has. Errors: SETUP_FAILED where it is another one, or there is none; those of
 // [wallet.Wallet.Unlock].
 func Check(ctx context.Context, w *wallet.Wallet, typed, phrase wallet.Passphrase) (words int, err error) {
-	of, err := w.Phrase(ctx, typed, "compare the phrase")
+	of, err := owner.Phrase(ctx, w, typed, "compare the phrase")
 	if err != nil {
 		return 0, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/ownfile"
 	"x402-wallet/wallet/terminal"
 )
 
@@ -29,7 +28,7 @@ func FromTerminal() wallet.Passphrase {
 // otherwise.
 func FromFile(path string) wallet.Passphrase {
 	return func(context.Context) ([]byte, error) {
-		data, err := ownfile.Read(path, wallet.MaxPassphrase)
+		data, err := coded.ReadFile(path, wallet.MaxPassphrase)
 		switch {
 		case err == nil && len(data) == 0:
 			return nil, coded.Setup("read the phrase in "+path, errors.New("the file is empty"))

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"sync"
 
-	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 )
 
 // checkpointFile is the checkpoint's file in the home: two slots of one line each, of
@@ -45,12 +45,12 @@ func (g *Guard) writeSlot(line []byte) error {
 
 // replace makes a line the only checkpoint, whatever was there: the owner looked and accepted it.
 func (g *Guard) replace(line []byte) error {
-	return config.WriteFile(filepath.Join(g.Home, checkpointFile), append(line, line...))
+	return ownfile.Write(filepath.Join(g.Home, checkpointFile), append(line, line...))
 }
 
 // readLines reads both slots.
 func readLines(path string) ([][]byte, error) {
-	text, err := config.ReadFile(path, 2*slotSize)
+	text, _, err := ownfile.Read(path, 2*slotSize)
 	return slices.Collect(slices.Chunk(text, slotSize)), err
 }
 

@@ -28,7 +28,7 @@ func (k *countingKey) Seal(ctx context.Context, purpose string, data []byte) ([]
 // changed is read and checked, whoever changed it.
 func TestALineIsCheckedOnce(t *testing.T) {
 	writer := sealed(t)
-	reader := open(t, writer.Home, string(writer.Rules.Raw))
+	reader := open(t, writer.Home, string(writer.Rules.Text()))
 	counted := &countingKey{Key: reader.Key}
 	reader.Key = counted
 	newest := func(g *Guard) checkpoint {

@@ -55,7 +55,7 @@ func approvalData(a history.Approval) []byte {
 // payment's use of it and of no other. It does not judge an approval that was given at a client,
 // which has no seal: only the process whose client gave it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
-	own, err := g.gaveApproval(ctx, a)
+	own, err := g.GaveApproval(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -149,52 +149,7 @@ func (g *Guard) SealChannel(ctx context.Context, c history.Channel) ([]byte, err
 // channelData is what the owner seals of a channel, whose id is over who funds it and who is paid.
 func channelData(c history.Channel) []byte { return texts(c.Network, c.ID, c.Server, c.Key) }
 
-// Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
-// chain, what stands frozen was not taken out, no lift is another's, and neither is any approval
-// that the chain calls the owner's, nor the newest rules.
-func (g *Guard) Verify(ctx context.Context) error {
-	sealed, err := g.Store.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	m, err := g.checkLedger(ctx, sealed)
-	if err != nil {
-		return err
-	}
-	if err := g.verifySealed(ctx, m.head()); err != nil {
-		return err
-	}
-	given, err := g.Store.Given(ctx)
-	if err != nil {
-		return err
-	}
-	for _, a := range given {
-		own, err := g.gaveApproval(ctx, a)
-		if err != nil {
-			return err
-		}
-		if !own {
-			return x402.Errorf(x402.LedgerCorrupt,
-				"the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
-		}
-	}
-	if sealed.Version == 0 { // none were ever sealed
-		return nil
-	}
-	return g.authentic(ctx, sealed)
-}
-
-func (g *Guard) verifySealed(ctx context.Context, at history.Head) error {
-	k, err := g.keyholder(ctx)
-	if err != nil {
-		return err
-	}
-	k.After = at
-	_, err = g.Store.VerifySealed(ctx, k)
-	return err
-}
-
-// gaveApproval reports whether the owner gave an approval.
-func (g *Guard) gaveApproval(ctx context.Context, a history.Approval) (bool, error) {
+// GaveApproval reports whether the owner gave an approval.
+func (g *Guard) GaveApproval(ctx context.Context, a history.Approval) (bool, error) {
 	return g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
 }

@@ -12,6 +12,8 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -124,7 +126,7 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 			err := g.Approved(t.Context(), p, approval)
 			if c.code == "" {
 				require.NoError(t, err)
-				require.NoError(t, g.Verify(t.Context()))
+				require.NoError(t, verify.Owned(t.Context(), g.Store, g))
 				return
 			}
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
@@ -177,13 +179,13 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
 			require.NoError(t, g.VerifySeals(t.Context()), "frozen, and in order: the reservation says so")
 			require.NoError(t, execute(g, c.spoil))
-			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Raw))} {
+			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Text()))} {
 				// one that saw it, and a new one
 				require.True(t, x402.HasCode(p.VerifySeals(t.Context()), x402.LedgerCorrupt))
 				_, err := p.Unfreeze(t.Context())
 				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it does not pass for the owner's: %v",
 					err)
-				require.Error(t, p.Verify(t.Context()))
+				require.Error(t, verify.Owned(t.Context(), p.Store, p))
 			}
 			require.NoError(t, g.Seal(t.Context(), false), "the owner looked")
 			require.NoError(t, g.VerifySeals(t.Context()))
@@ -202,7 +204,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, lifted, 1)
 			require.NoError(t, g.VerifySeals(t.Context()))
-			require.NoError(t, g.Verify(t.Context()))
+			require.NoError(t, verify.Owned(t.Context(), g.Store, g))
 			list, err := g.Store.Freezes(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, list)
@@ -243,11 +245,11 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`))
 	copied(backup, g.Home, checkpointFile)
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
-	again := open(t, g.Home, string(g.Rules.Raw))
+	again := open(t, g.Home, string(g.Rules.Text()))
 	again.Checkpoints = &g.own
 	require.True(t, x402.HasCode(again.VerifySeals(t.Context()), x402.LedgerCorrupt),
 		"the wallet opened again in that process")
-	later := open(t, g.Home, string(g.Rules.Raw))
+	later := open(t, g.Home, string(g.Rules.Text()))
 	require.NoError(t, later.VerifySeals(t.Context()))
 	require.NoError(t, later.Seal(t.Context(), true), "the owner accepts it")
 	require.NoError(t, g.VerifySeals(t.Context()), "for every process")
@@ -259,7 +261,10 @@ func TestOwnSession(t *testing.T) {
 	s, err := g.NewSession(t.Context(), nil)
 	require.NoError(t, err)
 	own := func(s budget.Session) bool {
-		seal, err := g.Store.SessionSeal(t.Context(), s.ID)
+		var seal []byte
+		err := g.Store.View(t.Context(), func(tx *sqldb.Tx) error {
+			return sqldb.Otherwise(tx.Row(`SELECT seal FROM sessions WHERE id = ?`, s.ID).Scan(&seal), nil)
+		})
 		require.NoError(t, err)
 		own, err := g.OwnSession(t.Context(), s, seal)
 		require.NoError(t, err)
@@ -321,8 +326,8 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, g.Store.Close())
 			require.NoError(t, os.WriteFile(filepath.Join(g.Home, history.FileName), text, 0o600))
 			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
-			again := open(t, g.Home, string(g.Rules.Raw))
-			_, err = again.Store.Verify(t.Context(), history.Head{})
+			again := open(t, g.Home, string(g.Rules.Text()))
+			_, err = verify.Ledger(t.Context(), again.Store, history.Head{})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it tells whose chain it is: %v", err)
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,
 				Store: again.Store} //nolint:govet // nobody holds its lock
@@ -331,7 +336,7 @@ func TestVerify(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := sealed(t)
 			c.spoil(t, g)
-			err := g.Verify(t.Context())
+			err := verify.Owned(t.Context(), g.Store, g)
 			require.Equal(t, c.code, codeOf(err), "%v", err)
 		})
 	}

@@ -8,6 +8,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"encoding/binary"
@@ -20,7 +21,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
 
@@ -43,10 +43,23 @@ const (
 	purposeChain = "x402-wallet chain v1"
 )
 
+// Rules are the owner's rules in force in this process: *config.Config.
+type Rules interface {
+	// Text is what they were read from: what the owner seals.
+	Text() []byte
+	// LoosenedSince names the keys that they loosen of the rules that were sealed, and reports whether they
+	// change any. A change loosens, unless it provably does not.
+	LoosenedSince(sealed []byte) (loosened []string, changed bool, err error)
+	// IsStale reports whether the file in the home is tighter by now, sealed or not.
+	IsStale(home string) bool
+	// Replace writes other rules into the file in the home.
+	Replace(home string, text []byte) error
+}
+
 // Guard stands between a payment and its signature. Its fields are set before its first use.
 type Guard struct {
 	Home  string
-	Rules *config.Config // those that are in force in this process
+	Rules Rules // nil where none are compared or sealed
 	Store *history.Store
 	Key   Key
 
@@ -98,7 +111,7 @@ func (g *Guard) checkpoints() *CheckpointCache {
 // CheckConfig refuses rules that the owner did not seal, and a home that was copied or moved since.
 // It needs no key, so it can be asked before anything is held; only VerifySeals checks the seal
 // itself. The ledger holds the text of every config.toml that was sealed. The rules in force may
-// differ from the sealed text only in ways that config.Compare proves to be tighter.
+// differ from the sealed text only in ways that provably tighten.
 func (g *Guard) CheckConfig(ctx context.Context) error {
 	return g.detectForeignLedger(ctx, g.checkConfig(ctx))
 }
@@ -137,60 +150,38 @@ func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err e
 	return home, err
 }
 
-// compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
-// without an error.
-func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Change, error) {
-	sealed, err := g.Store.Rules(ctx)
+// compare returns the sealed rules, and whether the rules in force tighten them. It refuses rules that
+// loosen them.
+func (g *Guard) compare(ctx context.Context) (sealed history.SealedRules, tightened bool, err error) {
+	sealed, err = g.Store.Rules(ctx)
 	if err != nil {
-		return sealed, nil, err
+		return sealed, false, err
 	}
 	if sealed.Version == 0 {
-		return sealed, nil, unsealed("the owner's rules have never been sealed")
+		return sealed, false, unsealed("the owner's rules have never been sealed")
 	}
-	if g.isStale() {
+	if g.Rules.IsStale(g.Home) { // a call under way ends here
 		e := unsealed("the owner tightened the rules while this call was under way").
 			WithHint("make the same call again: it goes by the new rules")
 		e.FixedBy = x402.ByTime
-		return sealed, nil, e
+		return sealed, false, e
 	}
-	if bytes.Equal(sealed.Config, g.Rules.Raw) {
-		return sealed, nil, nil
+	if bytes.Equal(sealed.Config, g.Rules.Text()) {
+		return sealed, false, nil
 	}
-	changes, err := Changes(sealed, g.Rules)
+	if older, err := g.isOlder(ctx); err != nil || older {
+		return sealed, false, cmp.Or(err, superseded())
+	}
+	loosened, changed, err := g.Rules.LoosenedSince(sealed.Config)
 	if err != nil {
-		return sealed, nil, err
+		return sealed, false, unsealed("%v", err)
 	}
-	if config.Loosens(changes) {
-		var keys []string
-		for _, c := range changes {
-			if c.Loosens {
-				keys = append(keys, c.Key)
-			}
-		}
+	if len(loosened) > 0 {
 		// Only the keys: an agent reads this, and values may hold the password of a node or a server.
-		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s",
-			strings.Join(keys, ", ")).WithDetail("keys", keys)
+		return sealed, false, unsealed("config.toml was loosened since the owner sealed it: %s",
+			strings.Join(loosened, ", ")).WithDetail("keys", loosened)
 	}
-	return sealed, changes, nil
-}
-
-// Changes lists what differs between the sealed rules and others.
-func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, error) {
-	then, err := config.Parse(sealed.Config)
-	if err != nil {
-		return nil, unsealed("the rules that were sealed cannot be read any more: %v", err)
-	}
-	return config.Compare(then, now), nil
-}
-
-// isStale reports whether config.toml is tighter by now than the rules in force, which were read from it,
-// sealed or not: a call under way ends there. A file that cannot be read is for the next call to find.
-func (g *Guard) isStale() bool {
-	if g.Rules.Same(g.Home) {
-		return false
-	}
-	now, err := config.Load(g.Home)
-	return err == nil && config.Loosens(config.Compare(now, g.Rules))
+	return sealed, changed, nil
 }
 
 func unsealed(format string, args ...any) *x402.Error {
@@ -201,20 +192,25 @@ func unsealed(format string, args ...any) *x402.Error {
 
 // VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
 // the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
-// back to the older ones is a loosening.
+// back to the older ones is a loosening. On a ledger of several replicas, rules that were sealed at another
+// one are put into config.toml, and the error is ErrSuperseded: the next call goes by them.
 func (g *Guard) VerifySeals(ctx context.Context) error {
 	return g.detectForeignLedger(ctx, g.verifySeals(ctx))
 }
 
 func (g *Guard) verifySeals(ctx context.Context) error {
-	sealed, changes, err := g.compare(ctx)
-	if err != nil {
+	sealed, tightened, err := g.compare(ctx)
+	isOlder := errors.Is(err, ErrSuperseded)
+	if err != nil && !isOlder {
 		return err
 	}
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
 	}
-	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 {
+	if isOlder {
+		return g.takeOver(sealed)
+	}
+	if _, err := g.checkLedger(ctx, sealed); err != nil || !tightened {
 		return err
 	}
 	err = g.seal(ctx, false)
@@ -285,6 +281,22 @@ func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
 	return k, err
 }
 
+// CheckLedger refuses a ledger that is behind its checkpoint, which the keyholder has. It is for reading the
+// whole ledger.
+func (g *Guard) CheckLedger(ctx context.Context) (k history.Keyholder, err error) {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return k, err
+	}
+	m, err := g.checkLedger(ctx, sealed)
+	if err != nil {
+		return k, err
+	}
+	k, err = g.keyholder(ctx)
+	k.After = m.head()
+	return k, err
+}
+
 func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) {
 	ledger, err := g.Store.LedgerID(ctx)
 	about := texts(ledger) // wherever it lies: a home that was moved is the rules' seal's to find
@@ -305,7 +317,7 @@ func (g *Guard) seal(ctx context.Context, accept bool) error {
 	if err != nil {
 		return err
 	}
-	next := history.SealedRules{Version: last.Version + 1, Config: g.Rules.Raw}
+	next := history.SealedRules{Version: last.Version + 1, Config: g.Rules.Text()}
 	next.Seal, err = g.mac(ctx, purposeRules, rulesData(next))
 	if err != nil {
 		return err

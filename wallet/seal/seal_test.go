@@ -64,7 +64,7 @@ func sealed(t *testing.T) *Guard {
 // open is another process on a home.
 func open(t *testing.T, home, text string) *Guard {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{})
+	store, err := history.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return &Guard{Home: home, Rules: rules(t, text), Store: store, Key: key("ours")}
@@ -263,7 +263,7 @@ func TestCheckpoint(t *testing.T) {
 			require.NoError(t, g.Store.Close())
 			file := filepath.Join(g.Home, history.FileName)
 			backup := read(t, file)
-			again := open(t, g.Home, string(g.Rules.Raw))
+			again := open(t, g.Home, string(g.Rules.Text()))
 			reserve(t, again.Store)
 			require.NoError(t, again.Checkpoint(t.Context()))
 			require.NoError(t, again.Store.Close())
@@ -307,7 +307,7 @@ func TestCheckpoint(t *testing.T) {
 // Many payments at once, of several processes: the checkpoint ends at the newest.
 func TestConcurrentCheckpoints(t *testing.T) {
 	one := sealed(t)
-	other := open(t, one.Home, string(one.Rules.Raw))
+	other := open(t, one.Home, string(one.Rules.Text()))
 	var all sync.WaitGroup
 	for range 10 {
 		for _, g := range []*Guard{one, other} {

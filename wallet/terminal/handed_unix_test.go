@@ -15,7 +15,7 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 // handedOver has this process, which has no terminal, asked at one that was handed over.
@@ -52,9 +52,9 @@ func TestATerminalThatWasHandedOver(t *testing.T) {
 		require.Equal(t, "Passphrase: ", string(prompt))
 		require.False(t, shows(t, tty))
 		require.Equal(t, n-1, *typed)
-		_, err = person.WriteString(wallettest.Passphrase + "\n")
+		_, err = person.WriteString(keytest.Passphrase + "\n")
 		require.NoError(t, err)
-		require.Equal(t, wallettest.Passphrase, string(<-answer))
+		require.Equal(t, keytest.Passphrase, string(<-answer))
 		require.True(t, shows(t, tty))
 		require.Equal(t, []int{n, n}, []int{asked, *typed})
 		_, err = io.ReadFull(person, prompt[:2]) // the line's end

@@ -8,7 +8,7 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
-	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func TestReadLine(t *testing.T) {
@@ -21,9 +21,9 @@ func TestReadLine(t *testing.T) {
 		})
 	}
 	_, err := readLine(strings.NewReader("no end"))
-	wallettest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, err, coded.WalletLocked)
 	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
 	_, err = readLine(r)
-	wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+	keytest.RequireCode(t, err, coded.InvalidPassphrase)
 	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
 }

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
+	"x402-wallet/wallet/owner"
 )
 
 // Tries is how often a new passphrase may be mistyped.
@@ -28,7 +29,7 @@ func Ask(prompt string) wallet.Passphrase {
 	}
 }
 
-// AskTwice asks as [Ask] for a new passphrase, checks it with [wallet.CheckPassphrase],
+// AskTwice asks as [Ask] for a new passphrase, checks it with owner.CheckPassphrase,
 // and asks again for the same one. After three mistakes it gives up with SETUP_FAILED.
 func AskTwice() wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
@@ -88,11 +89,11 @@ func On(ctx context.Context, open func() (*Terminal, error), dialogue func(*Term
 
 // askTwice returns the passphrase, or the mistake that was made.
 func (t *Terminal) askTwice() (p []byte, mistake string, err error) {
-	p, err = t.Ask(fmt.Sprintf("New passphrase (at least %d characters, not shown): ", wallet.MinPassphrase))
+	p, err = t.Ask(fmt.Sprintf("New passphrase (at least %d characters, not shown): ", owner.MinPassphrase))
 	if err != nil {
 		return nil, "", err
 	}
-	if err := wallet.CheckPassphrase(p); err != nil {
+	if err := owner.CheckPassphrase(p); err != nil {
 		clear(p)
 		return nil, err.Error(), nil
 	}

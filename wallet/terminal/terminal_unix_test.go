@@ -15,15 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
 )
 
 func TestTerminal(t *testing.T) {
 	p := wallettest.SitDown(t, "terminal")
-	p.Answers("Passphrase: ", 1, wallettest.Passphrase+"\n")
+	p.Answers("Passphrase: ", 1, keytest.Passphrase+"\n")
 	out, err := p.Got()
 	require.NoError(t, err, out)
-	require.Equal(t, hex.EncodeToString([]byte(wallettest.Passphrase)), out)
+	require.Equal(t, hex.EncodeToString([]byte(keytest.Passphrase)), out)
 	require.NotContains(t, p.Sees(), "horse", "nothing is echoed")
 }
 
@@ -44,13 +45,13 @@ func TestTerminalTwice(t *testing.T) {
 		exchanges []exchange
 		says      []string
 	}{
-		"at once": {[]exchange{{asked, 1, wallettest.Passphrase}, {again, 1, wallettest.Passphrase}},
+		"at once": {[]exchange{{asked, 1, keytest.Passphrase}, {again, 1, keytest.Passphrase}},
 			[]string{"at least 12 characters"}},
-		"both lines pasted at once": {[]exchange{{asked, 1, wallettest.Passphrase + "\n" +
-			wallettest.Passphrase}}, nil},
-		"after mistakes": {[]exchange{{asked, 1, "short"}, {asked, 2, wallettest.Passphrase},
-			{again, 1, wallettest.Passphrase + "!"}, {asked, 3, wallettest.Passphrase}, {again, 2,
-				wallettest.Passphrase}},
+		"both lines pasted at once": {[]exchange{{asked, 1, keytest.Passphrase + "\n" +
+			keytest.Passphrase}}, nil},
+		"after mistakes": {[]exchange{{asked, 1, "short"}, {asked, 2, keytest.Passphrase},
+			{again, 1, keytest.Passphrase + "!"}, {asked, 3, keytest.Passphrase}, {again, 2,
+				keytest.Passphrase}},
 			[]string{"has 5 characters, at least 12 are needed.", "the two are not the same."}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestTerminalTwice(t *testing.T) {
 			}
 			out, err := p.Got()
 			require.NoError(t, err, out)
-			require.Equal(t, hex.EncodeToString([]byte(wallettest.Passphrase)), out)
+			require.Equal(t, hex.EncodeToString([]byte(keytest.Passphrase)), out)
 			for _, said := range c.says {
 				require.Contains(t, p.Sees(), said)
 			}
@@ -72,7 +73,7 @@ func TestTerminalTwice(t *testing.T) {
 func TestTerminalThreeMistakes(t *testing.T) {
 	p := wallettest.SitDown(t, "terminal-twice")
 	for i := range 3 {
-		p.Answers(asked, i+1, wallettest.Passphrase+"\n")
+		p.Answers(asked, i+1, keytest.Passphrase+"\n")
 		p.Answers(again, i+1, "another passphrase\n")
 	}
 	out, err := p.Got()
@@ -89,9 +90,9 @@ func TestTerminalEndOfInput(t *testing.T) {
 }
 
 func TestNoTerminal(t *testing.T) {
-	cmd := wallettest.HelperCommand(t, "terminal", "")
+	cmd := keytest.Command(t, "terminal", "")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Stdin = strings.NewReader(wallettest.Passphrase + "\n")
+	cmd.Stdin = strings.NewReader(keytest.Passphrase + "\n")
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, wallet.ErrNoPassphrase.Error(), string(out))

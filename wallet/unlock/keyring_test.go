@@ -11,26 +11,28 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 )
 
 func TestKeyring(t *testing.T) {
 	keyring.MockInit()
-	w := wallettest.Wallet(t, wallet.Options{})
+	w := wallettest.Wallet(t, owner.Options{})
 	_, err := Keyring(w)(t.Context())
 	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "nothing kept: the next source is asked")
 
-	wallettest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue("wrong horse battery staple")),
+	keytest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue("wrong horse battery staple")),
 		coded.InvalidPassphrase)
 	_, err = Keyring(w)(t.Context())
 	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "a wrong one is not kept")
 
-	require.NoError(t, KeepInKeyring(t.Context(), w, wallet.FromValue(wallettest.Passphrase)))
+	require.NoError(t, KeepInKeyring(t.Context(), w, wallet.FromValue(keytest.Passphrase)))
 	require.True(t, w.Locked())
 	require.NoError(t, w.Unlock(t.Context(), Keyring(w), wallettest.Never(t)))
 	w.Lock()
 
-	other := wallettest.Wallet(t, wallet.Options{})
+	other := wallettest.Wallet(t, owner.Options{})
 	_, err = Keyring(other)(t.Context())
 	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "another wallet's passphrase is not this one's")
 
@@ -45,10 +47,10 @@ func TestKeyring(t *testing.T) {
 func TestKeyringThatFails(t *testing.T) {
 	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
 	t.Cleanup(keyring.MockInit)
-	w := wallettest.Wallet(t, wallet.Options{})
-	e := wallettest.RequireCode(t, w.Unlock(t.Context(), Keyring(w), wallettest.Never(t)), coded.WalletLocked)
+	w := wallettest.Wallet(t, owner.Options{})
+	e := keytest.RequireCode(t, w.Unlock(t.Context(), Keyring(w), wallettest.Never(t)), coded.WalletLocked)
 	require.Contains(t, e.Error(), "org.freedesktop.secrets was not provided")
-	wallettest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue(wallettest.Passphrase)),
+	keytest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue(keytest.Passphrase)),
 		coded.SetupFailed)
 }
 
@@ -61,7 +63,7 @@ func TestKeyringThatHangs(t *testing.T) {
 			<-hang
 			return nil, nil
 		})
-		require.Contains(t, wallettest.RequireCode(t, err, coded.WalletLocked).Error(),
+		require.Contains(t, keytest.RequireCode(t, err, coded.WalletLocked).Error(),
 			"no answer within 20s")
 	})
 }

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
-	"x402-wallet/wallet/internal/ownfile"
 )
 
 const (
@@ -37,7 +37,7 @@ func Credential(path string) wallet.Passphrase { return fromFile(path, ownfile.C
 
 func fromFile(path string, isOurs func(path string, info fs.FileInfo) error) wallet.Passphrase {
 	return func(context.Context) ([]byte, error) {
-		data, err := ownfile.ReadIf(path, wallet.MaxLine, isOurs)
+		data, err := ownfile.ReadPrivate(path, wallet.MaxLine, isOurs)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, &coded.Error{As: coded.WalletLocked, Msg: "there is no passphrase file " + path,
@@ -46,7 +46,7 @@ func fromFile(path string, isOurs func(path string, info fs.FileInfo) error) wal
 		case errors.Is(err, ownfile.ErrTooLarge):
 			return nil, wallet.PassphraseTooLong()
 		case err != nil:
-			return nil, err
+			return nil, coded.AsDenied(err)
 		}
 		return ownfile.TrimLine(data), nil
 	}

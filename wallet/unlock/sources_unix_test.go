@@ -18,7 +18,9 @@ import (
 
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
+	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
+	"x402-wallet/wallet/owner"
 )
 
 func writeSecret(t *testing.T, content string, mode os.FileMode) string {
@@ -58,7 +60,7 @@ func TestFromFile(t *testing.T) {
 			p, err := File(tc.path)(t.Context())
 			if tc.code != "" {
 				require.Empty(t, p)
-				require.Contains(t, wallettest.RequireCode(t, err, tc.code).Hint(), tc.hint)
+				require.Contains(t, keytest.RequireCode(t, err, tc.code).Hint(), tc.hint)
 				return
 			}
 			require.NoError(t, err)
@@ -79,12 +81,12 @@ func TestFromCredential(t *testing.T) {
 	_, err = Credential(path)(t.Context())
 	require.NoError(t, err)
 	_, err = File(path)(t.Context())
-	wallettest.RequireCode(t, err, coded.Permissions)
+	keytest.RequireCode(t, err, coded.Permissions)
 	for mode, group := range map[os.FileMode]int{0o444: 0, 0o460: 0, 0o440: 65534} {
 		require.NoError(t, os.Chmod(path, mode))
 		require.NoError(t, os.Chown(path, 0, group))
 		_, err = Credential(path)(t.Context())
-		wallettest.RequireCode(t, err, coded.Permissions)
+		keytest.RequireCode(t, err, coded.Permissions)
 	}
 }
 
@@ -102,18 +104,18 @@ func pipeFD(t *testing.T, content string) int {
 }
 
 func TestFromFD(t *testing.T) {
-	source := FD(pipeFD(t, wallettest.Passphrase+"\n"))
+	source := FD(pipeFD(t, keytest.Passphrase+"\n"))
 	p, err := source(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, wallettest.Passphrase, string(p))
+	require.Equal(t, keytest.Passphrase, string(p))
 	_, err = source(t.Context())
 	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "it is read once")
 
 	_, err = FD(pipeFD(t, strings.Repeat("x", 1<<20)))(t.Context())
-	wallettest.RequireCode(t, err, coded.InvalidPassphrase)
+	keytest.RequireCode(t, err, coded.InvalidPassphrase)
 	for _, fd := range []int{-1, 1, 2} {
 		_, err = FD(fd)(t.Context())
-		wallettest.RequireCode(t, err, coded.WalletLocked)
+		keytest.RequireCode(t, err, coded.WalletLocked)
 	}
 	_, err = FD(987654)(t.Context())
 	require.Error(t, err)
@@ -147,8 +149,8 @@ func TestFromCommand(t *testing.T) {
 		"no shell":          {[]string{path("printf"), "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
 		"stderr is dropped": {[]string{path("sh"), "-c", "echo noise >&2; echo abc"}, "abc", ""},
 		"no stdin":          {[]string{path("sh"), "-c", "cat; echo abc"}, "abc", ""},
-		"exit 1": {[]string{path("sh"), "-c", "echo " + wallettest.Passphrase + "; echo " +
-			wallettest.Passphrase +
+		"exit 1": {[]string{path("sh"), "-c", "echo " + keytest.Passphrase + "; echo " +
+			keytest.Passphrase +
 			" >&2; exit 1"}, "", coded.WalletLocked},
 		"not there":                  {[]string{"/nowhere/pass"}, "", coded.WalletLocked},
 		"in PATH":                    {[]string{"printf", "abc"}, "", coded.WalletLocked},
@@ -162,7 +164,7 @@ func TestFromCommand(t *testing.T) {
 			p, err := Command(tc.argv, nil)(t.Context())
 			if tc.code != "" {
 				require.Empty(t, p)
-				require.NotContains(t, wallettest.RequireCode(t, err, tc.code).Error(), wallettest.Passphrase)
+				require.NotContains(t, keytest.RequireCode(t, err, tc.code).Error(), keytest.Passphrase)
 				return
 			}
 			require.NoError(t, err)
@@ -175,7 +177,7 @@ func TestFromCommand(t *testing.T) {
 
 // A command that hangs, and a child of it that keeps the output open.
 func TestFromCommandIsBounded(t *testing.T) {
-	w := wallettest.Wallet(t, wallet.Options{})
+	w := wallettest.Wallet(t, owner.Options{})
 	for _, script := range []string{"exec sleep 600", "sleep 600 & sleep 600"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to start it
 		start := time.Now()
@@ -185,7 +187,7 @@ func TestFromCommandIsBounded(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), commandWaitDelay+time.Minute)
 		// it says which program had no answer, and by when it needs one
-		e := wallettest.RequireCode(t, err, coded.WalletLocked)
+		e := keytest.RequireCode(t, err, coded.WalletLocked)
 		require.Contains(t, e.Msg,
 			"the passphrase command /bin/sh had not answered when the call's time was over")
 		require.Contains(t, e.Hint(), "policy.deadline")
@@ -199,7 +201,7 @@ func TestFromCommandIsBounded(t *testing.T) {
 		{context.DeadlineExceeded, context.DeadlineExceeded,
 			"had not answered when the call's time was over"},
 	} {
-		e := wallettest.RequireCode(t, commandFailed(tc.caller, tc.limit, "pass", errors.New("killed")),
+		e := keytest.RequireCode(t, commandFailed(tc.caller, tc.limit, "pass", errors.New("killed")),
 			coded.WalletLocked)
 		require.Equal(t, "the passphrase command pass "+tc.says,
 			e.Msg[:len("the passphrase command pass "+tc.says)], "%v", e)

@@ -20,7 +20,6 @@ import (
 // ExtensionOffers is the extension's key.
 const ExtensionOffers = "offer-receipt"
 
-// maxOffers is how many offers of a challenge are looked at.
 const maxOffers = x402.MaxAccepts
 
 // Attested is a seller's signed offer or receipt. All texts are the signer's.

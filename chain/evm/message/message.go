@@ -207,7 +207,6 @@ func RecoverDigest(digest [32]byte, signature [65]byte) (address string, err err
 	return by.Hex(), nil
 }
 
-// internal is a fault of our own.
 func internal(what string, cause error) *x402.Error {
 	return &x402.Error{Code: x402.Internal, Message: what, Err: cause}
 }

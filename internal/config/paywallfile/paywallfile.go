@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
 
@@ -121,7 +122,7 @@ type filePaywall struct {
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
 // joined, each an *Error.
 func Load(path string) (*File, error) {
-	data, err := config.ReadFile(path, config.MaxFile)
+	data, _, err := ownfile.Read(path, config.MaxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"x402-wallet/internal/ownfile"
 )
 
 // Code says what stood in the way, which a person has to fix. Its value is the public code of
@@ -82,6 +84,20 @@ func WrongPassphrase() *Error {
 // Denied is KEYSTORE_PERMISSIONS about path.
 func Denied(path, what, hint string, cause error) *Error {
 	return &Error{As: Permissions, Msg: path + " " + what, Advice: hint, Cause: cause}
+}
+
+// AsDenied makes a refusal of package ownfile KEYSTORE_PERMISSIONS.
+func AsDenied(err error) error {
+	if r, is := errors.AsType[*ownfile.Refusal](err); is {
+		return Denied(r.Path, r.Problem, r.Remedy, r.Cause)
+	}
+	return err
+}
+
+// ReadFile reads a file that only its owner, the caller, can reach. KEYSTORE_PERMISSIONS: others can, too.
+func ReadFile(path string, limit int) ([]byte, error) {
+	data, err := ownfile.ReadPrivate(path, limit, ownfile.CheckOwner)
+	return data, AsDenied(err)
 }
 
 // ErrUnsupported answers every request to sign anything but the kinds of messages above.

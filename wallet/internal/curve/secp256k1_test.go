@@ -191,9 +191,9 @@ func TestNothingSecretInVariableTime(t *testing.T) {
 				"out.Mul2(k, &blind).InverseNonConst().Mul(&blind)"}, strings.TrimSpace(code))
 		}
 	}
-	for _, name := range []string{"../../keys.go", "../../kinds.go", "../../nuwa/nuwa.go",
-		"../../keystore.go",
-		"../../imported/import.go", "../../recovery/hdpath.go"} {
+	for _, name := range []string{"../keystore/keys.go", "../../kinds.go", "../../nuwa/nuwa.go",
+		"../keystore/keystore.go", "../../owner/create.go", "../../owner/account.go",
+		"../../imported/import.go", "../../imported/formats.go", "../../recovery/hdpath.go"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, variable := range []string{"NonConst", "ecdsa.Sign", "PrivKeyFromBytes",

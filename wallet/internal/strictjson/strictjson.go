@@ -3,7 +3,6 @@ package strictjson
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -120,19 +119,6 @@ func (in *Reader) Base64(raw json.RawMessage) []byte {
 	out, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || base64.StdEncoding.EncodeToString(out) != text {
 		in.Fail("a value is not base64")
-	}
-	return out
-}
-
-// Hex reads from least to most bytes in hexadecimal digits.
-func (in *Reader) Hex(raw json.RawMessage, least, most int) []byte {
-	text := in.Text(raw)
-	if in.Err != nil {
-		return nil
-	}
-	out, err := hex.DecodeString(text)
-	if err != nil || len(out) < least || len(out) > most {
-		in.Fail("a value is not hexadecimal of %d to %d bytes", least, most)
 	}
 	return out
 }

@@ -12,18 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/wallet/internal/keystore/keytest"
+
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 )
-
-// HelperCommand is another process of this test binary. Under the race detector
-// a process waits a second before it ends; there is nothing to wait for.
-func HelperCommand(t *testing.T, name, dir string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), helperVariable+"="+name, "WALLET_TEST_DIR="+dir,
-		"GORACE=atexit_sleep_ms=0")
-	return cmd
-}
 
 // Person sits at a pty that is the controlling terminal of a helper process,
 // whose stdin is another file: it is the terminal that has to be asked.
@@ -40,7 +33,7 @@ type Person struct {
 func SitDown(t *testing.T, helper string) *Person {
 	ours, theirs, err := pty.Open()
 	require.NoError(t, err)
-	p := &Person{T: t, cmd: HelperCommand(t, helper, ""), pty: ours}
+	p := &Person{T: t, cmd: keytest.Command(t, helper, ""), pty: ours}
 	p.cmd.Stdin = strings.NewReader("the agent's words, not the person's\n")
 	p.cmd.Stdout = &p.stdout
 	p.cmd.ExtraFiles = []*os.File{theirs}

@@ -1,0 +1,128 @@
+package app
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownfile"
+	"x402-wallet/internal/pgtest"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// service is the wallet of a replica's service, as far as the follower knows it.
+type service struct {
+	t        *testing.T
+	a        *app
+	h        openHome
+	unlocked bool
+	asked    int
+}
+
+func (s *service) Unlocked() bool { return s.unlocked }
+
+func (s *service) VerifySeals(ctx context.Context) error {
+	s.asked++
+	if !s.unlocked {
+		return x402.Errorf(x402.WalletLocked, "the wallet is locked")
+	}
+	return s.a.guard(s.t, s.h).VerifySeals(ctx)
+}
+
+// guard is that of the rules in the file as they are now.
+func (a *app) guard(t *testing.T, h openHome) *seal.Guard {
+	rules, err := config.Load(a.home)
+	require.NoError(t, err)
+	return a.Guard(h.store, rules, h.keys)
+}
+
+// Rules that only tighten hold at another replica at once. Rules that loosen wait there for the key, which
+// checks their seal: a row that somebody wrote into the database is never put into a home, and no program
+// that it names is started.
+func TestRulesOfAnotherReplica(t *testing.T) {
+	ctx, server := t.Context(), pgtest.Start(t)
+	_, database, _ := strings.Cut(strings.SplitN(server.Database(t), "?", 2)[0], "///")
+	ledger := "[ledger]\nurl = 'postgres://postgres@/" + database + "?host=" + server.Dir() + "'\n"
+	day := func(dollars string) string { return ledger + "[budget]\nday = '" + dollars + "'\n" }
+	first := at(t, t.TempDir(), filepath.Join(t.TempDir(), "first"))
+	_, _, err := testworld.MakeHome(first.home, day("5"), testworld.Passphrase)
+	require.NoError(t, err)
+	second := at(t, t.TempDir(), filepath.Join(t.TempDir(), "second"))
+	require.NoError(t, os.Mkdir(second.home, 0o700))
+	for _, name := range []string{config.FileName, "keystore.json"} {
+		text, err := os.ReadFile(filepath.Join(first.home, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(second.home, name), text, 0o600))
+	}
+	open := func(a *app) openHome {
+		h, err := a.open(ctx)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = h.Close() })
+		require.NoError(t, h.keys.Unlock(ctx, wallet.FromValue(testworld.Passphrase)))
+		return h
+	}
+	firstHome, secondHome := open(first), open(second)
+	says := func(a *app, text string) {
+		t.Helper()
+		got, err := os.ReadFile(filepath.Join(a.home, config.FileName))
+		require.NoError(t, err)
+		require.Equal(t, text, string(got))
+	}
+	seals := func(text string) {
+		require.NoError(t, ownfile.Write(filepath.Join(first.home, config.FileName), []byte(text)))
+		require.NoError(t, first.guard(t, firstHome).Seal(ctx, false))
+	}
+	keeper := &service{t: t, a: second, h: secondHome}
+	f := follower{app: second, store: secondHome.store, wallet: keeper, witness: witness{store: secondHome.store}}
+	look := func() { require.NoError(t, f.look(ctx)) }
+
+	seals(day("4"))
+	look()
+	says(second, day("4"))
+	require.Zero(t, keeper.asked, "tighter rules need no key")
+
+	seals(day("6"))
+	look()
+	look()
+	says(second, day("4"))
+	require.Equal(t, 1, keeper.asked, "a locked wallet is asked once")
+	err = second.guard(t, secondHome).CheckConfig(ctx)
+	require.ErrorIs(t, err, seal.ErrSuperseded, "the older rules pay nothing, though they are tighter")
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed))
+	keeper.unlocked = true
+	look()
+	says(second, day("6"))
+	require.NoError(t, second.guard(t, secondHome).VerifySeals(ctx))
+
+	marker := filepath.Join(t.TempDir(), "ran")
+	forged := strings.Replace(day("7"), "[budget]",
+		"password_command = ['/bin/sh', '-c', 'touch "+marker+"']\n[budget]", 1)
+	newest, err := firstHome.store.Rules(ctx)
+	require.NoError(t, err)
+	require.NoError(t, firstHome.store.Write(ctx, func(d *sqldb.Tx) error {
+		_, err := d.Exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, newest.Version+1,
+			sqldb.Micros(newest.At), []byte(forged), newest.Seal)
+		return err
+	}))
+	look()
+	look()
+	says(second, day("6"))
+	err = second.guard(t, secondHome).VerifySeals(ctx)
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	says(second, day("6"))
+	for range 2 {
+		store, err := second.OpenLedger(ctx)
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+	}
+	require.NoFileExists(t, marker)
+}

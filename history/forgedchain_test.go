@@ -1,0 +1,61 @@
+package history
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/x402"
+)
+
+// What an edit of one cell is not: several that belong together.
+func TestVerifyOfForgedChanges(t *testing.T) {
+	for name, forge := range map[string]func(g *guarded){
+		"a signed payment failed, in the chain and in every table": func(g *guarded) {
+			p := g.sign(g.reserve(testHold(5)))
+			g.sql(`UPDATE payments SET state = 'failed', updated_at = ?, note = 'x' WHERE id = ?`,
+				micros(g.clock.now())+1, p.ID)
+			g.sumUp()
+			g.forge(p.ID, string(Failed), `{"note":"x"}`)
+		},
+		"a payment that nobody reserved": func(g *guarded) {
+			const terms = `session, created_at, updated_at, fingerprint, method, url, target, host, network, scheme,
+				dialect, asset, symbol, amount, usd, pay_to, source, requirement, agent`
+			g.sql(`INSERT INTO payments (seq, id, state, ` + terms + `)
+				SELECT 3, 'pay_forged', 'reserved', ` + terms + ` FROM payments WHERE seq = 1`)
+			g.sumUp()
+		},
+		"a signature of nobody": func(g *guarded) {
+			p := g.reserve(testHold(5))
+			s := signedAs(p)
+			s.Unique = encodeDigest([]byte{1})
+			g.sql(`UPDATE payments SET state = 'submitted', unique_key = x'01' WHERE id = ?`, p.ID)
+			g.forge(p.ID, audit.SignedEvent, toJSON(s))
+			g.sql(`UPDATE audit SET seal = x'00' WHERE seq = (SELECT max(seq) FROM audit)`)
+		},
+		"a text of bytes": func(g *guarded) { g.sql(`UPDATE payments SET note = CAST(note AS BLOB)`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			_, err := g.VerifySealed(t.Context(), g.k)
+			require.NoError(t, err)
+			forge(g)
+			_, err = g.VerifySealed(t.Context(), g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			t.Log(err)
+		})
+	}
+}
+
+// Without the key, too, a signature is of the terms that were reserved.
+func TestVerifyOfASignatureOfOtherTerms(t *testing.T) {
+	g := newGuarded(t)
+	p := g.sign(g.reserve(testHold(5)))
+	_, err := g.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+	g.sql(`UPDATE audit SET detail = json_set(detail, '$.row', 'x') WHERE event = 'signed' AND payment = ?`, p.Number)
+	g.relink(1)
+	_, err = g.Verify(t.Context(), Head{})
+	require.ErrorContains(t, err, "cannot be")
+}

@@ -1,0 +1,19 @@
+package history_test
+
+import (
+	"context"
+
+	"x402-wallet/history"
+	"x402-wallet/history/backup"
+	"x402-wallet/history/content"
+	"x402-wallet/history/report"
+)
+
+func init() {
+	history.Keeper = content.Keeper{}
+	history.BackUpTo = func(ctx context.Context, s *history.Store, file string) error {
+		_, err := backup.ToFile(ctx, s, file)
+		return err
+	}
+	history.Ahead, history.OpenApprovals = report.Ahead, report.OpenApprovals
+}

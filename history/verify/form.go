@@ -1,0 +1,126 @@
+package verify
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/schema"
+	"x402-wallet/history/sqldb"
+	"x402-wallet/x402"
+)
+
+// form compares the tables, indexes and triggers with those of a new ledger, because a trigger could change
+// what this wallet writes, and finds values that are not of their column's type.
+func form(t *sqldb.Tx) error {
+	if t.IsPostgres() { // types are the server's to keep
+		n, err := sqldb.ScanNumber(t.Row(`SELECT
+			(SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = current_schema()) +
+			(SELECT count(*) FROM pg_rules WHERE schemaname = current_schema())`))
+		if err == nil && n > 0 {
+			err = audit.Corrupt("%d triggers or rules are none of this wallet's", n)
+		}
+		return err
+	}
+	made, err := newForm()
+	if err != nil {
+		return err
+	}
+	want := maps.Clone(made)
+	err = t.Each(func(row sqldb.Row) error {
+		var name, text string
+		if err := row.Scan(&name, &text); err != nil {
+			return err
+		}
+		if is, known := want[name]; !known || is != text {
+			return audit.Corrupt("the %s is not one of this wallet's", name)
+		}
+		delete(want, name)
+		return nil
+	}, listForm)
+	if err != nil {
+		return err
+	}
+	for name := range want {
+		return audit.Corrupt("the %s is gone", name)
+	}
+	return types(t)
+}
+
+const listForm = `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema
+	WHERE name NOT LIKE 'sqlite_stat%' ORDER BY 1`
+
+// newForm is the SQL of each table, index and trigger of a new ledger, by its kind and name.
+var newForm = sync.OnceValues(func() (map[string]string, error) {
+	fail := func(err error) (map[string]string, error) {
+		return nil, x402.Errorf(x402.LedgerUnavailable, "make a ledger's tables: %w", err)
+	}
+	ctx := context.Background()
+	fresh, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return fail(err)
+	}
+	defer fresh.Close()
+	fresh.SetMaxOpenConns(1)
+	if _, err := fresh.ExecContext(ctx, schema.SQLite()); err != nil {
+		return fail(err)
+	}
+	rows, err := fresh.QueryContext(ctx, listForm)
+	if err != nil {
+		return fail(err)
+	}
+	defer rows.Close()
+	list := map[string]string{}
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			return fail(err)
+		}
+		list[name] = text
+	}
+	if err := rows.Err(); err != nil {
+		return fail(err)
+	}
+	return list, nil
+})
+
+// types finds values that are not of their column's type: SQLite takes any, and compares a text and the same
+// bytes as two. Where a value may be missing it is NULL, and never empty.
+func types(t *sqldb.Tx) error {
+	wrong := map[string][]string{} // conditions, by table
+	err := t.Each(func(row sqldb.Row) error {
+		var table, name, kind string
+		var required, isKey bool
+		err := row.Scan(&table, &name, &kind, &required, &isKey)
+		allowed, mayBeNull := `'`+kind+`'`, !required && !isKey
+		if mayBeNull {
+			allowed += `, 'null'`
+		}
+		wrong[table] = append(wrong[table], fmt.Sprintf(`typeof("%s") NOT IN (%s)`, name, allowed))
+		if mayBeNull && kind != "integer" {
+			wrong[table] = append(wrong[table], fmt.Sprintf(`length("%s") = 0`, name))
+		}
+		return err
+	}, `SELECT m.name, c.name, lower(c.type), c."notnull", c.pk <> 0
+		FROM sqlite_schema m, pragma_table_info(m.name) c
+		WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY 1, c.cid`)
+	if err != nil {
+		return err
+	}
+	for _, table := range slices.Sorted(maps.Keys(wrong)) {
+		n, err := sqldb.ScanNumber(t.Row(`SELECT count(*) FROM "` + table + `" WHERE ` +
+			strings.Join(wrong[table], " OR ")))
+		if err == nil && n > 0 {
+			err = audit.Corrupt("%d rows of %s hold values of another type", n, table)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"x402-wallet/history"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/x402"
+)
+
+// Guard stands between a payment and its signature: seal.Guard and Recorder, whose key may be the
+// agent's. It is a pay.Guard.
+type Guard struct {
+	Local    agent.Sealer
+	Recorder *agent.Recorder
+	Remote   *Client // nil: none
+}
+
+// CheckConfig implements pay.Guard. It needs no key.
+func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConfig(ctx) }
+
+// VerifySeals implements pay.Guard.
+func (g Guard) VerifySeals(ctx context.Context) error {
+	return g.Remote.callOrLocal(ctx, agent.Request{Op: "check"}, g.Local.VerifySeals)
+}
+
+// Submit implements pay.Guard. What the agent signed it has recorded already, with the owner's
+// approval or not at all: this process's client it does not know.
+func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
+	if g.Recorder.Locked() {
+		return g.Recorder.Store.Submit(ctx, p, signed, history.Keyholder{})
+	}
+	return g.Recorder.Submit(ctx, p, signed, here)
+}
+
+// RecordVoucher implements pay.Guard.
+func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
+	return g.Recorder.RecordVoucher(ctx, p, signed, c, o, here)
+}
+
+// Expire implements pay.Guard. The agent does not believe this process what the chain said.
+func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	if g.Recorder.Locked() && g.Remote != nil {
+		_, err := g.Remote.call(ctx, agent.Request{Op: "expire", Payment: p.ID})
+		if err == nil {
+			return g.Recorder.Store.Payment(ctx, p.ID)
+		}
+		if !errors.Is(err, agent.ErrNone) {
+			return p, err
+		}
+	}
+	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
+		return p, err
+	}
+	return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+}
+
+// Charge implements pay.Guard. As Expire.
+func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	if g.Recorder.Locked() && g.Remote != nil {
+		_, err := g.Remote.call(ctx, agent.Request{Op: "charge", Payment: p.ID})
+		if err == nil {
+			return g.Recorder.Store.Payment(ctx, p.ID)
+		}
+		if !errors.Is(err, agent.ErrNone) {
+			return p, err
+		}
+	}
+	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
+		return p, err
+	}
+	return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
+}
+
+// LocalApprovals reports whether an approval that a person gave at this process's client counts: the
+// unlock agent, where it signs, believes the owner's seal and nothing else.
+func (g Guard) LocalApprovals(ctx context.Context) bool {
+	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), agent.ErrNone)
+}
+
+// Checkpoint implements pay.Guard.
+func (g Guard) Checkpoint(ctx context.Context) error {
+	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.Checkpoint)
+}
+
+// CheckpointIfUnlocked implements pay.Guard.
+func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
+	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
+}

@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/internal/socket"
+	"x402-wallet/x402"
+)
+
+// What the tests see of this package, which are outside of it: they ask as package client does, too.
+
+const (
+	SocketName  = socketName
+	MaxRequest  = maxRequest
+	MaxCalls    = maxCalls
+	CallTime    = callTime
+	Oldest      = oldest
+	Early       = early
+	Lateness    = lateness
+	SigningTime = signingTime
+)
+
+type Reply = reply
+
+func SameUser(user socket.User) error { return sameUser(user) }
+
+func AskOf(p history.Payment, asset x402.AssetInfo) budget.Ask { return askOf(p, asset) }
+
+func (s *Server) Witness(ctx context.Context) { s.witness(ctx) }
+
+func (s *Server) SignEVM(ctx context.Context, q Request) ([]byte, error) { return s.signEVM(ctx, q) }
+
+func (r *Recorder) Permit(ctx context.Context, rules Rules, p history.Payment, ask budget.Ask,
+	sealed budget.Facts, here bool) error {
+	return r.permit(ctx, rules, p, ask, sealed, here)
+}
+
+func (t *Tally) Add(p history.Payment, now time.Time) { t.add(p, now) }
+
+func (t *Tally) TakeBack(id string) { t.takeBack(id) }
+
+func (t *Tally) Facts(sealed budget.Facts, q budget.Query, now time.Time) budget.Facts {
+	return t.facts(sealed, q, now)
+}
+
+// Pass lets the time of a payment pass, and returns until when it was.
+func (t *Tally) Pass(id string) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.items[id]
+	until := i.until
+	i.until = time.Now()
+	t.items[id] = i
+	return until
+}
