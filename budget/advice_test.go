@@ -13,6 +13,7 @@ import (
 )
 
 func refused(t *testing.T, r Rules, a Ask, ledger fake) *x402.Error {
+	t.Helper()
 	err := check(r, a, ledger)
 	require.Error(t, err)
 	return x402.AsError(err)

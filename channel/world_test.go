@@ -497,18 +497,21 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 }
 
 func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
+	w.t.Helper()
 	r, err := w.call(tool, change...)
 	require.NoError(w.t, err)
 	return r
 }
 
 func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Request)) *x402.Error {
+	w.t.Helper()
 	_, err := w.call(tool, change...)
 	require.True(w.t, x402.HasCode(err, want), "%v", err)
 	return x402.AsError(err)
 }
 
 func (w *world) open() {
+	w.t.Helper()
 	_, err := w.m.Open(w.t.Context(), "nuwa", 0)
 	require.True(w.t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	w.approve(err)
@@ -517,6 +520,7 @@ func (w *world) open() {
 }
 
 func (w *world) approve(err error) {
+	w.t.Helper()
 	id, _ := x402.AsError(err).Details["approvalId"].(string)
 	require.NotEmpty(w.t, id, "%v", err)
 	require.NoError(w.t, w.m.Engine.Accept(w.t.Context(), id, "owner"))

@@ -178,6 +178,7 @@ func TestVersionOption(t *testing.T) {
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func allCommands(t *testing.T) map[string]*cobra.Command {
+	t.Helper()
 	all := map[string]*cobra.Command{}
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -18,6 +18,7 @@ type accountRow struct {
 }
 
 func addAccount(t *testing.T, home testworld.Home, bin, name string, more ...string) accountRow {
+	t.Helper()
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase,
 		append([]string{"account", "add", name}, more...)...)
 	require.NoError(t, err, seen)

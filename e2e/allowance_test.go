@@ -14,6 +14,7 @@ import (
 )
 
 func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
+	t.Helper()
 	question := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
 		"params": params}))(t)
 	response := must.Get(http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question)))(t)
@@ -53,12 +54,14 @@ func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
 func (a *floatAgent) gas(wei string) { anvil(a.t, a.lab, "anvil_setBalance", a.home.EVM, wei) }
 
 func (a *floatAgent) owner(code int, args ...string) (out delegationAnswer) {
+	a.t.Helper()
 	args = append([]string{"delegation"}, append(args, "--network", a.lab.EVM.Network)...)
 	endWallet(a.t, a.home, a.bin, code, &out, args...)
 	return out
 }
 
 func (a *floatAgent) approve(amount string) {
+	a.t.Helper()
 	require.NotEmpty(a.t, a.owner(0, "approve", "--amount", amount, "--owner-keypair", a.key).TransactionHash)
 }
 
@@ -125,6 +128,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 }
 
 func (a *floatAgent) verify() {
+	a.t.Helper()
 	var out struct{ OK bool }
 	runWallet(a.t, a.home, a.bin, &out, "history", "verify")
 }

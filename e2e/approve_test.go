@@ -24,6 +24,7 @@ type permit2Answer struct {
 }
 
 func permit2Command(t *testing.T, lab *Lab, home testworld.Home, args ...string) (out permit2Answer) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
 	defer cancel()
 	args = append([]string{"delegation", "permit2", "--json", "--network", lab.EVM.Network}, args...)
@@ -152,6 +153,7 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 }
 
 func (p *permitOf) approval(t *testing.T) payload.SignedTransaction {
+	t.Helper()
 	info := p.Extensions[x402.ERC20Sponsoring].Info
 	require.Equal(t, message.Permit2Address, info.Spender)
 	raw := must.Get(hexutil.Decode(info.SignedTransaction))(t)

@@ -27,6 +27,7 @@ type batchSeller struct {
 }
 
 func startBatch(t testing.TB, lab *Lab) *batchSeller {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo}))(t)
 	s := &batchSeller{}
 	stop, err := startScript(filepath.Join("lab", "parties", "batch.mjs"), options, s)
@@ -43,6 +44,7 @@ type batchNews struct {
 }
 
 func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {
+	t.Helper()
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	text := bodyOf(t, response)
 	require.NoError(t, json.Unmarshal([]byte(text), &news), "%s", text)
@@ -61,6 +63,7 @@ const (
 
 // homeOf is a wallet with a key that there is already, and an empty ledger.
 func homeOf(t *testing.T, rules, key string) testworld.Home {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "key.hex")
 	writePrivate(t, file, key)
 	imported := must.Get(imported.Read(t.Context(), "key-file:evm", file, nil))(t)
@@ -72,6 +75,7 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 }
 
 func channelCommand(t *testing.T, home testworld.Home, code int, into any, args ...string) {
+	t.Helper()
 	endWallet(t, home, testworld.Build(t), code, into, append([]string{"channel"}, args...)...)
 }
 
@@ -130,6 +134,7 @@ func TestADepositComesBack(t *testing.T) {
 	before := lab.EVMBalance(home.EVM)
 	host := hostPort(seller.HTTP)
 	pay := func(n int) {
+		t.Helper()
 		w := testworld.StartWallet(t, testworld.Build(t), home)
 		defer w.Close()
 		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
@@ -177,6 +182,7 @@ type channelOwner struct {
 }
 
 func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
+	t.Helper()
 	key, address := newEVMKey(t)
 	o := channelOwner{address: address.Hex(), key: hexutil.Encode(crypto.FromECDSA(key)),
 		file: filepath.Join(t.TempDir(), "owner.hex")}
@@ -187,12 +193,14 @@ func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
 
 // ownersWorld is a seller that is paid through channels, an owner with money, and an agent with none.
 func ownersWorld(t *testing.T) (lab *Lab, seller *batchSeller, owner channelOwner, home testworld.Home) {
+	t.Helper()
 	lab = Start(t)
 	seller = startBatch(t, lab)
 	return lab, seller, newChannelOwner(t, lab), testworld.NewHome(t, lab.Config(seller.options()))
 }
 
 func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSeller, amount string) string {
+	t.Helper()
 	seen, err := atTerminal(t, home, testworld.Build(t), testworld.Passphrase, "channel", "deposit",
 		seller.HTTP+"/paid", "--owner-keypair", o.file, "--amount", amount)
 	require.NoError(t, err, "%s", seen)
@@ -265,6 +273,7 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 
 // signTyped is another signer of the owner's, viem: it takes what eth_signTypedData_v4 takes.
 func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"key": o.key, "data": typed}))(t)
 	var made struct{ Signature string }
 	stop := must.Get(startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made))(t)

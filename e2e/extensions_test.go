@@ -30,6 +30,7 @@ type seenBySeller struct {
 }
 
 func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"facilitator": lab.Facilitators[0],
 		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
@@ -41,6 +42,7 @@ func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
 }
 
 func (s *extensionSeller) control(t *testing.T, state string) (seen seenBySeller) {
+	t.Helper()
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &seen))
 	return seen
@@ -51,6 +53,7 @@ var purchases atomic.Int64
 // buyAnew is a purchase of its own, even where the answer of the one before came so late that the same call
 // would be taken for it once more.
 func buyAnew(t testing.TB, w *Wallet, url string) answer {
+	t.Helper()
 	return payFor(t, w, url, "idempotencyKey", fmt.Sprint("purchase ", purchases.Add(1)))
 }
 
@@ -114,6 +117,7 @@ type attested struct {
 }
 
 func signedBySeller(t *testing.T, w *Wallet, id string) (offer, receipt attested) {
+	t.Helper()
 	r := must.Get(w.Call(t.Context(), "x402_history", map[string]any{"paymentId": id, "evidence": true}))(t)
 	var h struct {
 		Evidence struct{ Offer, SignedReceipt attested }

@@ -66,12 +66,14 @@ func atTerminal(t testing.TB, h testworld.Home, bin, passphrase string, args ...
 
 // runWallet is endWallet with a command that must succeed.
 func runWallet(t testing.TB, h testworld.Home, bin string, out any, args ...string) {
+	t.Helper()
 	endWallet(t, h, bin, 0, out, args...)
 }
 
 // endWallet runs a command that must end with this exit code, and decodes what it prints into out unless that
 // is nil.
 func endWallet(t testing.TB, h testworld.Home, bin string, code int, out any, args ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), cliWait)
 	defer cancel()
 	cmd := h.Command(ctx, bin, args...)

@@ -36,6 +36,7 @@ const (
 // has to be prepared, and is never skipped.
 func inspect(t *testing.T, home testworld.Home, code int, server, args []string) (stdout []byte,
 	stderr string) {
+	t.Helper()
 	const set = "lab/inspector"
 	requirePrepared(t, set)
 	ctx, cancel := context.WithTimeout(t.Context(), opWait)
@@ -193,6 +194,7 @@ func TestConformance(t *testing.T) {
 
 // node22 is a Node.js of version 22 or newer: this machine's own, or the one that npm brought for the suite.
 func node22(t *testing.T) string {
+	t.Helper()
 	out := must.Get(exec.CommandContext(t.Context(), "node", "-p", "process.versions.node").Output())(t)
 	major, _, _ := strings.Cut(string(out), ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= 22 {
@@ -206,6 +208,7 @@ func node22(t *testing.T) string {
 // requirePrepared fails where an npm set of the lab is not installed as its lock file says: nothing is
 // skipped.
 func requirePrepared(t *testing.T, set string) {
+	t.Helper()
 	lock := must.Get(os.ReadFile(filepath.Join(set, "package-lock.json")))(t)
 	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
 	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
@@ -303,17 +306,20 @@ type hello struct {
 }
 
 func helloOf(t *testing.T, w *Wallet) (h hello) {
+	t.Helper()
 	require.NoError(t, json.Unmarshal(w.Initialize, &h))
 	return h
 }
 
 func request(t *testing.T, w *Wallet, method string, params any) json.RawMessage {
+	t.Helper()
 	result, err := w.Request(t.Context(), method, params)
 	require.NoError(t, err, w.Stderr())
 	return result
 }
 
 func answerIn(t *testing.T, result json.RawMessage) (a answer) {
+	t.Helper()
 	r := must.JSON[struct{ StructuredContent answer }](result)(t)
 	return r.StructuredContent
 }

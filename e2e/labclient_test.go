@@ -303,6 +303,7 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 }
 
 func (l *Lab) evmTime(t *testing.T, tag string) int64 {
+	t.Helper()
 	var block struct{ Result struct{ Timestamp string } }
 	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
 	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
@@ -323,6 +324,7 @@ func alive(pid int) bool {
 type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
 
 func challenge(t *testing.T, header string) []ozskrOffer {
+	t.Helper()
 	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
 	var required struct {
 		X402Version int
@@ -335,6 +337,7 @@ func challenge(t *testing.T, header string) []ozskrOffer {
 }
 
 func get(t *testing.T, at string, headers ...string) *http.Response {
+	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
@@ -345,6 +348,7 @@ func get(t *testing.T, at string, headers ...string) *http.Response {
 }
 
 func bodyOf(t *testing.T, response *http.Response) string {
+	t.Helper()
 	defer response.Body.Close()
 	return string(must.Get(io.ReadAll(response.Body))(t))
 }

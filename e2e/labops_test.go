@@ -17,36 +17,43 @@ type EVMTransfer struct {
 type SpentNonce struct{ Nonce, Transaction string }
 
 func (l *Lab) EVMMint(to string, amount uint64) {
+	l.t.Helper()
 	l.op("evmMint", map[string]any{"to": to, "amount": units(amount)}, nil)
 }
 
 func (l *Lab) EVMBalance(address string) uint64 {
+	l.t.Helper()
 	return l.amount("evmBalance", map[string]any{"address": address})
 }
 
 // EVMSpentNonces lists the EIP-3009 nonces that an address has really used, oldest first: how often
 // it paid, by the chain's word.
 func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
+	l.t.Helper()
 	var out struct{ Nonces []SpentNonce }
 	l.op("evmSpentNonces", map[string]any{"from": from}, &out)
 	return out.Nonces
 }
 
 func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
+	l.t.Helper()
 	l.op("evmApprovePermit2", map[string]any{"owner": owner, "amount": units(amount)}, nil)
 }
 
 func (l *Lab) EVMAllowanceOfPermit2(owner string) uint64 {
+	l.t.Helper()
 	return l.amount("evmAllowanceOfPermit2", map[string]any{"owner": owner})
 }
 
 func (l *Lab) EVMInvalidatePermit(owner, nonce string) {
+	l.t.Helper()
 	l.op("evmInvalidatePermit", map[string]any{"owner": owner, "nonce": nonce}, nil)
 }
 
 // EVMSettlePermit brings a payment by Permit2 (the `payload` of a V2 payment) to the chain as an account,
 // upto's for an amount; gives the transaction.
 func (l *Lab) EVMSettlePermit(payload json.RawMessage, as string, amount uint64) string {
+	l.t.Helper()
 	var out struct{ Transaction string }
 	l.op("evmSettlePermit", map[string]any{"payload": payload, "as": as, "amount": units(amount)}, &out)
 	return out.Transaction
@@ -54,6 +61,7 @@ func (l *Lab) EVMSettlePermit(payload json.RawMessage, as string, amount uint64)
 
 // EVMTransfers lists what a transaction moved; nothing when it failed or is not there.
 func (l *Lab) EVMTransfers(transaction string) []EVMTransfer {
+	l.t.Helper()
 	var out struct{ Transfers []EVMTransfer }
 	l.op("evmTransfers", map[string]any{"transaction": transaction}, &out)
 	return out.Transfers
@@ -61,6 +69,7 @@ func (l *Lab) EVMTransfers(transaction string) []EVMTransfer {
 
 // EVMMine makes blocks; 0 makes as many as it takes for the present to be final.
 func (l *Lab) EVMMine(blocks int) {
+	l.t.Helper()
 	in := map[string]any{}
 	if blocks > 0 {
 		in["blocks"] = blocks
@@ -73,6 +82,7 @@ func (l *Lab) EVMMine(blocks int) {
 // everybody's clock refuses all later payments as expired. So tests that use it must not run in
 // parallel with others on this lab.
 func (l *Lab) EVMIncreaseTime(seconds int) {
+	l.t.Helper()
 	var out struct{ Snapshot string }
 	l.op("evmIncreaseTime", map[string]any{"seconds": seconds}, &out)
 	l.t.Cleanup(func() { l.cleanup("evmRevert", map[string]any{"snapshot": out.Snapshot}) })
@@ -98,25 +108,30 @@ type SVMKey struct {
 }
 
 func (l *Lab) SVMKey(name string) SVMKey {
+	l.t.Helper()
 	key := SVMKey{Name: name}
 	l.op("svmKey", map[string]any{"name": name}, &key)
 	return key
 }
 
 func (l *Lab) SVMAirdrop(address string, lamports uint64) {
+	l.t.Helper()
 	l.op("svmAirdrop", map[string]any{"address": address, "lamports": units(lamports)}, nil)
 }
 
 // SVMFund creates an owner's token account where needed, mints to it, and gives its address.
 func (l *Lab) SVMFund(owner, mint string, amount uint64) string {
+	l.t.Helper()
 	return l.account("svmFund", withMint(mint, map[string]any{"owner": owner, "amount": units(amount)}))
 }
 
 func (l *Lab) SVMBalance(owner, mint string) uint64 {
+	l.t.Helper()
 	return l.amount("svmBalance", withMint(mint, map[string]any{"owner": owner}))
 }
 
 func (l *Lab) SVMTokenAccount(account string) TokenAccount {
+	l.t.Helper()
 	var out TokenAccount
 	l.op("svmTokenAccount", map[string]any{"account": account}, &out)
 	return out
@@ -125,17 +140,20 @@ func (l *Lab) SVMTokenAccount(account string) TokenAccount {
 // SVMDelegate lets an address spend up to an amount of the token account of the lab key ownerName;
 // gives the account.
 func (l *Lab) SVMDelegate(ownerName, delegate, mint string, amount uint64) string {
+	l.t.Helper()
 	return l.account("svmDelegate", withMint(mint, map[string]any{"owner": ownerName, "delegate": delegate,
 		"amount": units(amount)}))
 }
 
 // SVMRevoke takes the delegation of ownerName's token account back; gives the account.
 func (l *Lab) SVMRevoke(ownerName, mint string) string {
+	l.t.Helper()
 	return l.account("svmRevoke", withMint(mint, map[string]any{"owner": ownerName}))
 }
 
 // SVMNewMint makes a Token-2022 mint with extensions (e2e/lab/parties/token2022.mjs); gives its address.
 func (l *Lab) SVMNewMint(extensions map[string]any) string {
+	l.t.Helper()
 	var out struct{ Mint string }
 	l.op("svmNewMint", map[string]any{"extensions": extensions}, &out)
 	return out.Mint
@@ -145,11 +163,13 @@ func (l *Lab) SVMPause(mint string) { l.op("svmPause", map[string]any{"mint": mi
 
 // SVMSetFee sets a mint's transfer fee, in force two epochs later.
 func (l *Lab) SVMSetFee(mint string, basisPoints int) {
+	l.t.Helper()
 	l.op("svmSetFee", map[string]any{"mint": mint, "basisPoints": basisPoints}, nil)
 }
 
 // SVMRequireMemo makes the token account of the lab key ownerName refuse what comes without a memo.
 func (l *Lab) SVMRequireMemo(ownerName, mint string) {
+	l.t.Helper()
 	l.op("svmRequireMemo", map[string]any{"owner": ownerName, "mint": mint}, nil)
 }
 
@@ -159,6 +179,7 @@ func (l *Lab) SVMThaw(account string)   { l.op("svmThaw", map[string]any{"accoun
 
 // SVMChanges lists what a transaction changed; nothing when it failed or is not there.
 func (l *Lab) SVMChanges(transaction string) []TokenChange {
+	l.t.Helper()
 	var out struct{ Changes []TokenChange }
 	l.op("svmChanges", map[string]any{"transaction": transaction}, &out)
 	return out.Changes
@@ -181,6 +202,7 @@ func facilitatorPart(i int) Part { return []Part{PartFacilitator0, PartFacilitat
 
 // StopPart makes a part refuse connections, until StartPart or the end of the test.
 func (l *Lab) StopPart(part Part) {
+	l.t.Helper()
 	l.op("stopPart", map[string]any{"part": part}, nil)
 	l.startAfter(part)
 }
@@ -222,6 +244,7 @@ type FacilitatorCall struct {
 
 // SellerLog is what a seller was asked, oldest first.
 func (l *Lab) SellerLog(part Part) []Request {
+	l.t.Helper()
 	var out struct{ Entries []Request }
 	l.op("log", map[string]any{"part": part}, &out)
 	return out.Entries
@@ -229,6 +252,7 @@ func (l *Lab) SellerLog(part Part) []Request {
 
 // FacilitatorLog is what the i-th facilitator was asked, oldest first.
 func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
+	l.t.Helper()
 	var out struct{ Entries []FacilitatorCall }
 	l.op("log", map[string]any{"part": facilitatorPart(i)}, &out)
 	return out.Entries
@@ -248,6 +272,7 @@ type Paid struct {
 }
 
 func (l *Lab) amount(op string, in any) uint64 {
+	l.t.Helper()
 	var out struct {
 		Amount uint64 `json:"amount,string"`
 	}
@@ -256,6 +281,7 @@ func (l *Lab) amount(op string, in any) uint64 {
 }
 
 func (l *Lab) account(op string, in any) string {
+	l.t.Helper()
 	var out struct{ Account string }
 	l.op(op, in, &out)
 	return out.Account

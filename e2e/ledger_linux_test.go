@@ -20,6 +20,7 @@ import (
 
 // sqlite3 runs Debian's SQLite on a ledger: another program, with an older library.
 func sqlite3(t *testing.T, ledger, command string) string {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "sqlite3", "-cmd", ".timeout 5000", ledger,
 		command).CombinedOutput()
 	assert.NoError(t, err, "%s: %s", command, out)

@@ -28,6 +28,7 @@ type mppSellers struct {
 }
 
 func startMPP(t testing.TB, lab *Lab) *mppSellers {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
@@ -40,6 +41,7 @@ func startMPP(t testing.TB, lab *Lab) *mppSellers {
 
 // control sets what the sellers do with the next paid answers, and gives how many payments they settled.
 func (s *mppSellers) control(t *testing.T, state string) (settled int) {
+	t.Helper()
 	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	now := must.JSON[struct{ Settled int }]([]byte(bodyOf(t, response)))(t)
 	return now.Settled

@@ -84,6 +84,7 @@ func (n *nuwa) door(behind string) string {
 type lost struct{}
 
 func (n *nuwa) post(path string, body any) {
+	n.t.Helper()
 	text, err := json.Marshal(body)
 	require.NoError(n.t, err)
 	answer, err := http.Post(n.Rooch+path, "application/json", bytes.NewReader(text))
@@ -200,6 +201,7 @@ func (b *nuwaBuyer) echo(i int) (map[string]any, testworld.Result) {
 }
 
 func (b *nuwaBuyer) paid(i int) {
+	b.t.Helper()
 	out, r := b.echo(i)
 	require.Equal(b.t, "paid", out["status"], r.Text)
 	require.Equal(b.t, "10000000", out["amountPaid"])

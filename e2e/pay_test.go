@@ -38,6 +38,7 @@ func (n *nextStep) UnmarshalJSON(text []byte) error {
 }
 
 func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), opWait)
 	defer cancel()
 	r, err := w.Call(ctx, tool, args)
@@ -49,6 +50,7 @@ func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) 
 }
 
 func payFor(t testing.TB, w *Wallet, url string, more ...any) answer {
+	t.Helper()
 	args := map[string]any{"url": url}
 	for i := 0; i+1 < len(more); i += 2 {
 		args[more[i].(string)] = more[i+1]
@@ -59,6 +61,7 @@ func payFor(t testing.TB, w *Wallet, url string, more ...any) answer {
 const plenty = "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000"
 
 func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, testworld.Home) {
+	t.Helper()
 	bin := testworld.Build(t)
 	if options.Budget == "" {
 		options.Budget = plenty
@@ -132,6 +135,7 @@ type historyRow struct {
 }
 
 func history(t testing.TB, w *Wallet) []historyRow {
+	t.Helper()
 	r, err := w.Call(t.Context(), "x402_history", map[string]any{"limit": 100})
 	require.NoError(t, err)
 	var h struct{ Transactions []historyRow }

@@ -24,6 +24,7 @@ import (
 // come by the control of its seller. It is paid to an address of its own, because whoever pays out pays all
 // that was claimed for one; earned is what came there.
 func newBatchShop(t *testing.T, lab *Lab) (s *waysShop, reference *batchSeller, earned func() uint64) {
+	t.Helper()
 	payTo := testworld.NewEVMKey(t).Address()
 	reference = startBatch(t, lab)
 	s = newWaysShop(t, lab, func(o *paywall.Options) {
@@ -39,6 +40,7 @@ func newBatchShop(t *testing.T, lab *Lab) (s *waysShop, reference *batchSeller, 
 // channelVisits lets a reference client with a new key and a million units visit one after the other.
 func (s *waysShop) channelVisits(t *testing.T, lab *Lab, visits ...map[string]any) (all []channelVisit,
 	balance func() uint64) {
+	t.Helper()
 	key := make([]byte, 32)
 	must.Get(rand.Read(key))(t)
 	return s.channelVisitsAs(t, lab, fmt.Sprintf("0x%x", key), visits...)
@@ -59,6 +61,7 @@ type channelVisit struct {
 
 func (s *waysShop) channelVisitsAs(t *testing.T, lab *Lab, key string, visits ...map[string]any) (
 	all []channelVisit, balance func() uint64) {
+	t.Helper()
 	home := homeOf(t, lab.Config(ConfigOptions{}), key)
 	lab.EVMMint(home.EVM, 1_000_000)
 	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
@@ -158,6 +161,7 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	seller := startPaywall(t, home, bin, file)
 	w, buyer := funded(t, lab, ConfigOptions{Loopback: []string{seller.url}})
 	buy := func() {
+		t.Helper()
 		p := call(t, w, "x402_call_tool", map[string]any{"server": seller.url, "tool": "search"})
 		require.Equal(t, "paid", p.Status, "%+v", p)
 	}

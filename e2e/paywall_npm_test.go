@@ -32,6 +32,7 @@ type npmPaywall struct {
 // newNPMPaywall writes the paywall's files, one for HTTP and one for stdio, and starts it on a free port.
 // Everything is paid to the wallet's own addresses, by default on EVM.
 func newNPMPaywall(t testing.TB, s *shops, head, tools string) *npmPaywall {
+	t.Helper()
 	p := &npmPaywall{Home: testworld.NewHome(t, s.lab.Config(ConfigOptions{})), bin: testworld.Build(t), s: s,
 		dir: t.TempDir()}
 	s.lab.SVMFund(p.Solana, "", 0) // a payee needs a token account
@@ -56,6 +57,7 @@ func (p *npmPaywall) sales(t testing.TB) (out struct {
 	Sales  []struct{ Status, Resource, Price, Amount, Network, PayTo, Payer, TransactionSignature string }
 	Totals map[string]string
 }) {
+	t.Helper()
 	runWallet(t, p.Home, p.bin, &out, "paywall", "earnings", "--json", "--limit", "100")
 	return out
 }

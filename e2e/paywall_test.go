@@ -60,6 +60,7 @@ type shop struct {
 }
 
 func newShop(t *testing.T, more string) *shop {
+	t.Helper()
 	world, bin, home := play(t, x402test.Options{})
 	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"),
 		runs: filepath.Join(t.TempDir(), "runs")}
@@ -71,6 +72,7 @@ func newShop(t *testing.T, more string) *shop {
 }
 
 func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
+	t.Helper()
 	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
@@ -119,6 +121,7 @@ type paywallProcess struct {
 // startPaywall starts a paywall by a file that says where it listens, and returns when it does. The paywall
 // ends with the test, which fails if it does not end well. env is added to its environment.
 func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...string) *paywallProcess {
+	t.Helper()
 	command := home.Command(context.Background(), bin, "paywall", "--config", file)
 	p := &paywallProcess{Cmd: command, log: &tail{}}
 	p.Env = append(p.Env, env...)
@@ -155,12 +158,14 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 
 // buys asks for the tool that costs money, and pays for it.
 func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult {
+	t.Helper()
 	asked := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
 	return must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
 		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
 }
 
 func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
+	t.Helper()
 	text := must.Get(json.Marshal(asked))(t)
 	c := must.Get(wire.ReadMCPChallenge(wire.MCPMessage{Result: text}))(t)
 	require.NotNil(t, c, "%s", text)
@@ -217,6 +222,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 
 // askingServer starts a server of the reference SDK that asks its client back.
 func askingServer(t *testing.T) (url string) {
+	t.Helper()
 	cmd := exec.Command("node", filepath.Join("lab", "mcp", "asking.mjs"))
 	stdin := must.Get(cmd.StdinPipe())(t)
 	stdout := must.Get(cmd.StdoutPipe())(t)

@@ -57,6 +57,7 @@ type visit struct {
 
 // newWaysShop serves GET /<tool> for each tool; the body says which request it is.
 func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ...paywall.Tool) *waysShop {
+	t.Helper()
 	web := httptest.NewUnstartedServer(nil)
 	origin := "http://" + web.Listener.Addr().String()
 	store := testworld.NewBook(t, t.TempDir())
@@ -94,6 +95,7 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 }
 
 func (s *waysShop) buy(t *testing.T, lab *Lab, visits ...map[string]any) (all []visit) {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
 		"visits": visits}))(t)
 	stop := must.Get(startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all))(t)

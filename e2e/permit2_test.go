@@ -156,6 +156,7 @@ func TestAStrangersSettlementOfOurPermitIsBooked(t *testing.T) {
 }
 
 func requireReceipt(t *testing.T, home testworld.Home, payment string) (text string) {
+	t.Helper()
 	bin := testworld.Build(t)
 	var receipt json.RawMessage
 	runWallet(t, home, bin, &receipt, "show", payment, "--receipt")
@@ -179,6 +180,7 @@ func TestStatusOfPermit2(t *testing.T) {
 	extra := map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"permit2"`)}
 	upto := map[string]json.RawMessage{"facilitatorAddress": json.RawMessage(`"` + vaultOwner + `"`)}
 	sign := func(scheme string) (json.RawMessage, x402.Evidence) {
+		t.Helper()
 		r := x402.Requirement{Version: 2, Scheme: scheme, Network: lab.EVM.Network,
 			Amount: money.NewAmount(price),
 			Asset:  lab.EVM.Asset, PayTo: lab.EVM.PayTo, MaxTimeout: time.Minute, Extra: extra}
@@ -191,6 +193,7 @@ func TestStatusOfPermit2(t *testing.T) {
 		return made.Payload, made.Evidence
 	}
 	status := func(e x402.Evidence) x402.Status {
+		t.Helper()
 		return must.Get(pays.Status(t.Context(), e))(t)
 	}
 	_, unused := sign(x402.Exact)
@@ -226,6 +229,7 @@ func TestStatusOfPermit2(t *testing.T) {
 }
 
 func decimal(t *testing.T, nonce string) string {
+	t.Helper()
 	var word [32]byte
 	must.Get(hex.Decode(word[:], []byte(nonce[2:])))(t)
 	amount, ok := money.AmountFromBytes(word[:])

@@ -43,6 +43,7 @@ type sandboxLine struct {
 
 // startSandbox starts the command, which ends with the test at the latest.
 func startSandbox(t *testing.T, args ...string) *playSandbox {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &playSandbox{lines: make(chan sandboxLine, 1000), ended: make(chan error, 1)}
 	s.cmd = exec.CommandContext(ctx, testworld.Build(t), append([]string{"sandbox"}, args...)...)
@@ -78,6 +79,7 @@ func startSandbox(t *testing.T, args ...string) *playSandbox {
 }
 
 func (s *playSandbox) next(t *testing.T) sandboxLine {
+	t.Helper()
 	select {
 	case line, ok := <-s.lines:
 		require.True(t, ok, "the sandbox ended")
@@ -89,6 +91,7 @@ func (s *playSandbox) next(t *testing.T) sandboxLine {
 }
 
 func (s *playSandbox) tell(t *testing.T, script string) {
+	t.Helper()
 	answer := must.Get(http.Post(s.Control+"/script", "application/json", strings.NewReader(script)))(t)
 	said := bodyOf(t, answer)
 	require.Equal(t, http.StatusOK, answer.StatusCode, said)
@@ -96,6 +99,7 @@ func (s *playSandbox) tell(t *testing.T, script string) {
 
 // blocks are the examples of docs/selling.md in a language, in their order.
 func blocks(t *testing.T, language string) []string {
+	t.Helper()
 	page := must.Get(os.ReadFile("../docs/selling.md"))(t)
 	var list []string
 	block := regexp.MustCompile("(?s)\n```" + language + "\n(.*?)\n```\n")
@@ -107,6 +111,7 @@ func blocks(t *testing.T, language string) []string {
 
 // runNode runs an example as it stands, beside the lab's npm packages.
 func runNode(t *testing.T, text string, args ...string) string {
+	t.Helper()
 	dir := t.TempDir()
 	modules := must.Get(filepath.Abs("lab/parties/node_modules"))(t)
 	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
@@ -287,6 +292,7 @@ type referenceAnswer struct {
 
 func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (
 	list []referenceAnswer) {
+	t.Helper()
 	said := runNode(t, `
 		import { createKeyPairSignerFromBytes, getBase58Encoder } from '@solana/kit';
 		import { ExactEvmScheme } from '@x402/evm';

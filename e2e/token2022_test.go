@@ -218,6 +218,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 				Error, TransactionSignature,
 				Transaction string
 			}) {
+				t.Helper()
 				endWallet(t, home, bin, code, &out, append([]string{"delegation"}, args...)...)
 				return out
 			}

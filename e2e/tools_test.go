@@ -38,6 +38,7 @@ var sharedShops struct {
 }
 
 func openShops(t testing.TB, lab *Lab) *shops {
+	t.Helper()
 	sharedShops.once.Do(func() { sharedShops.shops, sharedShops.stop, sharedShops.err = startShops(lab) })
 	require.NoError(t, sharedShops.err, "run make test (or e2e/lab/prep.sh) first")
 	s := *sharedShops.shops
@@ -79,6 +80,7 @@ func closeShops() {
 }
 
 func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
+	t.Helper()
 	text := must.Get(os.ReadFile(s.log))(t)
 	for line := range bytes.Lines(text) {
 		e := must.JSON[struct{ Event, Seller, Tool string }](line)(t)
@@ -91,6 +93,7 @@ func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 
 // onStdio is the command of a seller on stdio, as config.toml writes it. Its log is its own.
 func (s *shops) onStdio(t testing.TB, dialect string) string {
+	t.Helper()
 	options := must.Get(json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
 		"log":   filepath.Join(t.TempDir(), "log"),
 		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}}))(t)
@@ -113,6 +116,7 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 	}
 	Other json.RawMessage
 }) {
+	t.Helper()
 	call := map[string]any{"payer": payer, "target": target, "tool": tool, "args": args,
 		"key": s.lab.EVM.Client.Key}
 	for name, value := range more {
@@ -130,6 +134,7 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 
 // buyer is a wallet with money that may call these sellers.
 func (s *shops) buyer(t testing.TB, more string) (*Wallet, testworld.Home) {
+	t.Helper()
 	var all []string
 	for _, at := range s.Sellers {
 		all = append(all, at)

@@ -37,11 +37,13 @@ type vaultAgent struct {
 }
 
 func newEVMKey(t *testing.T) (*ecdsa.PrivateKey, common.Address) {
+	t.Helper()
 	key := must.Get(crypto.GenerateKey())(t)
 	return key, crypto.PubkeyToAddress(key.PublicKey)
 }
 
 func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
+	t.Helper()
 	chain := must.Get(vault.New(lab.EVM.URL, common.HexToAddress(lab.EVM.Asset)))(t)
 	build := must.Get(vault.ReadBuild(".."))(t)
 	a := &vaultAgent{lab: lab, chain: chain}
@@ -56,6 +58,7 @@ func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
 }
 
 func (a *vaultAgent) send(t *testing.T, to common.Address, data []byte) vault.Receipt {
+	t.Helper()
 	receipt := must.Get(a.chain.Send(vault.Call{From: a.owner, To: &to, Data: data}))(t)
 	require.EqualValues(t, 1, receipt.Status)
 	return receipt
@@ -64,6 +67,7 @@ func (a *vaultAgent) send(t *testing.T, to common.Address, data []byte) vault.Re
 // cheque is signed by key and valid for so many seconds from the chain's now.
 func (a *vaultAgent) cheque(t *testing.T, amount, window int64, from common.Address,
 	key *ecdsa.PrivateKey) (c vault.Cheque, bare []byte) {
+	t.Helper()
 	c = vault.Cheque{To: common.HexToAddress(a.lab.EVM.PayTo), Value: big.NewInt(amount),
 		ValidAfter: new(big.Int), ValidBefore: big.NewInt(a.lab.evmTime(t, "latest") + window)}
 	_, _ = rand.Read(c.Nonce[:])
@@ -84,6 +88,7 @@ func (a *vaultAgent) payment(c vault.Cheque, signature []byte) map[string]any {
 }
 
 func (a *vaultAgent) pays(t *testing.T, amount int64) map[string]any {
+	t.Helper()
 	c, bare := a.cheque(t, amount, 60, a.vault, a.key)
 	return a.payment(c, c.Wrap(bare))
 }
@@ -94,6 +99,7 @@ type facilitated struct {
 }
 
 func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answer facilitated) {
+	t.Helper()
 	body := must.Get(json.Marshal(payment))(t)
 	response := must.Get(http.Post(l.Facilitators[0]+"/"+op, "application/json", bytes.NewReader(body)))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &answer))
@@ -102,6 +108,7 @@ func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answ
 
 // settles verifies and settles, which moves amount from the vault.
 func (a *vaultAgent) settles(t *testing.T, payment map[string]any, amount int64) {
+	t.Helper()
 	answer := a.lab.facilitator(t, "verify", payment)
 	require.True(t, answer.IsValid, "%+v", answer)
 	require.Equal(t, a.vault.Hex(), common.HexToAddress(answer.Payer).Hex())
@@ -116,6 +123,7 @@ func (a *vaultAgent) settles(t *testing.T, payment map[string]any, amount int64)
 
 // refused is verified and settled in vain.
 func (a *vaultAgent) refused(t *testing.T, reason string, payment map[string]any) {
+	t.Helper()
 	before := a.lab.EVMBalance(a.vault.Hex())
 	answer := a.lab.facilitator(t, "verify", payment)
 	require.False(t, answer.IsValid, "%+v", answer)
@@ -172,6 +180,7 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "owner.hex")
 	writePrivate(t, file, vaultOwnerKey)
 	run := func(code int, args ...string) (out vaultAnswer) {
+		t.Helper()
 		args = append([]string{"vault"}, append(args, "--network", lab.EVM.Network)...)
 		endWallet(t, home, bin, code, &out, args...)
 		return out

@@ -30,6 +30,7 @@ import (
 func secret(text string) func() (string, error) { return func() (string, error) { return text, nil } }
 
 func base64PKCS8(t *testing.T, key any) string {
+	t.Helper()
 	der := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
 	return base64.StdEncoding.EncodeToString(der)
 }
@@ -39,6 +40,7 @@ func pemOf(kind string, der []byte) string {
 }
 
 func posted(t *testing.T, f Facilitator) (string, Result) {
+	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
 	f.URL = "https://api.cdp.coinbase.com/platform/v2/x402"
 	r := w.clientOf(f).Settle(t.Context(), evm)

@@ -28,6 +28,7 @@ func (b *bench) withAgents() {
 }
 
 func (b *bench) buysAs(t *testing.T, agent string, q Request) (Result, error) {
+	t.Helper()
 	ctx := WithAgent(t.Context(), agent)
 	r, err := b.Pay(ctx, q)
 	if err == nil {
@@ -191,6 +192,7 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 }
 
 func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
+	t.Helper()
 	q = get(testURL)
 	facts := must.Get(b.Store.Facts(t.Context(), history.Question{}))(t)
 	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),

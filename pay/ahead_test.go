@@ -168,6 +168,7 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
 	stays := func(e *Engine) {
+		t.Helper()
 		require.Equal(t, Report{Checked: 1, Open: 1}, must.Get(e.Reconcile(t.Context()))(t))
 		require.Equal(t, history.Unknown, b.only(t).State)
 	}

@@ -15,6 +15,7 @@ import (
 )
 
 func (b *bench) alerts(t *testing.T, kind alerts.Kind) (list []alerts.Alert) {
+	t.Helper()
 	all, err := alerts.List(t.Context(), b.store, 100)
 	require.NoError(t, err)
 	for _, a := range all {
@@ -47,6 +48,7 @@ func TestLittleIsLeft(t *testing.T) {
 	b := newBench(t, "10000", honest) // of a million
 	b.Policy.LowFunds = 980_000
 	pays := func(query string) []alerts.Alert {
+		t.Helper()
 		b.mustPay(t, testURL+"?"+query)
 		return b.alerts(t, alerts.Funds)
 	}
@@ -109,6 +111,7 @@ func TestARolledBackLedgerIsTold(t *testing.T) {
 func TestWhoIsInTheQueue(t *testing.T) {
 	e := &Engine{}
 	stands := func(wantWorking, wantWaiting int) {
+		t.Helper()
 		working, waiting := e.Queue()
 		require.Equal(t, [2]int{wantWorking, wantWaiting}, [2]int{working, waiting})
 	}

@@ -21,6 +21,7 @@ import (
 
 // askedFor makes a call that a person has to approve, and is the approval's id.
 func (b *bench) askedFor(t *testing.T, q Request) string {
+	t.Helper()
 	e := code(t, x402.ApprovalRequired, must.Err(b.Pay(t.Context(), q)))
 	id := e.Details["approvalId"].(string)
 	require.Contains(t, e.Hint, "x402-wallet approve "+id)

@@ -316,6 +316,7 @@ func TestADepositByTheSellersWord(t *testing.T) {
 			p := b.only(t)
 			book := history.BatchBook{Deposit: &history.BatchOpen{Payment: p.ID, Amount: units(1000)}}
 			update := func(holds, sure uint64) {
+				t.Helper()
 				var err error
 				_, book, err = b.updateBook(t.Context(), history.Channel{}, book)
 				require.NoError(t, err)
@@ -396,6 +397,7 @@ func (s *channelSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answ
 // channelBench is a wallet that has deposited 100,000 with the seller at testURL, of which 1,000 are
 // promised. The seller asks 190,000 now, and for the smallest deposit: 91,000 are missing.
 func channelBench(t *testing.T) *bench {
+	t.Helper()
 	b, st := onStreet(t)
 	st.price[shop(0)] = "10000"
 	c, s := &signingChannels{chain: b.chain}, &channelSeller{street: st, price: "1000", least: "100000"}

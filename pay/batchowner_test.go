@@ -69,6 +69,7 @@ func batchAsked(authorizer string) option {
 
 // ownersRow writes down a channel that an owner funds with testHost.
 func ownersRow(t *testing.T, b *bench, owner string, amount uint64, book history.BatchBook) history.Channel {
+	t.Helper()
 	o := batchAsked("0xSeller")
 	config, id, err := b.Channels.Config(o.Requirement, o.asset, owner, "")
 	require.NoError(t, err)
@@ -80,6 +81,7 @@ func ownersRow(t *testing.T, b *bench, owner string, amount uint64, book history
 }
 
 func ownersBench(t *testing.T) (*bench, *playChannels) {
+	t.Helper()
 	b, channels := newBench(t, "1000", nil), &playChannels{}
 	b.Channels, b.ChannelBook = channels, b.store
 	return b, channels

@@ -20,6 +20,7 @@ import (
 
 // batchRow writes down a channel that the agent funds with testHost.
 func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
+	t.Helper()
 	o := batchAsked("0xSeller")
 	config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
 	require.NoError(t, err)
@@ -29,6 +30,7 @@ func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
 }
 
 func bookOf(t *testing.T, b *bench, id string) (history.Channel, history.BatchBook) {
+	t.Helper()
 	row := must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 	_, book, err := row.Batch()
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 )
 
 func benchEngine(b *testing.B) *bench {
+	b.Helper()
 	home := b.TempDir()
 	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
 	e := openBench(b, home, newChain(1<<60), "1", honest)
@@ -49,6 +50,7 @@ func BenchmarkPayParallel(b *testing.B) {
 }
 
 func payOneAfterAnother(b *testing.B, e *bench) {
+	b.Helper()
 	var all []time.Duration
 	for b.Loop() {
 		begin := time.Now()

@@ -278,6 +278,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB, price string, answers script) *bench {
+	t.Helper()
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
 	return openBench(t, home, newChain(1_000_000), price, answers)
@@ -285,6 +286,7 @@ func newBench(t testing.TB, price string, answers script) *bench {
 
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
+	t.Helper()
 	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
 		Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { store.Close() })
@@ -311,6 +313,7 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
 func (b *bench) mustPay(t *testing.T, url string) Result {
+	t.Helper()
 	return must.Get(b.Pay(t.Context(), get(url)))(t)
 }
 
@@ -324,17 +327,20 @@ func (b *bench) mustBuy(t *testing.T, url string) Result {
 func (b *bench) reconcile(t *testing.T) Report { return must.Get(b.Reconcile(t.Context()))(t) }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {
+	t.Helper()
 	return must.Get(b.Estimate(t.Context(), get(url)))(t)
 }
 
 func (b *bench) facts(t *testing.T) budget.Facts { return must.Get(b.BudgetFacts(t.Context()))(t) }
 
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
+	t.Helper()
 	_, err := b.Pay(t.Context(), get(url))
 	return code(t, want, err)
 }
 
 func (b *bench) only(t *testing.T) history.Payment {
+	t.Helper()
 	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	require.Len(t, list, 1)
 	return list[0]

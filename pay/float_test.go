@@ -150,6 +150,7 @@ func (b *bench) withFloats(c *ownersChain) {
 }
 
 func (b *bench) floats(t *testing.T) (list []history.Payment) {
+	t.Helper()
 	all, err := b.store.Recent(t.Context(), 100)
 	require.NoError(t, err)
 	for _, p := range all {

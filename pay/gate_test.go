@@ -20,6 +20,7 @@ import (
 
 // full is a gate all of whose places are taken, by calls that leave one after the other.
 func full(t *testing.T) (g *gate, leaveOne func()) {
+	t.Helper()
 	g = &gate{}
 	var leave []func()
 	for range maxInside {

@@ -70,6 +70,7 @@ func (s *street) Present(ctx context.Context, r seller.Request, with wire.Attach
 }
 
 func onStreet(t *testing.T) (*bench, *street) {
+	t.Helper()
 	b := newBench(t, "10000", honest)
 	s := &street{scriptedSeller: b.seller, price: map[string]string{},
 		asks: map[string]func(context.Context) (*seller.Answer, error){},
@@ -101,6 +102,7 @@ func statuses(b Bought) (list []string) {
 }
 
 func (b *bench) rows(t *testing.T) []history.Payment {
+	t.Helper()
 	return must.Get(b.store.Recent(t.Context(), 200))(t)
 }
 

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 func code(t *testing.T, want x402.Code, err error) *x402.Error {
+	t.Helper()
 	require.Error(t, err)
 	coded := x402.AsError(err)
 	require.Equal(t, want, coded.Code, "%v", err)

@@ -163,6 +163,7 @@ func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 	require.Equal(t, []string{"paid", "300", "$0.0003", "$0.001"}, []string{r.Status, r.AmountPaid.String(),
 		r.Price, r.UpTo})
 	spent := func() money.Dollars {
+		t.Helper()
 		f, err := b.BudgetFacts(t.Context())
 		require.NoError(t, err)
 		return f.Used.Day.Total()

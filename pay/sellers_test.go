@@ -68,6 +68,7 @@ type saved struct {
 var encoded = regexp.MustCompile(`(?m)(b64|b64url)\((.*)\)$`)
 
 func readSaved(t *testing.T, w *sellersWorld, file string) *saved {
+	t.Helper()
 	raw := must.Get(os.ReadFile(file))(t)
 	text := strings.NewReplacer("{{payToSolana}}", w.PayToSolana, "{{feePayer}}", w.FeePayer,
 		"{{pad}}", strings.Repeat("sample ", 50_000)).Replace(string(raw))

@@ -149,6 +149,7 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 }
 
 func (b *signInBench) buys(t *testing.T) Result {
+	t.Helper()
 	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	return r
@@ -156,6 +157,7 @@ func (b *signInBench) buys(t *testing.T) Result {
 
 // rows are the ledger's, oldest first; all of it agrees with its audit chain.
 func (b *signInBench) rows(t *testing.T) []history.Payment {
+	t.Helper()
 	must.Get(verify.Ledger(t.Context(), b.store, history.Head{}))(t)
 	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	for i := range len(list) / 2 {

@@ -189,6 +189,7 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 
 // hold is another program that takes the ledger for itself, until end.
 func (b *bench) hold(t *testing.T) (end func()) {
+	t.Helper()
 	db := must.Get(sql.Open("sqlite", filepath.Join(b.home, history.FileName)))(t)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { db.Close() })

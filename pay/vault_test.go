@@ -158,6 +158,7 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 }
 
 func (b *bench) newest(t *testing.T) history.Payment {
+	t.Helper()
 	list, err := b.store.Recent(t.Context(), 1)
 	require.NoError(t, err)
 	return list[0]

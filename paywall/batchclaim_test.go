@@ -199,6 +199,7 @@ type signingKey struct {
 }
 
 func newSigningKey(t *testing.T) signingKey {
+	t.Helper()
 	key := must.Get(crypto.GenerateKey())(t)
 	sign := func(digest [32]byte) string {
 		signature := must.Get(crypto.Sign(digest[:], key))(t)
@@ -215,12 +216,14 @@ func hashed(words ...[]byte) []byte { return crypto.Keccak256(words...) }
 func ofText(text string) []byte { return hashed([]byte(text)) }
 
 func ofAddress(t *testing.T, address string) []byte {
+	t.Helper()
 	var raw []byte
 	must.Get(fmt.Sscanf(strings.TrimPrefix(address, "0x"), "%x", &raw))(t)
 	return append(make([]byte, 32-len(raw)), raw...)
 }
 
 func typedDigest(t *testing.T, name, version, contract string, message []byte) [32]byte {
+	t.Helper()
 	domain := hashed(ofText("EIP712Domain(string name,string version,uint256 chainId,"+
 		"address verifyingContract)"), ofText(name), ofText(version), word(84532), ofAddress(t, contract))
 	return [32]byte(hashed([]byte{0x19, 0x01}, domain, message))
@@ -233,6 +236,7 @@ const (
 
 // newBuyer has a million units, and asked for the price.
 func (l *batchLab) newBuyer(t *testing.T) *channelBuyer {
+	t.Helper()
 	b := &channelBuyer{t: t, lab: l.lab, key: newSigningKey(t), deposit: 10_000}
 	l.Fund(b.key.address, 1_000_000)
 	b.c = l.call(t, nil, nil).challenge()
@@ -272,12 +276,14 @@ func (b *channelBuyer) payload(kind string, ceiling uint64) map[string]any {
 }
 
 func (b *channelBuyer) shown(payload map[string]any, ext map[string]json.RawMessage) map[string]any {
+	b.t.Helper()
 	text, err := wire.EncodePayload(b.c, b.c.Accepts[0], jsonOf(payload), ext)
 	require.NoError(b.t, err)
 	return meta(b.c, text)
 }
 
 func (b *channelBuyer) pay(kind string, ceiling uint64) got {
+	b.t.Helper()
 	return b.lab.call(b.t, nil, b.shown(b.payload(kind, ceiling), nil))
 }
 
@@ -288,6 +294,7 @@ type batchLab struct{ *lab }
 func hasOwnStore(t *testing.T, o *Options) { o.Store = testworld.NewBook(t, t.TempDir()) }
 
 func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
+	t.Helper()
 	return &batchLab{newLab(t, func(l *lab, o *Options) {
 		hasOwnStore(t, o)
 		o.Tools = []Tool{{Name: "search", Accepts: []Option{
@@ -299,6 +306,7 @@ func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 }
 
 func (l *batchLab) owed(t *testing.T) (sum uint64) {
+	t.Helper()
 	list := must.Get(l.paywall.channels.OwedChannels(t.Context()))(t)
 	for _, c := range list {
 		if c.Config.Receiver == l.PayToEVM {
@@ -310,6 +318,7 @@ func (l *batchLab) owed(t *testing.T) (sum uint64) {
 }
 
 func (g got) isMismatch(t *testing.T, charged string) *wire.ChannelCount {
+	t.Helper()
 	c := g.challenge()
 	require.Equal(t, batchMismatch, c.Error)
 	n := must.Get(c.CorrectiveCount(sandbox.EVM))(t)

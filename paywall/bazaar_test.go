@@ -98,6 +98,7 @@ type listPage struct {
 }
 
 func getList(t *testing.T, h http.Handler, query string) (status int, p listPage) {
+	t.Helper()
 	r := httptest.NewRecorder()
 	h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/discovery/resources"+query, nil))
 	if r.Code == http.StatusOK {

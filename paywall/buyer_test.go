@@ -17,6 +17,7 @@ import (
 )
 
 func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
+	t.Helper()
 	server := behind()
 	at := httptest.NewServer(testworld.Streamable(t, server, o))
 	t.Cleanup(at.Close)
@@ -32,6 +33,7 @@ type person struct {
 }
 
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
+	t.Helper()
 	p := &person{name: name, updates: make(chan string, 100)}
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{},
@@ -63,6 +65,7 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 }
 
 func (p *person) text(t *testing.T, tool string, arguments any) string {
+	t.Helper()
 	given := must.Get(p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments}))(t)
 	require.False(t, given.IsError, "%+v", given.Content)
 	return given.Content[0].(*mcp.TextContent).Text

@@ -87,6 +87,7 @@ func TestASessionOfNobodyEnds(t *testing.T) {
 
 // bought has a client of its own buy once, in a way that can be shown again.
 func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, shown map[string]any) {
+	t.Helper()
 	client = l.visits(t, endpoint, nil)
 	c := callBy(t, client, "search", nil).challenge()
 	shown = meta(c, l.payer.sign(t, c, 0, named))
@@ -95,6 +96,7 @@ func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, 
 }
 
 func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
 		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}))(t)
@@ -145,6 +147,7 @@ func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 // hanging calls a tool that does not end, perhaps with a payment that is none, and returns when it runs,
 // or was refused.
 func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning bool) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	more := ""
 	if paying {

@@ -157,6 +157,7 @@ func TestOverHTTP(t *testing.T) {
 	web := httptest.NewServer(handler)
 	defer web.Close()
 	call := func(meta string, header map[string]string) string {
+		t.Helper()
 		all := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call",
 			"Mcp-Name": "search"}
 		for name, value := range header {
@@ -171,6 +172,7 @@ func TestOverHTTP(t *testing.T) {
 	const knows = `"io.modelcontextprotocol/clientCapabilities":{"extensions":{"org.x402/payment":{}}}`
 	const plain = `"io.modelcontextprotocol/clientCapabilities":{}`
 	read := func(answer string) got {
+		t.Helper()
 		m := must.JSON[struct{ Result json.RawMessage }]([]byte(answer))(t)
 		return got{t: t, MCPMessage: wire.MCPMessage{Result: m.Result}}
 	}
@@ -248,6 +250,7 @@ func TestHTTPHandler(t *testing.T) {
 					_, _ = w.Write([]byte(product + FromContext(r.Context()).Price))
 				})))
 			get := func(header map[string]string) (*http.Response, string) {
+				t.Helper()
 				request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
 					"/report?year=2026", nil))(t)
 				for name, value := range header {
@@ -260,6 +263,7 @@ func TestHTTPHandler(t *testing.T) {
 				return response, body.String()
 			}
 			ask := func() *wire.Challenge {
+				t.Helper()
 				response, body := get(nil)
 				c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, []byte(body)))(t)
 				require.Equal(t, version, c.Version)

@@ -86,6 +86,7 @@ const product = "sunny in Lisbon"
 // newLab starts one that sells the tool "search" for a tenth of a cent on both networks; change may
 // spoil the options.
 func newLab(t *testing.T, change func(*lab, *Options)) *lab {
+	t.Helper()
 	all := must.Get(schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond}))(t)
 	t.Cleanup(func() { require.NoError(t, all.Close()) })
 	world := all.Sandbox
@@ -134,6 +135,7 @@ func (l *lab) server() *mcp.Server {
 
 func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.ClientSession,
 	*mcp.ServerSession) {
+	t.Helper()
 	near, far := mcp.NewInMemoryTransports()
 	there := must.Get(server.Connect(context.Background(), near, nil))(t)
 	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
@@ -151,6 +153,7 @@ type got struct {
 }
 
 func read(t *testing.T, result *mcp.CallToolResult, err error) got {
+	t.Helper()
 	g := got{t: t}
 	var own *jsonrpc.Error
 	if errors.As(err, &own) {
@@ -169,17 +172,20 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 }
 
 func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
+	t.Helper()
 	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search",
 		Arguments: arguments})
 	return read(t, result, err)
 }
 
 func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[string]any) got {
+	t.Helper()
 	result, err := client.CallTool(t.Context(), callOf(tool, meta))
 	return read(t, result, err)
 }
 
 func (g got) challenge() *wire.Challenge {
+	g.t.Helper()
 	c, err := wire.ReadMCPChallenge(g.MCPMessage)
 	require.NoError(g.t, err)
 	require.NotNil(g.t, c, "asks for payment: %s %s", g.Result, g.Data)
@@ -188,12 +194,14 @@ func (g got) challenge() *wire.Challenge {
 
 // asksNothing says that a client which pays by reflex does not pay again.
 func (g got) asksNothing() {
+	g.t.Helper()
 	c, err := wire.ReadMCPChallenge(g.MCPMessage)
 	require.NoError(g.t, err)
 	require.Nil(g.t, c, "%s", g.Result)
 }
 
 func (g got) receipt() *x402.Settlement {
+	g.t.Helper()
 	s, err := wire.ReadMCPSettlement(g.MCPMessage)
 	require.NoError(g.t, err)
 	return s
@@ -208,6 +216,7 @@ type payer struct {
 }
 
 func newPayer(t *testing.T, world *sandbox.Sandbox) *payer {
+	t.Helper()
 	p := &payer{world: world, solanaKey: testworld.NewSolanaKey(t)}
 	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t), Rand: nonces{p},
 		RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
@@ -227,11 +236,13 @@ func (n nonces) Read(p []byte) (int, error) {
 
 // sign makes the PaymentPayload for one of a challenge's options.
 func (p *payer) sign(t *testing.T, c *wire.Challenge, i int, ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
 	return p.signFor(t, c, c.Accepts[i], c.Accepts[i].MaxTimeout, ext)
 }
 
 func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, validity time.Duration,
 	ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
 	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
@@ -248,11 +259,13 @@ func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 }
 
 func (l *lab) buy(t *testing.T, arguments any) got {
+	t.Helper()
 	c := l.call(t, arguments, nil).challenge()
 	return l.call(t, arguments, meta(c, l.payer.sign(t, c, 0, nil)))
 }
 
 func (l *lab) sales(t *testing.T) []book.Sale {
+	t.Helper()
 	list, _, _, err := testBook.Sales(t.Context(), book.SaleFilter{After: l.began})
 	require.NoError(t, err)
 	return list
@@ -260,18 +273,21 @@ func (l *lab) sales(t *testing.T) []book.Sale {
 
 // nothingMoved judges by the chain: no money, and no answer.
 func (l *lab) nothingMoved(t *testing.T, g got) {
+	t.Helper()
 	require.Empty(t, l.Settlements())
 	require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
 }
 
 // openSolana gives the payer play dollars on Solana, in a token account of its own.
 func (p *payer) openSolana(t *testing.T) {
+	t.Helper()
 	p.solana = svm.New(svm.Options{Signer: p.solanaKey,
 		RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
 	p.world.Fund(p.solanaKey.Address(), 10000000)
 }
 
 func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessage {
+	t.Helper()
 	r := c.Accepts[i]
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
@@ -283,6 +299,7 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 }
 
 func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {
+	t.Helper()
 	r := c.Accepts[0]
 	r.Amount = money.NewAmount(p.world.Balance(p.Address()))
 	r.Raw = json.RawMessage(replaced(t, r.Raw, `"1000"`, `"`+r.Amount.String()+`"`))
@@ -291,6 +308,7 @@ func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {
 
 // settle brings a payment to the facilitator itself.
 func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage) {
+	t.Helper()
 	body := fmt.Sprintf(`{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`, payload, r.Raw)
 	answer, err := http.Post(p.world.FacilitatorURL+"/settle", "application/json", strings.NewReader(body))
 	require.NoError(t, err)
@@ -302,11 +320,13 @@ func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage
 
 // replaced is text with one part replaced, which has to be there.
 func replaced(t *testing.T, text []byte, old, by string) []byte {
+	t.Helper()
 	require.Contains(t, string(text), old)
 	return []byte(strings.ReplaceAll(string(text), old, by))
 }
 
 func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
+	t.Helper()
 	all := must.JSON[map[string]json.RawMessage](object)(t)
 	require.Contains(t, all, key)
 	delete(all, key)
@@ -314,6 +334,7 @@ func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
 }
 
 func expiryOf(t *testing.T, payment json.RawMessage) time.Time {
+	t.Helper()
 	var said struct {
 		Payload struct {
 			Authorization struct {
@@ -335,6 +356,7 @@ func (l *lab) leaves(limit time.Duration) func(context.Context, *Sale) error {
 }
 
 func post(t *testing.T, url, body string, header map[string]string) (status int, answer string) {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")

@@ -32,6 +32,7 @@ func TestForgedPayments(t *testing.T) {
 	const other = "0x1111111111111111111111111111111111111111"
 	long, deep := strings.Repeat("x", maxPayment), strings.Repeat("[", 70)+strings.Repeat("]", 70)
 	refused := func(t *testing.T, payment, want string) {
+		t.Helper()
 		g := l.call(t, nil,
 			map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(payment))})
 		if want == "asks" {
@@ -202,6 +203,7 @@ func TestNoBookNoSale(t *testing.T) {
 }
 
 func flip(t *testing.T, text, mark string) string {
+	t.Helper()
 	i := strings.Index(text, mark)
 	require.Positive(t, i)
 	at := i + len(mark) + 10

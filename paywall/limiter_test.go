@@ -23,6 +23,7 @@ import (
 
 // overHTTP serves a paywall in front of behind() until the test ends.
 func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
+	t.Helper()
 	over := make(chan struct{})
 	if f.URL == "" && f.Command == nil {
 		server := behind()
@@ -84,6 +85,7 @@ func (g *guest) roundTrip(ctx context.Context, method, body string) (*http.Respo
 }
 
 func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
+	g.t.Helper()
 	response, err := g.roundTrip(g.t.Context(), method, body)
 	require.NoError(g.t, err)
 	defer response.Body.Close()
@@ -93,6 +95,7 @@ func (g *guest) send(method, body string) (status int, answer string, header htt
 }
 
 func (g *guest) arrive() (status int) {
+	g.t.Helper()
 	g.id = ""
 	status, answer, header := g.send(http.MethodPost, opening)
 	g.id = header.Get("Mcp-Session-Id")
@@ -101,6 +104,7 @@ func (g *guest) arrive() (status int) {
 }
 
 func (g *guest) call(tool string) (status int, answer string) {
+	g.t.Helper()
 	status, answer, _ = g.send(http.MethodPost, fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":{}}}`, tool))
 	return status, answer

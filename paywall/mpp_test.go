@@ -22,6 +22,7 @@ type mppShop struct {
 }
 
 func newMPPShop(t *testing.T, on bool) *mppShop {
+	t.Helper()
 	l := newLab(t, func(l *lab, o *Options) {
 		o.MPP = on
 		o.Tools = append(o.Tools, Tool{Name: "report", Accepts: []Option{
@@ -35,6 +36,7 @@ func newMPPShop(t *testing.T, on bool) *mppShop {
 }
 
 func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
+	t.Helper()
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, s.web.URL, nil))(t)
 	if header != "" {
 		request.Header.Set(header, value)
@@ -46,6 +48,7 @@ func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
 
 // ask is the challenge, and which of its options is in MPP.
 func (s *mppShop) ask(t *testing.T) (c *wire.Challenge, r x402.Requirement) {
+	t.Helper()
 	response := s.get(t, "", "")
 	c = must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
 	require.Len(t, c.Accepts, 3, "two in x402, and EVM in MPP")

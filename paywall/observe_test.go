@@ -27,6 +27,7 @@ type watched struct {
 }
 
 func newWatched(t *testing.T, traces steps.Traces) *watched {
+	t.Helper()
 	w := &watched{}
 	w.lab = newLab(t, func(l *lab, o *Options) {
 		o.Traces = traces
@@ -53,6 +54,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (w *watched) last(t *testing.T) (r steps.Report, names []steps.Name, failed map[steps.Name]string) {
+	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.NotEmpty(t, w.seen)

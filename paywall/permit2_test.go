@@ -154,6 +154,7 @@ type permitPayer struct {
 }
 
 func newPermitPayer(t *testing.T, b *permitBank) *permitPayer {
+	t.Helper()
 	key := must.Get(crypto.GenerateKey())(t)
 	p := &permitPayer{key: key, address: crypto.PubkeyToAddress(key.PublicKey).Hex()}
 	b.mu.Lock()
@@ -175,6 +176,7 @@ func (p *permitPayer) permit(r x402.Requirement) evm.Permit2Authorization {
 
 func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, a evm.Permit2Authorization,
 	ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
 	text := must.Get(evm.EncodePermit2(a))(t)
 	digest := must.Get(evm.Permit2Digest(r.Network, a))(t)
 	signature := must.Get(crypto.Sign(digest[:], p.key))(t)
@@ -186,6 +188,7 @@ func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, 
 
 func (p *permitPayer) pay(t *testing.T, c *wire.Challenge, i int,
 	ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
 	return p.sign(t, c, c.Accepts[i], p.permit(c.Accepts[i]), ext)
 }
 
@@ -197,6 +200,7 @@ type permitLab struct {
 }
 
 func newPermitLab(t *testing.T, change func(*permitLab, *Options)) *permitLab {
+	t.Helper()
 	p := &permitLab{bank: newPermitBank()}
 	p.lab = newLab(t, func(l *lab, o *Options) {
 		p.lab = l

@@ -127,6 +127,7 @@ func behind(versions ...string) *mcp.Server {
 
 // newProxy puts a paywall in front of a program: this test binary, as the upstream server.
 func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
+	t.Helper()
 	l := newLab(t, func(_ *lab, o *Options) {
 		for _, name := range tools {
 			sold := o.Tools[0]
@@ -141,6 +142,7 @@ func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 }
 
 func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) {
+	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
@@ -151,6 +153,7 @@ func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) 
 }
 
 func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	from, to := stdioPipes(t, f)
 	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(),
 		&mcp.IOTransport{Reader: from, Writer: to}, nil))(t)

@@ -38,6 +38,7 @@ type signInShop struct {
 }
 
 func newSignInShop(t *testing.T, store SaleStore, access time.Duration) *signInShop {
+	t.Helper()
 	s := &signInShop{}
 	s.web = httptest.NewUnstartedServer(nil)
 	origin := "http://" + s.web.Listener.Addr().String()
@@ -65,6 +66,7 @@ func newSignInShop(t *testing.T, store SaleStore, access time.Duration) *signInS
 // visit asks with headers: status, body, and the challenge if there is one.
 func (s *signInShop) visit(t *testing.T, method, path, body string, header map[string]string) (int, string,
 	*wire.Challenge) {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, s.web.URL+path, strings.NewReader(body))
 	require.NoError(t, err)
 	for name, value := range header {
@@ -81,6 +83,7 @@ func (s *signInShop) visit(t *testing.T, method, path, body string, header map[s
 }
 
 func (s *signInShop) buy(t *testing.T, p *permitPayer, path, body string) {
+	t.Helper()
 	_, _, c := s.visit(t, http.MethodPost, path, body, nil)
 	status, text, _ := s.visit(t, http.MethodPost, path, body, map[string]string{
 		"PAYMENT-SIGNATURE": base64.StdEncoding.EncodeToString(p.pay(t, c, 0, nil))})
@@ -88,6 +91,7 @@ func (s *signInShop) buy(t *testing.T, p *permitPayer, path, body string) {
 }
 
 func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
+	t.Helper()
 	var said struct {
 		Info            x402.SignIn
 		SupportedChains []struct{ ChainID, Type string }
@@ -100,6 +104,7 @@ func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 }
 
 func signedIn(t *testing.T, key *ecdsa.PrivateKey, m x402.SignIn) x402.SignIn {
+	t.Helper()
 	m.Address = crypto.PubkeyToAddress(key.PublicKey).Hex()
 	text := must.Get(m.Text())(t)
 	digest := crypto.Keccak256(fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text))
@@ -136,6 +141,7 @@ func TestWhoBoughtItSignsIn(t *testing.T) {
 			require.Contains(t, c.Error, "invalid_siwx_nonce", "a message is taken once")
 			require.NotContains(t, text, product)
 			refused := func(method, path, body string, in x402.SignIn) {
+				t.Helper()
 				status, text, c := s.visit(t, method, path, body,
 					map[string]string{"sign-in-with-x": in.Header()})
 				require.Equal(t, http.StatusPaymentRequired, status)

@@ -36,12 +36,14 @@ type statementVectors struct {
 }
 
 func readStatementVectors(t *testing.T) (all statementVectors) {
+	t.Helper()
 	text := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &all))
 	return all
 }
 
 func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
+	t.Helper()
 	key := must.Get(crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x")))(t)
 	seed, err := hex.DecodeString(v.Keys.Solana.SeedHex)
 	require.NoError(t, err)
@@ -114,6 +116,7 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	}
 	Receipt *struct{ Format, Signature string }
 }) {
+	t.Helper()
 	all := must.JSON[map[string]struct{ Info json.RawMessage }](extensions)(t)
 	require.Contains(t, all, extensionStatements)
 	require.NoError(t, json.Unmarshal(all[extensionStatements].Info, &info))
@@ -121,6 +124,7 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 }
 
 func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[string]any) {
+	t.Helper()
 	parts := strings.Split(jws, ".")
 	require.Len(t, parts, 3)
 	signature := must.Get(base64.RawURLEncoding.DecodeString(parts[2]))(t)
@@ -174,6 +178,7 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 }
 
 func extensionsOf(t *testing.T, g got) json.RawMessage {
+	t.Helper()
 	said := must.JSON[struct{ Extensions json.RawMessage }](jsonOf(g.meta[wire.MetaReceipt]))(t)
 	return said.Extensions
 }

@@ -37,6 +37,7 @@ func (l *lab) during(happens func()) {
 
 // useNonce settles another authorization with the nonce that the payer's next payments have.
 func (l *lab) useNonce(t *testing.T, c *wire.Challenge, payTo string, amount uint64) {
+	t.Helper()
 	r := c.Accepts[0]
 	r.PayTo, r.Amount = payTo, money.NewAmount(amount)
 	r.Raw = replaced(t, r.Raw, l.PayToEVM, payTo)

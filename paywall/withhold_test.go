@@ -36,6 +36,7 @@ func (l *listener) note(format string, args ...any) {
 
 // all is what came until now: the server says something more, and that is waited for.
 func (l *listener) all(t *testing.T) (all string) {
+	t.Helper()
 	require.NoError(t, l.server.NotifyProgress(t.Context(), &mcp.ProgressNotificationParams{
 		ProgressToken: "last", Message: "last"}))
 	require.Eventually(t, func() (came bool) {
@@ -83,6 +84,7 @@ func tell(ctx context.Context, r *mcp.CallToolRequest, n float64) {
 }
 
 func listening(t *testing.T, l *lab) *listener {
+	t.Helper()
 	ear := &listener{}
 	l.client, ear.server = connect(t, l.server(), ear.options())
 	require.NoError(t, l.client.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "debug"}))
@@ -90,6 +92,7 @@ func listening(t *testing.T, l *lab) *listener {
 }
 
 func (l *lab) shownWith(t *testing.T) map[string]any {
+	t.Helper()
 	c := l.call(t, nil, nil).challenge()
 	all := meta(c, l.payer.sign(t, c, 0, nil))
 	all["progressToken"], all[mcp.MetaKeyLogLevel] = "mine", "debug"

@@ -215,6 +215,7 @@ func TestRequests(t *testing.T) {
 }
 
 func tlsServer(t *testing.T) (*httptest.Server, *x509.CertPool) {
+	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(r.Host))
 	}))
@@ -330,6 +331,7 @@ func TestTLS(t *testing.T) {
 
 // expiredCertificate was good for example.com until a minute ago.
 func expiredCertificate(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
+	t.Helper()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, IsCA: true,
 		BasicConstraintsValid: true,

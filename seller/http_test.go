@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 func newClient(t *testing.T, urls ...string) *Client {
+	t.Helper()
 	var entries []string
 	for _, u := range urls {
 		entries = append(entries, strings.TrimPrefix(u, "http://"))
@@ -48,12 +49,14 @@ func closed(t *testing.T, m *Client) *Client {
 }
 
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	return s
 }
 
 func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string) {
+	t.Helper()
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
@@ -86,6 +89,7 @@ func reset(c net.Conn) {
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx

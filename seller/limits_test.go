@@ -91,6 +91,7 @@ func TestContentAtTheLimit(t *testing.T) {
 }
 
 func zipped(t *testing.T, data []byte) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	must.Get(w.Write(data))(t)

@@ -93,6 +93,7 @@ const (
 
 // inTime runs what has to end by its deadline, and tells how it ended.
 func inTime(t *testing.T, deadline time.Duration, ask func(ctx context.Context) error) error {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	done := make(chan error, 1)

@@ -49,6 +49,7 @@ func byContext(ctx context.Context) string {
 }
 
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
+	t.Helper()
 	a := must.Get(m.Ask(as(t, agent), toolCall(Target(endpoint, "count"))))(t)
 	said := must.JSON[struct{ Content []struct{ Text string } }](a.Content)(t)
 	return said.Content[0].Text
@@ -120,6 +121,7 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 }
 
 func fill(t *testing.T, m *Client, agent, form string, n int) {
+	t.Helper()
 	for i := range n {
 		at := must.Get(url.Parse(fmt.Sprintf(form, i)))(t)
 		p := must.Get(m.endpointAt(as(t, agent), at))(t)

@@ -27,6 +27,7 @@ func toolCall(url string) Request { return Request{Method: CallTool, URL: url} }
 
 // serveBut serves what a handler does, but for requests with these words in their body.
 func serveBut(t *testing.T, handler http.Handler, words string, instead http.HandlerFunc) *httptest.Server {
+	t.Helper()
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		q, _ := peek(r)
 		if bytes.Contains(q.body, []byte(words)) {

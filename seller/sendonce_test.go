@@ -51,6 +51,7 @@ type closing struct {
 
 // start gives a client that has asked the seller once, so that a connection is kept.
 func (s *closing) start(t *testing.T, r *Request) *Client {
+	t.Helper()
 	s.now, s.closed = make(chan struct{}), make(chan struct{})
 	raw := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 		isFirst := s.connection.Add(1) == 1
@@ -147,6 +148,7 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 // refusing speaks HTTP/2 by hand: it answers the first stream of a connection, and refuses the second one,
 // which net/http takes for leave to send the request again. It counts the streams.
 func refusing(t *testing.T, streams *atomic.Int32) string {
+	t.Helper()
 	const (
 		data, headers, rstStream, settings, ack = 0, 1, 3, 4, 1
 		endStream, endHeaders, refusedStream    = 1, 4, 7
@@ -189,6 +191,7 @@ func refusing(t *testing.T, streams *atomic.Int32) string {
 // HTTP/2 is not spoken. If it were, a payment that is refused there would not be sent again either.
 func TestPayment_RefusedOverHTTP2(t *testing.T) {
 	start := func(t *testing.T, streams *atomic.Int32, r *Request) *Client {
+		t.Helper()
 		r.URL = refusing(t, streams)
 		h := newClient(t, r.URL)
 		h.http.transport.Protocols.SetHTTP1(false)
@@ -222,6 +225,7 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 // of the question.
 func TestPayment_Framing(t *testing.T) {
 	framing := func(t *testing.T, r Request, pay bool) (lines []string) {
+		t.Helper()
 		var head []byte
 		s := serveRaw(t, func(c net.Conn, in *bufio.Reader) {
 			for !bytes.Contains(head, []byte("\r\n\r\n")) {

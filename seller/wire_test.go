@@ -40,6 +40,7 @@ type connKey struct{}
 // openShop opens a shop over TLS, whose certificate is for example.com, and a client that has its address.
 // What the client keeps it keeps for as long as a slow machine may need.
 func openShop(t *testing.T) (*shop, *Client, *fakeNet) {
+	t.Helper()
 	s := &shop{}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
@@ -269,6 +270,7 @@ func TestNodeClient(t *testing.T) {
 }
 
 func mustRequest(t *testing.T, u string) *http.Request {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", u, strings.NewReader(""))
 	require.NoError(t, err)
 	return r

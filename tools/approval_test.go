@@ -52,6 +52,7 @@ type wireMessage struct {
 }
 
 func (c *asker) next() (m wireMessage) {
+	c.t.Helper()
 	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &m))
 	return m
 }
@@ -89,6 +90,7 @@ func (c *asker) start(arguments any, more map[string]any) {
 }
 
 func (c *asker) result() (r toolResult) {
+	c.t.Helper()
 	m := c.next()
 	require.Nil(c.t, m.Error, "%v", m.Error)
 	require.Empty(c.t, m.Method)
@@ -99,6 +101,7 @@ func (c *asker) result() (r toolResult) {
 // pay makes a call to whose question the person answers; answer is what they do, and what happens
 // meanwhile is in between.
 func (c *asker) pay(arguments any, action string, meanwhile func()) (asked question, r toolResult) {
+	c.t.Helper()
 	q := c.startAsking(arguments)
 	meanwhile()
 	c.answers(arguments, q, action)
@@ -112,11 +115,13 @@ type waiting struct {
 }
 
 func (c *asker) startAsking(arguments any) waiting {
+	c.t.Helper()
 	c.start(arguments, nil)
 	return c.hearQuestion()
 }
 
 func (c *asker) hearQuestion() (q waiting) {
+	c.t.Helper()
 	if c.era < stateless {
 		m := c.next()
 		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
@@ -145,6 +150,7 @@ func (c *asker) answers(arguments any, q waiting, action string) {
 }
 
 func (r toolResult) code(t *testing.T) (f Failure) {
+	t.Helper()
 	require.True(t, r.IsError, "%s", r.StructuredContent)
 	require.NoError(t, json.Unmarshal(r.StructuredContent, &f))
 	return f

@@ -32,6 +32,7 @@ func pageServer(w *world, isService bool) *Server {
 var opensPages = map[string]any{"url": map[string]any{}}
 
 func (w *world) open(t *testing.T) history.Approval {
+	t.Helper()
 	list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	require.Len(t, list, 1)
 	return list[0]
@@ -39,11 +40,13 @@ func (w *world) open(t *testing.T) history.Approval {
 
 // approves is what happens on the page: the owner's sealed yes.
 func (w *world) approves(t *testing.T, id string) {
+	t.Helper()
 	must.Get(w.wallet.Store.Approve(t.Context(), id, "owner",
 		func(history.Approval) ([]byte, error) { return []byte("seal"), nil }))(t)
 }
 
 func (c *asker) ends() (r toolResult, notified []wireMessage) {
+	c.t.Helper()
 	for {
 		m := c.next()
 		if m.Method == "" {
@@ -70,6 +73,7 @@ func onEveryPage(t *testing.T, test func(t *testing.T, w *world, s *Server, c *a
 func weatherOf(w *world) map[string]any { return map[string]any{"url": w.SellerURL + "/weather"} }
 
 func isPaid(t *testing.T, r toolResult) {
+	t.Helper()
 	paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
 	require.Equal(t, "paid", paid.Status, "%s", r.StructuredContent)
 }
@@ -306,6 +310,7 @@ func TestOneDialogAtATime(t *testing.T) {
 				return map[string]any{"url": fmt.Sprint(w.SellerURL, "/weather?", i)}
 			}
 			refused := func(r toolResult) {
+				t.Helper()
 				f := r.code(t)
 				require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
 				if f.Details["waiting"] == nil { // else the queue of this host is full
@@ -314,6 +319,7 @@ func TestOneDialogAtATime(t *testing.T) {
 				}
 			}
 			others := func() {
+				t.Helper()
 				for i := range 100 {
 					c.start(url(i), nil)
 					refused(c.result())

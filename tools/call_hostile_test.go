@@ -108,6 +108,7 @@ func TestHostileMCPServers(t *testing.T) {
 // requireStarted counts the processes that said that they were started; what they say comes on its
 // own way.
 func requireStarted(t *testing.T, w *world, n int, why ...any) {
+	t.Helper()
 	count := func() int { return strings.Count(w.log.String(), "started") }
 	require.Eventually(t, func() bool { return count() >= n }, time.Minute, time.Millisecond, why...)
 	require.Equal(t, n, count(), why...)
@@ -162,6 +163,7 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	at, loopback := overHTTP(t, server)
 	w.sells(t, map[string]seller.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
 	free := func(name string) {
+		t.Helper()
 		r := must.Get(w.wallet.Pay(t.Context(), CallIn{Server: name, Tool: "free"}))(t)
 		require.Equal(t, pay.StatusFree, r.Status)
 	}

@@ -27,6 +27,7 @@ func (w *world) door(t *testing.T) {
 
 // answer goes on with a call, to whose questions the person gives these answers.
 func (c *asker) answer(arguments any, actions ...string) (asked []string, r toolResult) {
+	c.t.Helper()
 	c.start(arguments, nil)
 	for _, action := range actions {
 		q := c.hearQuestion()

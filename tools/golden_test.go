@@ -145,6 +145,7 @@ func TestNothingElseIsListed(t *testing.T) {
 }
 
 func member(t *testing.T, object json.RawMessage, name string) json.RawMessage {
+	t.Helper()
 	members := must.JSON[map[string]json.RawMessage](object)(t)
 	return members[name]
 }

@@ -57,6 +57,7 @@ func serveHTTP(t *testing.T, s *Server, through ...mcp.Middleware) httpService {
 
 // send makes a request of an agent's; what comes of it is read to its end.
 func (h httpService) send(method, agent, session, body string) (status int, header http.Header, text string) {
+	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url, strings.NewReader(body))
 	require.NoError(h.t, err)
 	r.Header.Set("Content-Type", "application/json")
@@ -81,18 +82,21 @@ const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 	`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
 
 func (h httpService) open(agent string) (session string) {
+	h.t.Helper()
 	status, header, text := h.send(http.MethodPost, agent, "", begin)
 	require.Equal(h.t, http.StatusOK, status, text)
 	return header.Get(sessionHeader)
 }
 
 func (h httpService) lives(agent, session string) bool {
+	h.t.Helper()
 	status, _, text := h.send(http.MethodPost, agent, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
 	require.Contains(h.t, []int{http.StatusOK, http.StatusNotFound}, status, text)
 	return status == http.StatusOK
 }
 
 func (h httpService) gone(agent, session string) {
+	h.t.Helper()
 	require.Eventually(h.t, func() bool { return !h.lives(agent, session) }, time.Minute, time.Millisecond)
 }
 

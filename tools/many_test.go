@@ -26,6 +26,7 @@ func (w *world) manyOf(most string, paths ...string) map[string]any {
 }
 
 func rows(t *testing.T, out map[string]any) (list []map[string]any) {
+	t.Helper()
 	text := must.Get(json.Marshal(out["rows"]))(t)
 	require.NoError(t, json.Unmarshal(text, &list))
 	return list

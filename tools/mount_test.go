@@ -134,6 +134,7 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 
 // tools are those that are not the wallet's own.
 func (h *host) tools() map[string]*mcp.Tool {
+	h.t.Helper()
 	list, err := h.ListTools(h.t.Context(), nil)
 	require.NoError(h.t, err)
 	mounted := map[string]*mcp.Tool{}
@@ -146,6 +147,7 @@ func (h *host) tools() map[string]*mcp.Tool {
 }
 
 func (h *host) until(ok func(map[string]*mcp.Tool) bool) {
+	h.t.Helper()
 	for !ok(h.tools()) {
 		select {
 		case <-h.changed:
@@ -156,6 +158,7 @@ func (h *host) until(ok func(map[string]*mcp.Tool) bool) {
 }
 
 func (h *host) call(name string, arguments any) (*mcp.CallToolResult, map[string]any) {
+	h.t.Helper()
 	r, err := h.CallTool(h.t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments,
 		Meta: mcp.Meta{"progressToken": "tok"}})
 	require.NoError(h.t, err)
@@ -335,6 +338,7 @@ func TestMountsThatDoNotCome(t *testing.T) {
 
 // within requires of one of five tries that it takes less than a time: a busy machine delays some.
 func within(t *testing.T, most time.Duration, try func()) {
+	t.Helper()
 	for range 5 {
 		begin := time.Now()
 		try()

@@ -102,6 +102,7 @@ func TestContentThatIsNotText(t *testing.T) {
 }
 
 func (c *client) said(tool string, arguments any) string {
+	c.t.Helper()
 	var r struct{ StructuredContent json.RawMessage }
 	result := c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments})
 	require.NoError(c.t, json.Unmarshal(result, &r))

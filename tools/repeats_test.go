@@ -99,6 +99,7 @@ func (c *client) begin(id int, url, key string) {
 }
 
 func (c *client) heard() (list map[string]outcome) {
+	c.t.Helper()
 	var a rpcAnswer
 	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &a))
 	var r struct{ StructuredContent outcome }

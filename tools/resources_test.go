@@ -51,6 +51,7 @@ func TestResources(t *testing.T) {
 			}
 			c := session(t, s, era, nil)
 			read := func(uri string, into any) *mcp.ReadResourceResult {
+				t.Helper()
 				r := must.Get(c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}))(t)
 				require.Equal(t, "application/json", r.Contents[0].MIMEType)
 				require.NoError(t, json.Unmarshal([]byte(r.Contents[0].Text), into))

@@ -86,6 +86,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 }
 
 func payLocked(t *testing.T, c *mcp.ClientSession, w *world) map[string]any {
+	t.Helper()
 	out := must.Get(c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
 		Arguments: map[string]any{"url": w.SellerURL + "/weather"}}))(t)
 	answer, ok := out.StructuredContent.(map[string]any)

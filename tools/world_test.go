@@ -249,6 +249,7 @@ func (c *client) raw(text string) {
 }
 
 func (c *client) hear() string {
+	c.t.Helper()
 	select {
 	case line, open := <-c.answers:
 		require.True(c.t, open, "the server ended")
@@ -269,6 +270,7 @@ type rpcAnswer struct {
 }
 
 func (c *client) request(method string, params any) rpcAnswer {
+	c.t.Helper()
 	c.next++
 	message := map[string]any{"jsonrpc": "2.0", "id": c.next, "method": method}
 	if params != nil {
@@ -281,6 +283,7 @@ func (c *client) request(method string, params any) rpcAnswer {
 }
 
 func (c *client) ask(method string, params any) json.RawMessage {
+	c.t.Helper()
 	a := c.request(method, params)
 	require.Nil(c.t, a.Error)
 	return a.Result
@@ -288,6 +291,7 @@ func (c *client) ask(method string, params any) json.RawMessage {
 
 // call calls a tool, whose arguments may be raw JSON, and checks what must be so of every answer.
 func (c *client) call(tool string, arguments any, into any) (isError bool) {
+	c.t.Helper()
 	result := c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments})
 	var r struct {
 		IsError           bool
@@ -324,12 +328,14 @@ func (c *client) call(tool string, arguments any, into any) (isError bool) {
 
 // ok calls a tool that has to succeed and gives its answer as generic JSON.
 func (c *client) ok(tool string, arguments any) map[string]any {
+	c.t.Helper()
 	var out map[string]any
 	require.False(c.t, c.call(tool, arguments, &out), "%v", out)
 	return out
 }
 
 func (c *client) refused(tool string, arguments any) (f Failure) {
+	c.t.Helper()
 	var out map[string]any
 	require.True(c.t, c.call(tool, arguments, &out), "%v", out)
 	text, _ := json.Marshal(out)

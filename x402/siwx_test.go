@@ -31,6 +31,7 @@ type signInVector struct {
 }
 
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
+	t.Helper()
 	data := must.Get(os.ReadFile("testdata/extension-vectors.json"))(t)
 	all := must.JSON[struct{ Vectors map[string]json.RawMessage }](data)(t)
 	chosen := map[string]V{}
@@ -46,6 +47,7 @@ func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 }
 
 func signInVectors(t testing.TB) map[string]signInVector {
+	t.Helper()
 	return extensionVectors[signInVector](t, "siwx_")
 }
 

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 const somebody = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 
 func buy(t *testing.T, s *Sandbox, a *Account, url string) (status int, body string, r *Receipt) {
+	t.Helper()
 	answer := must.Get(s.Client(a).Get(url))(t)
 	defer answer.Body.Close()
 	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t)), ReceiptOf(answer)

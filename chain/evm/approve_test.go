@@ -31,6 +31,7 @@ type sending struct {
 }
 
 func (s *sending) answer(t testing.TB, method string, params []json.RawMessage) (any, string) {
+	t.Helper()
 	switch method {
 	case "eth_maxPriorityFeePerGas":
 		return hexutil.Uint64(s.tip), ""

@@ -19,6 +19,7 @@ import (
 // ownersOrder is a call at the vectors' seller in a channel that somebody else funds, with a deposit of
 // 5000 that they signed.
 func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateKey) {
+	t.Helper()
 	owner = must.Get(crypto.GenerateKey())(t)
 	o = batchOrder(t, batchVectors(t)["batch_voucher_second"], 1700, 0)
 	o.Channel.Config.Payer = crypto.PubkeyToAddress(owner.PublicKey).Hex()
@@ -30,6 +31,7 @@ func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateK
 
 func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
 	key *ecdsa.PrivateKey) x402.OwnersDeposit {
+	t.Helper()
 	draft := must.Get(readDraft(d))(t)
 	digest := must.Get(draft.Digest(usdc, o.Channel.Config))(t)
 	made := must.Get(crypto.Sign(digest[:], key))(t)

@@ -51,6 +51,7 @@ type vectors struct {
 }
 
 func readJSON[T any](t testing.TB, path string) (v T) {
+	t.Helper()
 	content := must.Get(os.ReadFile(path))(t)
 	require.NoError(t, json.Unmarshal(content, &v))
 	return v

@@ -23,6 +23,7 @@ import (
 const network = "eip155:84532"
 
 func asks(t *testing.T, url string, c *http.Client) (text string, err error) {
+	t.Helper()
 	err = New(Options{Network: network, URL: url, HTTP: c}).Call(t.Context(), &text, "ask")
 	if err != nil {
 		require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)

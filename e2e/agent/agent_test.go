@@ -209,6 +209,7 @@ type person struct{ home testworld.Home }
 func (p *person) key() string { return filepath.Join(p.home.User, ".config", "solana", "id.json") }
 
 func (p *person) types(t *testing.T, command string) {
+	t.Helper()
 	words := must.Get(p.words(command))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

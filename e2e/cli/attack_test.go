@@ -36,6 +36,7 @@ type victim struct {
 
 // attacked is a wallet with $0.003 for a session, that has made some payments of $0.001.
 func attacked(t *testing.T, payments int, r sandbox.Rules) *victim {
+	t.Helper()
 	w, env := household(t, sandbox.Options{}, r)
 	v := &victim{world: w, t: t, env: append(env, passphraseFile(t))}
 	v.open()
@@ -46,6 +47,7 @@ func attacked(t *testing.T, payments int, r sandbox.Rules) *victim {
 }
 
 func (v *victim) open() {
+	v.t.Helper()
 	var err error
 	v.forger, err = historytest.Forge(v.home)
 	require.NoError(v.t, err)
@@ -53,11 +55,13 @@ func (v *victim) open() {
 }
 
 func (v *victim) pays(code int, text string, flags ...string) {
+	v.t.Helper()
 	out, _ := runs(v.t, code, v.env, append(append([]string{"pay"}, flags...), v.SellerURL+"/weather")...)
 	require.Contains(v.t, out, text)
 }
 
 func (v *victim) sql(query string, args ...any) {
+	v.t.Helper()
 	n, err := v.forger.Exec(query, args...)
 	require.NoError(v.t, err)
 	if strings.HasPrefix(query, "UPDATE") || strings.HasPrefix(query, "DELETE") {
@@ -66,11 +70,13 @@ func (v *victim) sql(query string, args ...any) {
 }
 
 func (v *victim) get(query string, args ...any) (s string) {
+	v.t.Helper()
 	require.NoError(v.t, v.forger.Get(&s, query, args...))
 	return s
 }
 
 func (v *victim) appends(payment, event, detail string) {
+	v.t.Helper()
 	require.NoError(v.t, v.forger.Append(time.Now().UnixMicro(), payment, event, detail))
 }
 
@@ -78,6 +84,7 @@ func (v *victim) owner(args ...string) { withPassphrase(v.t, 0, v.env[:1], args.
 
 // unlocks starts the unlock agent, after which no file unlocks the wallet any more.
 func (v *victim) unlocks() {
+	v.t.Helper()
 	file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
 	v.env = v.env[:1]
 	out, _ := runs(v.t, 0, v.env, "unlock", "--passphrase-file", file)
@@ -87,6 +94,7 @@ func (v *victim) unlocks() {
 }
 
 func (v *victim) accepts() {
+	v.t.Helper()
 	c := sit(v.t, nil, v.env, "policy", "seal")
 	c.answers("Passphrase, to seal these rules: ", testPassphrase,
 		"Passphrase again, to accept the ledger as it is: ", testPassphrase)
@@ -95,6 +103,7 @@ func (v *victim) accepts() {
 
 // restores puts the rows of an older ledger back, under whoever has the ledger open.
 func (v *victim) restores(older string) {
+	v.t.Helper()
 	v.sql(`ATTACH ? AS older`, older)
 	tables := v.get(`SELECT group_concat(name) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'`)
 	var fill strings.Builder
@@ -207,6 +216,7 @@ func TestNothingIsUsedTwice(t *testing.T) {
 
 // agentSigns asks the unlock agent's socket, as any process of the user can.
 func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
+	v.t.Helper()
 	authorization, err := evm.EncodeAuthorization(evm.Authorization3009{
 		From:        v.evm,
 		To:          payTo,
@@ -230,6 +240,7 @@ func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool
 
 // forgedPayment is a row for a payment that nobody asked for, like the last one.
 func (v *victim) forgedPayment(id, units, payTo string) {
+	v.t.Helper()
 	v.sql(`CREATE TEMP TABLE one AS SELECT * FROM payments WHERE id = ` + last)
 	_, err := v.forger.Exec(`UPDATE temp.one SET id = ?, pay_to = ?, amount = ?, usd = ?, created_at = ?,
 		state = 'reserved', payload = NULL, evidence = NULL, unique_key = NULL, transaction_id = '',
@@ -341,6 +352,7 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 }
 
 func (v *victim) addresses() map[string]string {
+	v.t.Helper()
 	out, _ := runs(v.t, 0, v.env, "address")
 	var list struct {
 		Addresses []struct{ Chain, Address string }

@@ -34,6 +34,7 @@ var ozskrKey, ozskrAddress = func() (string, string) {
 
 // beginner is at a terminal with nothing but two MCP clients and the rules of the sandbox's world.
 func beginner(t *testing.T) (w *world, home string, env []string) {
+	t.Helper()
 	w = must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	home = t.TempDir()

@@ -46,11 +46,13 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, err)
 	browser := &http.Client{Jar: jar}
 	read := func(r *http.Response, err error) (int, string) {
+		t.Helper()
 		require.NoError(t, err)
 		defer r.Body.Close()
 		return r.StatusCode, string(must.Get(io.ReadAll(r.Body))(t))
 	}
 	decide := func(form url.Values) (int, string) {
+		t.Helper()
 		_, page := read(browser.Get(base + "/approvals/" + id))
 		form.Set("shown", regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(page)[1])
 		post := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,

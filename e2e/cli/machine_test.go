@@ -231,6 +231,7 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 }
 
 func quotaHousehold(t *testing.T) (w *world, env []string) {
+	t.Helper()
 	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
 		return strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
 			"[policy]\ncontent_quota = \"64MiB\"\n", 1)

@@ -77,6 +77,7 @@ func (o *ops) rules() string {
 
 // hears is what comes next, by both ways.
 func (o *ops) hears() notice {
+	o.t.Helper()
 	var n notice
 	select {
 	case n = <-o.heard:
@@ -192,6 +193,7 @@ func (o owners) told(name string) (list []hookEvent) {
 }
 
 func (o owners) waitTold(n int) []hookEvent {
+	o.t.Helper()
 	isTold := func() bool { return len(o.told("told")) >= n }
 	require.Eventually(o.t, isTold, 60*time.Second, 10*time.Millisecond)
 	list := o.told("told")

@@ -28,6 +28,7 @@ type page struct {
 }
 
 func onPage(t *testing.T, env []string, args ...string) *page {
+	t.Helper()
 	p := &page{t: t, cmd: command(t, env, append(args, "--page")...)}
 	p.cmd.Stdout = &p.said
 	stderr, err := p.cmd.StderrPipe()
@@ -44,6 +45,7 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 }
 
 func (p *page) shows() string {
+	p.t.Helper()
 	r, err := http.Get(p.url)
 	require.NoError(p.t, err)
 	defer r.Body.Close()
@@ -54,6 +56,7 @@ func (p *page) shows() string {
 }
 
 func (p *page) answers(status int, form url.Values) {
+	p.t.Helper()
 	post, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url,
 		strings.NewReader(form.Encode()))
 	require.NoError(p.t, err)
@@ -66,6 +69,7 @@ func (p *page) answers(status int, form url.Values) {
 }
 
 func (p *page) ends(code int) string {
+	p.t.Helper()
 	_ = p.cmd.Wait()
 	require.Equal(p.t, code, p.cmd.ProcessState.ExitCode(), "%s", &p.said)
 	return p.said.String()
@@ -141,6 +145,7 @@ func TestLooseningOnAPage(t *testing.T) {
 }
 
 func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
+	t.Helper()
 	cmd := command(t, env, args...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems

@@ -19,6 +19,7 @@ import (
 
 // allPages are the README and every page that it leads to.
 func allPages(t *testing.T) []string {
+	t.Helper()
 	names := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md"}
 	found := must.Get(filepath.Glob("../../docs/*.md"))(t)
 	for _, path := range found {
@@ -28,6 +29,7 @@ func allPages(t *testing.T) []string {
 }
 
 func pages(t *testing.T, names ...string) string {
+	t.Helper()
 	var all strings.Builder
 	for _, page := range names {
 		text := must.Get(os.ReadFile("../../" + page))(t)

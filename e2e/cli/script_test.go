@@ -140,11 +140,13 @@ func TestScripts(t *testing.T) {
 
 // command is the program's, by the name that testscript gave it. Its environment is what is given.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
 	return commandOf(t, env, "x402-wallet", args...)
 }
 
 // commandOf is command with another program, as a shell that starts ours.
 func commandOf(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
+	t.Helper()
 	program := must.Get(exec.LookPath(name))(t)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
@@ -224,6 +226,7 @@ func newWorld(o sandbox.Options) (*world, error) {
 func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
 
 func (w *world) release(t *testing.T) {
+	t.Helper()
 	select {
 	case w.held <- struct{}{}:
 	case <-time.After(time.Minute):
@@ -232,6 +235,7 @@ func (w *world) release(t *testing.T) {
 }
 
 func (w *world) awaitSettlements(t *testing.T, n int) {
+	t.Helper()
 	require.Eventually(t, func() bool { return len(w.Settlements()) == n }, time.Minute, time.Millisecond)
 }
 
@@ -257,16 +261,19 @@ func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, er
 }
 
 func (w *world) configText(t *testing.T) string {
+	t.Helper()
 	return string(must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t))
 }
 
 // setConfig puts another one there, as whoever can write in the home can.
 func (w *world) setConfig(t *testing.T, text string) {
+	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(w.home, config.FileName), []byte(text), 0o600))
 }
 
 // household is a world with a funded wallet in it, and the environment that names its home.
 func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env []string) {
+	t.Helper()
 	return householdWith(t, o, func(w *world) string { return w.rules(r) })
 }
 
@@ -277,6 +284,7 @@ func openHousehold(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, 
 }
 
 func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
+	t.Helper()
 	w = must.Get(newWorld(o))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")

@@ -38,6 +38,7 @@ type office struct {
 }
 
 func newOffice(t *testing.T, limits string) *office {
+	t.Helper()
 	o := &office{login: oauthtest.New(t, "/tenant"), carl: "x402w_" + strings.Repeat("c", 43)}
 	behind := make(chan *url.URL, 1)
 	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {

@@ -36,6 +36,7 @@ type service struct {
 }
 
 func startService(t *testing.T, env []string, flags ...string) *service {
+	t.Helper()
 	program := command(t, env)
 	return &service{testworld.StartService(t, program.Path, program.Env, flags...), t}
 }
@@ -50,6 +51,7 @@ func weather(w *world, query string) string {
 }
 
 func paymentOf(t *testing.T, answer string) (id, status string) {
+	t.Helper()
 	var result struct{ PaymentID, Status string }
 	require.NoError(t, json.Unmarshal([]byte(answer), &result), "%s", answer)
 	return result.PaymentID, result.Status
@@ -178,6 +180,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 
 // awaitNobody waits until the ledger knows that nobody waits any more for the payment that is on its way.
 func (w *world) awaitNobody(t *testing.T) {
+	t.Helper()
 	store := must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
 	defer store.Close()
 	require.Eventually(t, func() bool {
@@ -189,6 +192,7 @@ func (w *world) awaitNobody(t *testing.T) {
 
 // named is a household whose rules know two agents, and the service of it over HTTP, which has these tokens.
 func named(t *testing.T, limits string) (w *world, s *service, alice, bob string) {
+	t.Helper()
 	alice, bob = "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[agents.alice]\ntoken = %q\n%s\n"+
@@ -213,6 +217,7 @@ func (s *service) post(token, session, body string) *http.Request {
 }
 
 func (s *service) send(r *http.Request) (status int, header http.Header, body string) {
+	s.t.Helper()
 	answer, err := http.DefaultClient.Do(r)
 	require.NoError(s.t, err)
 	defer answer.Body.Close()
@@ -222,6 +227,7 @@ func (s *service) send(r *http.Request) (status int, header http.Header, body st
 }
 
 func (s *service) open(token string) (session string) {
+	s.t.Helper()
 	status, header, body := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+
 		`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`))
 	require.Equal(s.t, http.StatusOK, status, body)

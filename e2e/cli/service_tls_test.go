@@ -40,6 +40,7 @@ type authority struct {
 }
 
 func newAuthority(t *testing.T) *authority {
+	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
 	a.cert, a.key = a.make("ca", &x509.Certificate{Subject: pkix.Name{CommonName: "test"}, IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
@@ -47,6 +48,7 @@ func newAuthority(t *testing.T) *authority {
 }
 
 func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
 	c.SerialNumber = big.NewInt(time.Now().UnixNano())
@@ -72,6 +74,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 
 // client is an agent's, with a certificate of this name; "": it shows none.
 func (a *authority) client(name string) *http.Client {
+	a.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	config := &tls.Config{RootCAs: roots}

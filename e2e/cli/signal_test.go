@@ -26,6 +26,7 @@ import (
 // startHeld starts a command that pays at w.atHeld, and comes back when the facilitator's books have the
 // payment.
 func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
+	t.Helper()
 	before := len(w.Settlements())
 	require.NoError(t, cmd.Start())
 	w.awaitSettlements(t, before+1)
@@ -33,12 +34,14 @@ func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
 
 // answersLater lets the seller's answer go, after a second in which the program could have ended without it.
 func (w *world) answersLater(t *testing.T) {
+	t.Helper()
 	time.Sleep(time.Second)
 	w.release(t)
 }
 
 // again makes the same call once more: it has what was bought, and nothing was paid for it.
 func again(t *testing.T, w *world, env []string, url string) {
+	t.Helper()
 	settled, signed := len(w.Settlements()), w.Signatures()
 	out, _ := runs(t, 0, env, "pay", url)
 	var r struct{ Status, Content string }
@@ -226,6 +229,7 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 }
 
 func hasty(t *testing.T) (w *world, env []string) {
+	t.Helper()
 	w = must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
@@ -239,6 +243,7 @@ func hasty(t *testing.T) (w *world, env []string) {
 
 // locked is the ledger in the hands of another program, which writes and does not end, until release.
 func locked(t *testing.T, home string) (release func()) {
+	t.Helper()
 	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
 		"?_pragma=busy_timeout(5000)"))(t)
 	conn := must.Get(db.Conn(t.Context()))(t)

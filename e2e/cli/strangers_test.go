@@ -75,6 +75,7 @@ func (s *strangers) mark(field string) string {
 // newStrangers are in place of the sandbox's parties: until they are told what to answer, they pass
 // on what those do.
 func newStrangers(t *testing.T) *strangers {
+	t.Helper()
 	w, err := newWorld(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(w.close)

@@ -89,6 +89,7 @@ type pass struct {
 }
 
 func due(t *testing.T, code int, env []string) (p pass) {
+	t.Helper()
 	out, _ := runs(t, code, env, "subscriptions", "due")
 	require.NoError(t, json.Unmarshal([]byte(out), &p), out)
 	return p

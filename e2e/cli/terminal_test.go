@@ -51,6 +51,7 @@ type console struct {
 // sit starts the program on a terminal. stdout nil is the terminal too. The environment is only
 // what is given.
 func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
+	t.Helper()
 	keys, tty, err := pty.Open()
 	require.NoError(t, err)
 	defer tty.Close()
@@ -86,6 +87,7 @@ func (c *console) text() string {
 }
 
 func (c *console) sees(text string, times int) {
+	c.t.Helper()
 	require.Eventually(c.t, func() bool {
 		return strings.Count(c.text(), text) >= times
 	}, time.Minute, 5*time.Millisecond, "%q", c)
@@ -100,6 +102,7 @@ func (c *console) types(text string) {
 
 // answers types each answer when its question is there, behind the one before.
 func (c *console) answers(pairs ...string) {
+	c.t.Helper()
 	for pair := range slices.Chunk(pairs, 2) {
 		at := -1
 		require.Eventually(c.t, func() bool {
@@ -114,12 +117,14 @@ func (c *console) answers(pairs ...string) {
 // withPassphrase runs a command at a terminal, types the passphrase where it asks for it, and gives what was
 // seen in all.
 func withPassphrase(t *testing.T, code int, env []string, args ...string) (seen string) {
+	t.Helper()
 	c := sit(t, nil, env, args...)
 	c.answers("Passphrase", testPassphrase)
 	return c.ends(code)
 }
 
 func (c *console) ends(code int) string {
+	c.t.Helper()
 	<-c.closed
 	_ = c.cmd.Wait()
 	require.Equal(c.t, code, c.cmd.ProcessState.ExitCode(), "%s", c)
@@ -242,6 +247,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase, "NO_COLOR=1")
 	pays := func(code int) string { return sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(code) }
 	types := func(prompt, passphrase string, code int, args ...string) string {
+		t.Helper()
 		c := sit(t, nil, env, args...)
 		c.answers(prompt, passphrase)
 		seen := c.ends(code)
@@ -297,6 +303,7 @@ func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
 }
 
 func paymentID(t *testing.T, seen string) string {
+	t.Helper()
 	_, after, found := strings.Cut(seen, "\npayment ")
 	require.True(t, found, seen)
 	id, _, _ := strings.Cut(after, ",")

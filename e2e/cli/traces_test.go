@@ -106,6 +106,7 @@ func (h *watchedHome) call(path, meta string) string {
 // traceOf are the spans of a call that the collector has, once its own is there.
 func (h *watchedHome) traceOf(t *testing.T, id string) (root otlptest.Span,
 	children map[string]otlptest.Span) {
+	t.Helper()
 	for n := 1; ; n++ {
 		children = map[string]otlptest.Span{}
 		isThere := false
@@ -135,6 +136,7 @@ func attribute(s otlptest.Span, key string) string {
 }
 
 func lineOf(t *testing.T, log, kind string) (line map[string]any) {
+	t.Helper()
 	for text := range strings.Lines(log) {
 		if strings.Contains(text, `"msg":"`+kind+`"`) {
 			require.Nil(t, line, "a second line: %s", log)

@@ -156,12 +156,14 @@ type mcpClient struct {
 
 // serve starts the program as an MCP server. The environment is only what is given.
 func serve(t *testing.T, env ...string) *mcpClient {
+	t.Helper()
 	c, ok := tryServe(t, command(t, env, "mcp"))
 	require.True(t, ok, "the server did not start")
 	return c
 }
 
 func tryServe(t *testing.T, cmd *exec.Cmd) (c *mcpClient, ok bool) {
+	t.Helper()
 	in := must.Get(cmd.StdinPipe())(t)
 	out := must.Get(cmd.StdoutPipe())(t)
 	log := &bytes.Buffer{}
@@ -191,6 +193,7 @@ func (c *mcpClient) send(method, params string) {
 }
 
 func (c *mcpClient) hear() json.RawMessage {
+	c.t.Helper()
 	require.True(c.t, c.out.Scan(), "the server ended")
 	var answer struct{ Result json.RawMessage }
 	require.NoError(c.t, json.Unmarshal(c.out.Bytes(), &answer), "%s", c.out.Text())
@@ -198,11 +201,13 @@ func (c *mcpClient) hear() json.RawMessage {
 }
 
 func (c *mcpClient) ask(method, params string) json.RawMessage {
+	c.t.Helper()
 	c.send(method, params)
 	return c.hear()
 }
 
 func (c *mcpClient) call(tool, arguments string) string {
+	c.t.Helper()
 	var result struct{ Content []struct{ Text string } }
 	require.NoError(c.t,
 		json.Unmarshal(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)),

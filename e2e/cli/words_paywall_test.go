@@ -81,6 +81,7 @@ func listsWords(word string) func(message) []byte {
 
 // sells starts the paywall, behind /shop/; end ends it, and gives its log.
 func (w *words) sells(file string) (end func() string) {
+	w.t.Helper()
 	cmd := w.command("paywall", "--config", file)
 	log, err := os.Create(filepath.Join(w.t.TempDir(), "log"))
 	require.NoError(w.t, err)

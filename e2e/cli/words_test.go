@@ -125,6 +125,7 @@ func (w *words) command(args ...string) *exec.Cmd {
 }
 
 func (w *words) run(args ...string) {
+	w.t.Helper()
 	cmd := w.command(args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -135,6 +136,7 @@ func (w *words) run(args ...string) {
 }
 
 func (w *words) watches(code int, args ...string) {
+	w.t.Helper()
 	w.text("x402-wallet "+args[0]+" at a terminal", sit(w.t, nil, w.env, args...).ends(code))
 }
 
@@ -173,6 +175,7 @@ func (w *words) agent(capabilities string) *agent {
 
 // ask makes a request, and reads all that comes up to its answer, or to a question.
 func (a *agent) ask(method, params string) (answer string) {
+	a.t.Helper()
 	a.id++
 	fmt.Fprintf(a.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", a.id, method, params)
 	for a.out.Scan() {
@@ -188,12 +191,14 @@ func (a *agent) ask(method, params string) (answer string) {
 }
 
 func (a *agent) call(tool string, arguments map[string]any) string {
+	a.t.Helper()
 	text, err := json.Marshal(map[string]any{"name": tool, "arguments": arguments})
 	require.NoError(a.t, err)
 	return a.ask("tools/call", string(text))
 }
 
 func (a *agent) buys(path string, seller http.HandlerFunc) {
+	a.t.Helper()
 	at := a.put(path, seller)
 	a.call("x402_estimate_cost", map[string]any{"url": at})
 	a.call("x402_pay", map[string]any{"url": at})

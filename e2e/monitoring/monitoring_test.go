@@ -98,6 +98,7 @@ func TestARealPrometheus(t *testing.T) {
 
 // judge has promtool look at all that is scraped, and compares it with the page.
 func (w *world) judge() {
+	w.t.Helper()
 	promtool := installed(w.t, "promtool")
 	families := map[string]bool{}
 	for job := range w.metrics {

@@ -29,6 +29,7 @@ import (
 var pages = filepath.Join("..", "..", "docs", "monitoring")
 
 func installed(t *testing.T, program string) string {
+	t.Helper()
 	path, err := exec.LookPath(program)
 	require.NoError(t, err, "the metrics are tried with a real Prometheus: "+
 		"apt-get install -y --no-install-recommends prometheus")
@@ -43,6 +44,7 @@ type prometheus struct {
 // watches starts a Prometheus on jobs (name to host:port) with the alert rules, whose alerts fire at once:
 // for how long something has to last, promtool tests.
 func watches(t *testing.T, jobs map[string]string) prometheus {
+	t.Helper()
 	dir := t.TempDir()
 	rules := must.Get(os.ReadFile(filepath.Join(pages, "alerts.yml")))(t)
 	rules = regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAll(rules, []byte("$1 0s"))
@@ -62,6 +64,7 @@ func watches(t *testing.T, jobs map[string]string) prometheus {
 }
 
 func (p prometheus) get(path string, ask url.Values, into any) {
+	p.t.Helper()
 	answer, err := http.Get(p.at + path + "?" + ask.Encode())
 	require.NoError(p.t, err)
 	defer answer.Body.Close()
@@ -78,6 +81,7 @@ func (p prometheus) get(path string, ask url.Values, into any) {
 func (p prometheus) answers(expression string) bool { return len(p.query(expression)) > 0 }
 
 func (p prometheus) query(expression string) (series []map[string]string) {
+	p.t.Helper()
 	var data struct {
 		ResultType string
 		Result     []struct{ Metric map[string]string }
@@ -92,10 +96,12 @@ func (p prometheus) query(expression string) (series []map[string]string) {
 
 // fired are the labels with which an alert fired until now.
 func (p prometheus) fired(alert string) []map[string]string {
+	p.t.Helper()
 	return p.query(fmt.Sprintf(`max_over_time(ALERTS{alertname=%q,alertstate="firing"}[1h])`, alert))
 }
 
 func (p prometheus) rules() (known []string) {
+	p.t.Helper()
 	var data struct {
 		Groups []struct{ Rules []struct{ Name string } }
 	}
@@ -127,6 +133,7 @@ type dashboard struct {
 }
 
 func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
 	text := must.Get(os.ReadFile(filepath.Join(pages, "grafana-dashboard.json")))(t)
 	require.NoError(t, json.Unmarshal(text, &d))
 	return d
@@ -184,6 +191,7 @@ func (p *program) text() string {
 
 // says waits for what it says, and gives the expression's group.
 func (p *program) says(pattern string) string {
+	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var found []string
 	until(p.t, pattern, func() bool {
@@ -194,6 +202,7 @@ func (p *program) says(pattern string) string {
 }
 
 func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
 	const every = 50 * time.Millisecond
 	for end := time.Now().Add(patience); !is(); time.Sleep(every) {
 		require.True(t, time.Now().Before(end), "waited in vain for %s", what)

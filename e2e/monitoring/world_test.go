@@ -62,6 +62,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) sells() {
+	w.t.Helper()
 	behind := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 	behind.AddTool(&mcp.Tool{Name: "weather", InputSchema: map[string]any{"type": "object"}},
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -86,6 +87,7 @@ func (w *world) sells() {
 }
 
 func (w *world) serves() {
+	w.t.Helper()
 	tokens := map[string]string{}
 	agents := ""
 	for _, name := range []string{"alice", "bob"} {
@@ -126,6 +128,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (w *world) shows(job string, home testworld.Home) {
+	w.t.Helper()
 	p := start(w.t, home.Command(w.t.Context(), w.bin, "dashboard", "--metrics", "127.0.0.1:0"))
 	w.metrics[job] = p.says(`"metrics": ?"http://([0-9.:]+)/metrics"`)
 }
@@ -133,6 +136,7 @@ func (w *world) shows(job string, home testworld.Home) {
 // leftAlone is a wallet with a payment that has had no outcome since yesterday, a question that waits since
 // twenty minutes, and an account that is frozen.
 func (w *world) leftAlone() testworld.Home {
+	w.t.Helper()
 	home := testworld.NewHome(w.t, w.Config(sandbox.Rules{}))
 	past, err := history.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
@@ -161,6 +165,7 @@ func (w *world) leftAlone() testworld.Home {
 }
 
 func (w *world) call(agent, tool string, arguments map[string]any) string {
+	w.t.Helper()
 	answer, err := w.agents[agent].CallTool(w.t.Context(),
 		&mcp.CallToolParams{Name: tool, Arguments: arguments})
 	require.NoError(w.t, err)
@@ -171,17 +176,20 @@ func (w *world) call(agent, tool string, arguments map[string]any) string {
 
 // pays has an agent buy a path of the sandbox's seller, anew each time.
 func (w *world) pays(agent, path string) string {
+	w.t.Helper()
 	return w.call(agent, "x402_pay", map[string]any{"url": fmt.Sprintf("%s%s?%d", w.SellerURL, path,
 		w.calls.Add(1))})
 }
 
 func (w *world) shops(agent string) string {
+	w.t.Helper()
 	return w.call(agent, "x402_call_tool", map[string]any{"server": w.shop, "tool": "weather",
 		"arguments": map[string]any{"n": w.calls.Add(1)}})
 }
 
 // fails has a party fail, whatever is bought, once or until it is seen.
 func (w *world) fails(how string, buy func(), isSeen func() bool) {
+	w.t.Helper()
 	w.Inject(how, math.MaxInt)
 	defer w.Heal()
 	until(w.t, how, func() bool {
@@ -192,6 +200,7 @@ func (w *world) fails(how string, buy func(), isSeen func() bool) {
 
 // crowds sends the paywall what has no place there.
 func (w *world) crowds() {
+	w.t.Helper()
 	answer, err := http.Post(w.shop, "application/json", strings.NewReader("[]"))
 	require.NoError(w.t, err)
 	_ = answer.Body.Close()
@@ -199,6 +208,7 @@ func (w *world) crowds() {
 }
 
 func (w *world) scrape(job string) string {
+	w.t.Helper()
 	answer, err := http.Get("http://" + w.metrics[job] + "/metrics")
 	require.NoError(w.t, err)
 	defer answer.Body.Close()

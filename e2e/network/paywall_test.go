@@ -202,6 +202,7 @@ func BenchmarkPaywall(b *testing.B) {
 const bookOfGo = "book-GOGC=100"
 
 func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid int) {
+	b.Helper()
 	var cmd *exec.Cmd
 	if seller == "x402-express" {
 		options := must.Get(json.Marshal(map[string]string{"facilitator": facilitatorURL, "payTo": payee}))(b)
@@ -234,6 +235,7 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 
 // signPayments are the headers of payments that were signed for what a seller asks.
 func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
+	b.Helper()
 	answer, err := http.Get(url) //nolint:gosec // our own seller
 	require.NoError(b, err)
 	defer answer.Body.Close()

@@ -186,10 +186,12 @@ func (b *browser) leads(how func()) {
 }
 
 func (b *browser) visit(url string) {
+	b.t.Helper()
 	b.leads(func() { b.do("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
 func (b *browser) eval(code string, into any) {
+	b.t.Helper()
 	var out struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
@@ -203,11 +205,13 @@ func (b *browser) eval(code string, into any) {
 }
 
 func (b *browser) text() (text string) {
+	b.t.Helper()
 	b.eval(`document.body.innerText`, &text)
 	return text
 }
 
 func (b *browser) press(key string) {
+	b.t.Helper()
 	k := map[string]any{"type": "keyDown", "key": key, "code": key,
 		"windowsVirtualKeyCode": map[string]int{"Tab": 9, "Enter": 13}[key]}
 	if key == "Enter" {
@@ -219,6 +223,7 @@ func (b *browser) press(key string) {
 }
 
 func (b *browser) click(selector string) {
+	b.t.Helper()
 	var at [2]float64
 	b.eval(fmt.Sprintf(`(r => [r.x + 20, r.y + r.height / 2])(document.querySelector(%q).getBoundingClientRect())`,
 		selector), &at)
@@ -262,6 +267,7 @@ func (b *browser) shoot(name string)  { b.as(name, looks) }
 func (b *browser) glance(name string) { b.as(name, []look{looks[0], looks[3]}) }
 
 func (b *browser) as(name string, looks []look) {
+	b.t.Helper()
 	for _, l := range looks {
 		scheme := "light"
 		if l.dark {
@@ -287,6 +293,7 @@ func (b *browser) as(name string, looks []look) {
 }
 
 func (b *browser) picture(name string) {
+	b.t.Helper()
 	var page struct {
 		CSSContentSize struct{ Width, Height float64 } `json:"cssContentSize"`
 	}
@@ -302,6 +309,7 @@ func (b *browser) picture(name string) {
 
 // accessible asks axe-core, by the rules of WCAG 2.2 A and AA and its own of good practice.
 func (b *browser) accessible(what string) {
+	b.t.Helper()
 	var there bool
 	b.eval(`typeof axe === "object"`, &there)
 	if !there {
@@ -317,6 +325,7 @@ func (b *browser) accessible(what string) {
 
 // quiet fails on whatever the browser complained of, and on whatever it asked anybody else for.
 func (b *browser) quiet(host string) {
+	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.complains { // a wrong passphrase is answered with 403

@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
+	t.Helper()
 	cmd := home.Command(t.Context(), bin, "dashboard", "--json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out := must.Get(cmd.StdoutPipe())(t)
@@ -157,6 +158,7 @@ func TestDashboard(t *testing.T) {
 
 // approve is what a person does, by keyboard alone: the wrong passphrase first.
 func approve(t *testing.T, b *browser) {
+	t.Helper()
 	require.Contains(t, b.text(), "Waiting for you")
 	b.shoot("pending")
 	b.tabTo("Review and decide")
@@ -178,6 +180,7 @@ func approve(t *testing.T, b *browser) {
 
 // deposits has something lie with a seller.
 func deposits(t *testing.T, home string) {
+	t.Helper()
 	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]
@@ -192,12 +195,14 @@ const row = `INSERT INTO payments (id, session, state, proof, created_at, update
 			asset, symbol, amount, usd, pay_to, source, delivered, requirement) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 1, '{}')`
 
 func ledger(t *testing.T, home string) *sql.DB {
+	t.Helper()
 	return must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
 		"?_pragma=busy_timeout(5000)"))(t)
 }
 
 // earlierToday adds payments in other hours of this day, where it has any.
 func earlierToday(t *testing.T, home string) bool {
+	t.Helper()
 	db := ledger(t, home)
 	defer db.Close()
 	now := time.Now().UTC()
@@ -212,6 +217,7 @@ func earlierToday(t *testing.T, home string) bool {
 
 // busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
 func busy(t *testing.T, home string) {
+	t.Helper()
 	db := ledger(t, home)
 	defer db.Close()
 	tx := must.Get(db.Begin())(t)

@@ -21,6 +21,7 @@ import (
 
 // authenticator gives the browser one of its own, whose person is always there and verified.
 func (b *browser) authenticator() {
+	b.t.Helper()
 	b.do("WebAuthn.enable", nil, nil)
 	b.do("WebAuthn.addVirtualAuthenticator", map[string]any{"options": map[string]any{"protocol": "ctap2",
 		"transport": "internal", "hasResidentKey": true, "hasUserVerification": true, "isUserVerified": true,
@@ -35,6 +36,7 @@ type adding struct {
 }
 
 func add(t *testing.T, home testworld.Home, bin, name string) *adding {
+	t.Helper()
 	a := &adding{t: t, cmd: home.Command(t.Context(), bin, "passkeys", "add", name, "--page")}
 	stderr := must.Get(a.cmd.StderrPipe())(t)
 	a.lines = bufio.NewScanner(stderr)
@@ -55,6 +57,7 @@ func (a *adding) link() string {
 }
 
 func (a *adding) ends() {
+	a.t.Helper()
 	for a.lines.Scan() {
 		a.said.WriteString(a.lines.Text() + "\n")
 	}

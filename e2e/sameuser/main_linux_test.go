@@ -57,6 +57,7 @@ type testUser struct {
 const passphrase = testworld.Passphrase
 
 func newTestUser(t *testing.T, rules string) testUser {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "sameuser-") // that others may enter
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

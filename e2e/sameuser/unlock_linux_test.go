@@ -41,6 +41,7 @@ func TestUnlockShowsNothing(t *testing.T) {
 
 // looksInto is what a program of the same user sees of a process that is there.
 func (h testUser) looksInto(pid int) string {
+	h.t.Helper()
 	out, err := h.command(h.self, "look", strconv.Itoa(pid), passphrase).CombinedOutput()
 	require.NoError(h.t, err, "%s", out)
 	return string(out)
@@ -67,11 +68,13 @@ func TestThePageShowsNothing(t *testing.T) {
 	require.NotEmpty(t, page)
 	at := must.Get(url.Parse(page))(t)
 	looks := func() {
+		t.Helper()
 		require.Empty(t, h.looksInto(cmd.Process.Pid))
 		line := must.Get(os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline")))(t)
 		require.NotContains(t, string(line), at.Path)
 	}
 	answers := func(path, origin, given string) int {
+		t.Helper()
 		post := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.Host+path,
 			strings.NewReader(url.Values{"passphrase": {given}}.Encode())))(t)
 		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")

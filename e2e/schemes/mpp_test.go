@@ -23,6 +23,7 @@ import (
 // credential is presented to a path; change, where it is given, is made to it before.
 func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage,
 	change func(map[string]any)) (*http.Response, *x402.Settlement) {
+	t.Helper()
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], payload, nil))(t)
 	if change != nil {
 		members := must.JSON[map[string]any](encoded)(t)

@@ -26,12 +26,14 @@ import (
 )
 
 func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
+	t.Helper()
 	h := newHouse(t, rules)
 	h.flags = []string{"--owner", strconv.Itoa(person)}
 	return h
 }
 
 func houseWithoutAWallet(t *testing.T) *house {
+	t.Helper()
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
 		"ledger.mark"} {
@@ -54,6 +56,7 @@ type desk struct {
 func (h *house) sits(user uint32, args ...string) *desk { return h.sitsAt(user, h.wallet, args...) }
 
 func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
+	h.t.Helper()
 	keys, tty, err := pty.Open()
 	require.NoError(h.t, err)
 	d := &desk{t: h.t, keys: keys, tty: tty, closed: make(chan struct{}),
@@ -85,6 +88,7 @@ func (d *desk) String() string {
 }
 
 func (d *desk) sees(text string, times int) *desk {
+	d.t.Helper()
 	require.Eventually(d.t, func() bool { return strings.Count(d.String(), text) >= times }, time.Minute,
 		5*time.Millisecond, "%q in %s", text, d)
 	return d
@@ -98,6 +102,7 @@ func (d *desk) types(text string) *desk {
 
 // ends waits for the command's end and gives what was seen. The terminal is as it was then.
 func (d *desk) ends(code int) string {
+	d.t.Helper()
 	_ = d.cmd.Wait()
 	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), "%s", d)
 	require.True(d.t, d.echoes(), "%s", d)
@@ -114,6 +119,7 @@ func (d *desk) echoes() bool {
 }
 
 func (d *desk) hides(prompt string) *desk {
+	d.t.Helper()
 	d.sees(prompt, 1)
 	require.False(d.t, d.echoes())
 	return d
@@ -121,10 +127,12 @@ func (d *desk) hides(prompt string) *desk {
 
 // owns is a command of the person's for which they type the passphrase, and which succeeds.
 func (h *house) owns(args ...string) string {
+	h.t.Helper()
 	return h.sits(person, args...).hides("Passphrase").types(testworld.Passphrase + "\n").ends(0)
 }
 
 func childrenOf(t *testing.T, pid int) (list []int) {
+	t.Helper()
 	threads := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
 	for _, thread := range threads {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
@@ -227,6 +235,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 }
 
 func (h *house) tells(user uint32, env []string, args ...string) (code string, text string) {
+	h.t.Helper()
 	env = append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...)
 	cmd := h.as(user, env, h.wallet, append(args, "--json")...)
 	cmd.SysProcAttr.Setsid = true

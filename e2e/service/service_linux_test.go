@@ -23,6 +23,7 @@ import (
 
 // copies are the files of the home as they are, in a directory of a user's.
 func (h *house) copies(user int, name string) (dir string, files []string) {
+	h.t.Helper()
 	dir = filepath.Join(h.dir, name)
 	require.NoError(h.t, os.Mkdir(dir, 0o755))
 	list, err := os.ReadDir(h.home)
@@ -41,6 +42,7 @@ func (h *house) copies(user int, name string) (dir string, files []string) {
 }
 
 func (h *house) attacks(user uint32, t target) (worked, failed []string) {
+	h.t.Helper()
 	text, err := json.Marshal(t)
 	require.NoError(h.t, err)
 	file := filepath.Join(t.Own, "target.json")
@@ -70,6 +72,7 @@ func (h *house) sleeps(user uint32) int {
 }
 
 func (h *house) unlocks() (pid int) {
+	h.t.Helper()
 	var out struct{ PID int }
 	require.NoError(h.t, json.Unmarshal([]byte(h.owner("unlock", "--passphrase-file", h.secret)), &out))
 	h.t.Cleanup(func() { _ = unix.Kill(out.PID, unix.SIGTERM) })
@@ -133,6 +136,7 @@ func TestTheSameUserCould(t *testing.T) {
 }
 
 func (h *house) refusedWith(user uint32, env []string) string {
+	h.t.Helper()
 	_, err := h.connects(user, env)
 	require.Error(h.t, err)
 	return err.Error()
@@ -254,6 +258,7 @@ func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 }
 
 func lockedMemory(t *testing.T, pid int) uint64 {
+	t.Helper()
 	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	i := slices.IndexFunc(strings.Split(string(text), "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "VmLck:")
@@ -266,6 +271,7 @@ func lockedMemory(t *testing.T, pid int) uint64 {
 
 // status is what service status says to a user; 0 is root.
 func (h *house) status(user uint32, env ...string) (said map[string]any) {
+	h.t.Helper()
 	out, err := h.as(user, env, h.wallet, "service", "status", "--root", h.dir).Output()
 	require.NoError(h.t, err)
 	require.NoError(h.t, json.Unmarshal(out, &said), "%s", out)

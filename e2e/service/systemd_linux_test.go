@@ -150,6 +150,7 @@ const (
 
 // owner is a command of the wallet's as its owner types it, but for sudo.
 func (m *machine) owner(input string, args ...string) string {
+	m.t.Helper()
 	return m.runs(input, append([]string{"runuser", "-u", "x402-wallet", "--", "env",
 		"X402_WALLET_HOME=" + systemHome, installed}, args...)...)
 }
@@ -160,6 +161,7 @@ func (m *machine) as(user int, args ...string) string {
 }
 
 func (m *machine) agent() *mcp.ClientSession {
+	m.t.Helper()
 	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody),
 		"--clear-groups", "env", "HOME=/nonexistent", "X402_WALLET_TOKEN="+alice, installed, "mcp")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -242,6 +244,7 @@ func (m *machine) listens() bool {
 }
 
 func (m *machine) status() map[string]string {
+	m.t.Helper()
 	pid := m.says("systemctl", "show", "-p", "MainPID", "--value", "x402-wallet")
 	found := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(m.says("cat", "/proc/"+pid+"/status"))); lines.Scan(); {

@@ -118,12 +118,14 @@ func (h *house) ownersEnv(more ...string) []string {
 func (h *house) passphrase() string { return "X402_WALLET_PASSPHRASE_FILE=" + h.secret }
 
 func (h *house) owner(args ...string) string {
+	h.t.Helper()
 	out, err := h.as(owner, h.ownersEnv(h.passphrase()), h.wallet, args...).CombinedOutput()
 	require.NoError(h.t, err, "%s", out)
 	return string(out)
 }
 
 func (h *house) serve(env ...string) *os.Process {
+	h.t.Helper()
 	argv := append(slices.Clone(h.under), h.wallet, "serve", "--socket", h.socket)
 	argv = append(argv, h.flags...)
 	cmd := h.as(owner, h.ownersEnv(env...), argv[0], argv[1:]...)
@@ -140,6 +142,7 @@ func (h *house) agentsEnv(token string, more ...string) []string {
 
 // connects starts mcp as a user's host does; the error is why there is no session, with what mcp said.
 func (h *house) connects(user uint32, env []string) (*mcp.ClientSession, error) {
+	h.t.Helper()
 	cmd := h.as(user, env, h.wallet, "mcp")
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -153,6 +156,7 @@ func (h *house) connects(user uint32, env []string) (*mcp.ClientSession, error) 
 }
 
 func (h *house) agentOf(user uint32, env []string) *mcp.ClientSession {
+	h.t.Helper()
 	session, err := h.connects(user, env)
 	require.NoError(h.t, err)
 	return session
@@ -160,6 +164,7 @@ func (h *house) agentOf(user uint32, env []string) *mcp.ClientSession {
 
 // pays buys once, and gives the answer's status or error.
 func (h *house) pays(agent *mcp.ClientSession, query string) string {
+	h.t.Helper()
 	result, err := agent.CallTool(h.t.Context(), &mcp.CallToolParams{Name: "x402_pay",
 		Arguments: map[string]any{"url": h.SellerURL + "/weather?" + query}})
 	require.NoError(h.t, err)

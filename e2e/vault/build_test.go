@@ -88,6 +88,7 @@ func TestEvents(t *testing.T) {
 	chain, build := Start(t, lab), committedBuild(t)
 	vault := deploy(t, chain, build, plainRule())
 	send := func(from, to common.Address, data []byte) []Log {
+		t.Helper()
 		receipt := must.Get(chain.Send(Call{From: from, To: &to, Data: data}))(t)
 		var logs []Log
 		for _, log := range receipt.Logs {
@@ -148,6 +149,7 @@ func TestSettingsAreCommitted(t *testing.T) {
 func committedBuild(t *testing.T) Build { return must.Get(ReadBuild(root))(t) }
 
 func deploy(t *testing.T, chain *Chain, build Build, rule Rule) common.Address {
+	t.Helper()
 	create, vault := build.Create(agentAddress, ownerAddress, chain.Token, rule)
 	require.EqualValues(t, 1, must.Get(chain.Send(create))(t).Status)
 	return vault

@@ -21,6 +21,7 @@ import (
 
 // page asks with a check that is content with "right".
 func page(t *testing.T, lines ...string) (at string, wait func() error, got *[]string) {
+	t.Helper()
 	got = new([]string)
 	at, wait, err := Ask(t.Context(), "Unlock <the> wallet", lines, func(p []byte) (bool, error) {
 		*got = append(*got, string(p))
@@ -35,6 +36,7 @@ func page(t *testing.T, lines ...string) (at string, wait func() error, got *[]s
 
 // call sends as a browser does from the page itself; change makes it something else.
 func call(t *testing.T, method, at, body string, change func(*http.Request)) (int, string, http.Header) {
+	t.Helper()
 	r := must.Get(http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body)))(t)
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -93,6 +93,7 @@ func TestFormats(t *testing.T) {
 }
 
 func golden(t *testing.T, name, got string) {
+	t.Helper()
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile("testdata/"+name, []byte(got), 0o644))

@@ -80,6 +80,7 @@ func impersonate() int {
 
 // startRole starts a child from this program's file, as where none can be made from memory.
 func startRole(t *testing.T, role string) *Process {
+	t.Helper()
 	ours, theirs, err := socketPair()
 	require.NoError(t, err)
 	s := must.Get(start(thisProgram, []string{role}, nil, theirs))(t)
@@ -90,6 +91,7 @@ func startRole(t *testing.T, role string) *Process {
 }
 
 func firstLine(t *testing.T, s *Process) string {
+	t.Helper()
 	line, _ := bufio.NewReader(s.Stdout).ReadString('\n')
 	return strings.TrimSpace(line)
 }
@@ -163,6 +165,7 @@ func TestKeepDescriptors(t *testing.T) {
 
 // confinedShell runs a script that is kept from dir.
 func confinedShell(t *testing.T, dir, script string) string {
+	t.Helper()
 	p := Program{Argv: childtest.Script(dir, script), Env: []string{childtest.Env},
 		Sandbox: Sandbox{Closed: []string{dir}, Required: true}}
 	cmd := must.Get(p.Command())(t)

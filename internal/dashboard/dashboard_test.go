@@ -63,6 +63,7 @@ func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
 
 // newBoardFor is a board that ends when nobody has looked for that long.
 func newBoardFor(t *testing.T, idle time.Duration) *board {
+	t.Helper()
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
 	o := historytest.Options()
@@ -98,6 +99,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 }
 
 func newBrowser(t *testing.T) *http.Client {
+	t.Helper()
 	jar := must.Get(cookiejar.New(nil))(t)
 	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
@@ -112,6 +114,7 @@ type answer struct {
 
 // send sends as a browser does from the page itself; change makes it something else.
 func (b *board) send(method, at, body string, change func(*http.Request)) answer {
+	b.Helper()
 	r := must.Get(http.NewRequestWithContext(b.Context(), method, at, strings.NewReader(body)))(b)
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if method == http.MethodPost {
@@ -131,6 +134,7 @@ func (b *board) get(path string) answer { return b.send("GET", b.base+path, "", 
 func opened(t *testing.T) *board { return openedFor(t, 0) }
 
 func openedFor(t *testing.T, idle time.Duration) *board {
+	t.Helper()
 	b := newBoardFor(t, idle)
 	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL, "", nil).status)
 	return b
@@ -139,6 +143,7 @@ func openedFor(t *testing.T, idle time.Duration) *board {
 func (b *board) ask(n byte) history.Approval { return b.askAs("", n) }
 
 func (b *board) askAs(agent string, n byte) history.Approval {
+	b.Helper()
 	return must.Get(b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
@@ -148,11 +153,13 @@ func (b *board) askAs(agent string, n byte) history.Approval {
 
 // pays puts a payment into the ledger, from outside: what is tested here does not make any.
 func (b *board) pays(id, url, state string, usd int, at time.Time) {
+	b.Helper()
 	b.paysAs("", id, url, state, usd, at)
 }
 
 // paysAs is pays of one of the agents that share the wallet.
 func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
+	b.Helper()
 	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url,
 		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement,
 		payload, agent) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453',
@@ -165,6 +172,7 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 }
 
 func (b *board) stores(id string, c history.Content) {
+	b.Helper()
 	store := must.Get(history.Open(b.Context(), b.home, historytest.Options()))(b)
 	defer store.Close()
 	must.Get(store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
@@ -172,6 +180,7 @@ func (b *board) stores(id string, c history.Content) {
 }
 
 func (b *board) sql(query string, args ...any) {
+	b.Helper()
 	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
 		"?_pragma=busy_timeout(5000)"))(b)
 	defer db.Close()
@@ -179,6 +188,7 @@ func (b *board) sql(query string, args ...any) {
 }
 
 func (b *board) form(id, decision, passphrase string) string {
+	b.Helper()
 	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/approvals/" +
 		id).body)
 	require.NotNil(b, shown)
@@ -186,6 +196,7 @@ func (b *board) form(id, decision, passphrase string) string {
 }
 
 func (b *board) state(id string) history.Decision {
+	b.Helper()
 	return must.Get(b.store.Approval(b.Context(), id))(b).State
 }
 
@@ -464,6 +475,7 @@ var (
 // harmless looks at every attribute of a page: none is a script or a style, and each address is the
 // dashboard's own.
 func (b *board) harmless(t *testing.T, page string) {
+	t.Helper()
 	for _, tag := range tags.FindAllString(page, -1) {
 		for _, a := range attributes.FindAllStringSubmatch(tag, -1) {
 			name, value := strings.ToLower(a[1]), a[2]

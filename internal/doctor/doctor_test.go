@@ -94,6 +94,7 @@ func TestLook(t *testing.T) {
 
 // person is somebody with a home of their own and no wallet.
 func person(t *testing.T) Options {
+	t.Helper()
 	home := t.TempDir()
 	return Options{
 		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home,
@@ -115,6 +116,7 @@ func (noWallet) OpenWallet(context.Context, wallet.Passphrase, wallet.Passphrase
 }
 
 func write(t *testing.T, path, text string) {
+	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }

@@ -205,6 +205,7 @@ func TestAPaymentIsToldOnce(t *testing.T) {
 		others = append(others, h)
 	}
 	eventually := func(want ...string) {
+		t.Helper()
 		require.Eventually(t, func() bool { return len(told(dir)) >= len(want) }, 30*time.Second,
 			time.Millisecond)
 		require.ElementsMatch(t, want, told(dir))

@@ -22,6 +22,7 @@ var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"},
 	Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}
 
 func golden(t *testing.T, name string, got string) {
+	t.Helper()
 	path := filepath.Join("testdata", filepath.FromSlash(name))
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
@@ -30,6 +31,7 @@ func golden(t *testing.T, name string, got string) {
 }
 
 func at(t *testing.T, index int) Client {
+	t.Helper()
 	home := t.TempDir()
 	c := Clients(System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")})[index]
 	before := must.Get(os.ReadFile(filepath.Join("testdata", c.Name, "before")))(t)

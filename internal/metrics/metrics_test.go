@@ -33,6 +33,7 @@ var (
 // samples, which are numbers, each of a series of its own. It gives the samples by series, labels as they
 // are written.
 func read(t *testing.T, text string) map[string]float64 {
+	t.Helper()
 	require.True(t, strings.HasSuffix(text, "\n"))
 	samples, types, family := map[string]float64{}, map[string]string{}, ""
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -70,6 +71,7 @@ func read(t *testing.T, text string) map[string]float64 {
 }
 
 func scrape(t *testing.T, sources ...Source) string {
+	t.Helper()
 	w := httptest.NewRecorder()
 	Handler(sources...).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, w.Code)
@@ -79,6 +81,7 @@ func scrape(t *testing.T, sources ...Source) string {
 
 // has compares what was scraped; buckets that are not named are passed over, and nothing else.
 func has(t *testing.T, text string, wanted map[string]float64) {
+	t.Helper()
 	got := read(t, text)
 	for series, value := range wanted {
 		is, found := got[series]

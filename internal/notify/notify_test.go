@@ -104,6 +104,7 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 
 // asks asks questions of these numbers; each is about a host of its own.
 func (l *ledger) asks(first, last int) {
+	l.t.Helper()
 	for i := first; i <= last; i++ {
 		host := fmt.Sprintf("h%d.example", i)
 		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
@@ -127,6 +128,7 @@ func (l *ledger) ends() {
 }
 
 func (l *ledger) state() alerts.Alert {
+	l.t.Helper()
 	list, err := alerts.List(l.t.Context(), l.Store, 2)
 	require.NoError(l.t, err)
 	require.Len(l.t, list, 1)

@@ -74,6 +74,7 @@ func (s *receiver) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 func (s *receiver) tries(t *testing.T) int {
+	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(t, s.wrong)

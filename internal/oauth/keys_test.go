@@ -38,6 +38,7 @@ func clocked(s *oauthtest.Server) *clock {
 }
 
 func (c *clock) sees(t *testing.T, s *oauthtest.Server, key *oauthtest.Key) error {
+	t.Helper()
 	now := c.now().Unix()
 	_, _, err := c.Verify(t.Context(), key.Sign(t, with(s.Claims("ann", ours),
 		map[string]any{"iat": now, "exp": now + 300}), nil))

@@ -35,6 +35,7 @@ type exporter struct {
 }
 
 func newExporter(t *testing.T, url string) *exporter {
+	t.Helper()
 	x := &exporter{}
 	client := &http.Client{Transport: &http.Transport{}}
 	x.Exporter = &Exporter{URL: url, HTTP: client, Ending: &sync.WaitGroup{},

@@ -12,6 +12,7 @@ import (
 
 // directives are a unit's, by section and name; each may be there several times.
 func directives(t *testing.T, unit string) map[string][]string {
+	t.Helper()
 	found, section := map[string][]string{}, ""
 	for line := range strings.Lines(unit) {
 		line = strings.TrimSpace(line)

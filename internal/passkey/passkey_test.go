@@ -26,12 +26,14 @@ const origin = "https://wallet.example"
 
 // home is a folder whose path is short enough for a socket.
 func home(t *testing.T) string {
+	t.Helper()
 	dir := must.Get(os.MkdirTemp("", "pk-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
 func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
+	t.Helper()
 	dir := home(t)
 	i := must.Get(invitation.Invite(t.Context(), dir, "phone", a.Origin))(t)
 	got := make(chan passkey.Key, 1)

@@ -180,6 +180,7 @@ type code string
 func (c code) Error() string { return string(c) }
 
 func dial(t *testing.T, to string) net.Conn {
+	t.Helper()
 	u := must.Get(url.Parse(to))(t)
 	network, address := "tcp", u.Host
 	if u.Host == "" {
@@ -195,6 +196,7 @@ func dial(t *testing.T, to string) net.Conn {
 func connect(t *testing.T, to string) *client { return must.Get(tryConnect(t, to))(t) }
 
 func tryConnect(t *testing.T, to string) (*client, error) {
+	t.Helper()
 	conn := dial(t, to)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	c := &client{Conn: conn, in: bufio.NewReader(conn)}

@@ -13,6 +13,7 @@ import (
 )
 
 func behind(t *testing.T) *Proxy {
+	t.Helper()
 	url := Shared(t).Database(t)
 	SQL(t, url, "CREATE TABLE steps (id INT PRIMARY KEY, done INT NOT NULL DEFAULT 0)",
 		"INSERT INTO steps VALUES (1)")
@@ -44,6 +45,7 @@ func (p *Proxy) at(kind byte, do Action) <-chan struct{} {
 }
 
 func (p *Proxy) done(t *testing.T) string {
+	t.Helper()
 	return SQL(t, p.upstream, "SELECT done FROM steps WHERE id = 1")
 }
 

@@ -26,6 +26,7 @@ import (
 // genuine are receipts of payments that the sandbox's chains made; testdata/script/export.txt makes
 // such.
 func genuine(t *testing.T, name string) []byte {
+	t.Helper()
 	return must.Get(os.ReadFile("testdata/" + name + ".json"))(t)
 }
 
@@ -106,6 +107,7 @@ func TestForgedTransaction(t *testing.T) {
 }
 
 func changed(t *testing.T, text []byte, path string, value any) []byte {
+	t.Helper()
 	whole := must.JSON[map[string]any](text)(t)
 	at := whole
 	steps := strings.Split(path, ".")

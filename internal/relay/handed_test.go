@@ -21,6 +21,7 @@ import (
 
 // commanded is a service that gives what came to it, once.
 func commanded(t *testing.T) (path string, came chan *Session) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -57,6 +58,7 @@ func hand(ctx context.Context, path string, c Command, files ...*os.File) *handi
 }
 
 func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
@@ -177,6 +179,7 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 }
 
 func pair(t *testing.T) (from, to net.Conn) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -191,6 +194,7 @@ func pair(t *testing.T) (from, to net.Conn) {
 func open(t *testing.T) int { return len(must.Get(os.ReadDir("/dev/fd"))(t)) }
 
 func files(t *testing.T, n int) (list []*os.File) {
+	t.Helper()
 	for range n {
 		f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
 		t.Cleanup(func() { _ = f.Close() })

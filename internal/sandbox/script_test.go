@@ -19,6 +19,7 @@ import (
 )
 
 func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int, answer string) {
+	t.Helper()
 	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",
 		strings.NewReader(script)))(t)
 	r.Header.Set("Content-Type", "application/json")
@@ -34,6 +35,7 @@ func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int
 }
 
 func askControl(t *testing.T, s *Sandbox, path string, into any) (status int) {
+	t.Helper()
 	answer := testworld.Get(t, s.ControlURL+path, "", "")
 	require.NoError(t, answer.Err)
 	require.NoError(t, json.Unmarshal([]byte(answer.Body), into), answer.Body)

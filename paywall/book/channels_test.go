@@ -25,6 +25,7 @@ func charged(ceiling uint64) SoldChannel {
 }
 
 func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint64) Sale {
+	t.Helper()
 	sale := must.Get(b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
 		clock.now().Add(time.Minute)))(t)
 	sale.State = SaleSettling

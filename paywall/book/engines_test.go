@@ -52,6 +52,7 @@ var engines = []struct {
 }
 
 func eachEngine(t *testing.T, test func(t *testing.T, b *Book, c *clock)) {
+	t.Helper()
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
 			b, c := e.book(t)
@@ -63,6 +64,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, b *Book, c *clock)) {
 var places sync.Map
 
 func inFile(t *testing.T) (*Book, *clock) {
+	t.Helper()
 	c := newClock()
 	return made(t, Place{Home: t.TempDir(), Now: c.now}), c
 }
@@ -74,6 +76,7 @@ var testServer struct {
 }
 
 func server(t *testing.T) *sqldb.Postgres {
+	t.Helper()
 	testServer.Lock()
 	defer testServer.Unlock()
 	if testServer.url == "" {
@@ -83,6 +86,7 @@ func server(t *testing.T) *sqldb.Postgres {
 }
 
 func onServer(t *testing.T) (*Book, *clock) {
+	t.Helper()
 	c := newClock()
 	b := made(t, Place{Server: server(t), Now: c.now})
 	require.NoError(t, b.write(t.Context(), func(tx *tx) error {
@@ -92,6 +96,7 @@ func onServer(t *testing.T) (*Book, *clock) {
 }
 
 func made(t *testing.T, p Place) *Book {
+	t.Helper()
 	b := must.Get(Make(t.Context(), p))(t)
 	places.Store(b, p)
 	t.Cleanup(func() {
@@ -103,6 +108,7 @@ func made(t *testing.T, p Place) *Book {
 
 // besides is the book as another process has it open.
 func besides(t *testing.T, b *Book) *Book {
+	t.Helper()
 	place, _ := places.Load(b)
 	other := must.Get(Open(t.Context(), place.(Place)))(t)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })

@@ -252,6 +252,7 @@ func TestSoldTo(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
 		call := [32]byte{1}
 		sell := func(key string, state SaleState, change func(*Sale)) {
+			t.Helper()
 			sale := testSale(key, 1000)
 			sale.Call = call
 			if change != nil {

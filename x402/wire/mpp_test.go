@@ -30,6 +30,7 @@ type mppVector struct {
 }
 
 func mppVectors(t *testing.T) map[string]mppVector {
+	t.Helper()
 	data := must.Get(os.ReadFile("../testdata/mpp-vectors.json"))(t)
 	all := must.JSON[struct{ Vectors map[string]mppVector }](data)(t)
 	return all.Vectors

@@ -247,6 +247,7 @@ func FuzzAttested(f *testing.F) {
 
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
+	t.Helper()
 	data := must.Get(os.ReadFile("../testdata/extension-vectors.json"))(t)
 	all := must.JSON[struct{ Vectors map[string]json.RawMessage }](data)(t)
 	chosen := map[string]V{}

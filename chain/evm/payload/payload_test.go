@@ -234,6 +234,7 @@ var usdc = x402.AssetInfo{Network: sepolia, Address: "0x036CbD53842c5426634e7929
 	Symbol: "USDC", Decimals: 6, Name: "USDC", Version: "2"}
 
 func readJSON[T any](t testing.TB, path string) (v T) {
+	t.Helper()
 	content := must.Get(os.ReadFile(path))(t)
 	require.NoError(t, json.Unmarshal(content, &v))
 	return v

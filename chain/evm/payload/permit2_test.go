@@ -39,6 +39,7 @@ type permit2Vector struct {
 }
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
+	t.Helper()
 	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
 	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
@@ -46,6 +47,7 @@ func permit2Vectors(t *testing.T) map[string]permit2Vector {
 }
 
 func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
+	t.Helper()
 	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, known)
@@ -85,6 +87,7 @@ func TestPermit2Vectors(t *testing.T) {
 }
 
 func compacted(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
 	text := string(raw)
 	for _, space := range []string{"\n", " "} {
 		text = strings.ReplaceAll(text, space, "")
@@ -191,6 +194,7 @@ func FuzzRecoverPermit2(f *testing.F) {
 
 // vectorTransaction is one that the reference client signed (x402 2.27, viem).
 func vectorTransaction(t testing.TB) []byte {
+	t.Helper()
 	text := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
 	_, rest, found := strings.Cut(string(text), `"signedTransaction": `)
 	require.True(t, found)
