@@ -24,8 +24,8 @@ import (
 )
 
 // openLedger opens the home's ledger: ledger.db, or the one in PostgreSQL that [ledger] names. From that one
-// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and what
-// the owner is told to told.
+// the home also takes the rules that the owner sealed at another replica. What is bought goes to kept, and
+// what the owner is told to told.
 func (a *app) openLedger(ctx context.Context, kept content.Keeper, told alerts.Writer) (*history.Store,
 	error) {
 	server := a.ledgerServer()
@@ -129,8 +129,8 @@ func (a *app) followRules(ctx context.Context, store *history.Store) error {
 	if err != nil || !isSuperseded(ctx, a.Guard(store, here, nil)) {
 		return err
 	}
-	next, err := config.Parse(newest.Config)
-	if err != nil || config.Loosens(config.Compare(here, next)) {
+	next, unreadable := config.Parse(newest.Config)
+	if unreadable != nil || config.Loosens(config.Compare(here, next)) {
 		return nil // the key has to say that they are the owner's
 	}
 	if err := ownfile.Write(filepath.Join(a.home, config.FileName), newest.Config); err != nil {

@@ -313,7 +313,7 @@ func (w *Wallet) idle() time.Duration {
 	return w.Idle
 }
 
-// readLockToken is the content of that file; it changes with every [LockAll].
+// readLockToken is the content of that file; it changes with every owner.LockAll.
 func (w *Wallet) readLockToken() string {
 	text, err := coded.ReadFile(filepath.Join(w.dir, LockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

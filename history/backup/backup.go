@@ -34,7 +34,8 @@ type Copy struct {
 // An existing file is fs.ErrExist, wrapped in LEDGER_UNAVAILABLE.
 func ToFile(ctx context.Context, s *history.Store, file string) (made Copy, err error) {
 	if s.Shared() {
-		return made, x402.Errorf(x402.InvalidArgument, "the ledger is in PostgreSQL, which has its own backups").
+		return made, x402.Errorf(x402.InvalidArgument,
+			"the ledger is in PostgreSQL, which has its own backups").
 			WithHint("use those, such as pg_basebackup or pg_dump")
 	}
 	if err := mayBackUpTo(s, file); err != nil {

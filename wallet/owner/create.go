@@ -1,5 +1,5 @@
-// Package owner has what only the owner's commands do with a keystore: making one, changing its passphrase,
-// adding accounts, and taking the recovery phrase out. Who signs does not import it.
+// Package owner makes keystores and changes them: another passphrase, another account, and the recovery
+// phrase taken out. Only the owner's commands do; who signs does not import it.
 //
 // The files: create.go, change.go (a new passphrase), account.go, phrase.go, passphrase.go (which one is
 // good), lock.go (every process locks), format.go (the file as it is written) and store.go (how it is

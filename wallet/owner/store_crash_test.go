@@ -14,7 +14,6 @@ import (
 
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
-	. "x402-wallet/wallet/owner"
 )
 
 // make crash runs these; they need strace, and say so instead of passing without it.

@@ -33,7 +33,7 @@ func superseded() error {
 // run before the next payment.
 func (g *Guard) takeOver(sealed history.SealedRules) error {
 	if err := g.Rules.Replace(g.Home, sealed.Config); err != nil {
-		return x402.Errorf(x402.SetupFailed, "take over the rules that were sealed at another replica: %w", err)
+		return x402.Errorf(x402.SetupFailed, "take over the rules of another replica: %w", err)
 	}
 	return superseded()
 }

@@ -1,5 +1,5 @@
-// Package client asks the unlock agent where it is its turn, and else signs with the wallet in this process:
-// what a process that pays has of both.
+// Package client is for a process that pays. It asks the unlock agent where it is its turn, and else signs
+// with the wallet in this process.
 package client
 
 import (

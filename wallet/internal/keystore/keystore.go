@@ -1,5 +1,5 @@
 // Package keystore reads the encrypted file that the keys are in, and holds the keys in locked memory. The
-// comment of package wallet describes the file. Who signs needs no more of it; package owner writes it.
+// comment of package wallet describes the file. Package owner writes it.
 package keystore
 
 import (
