@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // arrows says which packages of ours each package may import: the architecture, kept true. A new
@@ -123,6 +125,7 @@ var arrows = map[string][]string{
 		"x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},
+	"internal/must":     {}, // for tests
 	"internal/loopback": {},
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
@@ -141,8 +144,7 @@ var arrows = map[string][]string{
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "history/alerts", "history/report",
-		"history/subscriptions", "internal/loopback", "internal/passkey",
-		"internal/passkey/invitation",
+		"history/subscriptions", "internal/loopback", "internal/passkey", "internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
@@ -157,18 +159,14 @@ var arrows = map[string][]string{
 	// signer: it is tried before it is sealed
 	"cli": {"wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
 		"wallet/nuwa", "wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock",
-		"internal/ask",
-		"internal/books", "budget",
-		"channel",
+		"internal/ask", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
 		"history/alerts", "history/backup", "history/content", "history/report", "history/subscriptions",
 		"history/verify", "internal/install", "internal/notify",
-		"internal/ownuser", "internal/passkey",
-		"internal/passkey/invitation", "internal/relay",
+		"internal/ownuser", "internal/passkey", "internal/passkey/invitation", "internal/relay",
 		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "paywall/book",
-		"internal/receipt", "wallet/seal",
-		"tools", "wallet", "x402", "x402/wire", "x402/weburl"},
+		"internal/receipt", "wallet/seal", "tools", "wallet", "x402", "x402/wire", "x402/weburl"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "history/alerts", "x402"},
@@ -177,8 +175,7 @@ var arrows = map[string][]string{
 	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
-		"x402/money",
-		"x402", "x402/wire"},
+		"x402/money", "x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
 		"history/content", "history/report", "history/verify", "internal/install",
@@ -222,16 +219,14 @@ var only = map[string][]string{
 	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
-	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "wallet/agent",
-		"x402"},
-	"filippo.io/edwards25519":         {"chain/svm/decode"},
-	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
+	"github.com/mr-tron/base58":         {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
+	"filippo.io/edwards25519":           {"chain/svm/decode"},
+	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
-		"seller",
-		"tools"},
+		"seller", "tools"},
 	"modernc.org/sqlite":                 {"history/sqldb"},
 	"github.com/jackc/pgx":               {"history/sqldb"},
 	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
@@ -315,9 +310,8 @@ const mostSignerLines = 24_600
 
 // What has to be believed before one signature: all packages of ours that wallet/agent is made of.
 func TestClosureOfWhoSigns(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
-		"./wallet/agent").Output()
-	require.NoError(t, err)
+	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
+		"./wallet/agent").Output())(t)
 	sum := 0
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -325,15 +319,13 @@ func TestClosureOfWhoSigns(t *testing.T) {
 		if !ours {
 			continue
 		}
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		require.NoError(t, err)
+		files := must.Get(filepath.Glob(filepath.Join(dir, "*.go")))(t)
 		lines := 0
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(file))(t)
 			lines += strings.Count(string(text), "\n")
 		}
 		t.Logf("%6d %s", lines, name)

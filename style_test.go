@@ -9,18 +9,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // The two rules of style that no linter of ours knows: && inside || stands in parentheses, and a
 // condition has no side effect (err may be assigned there, as is usual in Go).
 func TestConditionsAreReadOnce(t *testing.T) {
-	files, err := exec.Command("git", "ls-files", "*.go").Output()
-	require.NoError(t, err)
+	files := must.Get(exec.Command("git", "ls-files", "*.go").Output())(t)
 	var faults []string
 	for path := range strings.Lines(string(files)) {
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, strings.TrimSpace(path), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := must.Get(parser.ParseFile(set, strings.TrimSpace(path), nil, parser.SkipObjectResolution))(t)
 		report := func(at token.Pos, what string) {
 			faults = append(faults, set.Position(at).String()+": "+what)
 		}

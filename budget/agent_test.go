@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -39,8 +40,7 @@ func TestAnAgentsLimits(t *testing.T) {
 	for _, c := range []struct {
 		name, agent, window string
 		ledger              fake
-		at, over            string
-		command             string
+		at, over, command   string
 	}{
 		{"per call", "research", "per_call", nil, "0.5", "0.500001", "budget set per_call 0.51"},
 		{"day", "research", "day", fake{by("research", "1.6", noon.Add(-time.Hour))}, "0.4", "0.400001",
@@ -96,7 +96,6 @@ func TestAnAgentsHosts(t *testing.T) {
 	require.Error(t, r.CheckHost("research", "api.example"), "and what they do not allow, neither")
 }
 
-// A call of an agent that was revoked is refused, whatever it asks for.
 func TestARevokedAgent(t *testing.T) {
 	r := withAgents(t)
 	for _, a := range []Ask{askOf(t, "gone", "0"), {Agent: "gone", Host: "api.example", SignIn: true},
@@ -131,8 +130,7 @@ func TestAnAgentsMaxPriceIsTheEdgeOfDecide(t *testing.T) {
 			return
 		}
 		a.Price, a.Approved = most, true
-		_, err = r.Decide(a, facts)
-		require.NoError(rt, err)
+		must.Get(r.Decide(a, facts))(rt)
 		a.Price++
 		_, err = r.Decide(a, facts)
 		require.Error(rt, err)
@@ -143,15 +141,13 @@ func TestAnAgentsMaxPriceIsTheEdgeOfDecide(t *testing.T) {
 func TestAnAgentsCaps(t *testing.T) {
 	r := withAgents(t)
 	a := askOf(t, "research", "0.1")
-	d, err := r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d := must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: DayOf(noon)},
 		Limit: dollars(t, "2"), name: agentLayer, part: "day"})
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: MonthOf(noon)},
 		Limit: dollars(t, "20"), name: agentLayer, part: "month"})
 	a.Prepaid = true
-	d, err = r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
-	require.NoError(t, err)
+	d = must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Empty(t, d.Caps, "it was counted when it was deposited")
 }
 

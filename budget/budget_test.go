@@ -10,23 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// fake is a ledger of plain rows.
 type fake []row
 
 type row struct {
-	at      time.Time
-	session string
-	host    string
-	price   money.Dollars
-	held    bool
-	agent   string
+	at            time.Time
+	session, host string
+	price         money.Dollars
+	held          bool
+	agent         string
 }
 
-// facts is what such a ledger tells at a time in a session. Every payee was paid before.
 func (f fake) facts(q Query, now time.Time, s Session) Facts {
 	day := DayOf(now)
 	facts := Facts{
@@ -114,7 +112,6 @@ func (f fake) count(since time.Time) (n int) {
 	return n
 }
 
-// check asks the rules about a payment at noon, in the session s.
 func check(r Rules, a Ask, f fake) error { return checkAt(r, a, f, noon, current) }
 
 func checkAt(r Rules, a Ask, f fake, now time.Time, s Session) error {
@@ -126,12 +123,7 @@ var current = Session{ID: "s", Started: noon, Last: noon}
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func dollars(t *testing.T, text string) money.Dollars {
-	t.Helper()
-	d, err := money.ParseDollars(text)
-	require.NoError(t, err)
-	return d
-}
+func dollars(t *testing.T, text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
 
 func rules(t *testing.T) Rules {
 	session := dollars(t, "5")
@@ -139,9 +131,7 @@ func rules(t *testing.T) Rules {
 		ApproveAbove: dollars(t, "1"), Rate: 3}
 }
 
-func ask(t *testing.T, price string) Ask {
-	return Ask{Price: dollars(t, price), Host: "api.example"}
-}
+func ask(t *testing.T, price string) Ask { return Ask{Price: dollars(t, price), Host: "api.example"} }
 
 // Each limit passes at the limit and refuses one micro-dollar above it, with the numbers.
 func TestEveryLimitToTheMicroDollar(t *testing.T) {
@@ -200,19 +190,17 @@ func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
 func TestATransferSpendsNothing(t *testing.T) {
 	r := rules(t)
 	full := Facts{Now: noon, Session: current, Used: Usage{Day: Use{Spent: r.Day.Add(1)}}}
-	d, err := r.Transfer(full)
-	require.NoError(t, err)
+	d := must.Get(r.Transfer(full))(t)
 	require.NotEmpty(t, d.Caps, "a decision without caps holds nothing")
 	require.Equal(t, full.Session.ID, d.Session)
 	busy := full
 	busy.LastMinute, busy.RateSince = r.Rate, noon
-	_, err = r.Transfer(busy)
+	_, err := r.Transfer(busy)
 	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
 	r.MaxFailures = 3
 	tripped := full
 	tripped.ConsecutiveFailures = 3
-	_, err = r.Transfer(tripped)
-	require.ErrorIs(t, err, ErrTripped)
+	require.ErrorIs(t, must.Err(r.Transfer(tripped)), ErrTripped)
 	require.Equal(t, 3, r.TransferQuery().MaxFailures)
 }
 
@@ -277,9 +265,7 @@ func TestHosts(t *testing.T) {
 		"api.example.evil": false,
 		"[::1]":            true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
 	} {
-		t.Run(host, func(t *testing.T) {
-			require.Equal(t, want, r.CheckHost("", host) == nil, host)
-		})
+		t.Run(host, func(t *testing.T) { require.Equal(t, want, r.CheckHost("", host) == nil, host) })
 	}
 }
 
@@ -300,7 +286,6 @@ func TestNeverOneUnitOver(t *testing.T) {
 	})
 }
 
-// Each host's own budget is reported, by name.
 func TestReportHosts(t *testing.T) {
 	r := rules(t)
 	r.HostDay = map[string]money.Dollars{"b.example": 300, "a.example": 500}
@@ -315,4 +300,60 @@ func TestReportHosts(t *testing.T) {
 		{"b.example", Line{Limit: limit(300), Spent: 100, Held: 50, Remaining: limit(150),
 			ResetsAt: "2026-11-22T00:00:00Z"}},
 	}, list)
+}
+
+// watched is a ledger whose newest payments came to nothing, as many as failures.
+type watched struct {
+	fake
+	failures int
+	looked   time.Time
+}
+
+func (w watched) facts(q Query) Facts {
+	f := w.fake.facts(q, noon, current)
+	f.ConsecutiveFailures, f.LastUnfreeze = min(w.failures, q.MaxFailures), w.looked
+	f.LastHour = w.count(RateLimit{Per: BusyWindow, NotBefore: w.looked}.Since(noon))
+	return f
+}
+
+func busy(n int) (f fake) {
+	for i := range n {
+		f = append(f, row{at: noon.Add(-time.Hour + time.Duration(i+1)*time.Millisecond)})
+	}
+	return f
+}
+
+func TestTheBreaker(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		ledger     watched
+		rate, most int
+		tripped    bool
+	}{
+		{"one before the last", watched{failures: 19}, 3, 20, false},
+		{"as many as the owner says", watched{failures: 20}, 3, 20, true},
+		{"the owner looked, and it went on", watched{failures: 20, looked: noon.Add(-time.Hour)}, 3, 20,
+			true},
+		{"no breaker", watched{failures: 100, fake: busy(90)}, 3, 0, false},
+		{"a busy hour", watched{fake: busy(89)}, 3, 20, false},
+		{"an unusual hour", watched{fake: busy(90)}, 3, 20, true},
+		{"an hour ago is over", watched{fake: append(fake{{at: noon.Add(-time.Hour)}}, busy(89)...)}, 3, 20,
+			false},
+		{"the owner looked since", watched{fake: busy(90), looked: noon.Add(-time.Minute)}, 3, 20, false},
+		{"many agents", watched{fake: busy(40_000)}, busiestRate + 1, 20, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rules(t)
+			r.Rate, r.MaxFailures = c.rate, c.most
+			a := ask(t, "0.01")
+			_, err := r.Decide(a, c.ledger.facts(r.Query(a)))
+			if !c.tripped {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrTripped)
+			require.True(t, x402.HasCode(err, x402.WalletFrozen))
+			require.Equal(t, "breaker", x402.AsError(err).Details["by"])
+		})
+	}
 }

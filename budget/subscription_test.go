@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -196,8 +197,7 @@ func TestSubscriptionRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules
 			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot),
-				Request: s.Request,
-				Payee:   Payee{Network: "eip155:8453", PayTo: "0xAA"}}
+				Request: s.Request, Payee: Payee{Network: "eip155:8453", PayTo: "0xAA"}}
 			f := Facts{Now: now, Subscription: SubscriptionUse{LastPrice: &last, LastPayTo: "0xaa"}}
 			c.change(&r, &a, &f)
 			_, err := r.Decide(a, f)
@@ -214,16 +214,12 @@ func TestSubscriptionRules(t *testing.T) {
 func TestParseEvery(t *testing.T) {
 	for text, want := range map[string]time.Duration{"1m": time.Minute, "90m": 90 * time.Minute,
 		"12h": 12 * time.Hour, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour, "366d": MaxEvery} {
-		every, err := ParseEvery(text)
-		require.NoError(t, err)
+		every := must.Get(ParseEvery(text))(t)
 		require.Equal(t, want, every)
-		again, err := ParseEvery(EveryText(every))
-		require.NoError(t, err)
-		require.Equal(t, want, again)
+		require.Equal(t, want, must.Get(ParseEvery(EveryText(every)))(t))
 	}
 	for _, text := range []string{"", "1s", "60s", "0m", "01d", "1", "d", "-1d", "1.5h", "1h30m", "367d",
 		"99999999999999999999d", " 1d", "1D"} {
-		_, err := ParseEvery(text)
-		require.Error(t, err, text)
+		require.Error(t, must.Err(ParseEvery(text)), text)
 	}
 }

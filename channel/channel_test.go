@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -72,11 +73,9 @@ func TestCallsEqualClaims(t *testing.T) {
 
 			w.mustCall("echo")
 			require.EqualValues(t, 7, w.service.stored.SubRAV.Nonce)
-			out, err := w.m.Commit(t.Context(), "nuwa")
-			require.NoError(t, err)
+			out := must.Get(w.m.Commit(t.Context(), "nuwa"))(t)
 			require.True(t, out.Committed, "%+v", out)
-			out, err = w.m.Commit(t.Context(), "nuwa")
-			require.NoError(t, err)
+			out = must.Get(w.m.Commit(t.Context(), "nuwa"))(t)
 			require.Contains(t, out.Note, "nothing is outstanding")
 			require.NoError(t, w.chain.claim(*w.service.stored))
 			require.Equal(t, w.paidFor(), w.row().Amount)
@@ -85,13 +84,11 @@ func TestCallsEqualClaims(t *testing.T) {
 			report, err := w.m.Engine.Reconcile(t.Context()) // the chain's word takes the claims' place
 			require.NoError(t, err)
 			require.Equal(t, 8, report.Settled)
-			list, err := w.store.Recent(t.Context(), 100)
-			require.NoError(t, err)
+			list := must.Get(w.store.Recent(t.Context(), 100))(t)
 			for _, p := range list {
 				require.Equal(t, history.Chain, p.Proof, p.URL)
 			}
-			s, err := w.m.Show(t.Context(), "nuwa")
-			require.NoError(t, err)
+			s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 			require.Equal(t, "active", s.State)
 			require.Equal(t, s.Signed, s.Claimed)
 			require.Equal(t, money.NewAmount(92*price), *s.Hub)
@@ -153,9 +150,7 @@ func TestWrongProposals(t *testing.T) {
 			require.Equal(t, before.Nonce, w.row().Nonce)
 			require.Equal(t, before.Signed, w.row().Signed, "nothing was signed")
 			require.Equal(t, spent, w.paidFor())
-			unfinished, err := w.store.Unfinished(t.Context(), "", 10)
-			require.NoError(t, err)
-			require.Empty(t, unfinished, "nothing is held")
+			require.Empty(t, must.Get(w.store.Unfinished(t.Context(), "", 10))(t), "nothing is held")
 
 			w.service.twist = nil // and the same after a restart, with what the service really has pending
 			w.start()
@@ -222,8 +217,7 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	w.service.mu.Lock()
 	w.service.propose(200 * price) // $0.20: above what is paid without asking
 	w.service.mu.Unlock()
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.Error(t, err)
+	require.Error(t, must.Err(w.m.Recover(t.Context(), "nuwa")))
 	require.EqualValues(t, 4, w.row().Nonce)
 }
 
@@ -346,7 +340,7 @@ func TestDiscovery(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			require.NotContains(t, err.Error(), `""`, "what is not there is not quoted")
 		})
 	}
@@ -379,22 +373,19 @@ func TestChangedServiceDIDIsRefused(t *testing.T) {
 // Opening is a spend: bounded, held, asked about, and never sent twice.
 func TestOpening(t *testing.T) {
 	w := newWorld(t)
-	s, err := w.m.Show(t.Context(), "nuwa")
-	require.NoError(t, err)
+	s := must.Get(w.m.Show(t.Context(), "nuwa"))(t)
 	require.Equal(t, []any{"unopened", true}, []any{s.State, s.Delivered}, "nothing is outstanding")
-	_, err = w.m.Commit(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
-	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
+	requireCode(t, x402.PaymentRejected, must.Err(w.m.Commit(t.Context(), "nuwa")))
+	_, err := w.m.Open(t.Context(), "nuwa", 995_000)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "before the opening is asked about: %v", err)
 	require.Contains(t, x402.AsError(err).Hint, "a deposit of $0.99 passes")
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, w.service.me.did(), x402.AsError(err).Details["payTo"], "whole")
 	require.Empty(t, w.chain.channels)
 	w.approve(err)
 	w.chain.lose = true
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	requireCode(t, x402.OutcomeUnknown, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 	s, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.NoError(t, err, "it is open: nothing is asked or sent")
 	require.Equal(t, "active", s.State)
@@ -403,32 +394,26 @@ func TestOpening(t *testing.T) {
 	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "with its fee it is above deposit_cap: %v", err)
 	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, money.NewAmount(100*price), w.chain.hubs[w.payer])
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 500_000))(t)
 	require.Equal(t, money.NewAmount(600*price), w.chain.hubs[w.payer])
-	report, err := w.m.Engine.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := must.Get(w.m.Engine.Reconcile(t.Context()))(t)
 	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
-	list, err := w.store.Recent(t.Context(), 1)
-	require.NoError(t, err)
-	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
+	require.Regexp(t, "^0x[0-9a-f]{64}$", must.Get(w.store.Recent(t.Context(), 1))(t)[0].Transaction)
 
 	// a key that is not in the channel yet is let in
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 0))(t)
 
 	w.chain.refuse = true
 	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	requireCode(t, x402.PaymentRejected, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 }
 
 func TestUnusableChannelsAreRefused(t *testing.T) {
@@ -437,9 +422,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	id := idOfChannel(w.payer, w.service.me)
 	w.chain.channels[id].status = 1
 	w.mustRefuse(x402.PaymentRejected, "echo")
-	s, err := w.m.Show(t.Context(), "nuwa")
-	require.NoError(t, err)
-	require.Equal(t, "closing", s.State)
+	require.Equal(t, "closing", must.Get(w.m.Show(t.Context(), "nuwa"))(t).State)
 	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	w.mustRefuse(x402.SetupFailed, "echo")
@@ -489,11 +472,9 @@ func TestRepeatedCalls(t *testing.T) {
 	var q pay.Request // its answer was not written to the client when its process died
 	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"),
 		[]byte(`{"text":"two"}`)
-	lost, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
+	lost := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
 	w.start()
-	found, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
+	found := must.Get(w.m.Engine.Pay(t.Context(), q))(t)
 	require.Equal(t, pay.StatusReplayed, found.Status)
 	require.Equal(t, lost.PaymentID, found.PaymentID)
 }
@@ -548,10 +529,8 @@ func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 		ch.epoch = 99
 	}
 	w.guard.unsealed = x402.Errorf(x402.PolicyUnsealed, "not sealed")
-	_, err := w.m.Show(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
-	_, err = w.m.Commit(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	requireCode(t, x402.PolicyUnsealed, must.Err(w.m.Show(t.Context(), "nuwa")))
+	requireCode(t, x402.PolicyUnsealed, must.Err(w.m.Commit(t.Context(), "nuwa")))
 	require.Equal(t, before, w.row())
 }
 
@@ -567,9 +546,7 @@ func TestCancelledCallIsReplayed(t *testing.T) {
 	_, _ = w.m.Engine.Pay(ctx, q)
 	w.service.twist = nil
 	require.EqualValues(t, 1, w.row().Nonce)
-	r, err := w.m.Engine.Pay(t.Context(), q)
-	require.NoError(t, err)
-	require.Equal(t, pay.StatusReplayed, r.Status)
+	require.Equal(t, pay.StatusReplayed, must.Get(w.m.Engine.Pay(t.Context(), q))(t).Status)
 	require.Len(t, w.service.calls, 1)
 }
 
@@ -589,12 +566,10 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") &&
 		!IsReservedTool("nuwax"))
 
-	list, err := w.m.List(t.Context())
-	require.NoError(t, err)
+	list := must.Get(w.m.List(t.Context()))(t)
 	require.Equal(t, walletKeys().Public(), list.PublicKey)
 	require.Len(t, list.Channels, 1)
-	_, err = w.m.Show(t.Context(), "elsewhere")
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	requireCode(t, x402.InvalidArgument, must.Err(w.m.Show(t.Context(), "elsewhere")))
 }
 
 // A service asks for an earlier call before it serves: one that this wallet knows was lost, once,
@@ -620,22 +595,18 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 	w.mustCall("echo", limit("$0.01"))
 
 	w.service.lose = true
-	_, err := w.call("echo", limit("$0.05"))
-	require.Error(t, err)
+	require.Error(t, must.Err(w.call("echo", limit("$0.05"))))
 	propose(5 * cent)
 	w.service.lose = true
-	_, err = w.call("echo", limit("$0.001"))
-	require.Error(t, err)
+	require.Error(t, must.Err(w.call("echo", limit("$0.001"))))
 	paid := money.NewAmount(6*cent + price)
 	require.Equal(t, paid, w.paidFor(), "the lost call cost all that it was allowed")
 	propose(5 * cent)
-	_, err = w.call("echo", limit("$0.001"))
+	_, err := w.call("echo", limit("$0.001"))
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the one behind it was allowed less: %v", err)
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	requireCode(t, x402.AmountExceedsMax, must.Err(w.m.Recover(t.Context(), "nuwa")))
 	require.Equal(t, paid, w.paidFor())
 	propose(price)
-	_, err = w.m.Recover(t.Context(), "nuwa")
-	require.NoError(t, err)
+	must.Get(w.m.Recover(t.Context(), "nuwa"))(t)
 	require.Nil(t, w.row().PendingCall, "no call is under way any more")
 }

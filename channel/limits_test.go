@@ -1,10 +1,13 @@
 package channel
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -34,8 +37,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(w *world) {
-				perCall, err := money.ParseDollars(c.perCall)
-				require.NoError(t, err)
+				perCall := must.Get(money.ParseDollars(c.perCall))(t)
 				w.rules.PerCall, w.rules.PriceJump, w.rules.Session = perCall, 0, nil
 			})
 			w.chain.hubs[w.payer] = money.NewAmount(10_000 * price)
@@ -45,7 +47,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 			}
 			r, err := call()
 			if c.asked > 0 {
-				require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+				requireCode(t, x402.ApprovalRequired, err)
 				require.Equal(t, money.NewAmount(c.asked*price), x402.AsError(err).Details["amount"], "cut")
 				w.approve(err)
 				r, err = call()
@@ -55,7 +57,7 @@ func TestWhatACallMayNotCost(t *testing.T) {
 				require.Equal(t, pay.StatusPaid, r.Status)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			e := x402.AsError(err)
 			require.Contains(t, e.Hint, "nothing was paid")
 			require.Contains(t, e.Hint, c.hint)
@@ -73,7 +75,7 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	})
 	w.chain.fee = 14_200_000 // $0.00142, and half of that again, in steps of $0.0001
 	_, err := w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, x402.ApprovalRequired, err)
 	require.Equal(t, money.NewAmount(22_000_000), x402.AsError(err).Details["amount"])
 	w.approve(err)
 	w.chain.fee += 300_000 // it is a little more by now
@@ -81,10 +83,8 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the deposit: %v", err)
 	require.Equal(t, money.NewAmount(5_022_000_000), x402.AsError(err).Details["amount"])
 	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.NoError(t, err)
-	list, err := w.store.Recent(t.Context(), 10)
-	require.NoError(t, err)
+	must.Get(w.m.Open(t.Context(), "nuwa", 500_000))(t)
+	list := must.Get(w.store.Recent(t.Context(), 10))(t)
 	require.Equal(t, []money.Dollars{502_200, 2_200}, []money.Dollars{list[0].Price, list[1].Price})
 
 	w.chain.fee = maxGas + 1
@@ -93,7 +93,7 @@ func TestTheChainEstimatesItsFee(t *testing.T) {
 	w.chain.refuse = true
 	n := w.chain.calls["rooch_executeRawTransaction"]
 	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	requireCode(t, x402.PaymentRejected, err)
 	require.Contains(t, err.Error(), "nothing was sent or paid")
 	require.Equal(t, n, w.chain.calls["rooch_executeRawTransaction"])
 }
@@ -106,8 +106,7 @@ func TestTwoNamesStopBeforeTheFee(t *testing.T) {
 	for range 2 {
 		require.Contains(t, w.mustRefuse(x402.PayeeChanged, "echo").Hint, "nothing was signed or paid")
 	}
-	_, err := w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+	requireCode(t, x402.PayeeChanged, must.Err(w.m.Open(t.Context(), "nuwa", 0)))
 	require.Zero(t, w.chain.numbers[w.payer])
 	w.service.saysDiscovery = w.service.info()
 	w.open()
@@ -129,4 +128,92 @@ func TestAToolThatFails(t *testing.T) {
 	require.Equal(t, x402.Change, e.NextStep().Do)
 	require.True(t, e.Unsafe)
 	require.Equal(t, money.NewAmount(price), w.paidFor())
+}
+
+// One row for each line of guard's table.
+func TestGuard(t *testing.T) {
+	last := subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
+		Amount: money.NewAmount(600), Nonce: 6}
+	amount := func(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
+	good := subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
+		Amount: money.NewAmount(700), Nonce: 7}
+	limits := bounds{Cost: amount(100), MaxCost: amount(100), Hub: money.NewAmount(300),
+		Claimed: money.NewAmount(400)}
+
+	delta, err := guard(good, last, limits)
+	require.NoError(t, err)
+	require.Equal(t, money.NewAmount(100), delta)
+
+	for _, c := range []struct {
+		name  string
+		spoil func(p *subRAV, b *bounds)
+		code  x402.Code
+		what  string
+	}{
+		{"another chain", func(p *subRAV, _ *bounds) { p.ChainID = 1 }, x402.InvalidRequirement, "chain"},
+		{"another channel", func(p *subRAV, _ *bounds) {
+			p.Channel[31] = 1
+		}, x402.InvalidRequirement, "channel"},
+		{"another epoch", func(p *subRAV, _ *bounds) { p.Epoch = 3 }, x402.InvalidRequirement, "epoch"},
+		{"another key", func(p *subRAV, _ *bounds) { p.Fragment = "key-2" }, x402.InvalidRequirement, "key"},
+		{"repeated", func(p *subRAV, _ *bounds) { p.Nonce = 6 }, x402.InvalidRequirement, "nonce"},
+		{"rewound", func(p *subRAV, _ *bounds) { p.Nonce = 5 }, x402.InvalidRequirement, "nonce"},
+		{"skipped", func(p *subRAV, _ *bounds) { p.Nonce = 8 }, x402.InvalidRequirement, "nonce"},
+		{"less than signed for", func(p *subRAV, b *bounds) {
+			p.Amount, b.Cost = money.NewAmount(599), nil
+		}, x402.InvalidRequirement, "amount"},
+		{"a unit more than it costs", func(p *subRAV, b *bounds) {
+			p.Amount, b.MaxCost = money.NewAmount(701), nil
+		}, x402.InvalidRequirement, "cost"},
+		{"a unit less than it costs", func(p *subRAV, _ *bounds) {
+			p.Amount = money.NewAmount(699)
+		}, x402.InvalidRequirement, "cost"},
+		{"above maxAmount", func(_ *subRAV, b *bounds) { b.MaxCost = amount(99) }, x402.AmountExceedsMax, ""},
+		{"above maxAmount, of a lost call", func(p *subRAV, b *bounds) {
+			p.Amount, b.Cost = money.NewAmount(701), nil
+		}, x402.AmountExceedsMax, ""},
+		{"above the funds", func(_ *subRAV, b *bounds) {
+			b.Hub = money.NewAmount(299)
+		}, x402.InsufficientFunds, ""},
+		{"above what the payee left", func(_ *subRAV, b *bounds) {
+			b.Claimed = money.NewAmount(399)
+		}, x402.InsufficientFunds, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, b := good, limits
+			c.spoil(&p, &b)
+			_, err := guard(p, last, b)
+			requireCode(t, c.code, err)
+			if c.what != "" {
+				require.Equal(t, c.what, x402.AsError(err).Details["guard"])
+			}
+		})
+	}
+	good.Nonce, last.Nonce = 0, 1<<64-1
+	_, err = guard(good, last, limits)
+	require.Error(t, err, "nonces do not begin again")
+}
+
+// After a lost state the chain may know more than this wallet.
+func TestBaselineTakesTheLater(t *testing.T) {
+	a := subRAV{Epoch: 1, Nonce: 3, Amount: money.NewAmount(30)}
+	b := subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(20)}
+	require.Equal(t, subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(30)}, a.further(b.Nonce, b.Amount))
+	require.Equal(t, a.further(b.Nonce, b.Amount), b.further(a.Nonce, a.Amount))
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "channel")
+	if err != nil {
+		panic(err)
+	}
+	testDir = dir
+	code := m.Run()
+	_ = theWallet().Close()
+	_ = os.RemoveAll(dir)
+	if err := goleak.Find(); code == 0 && err != nil {
+		println(err.Error())
+		code = 1
+	}
+	os.Exit(code)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/nuwa"
 	"x402-wallet/x402/money"
 )
@@ -24,8 +25,7 @@ import (
 // payment_channel.move and did_validator.move.
 type chain struct {
 	t        *testing.T
-	url      string
-	id       string
+	url, id  string
 	mu       sync.Mutex
 	keys     map[account][]Key
 	channels map[objectID]*chainChannel
@@ -46,10 +46,8 @@ type chainChannel struct {
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, id: "4", keys: map[account][]Key{},
-		channels: map[objectID]*chainChannel{},
-		hubs:     map[account]money.Amount{}, numbers: map[account]uint64{},
-		calls: map[string]int{}}
+	c := &chain{t: t, id: "4", keys: map[account][]Key{}, channels: map[objectID]*chainChannel{},
+		hubs: map[account]money.Amount{}, numbers: map[account]uint64{}, calls: map[string]int{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	c.url = server.URL
@@ -172,12 +170,11 @@ func (c *chain) object(name string) []byte {
 func document(a account, keys []Key) []byte {
 	type did struct{ Method, Identifier string }
 	type method struct {
-		Name     string
-		ID       did
-		Fragment string
-		Type     string
-		Owner    did
-		Key      string
+		Name           string
+		ID             did
+		Fragment, Type string
+		Owner          did
+		Key            string
 	}
 	me := did{"rooch", identifier(a)}
 	var methods []method
@@ -222,7 +219,6 @@ func (c *chain) field(table, key string) []byte {
 // errMove says that the chain took the transaction and undid it.
 var errMove = errors.New("move abort")
 
-// moveCall is a transaction's data, as the chain reads it.
 type moveCall struct {
 	From               account
 	Number, Chain, Gas uint64
@@ -238,7 +234,6 @@ type moveCall struct {
 	Args [][]byte
 }
 
-// check refuses what is no call of payment_channel, or one for another coin.
 func (tx *moveCall) check() error {
 	three := account{31: 3}
 	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
@@ -298,7 +293,6 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	return sum[:], c.move(from, tx.Function, tx.Args)
 }
 
-// dryRun takes a transaction without its authenticator.
 func (c *chain) dryRun(data []byte) (any, error) {
 	var tx moveCall
 	rest, err := decodeBCS(data, &tx)
@@ -395,40 +389,30 @@ func TestNodeReads(t *testing.T) {
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
 	c.keys[payer] = []Key{{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["payer"].Key}}
-	keys, err := node.keys(t.Context(), payer)
-	require.NoError(t, err)
+	keys := must.Get(node.keys(t.Context(), payer))(t)
 	require.Equal(t, c.keys[payer], keys)
-	keys, err = node.keys(t.Context(), payee)
-	require.NoError(t, err)
+	keys = must.Get(node.keys(t.Context(), payee))(t)
 	require.Empty(t, keys, "no document")
-	object, err := node.channel(t.Context(), idOfChannel(payer, payee))
-	require.NoError(t, err)
+	object := must.Get(node.channel(t.Context(), idOfChannel(payer, payee)))(t)
 	require.Nil(t, object)
-	hub, err := node.hub(t.Context(), payer)
-	require.NoError(t, err)
+	hub := must.Get(node.hub(t.Context(), payer))(t)
 	require.True(t, hub.IsZero())
 
 	raw := strings.TrimPrefix(v.OpenTx.Raw, "0x")
-	_, err = node.execute(t.Context(), "0x"+raw) // the kit's own transaction
+	_, err := node.execute(t.Context(), "0x"+raw) // the kit's own transaction
 	require.NoError(t, err)
-	object, err = node.channel(t.Context(), idOfChannel(payer, payee))
-	require.NoError(t, err)
+	object = must.Get(node.channel(t.Context(), idOfChannel(payer, payee)))(t)
 	require.Equal(t, payer, object.Sender)
-	s, err := node.subChannel(t.Context(), object, "key-1")
-	require.NoError(t, err)
+	s := must.Get(node.subChannel(t.Context(), object, "key-1"))(t)
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
-	number, err := node.sequence(t.Context(), payer)
-	require.NoError(t, err)
+	number := must.Get(node.sequence(t.Context(), payer))(t)
 	require.EqualValues(t, 1, number)
-	_, err = node.execute(t.Context(), "0x"+raw)
-	require.Error(t, err, "its number is used up")
+	require.Error(t, must.Err(node.execute(t.Context(), "0x"+raw)), "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)
-	hub, err = node.hub(t.Context(), payer)
-	require.NoError(t, err)
+	hub = must.Get(node.hub(t.Context(), payer))(t)
 	require.Equal(t, money.NewAmount(5), hub)
 
 	c.id = "1"
-	_, err = c.node().keys(t.Context(), payer)
-	require.ErrorContains(t, err, "chain id")
+	require.ErrorContains(t, must.Err(c.node().keys(t.Context(), payer)), "chain id")
 }

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -54,31 +57,23 @@ type wireVector struct {
 }
 
 func readVectors(t testing.TB) (v vectors) {
-	text, err := os.ReadFile("testdata/vectors.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("testdata/vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &v))
 	return v
 }
 
 func unhex(t testing.TB, s string) []byte {
-	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
-	require.NoError(t, err)
-	return b
+	return must.Get(hex.DecodeString(strings.TrimPrefix(s, "0x")))(t)
 }
 
-func parse(t testing.TB, did string) account {
-	a, err := parseDID(did)
-	require.NoError(t, err)
-	return a
-}
+func parse(t testing.TB, did string) account { return must.Get(parseDID(did))(t) }
 
 func TestVectors(t *testing.T) {
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
 	for i, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			var s subRAV
-			require.NoError(t, json.Unmarshal(c.JSON, &s))
+			s := must.JSON[subRAV](c.JSON)(t)
 			require.Equal(t, c.BCS, hex.EncodeToString(SubRAV(s).bytes()))
 			text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
 			require.NoError(t, err)
@@ -89,23 +84,18 @@ func TestVectors(t *testing.T) {
 	require.Equal(t, v.Auth.Preimage, string(v.Auth.Data.message()))
 	data := v.Auth.Data
 	var err error
-	data.Params, err = compact(toolParams{"echo", "11111111-2222-4333-8444-555555555555"})
-	require.NoError(t, err)
-	token, err := data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature))
-	require.NoError(t, err)
+	data.Params = must.Get(compact(toolParams{"echo", "11111111-2222-4333-8444-555555555555"}))(t)
+	token := must.Get(data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature)))(t)
 	require.Equal(t, v.Auth.Header, token)
 
-	var signed signedSubRAV
-	require.NoError(t, json.Unmarshal(v.Ed25519.Signed, &signed))
+	signed := must.JSON[signedSubRAV](v.Ed25519.Signed)(t)
 	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555",
 		MaxAmount: "50000000", Signed: &signed}
-	text, err := compact(request)
-	require.NoError(t, err)
+	text := must.Get(compact(request))(t)
 	require.Equal(t, v.Request.JSON, string(text))
 	require.Equal(t, v.Request.Value, multibase(text))
 
-	answer, err := readHeader(v.Response.Value)
-	require.NoError(t, err)
+	answer := must.Get(readHeader(v.Response.Value))(t)
 	require.Equal(t, "srv-1-abc", answer.ServiceTxRef)
 	require.Equal(t, money.NewAmount(10_000_000), *answer.Cost)
 	require.Equal(t, subRAV{ChainID: 4, Channel: idOfChannel(payer, payee), Fragment: "key-1",
@@ -155,14 +145,100 @@ func TestLastPaymentFrameWins(t *testing.T) {
 }
 
 func TestReservedArguments(t *testing.T) {
-	text, err := withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX",
-		&requestPayload{Version: 1, ClientTxRef: "r"})
-	require.NoError(t, err)
+	text := must.Get(withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX",
+		&requestPayload{Version: 1, ClientTxRef: "r"}))(t)
 	require.Equal(t,
 		`{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`,
 		string(text))
-	_, err = withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
-	require.Error(t, err)
-	_, err = withReserved(json.RawMessage(`[]`), "", nil)
-	require.Error(t, err)
+	require.Error(t, must.Err(withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)))
+	require.Error(t, must.Err(withReserved(json.RawMessage(`[]`), "", nil)))
+}
+
+// signer is a key of somebody else's: that of the vectors' service.
+type signer struct {
+	key  Key
+	sign func(message []byte) []byte
+}
+
+func newSigner(t *testing.T) signer {
+	v := readVectors(t)
+	private := ed25519.NewKeyFromSeed(unhex(t,
+		"ee2bf8098ea5dafb95ade63354db3ad99fbcee1a1bc8546cf89db4ef35b45913"))
+	k := Key{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["service"].Key}
+	require.True(t, keysOf{}.Verify(k, []byte("x"), ed25519.Sign(private, []byte("x"))))
+	return signer{k, func(message []byte) []byte { return ed25519.Sign(private, message) }}
+}
+
+func TestAddressVectors(t *testing.T) {
+	v := readVectors(t)
+	for name, p := range v.Parties {
+		t.Run(name, func(t *testing.T) {
+			a := parse(t, p.DID)
+			require.Equal(t, p.Address, a.String())
+			require.Equal(t, p.DID, a.did())
+		})
+	}
+	id := idOfChannel(parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID))
+	require.Equal(t, v.ChannelID, id.String())
+	require.Equal(t, id, must.Get(parseObjectID(v.ChannelID))(t))
+}
+
+func TestTransactionVector(t *testing.T) {
+	v := readVectors(t)
+	tx := openChannel(parse(t, v.Parties["service"].DID), "key-1")
+	tx.Sender, tx.ChainID = parse(t, v.Parties["payer"].DID), 4
+	require.Equal(t, v.OpenTx.Data, hex.EncodeToString(tx.data()))
+	id := tx.id()
+	require.Equal(t, v.OpenTx.Hash, hex.EncodeToString(id[:]))
+	raw := unhex(t, v.OpenTx.Raw)
+	require.Equal(t, v.OpenTx.Raw, tx.raw("key-1", raw[len(raw)-65:len(raw)-1]))
+}
+
+func TestParseDIDRefuses(t *testing.T) {
+	good := readVectors(t).Parties["payer"].DID
+	for name, did := range map[string]string{
+		"nothing":          "",
+		"another method":   "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm",
+		"no account":       "did:rooch:",
+		"cut":              good[:len(good)-1],
+		"longer":           good + "q",
+		"letters swapped":  strings.Replace(good, "nz", "zn", 1),
+		"upper case":       strings.ToUpper(good),
+		"too long":         "did:rooch:rooch1" + strings.Repeat("q", 60),
+		"another prefix":   "did:rooch:" + strings.Replace(good[10:], "rooch1", "rooca1", 1),
+		"hex":              "did:rooch:0x98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859",
+		"a key's fragment": good + "#key-1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Error(t, must.Err(parseDID(did)), did)
+		})
+	}
+}
+
+func TestIsRGas(t *testing.T) {
+	for asset, is := range map[string]bool{
+		coinRGas: true, canonicalRGas: true, "0x03::gas_coin::RGas": true,
+		"3::gas_coin::RGas": false, "0x30::gas_coin::RGas": false, "0x3::gas_coin::rgas": false, "": false,
+	} {
+		t.Run(asset, func(t *testing.T) { require.Equal(t, is, isRGas(asset)) })
+	}
+}
+
+func TestStatusWithoutNode(t *testing.T) {
+	_, err := statuses{}.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1"})
+	requireCode(t, x402.RPCError, err)
+}
+
+func FuzzBCS(f *testing.F) {
+	v := readVectors(f)
+	for _, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
+		b := must.Get(hex.DecodeString(c.BCS))(f)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { // what decodes encodes to the same bytes
+		var s subRAVLayout
+		if decodeAllBCS(data, &s) == nil {
+			require.Equal(t, data, encodeBCS(s))
+		}
+	})
 }

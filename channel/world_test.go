@@ -64,7 +64,6 @@ func (s *fakeService) info() string {
 
 func (s *fakeService) Check(seller.Request) error { return nil }
 
-// Ask implements Transport.
 func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	at, err := url.Parse(r.URL)
 	require.NoError(s.t, err)
@@ -81,7 +80,6 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 	return nil, errors.New("the wallet asks for something else")
 }
 
-// Present implements Transport: HTTP calls.
 func (s *fakeService) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
@@ -211,7 +209,6 @@ func (s *fakeService) authorized(token, operation string) error {
 	return nil
 }
 
-// carried takes a SubRAV that came with a free request.
 func (s *fakeService) carried(payment []byte) {
 	var q requestPayload
 	if len(payment) == 0 {
@@ -244,7 +241,6 @@ func (s *fakeService) recovery() []byte {
 	return text
 }
 
-// take verifies a SubRAV and stores it.
 func (s *fakeService) take(given *signedSubRAV) error {
 	s.given = append(s.given, *given)
 	s.chain.mu.Lock()
@@ -252,8 +248,7 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	s.chain.mu.Unlock()
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
-	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
-		SubRAV(given.SubRAV).bytes(),
+	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, SubRAV(given.SubRAV).bytes(),
 		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
 		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
@@ -346,7 +341,6 @@ func (s *fakeService) propose(cost uint64) {
 	}
 }
 
-// guard counts what is asked of it.
 type guardStub struct {
 	historytest.Guard
 	checks, marks, approved int
@@ -385,10 +379,8 @@ func (g *guardStub) RecordVoucher(ctx context.Context, p history.Payment, signed
 	return p, g.Checkpoint(ctx)
 }
 
-// walletKeys are those of theWallet.
 func walletKeys() keysOf { return keysOf{nuwa.Keys{Account: &theWallet().Account}} }
 
-// keysOf are a wallet's, as main joins them.
 type keysOf struct{ nuwa.Keys }
 
 func (k keysOf) Public() string {
@@ -429,7 +421,6 @@ var theWallet = sync.OnceValue(func() *wallet.Wallet {
 
 var testDir string
 
-// world is a wallet with a service, on a chain.
 type world struct {
 	t       *testing.T
 	home    string
@@ -447,8 +438,7 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	session := money.Dollars(5_000_000)
-	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{},
-		payer: account{1, 2, 3},
+	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{}, payer: account{1, 2, 3},
 		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow,
 			PayeeChange: budget.RuleAsk}}
@@ -483,9 +473,8 @@ func (w *world) start() {
 		Statuses: nodes.Statuses(), Store: w.store, Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
 	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
-		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
-		Nodes:      nodes,
-		DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
+		Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
+		Nodes:   nodes, DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
 		Store: w.store, Guard: w.guard, Now: time.Now, Log: engine.Log}
 	engine.Transport, engine.Deferred = w.service, w.m
 }
@@ -507,7 +496,6 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 	return r, err
 }
 
-// mustCall makes a call that has to be answered.
 func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
 	w.t.Helper()
 	r, err := w.call(tool, change...)
@@ -515,7 +503,6 @@ func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
 	return r
 }
 
-// mustRefuse makes a call that has to end with this code.
 func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Request)) *x402.Error {
 	w.t.Helper()
 	_, err := w.call(tool, change...)
@@ -523,7 +510,6 @@ func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Requ
 	return x402.AsError(err)
 }
 
-// open opens the channel as its owner does.
 func (w *world) open() {
 	w.t.Helper()
 	_, err := w.m.Open(w.t.Context(), "nuwa", 0)
@@ -557,4 +543,8 @@ func (w *world) row() history.Channel {
 	require.NoError(w.t, err)
 	require.Len(w.t, rows, 1)
 	return rows[0]
+}
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
 }

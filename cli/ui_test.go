@@ -9,9 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -24,17 +26,14 @@ func TestSafe(t *testing.T) {
 		"\ue000\U000e0041": `\ue000\U000e0041`,
 		"\xff\x9b1m":       `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
 	} {
-		t.Run(given, func(t *testing.T) {
-			require.Equal(t, want, safe(given))
-		})
+		t.Run(given, func(t *testing.T) { require.Equal(t, want, safe(given)) })
 	}
 	require.Equal(t, "a\tb\nc\n\\rd", safeText("a\tb\r\nc\n\rd"))
 }
 
 // Whoever runs bin/x402-wallet demo from a fresh clone has no x402-wallet in the PATH yet.
 func TestDemoSelf(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	name := "x402-wallet"
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -54,8 +53,7 @@ func TestDemoSelf(t *testing.T) {
 // What a list's sellers say of themselves is long; the table stands first, then why something
 // cannot be paid.
 func TestServices(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "screen"))
-	require.NoError(t, err)
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "screen")))(t)
 	defer file.Close()
 	u := newUI(file, file, true)
 	var found tools.DiscoverOut
@@ -65,8 +63,7 @@ func TestServices(t *testing.T) {
 		{"url":"https://b.example/y","price":"$0.02","network":"eip155:8453","payable":true,
 			"description":"short"}]}`), &found))
 	u.services(found)
-	seen, err := os.ReadFile(file.Name())
-	require.NoError(t, err)
+	seen := must.Get(os.ReadFile(file.Name()))(t)
 	require.Regexp(t,
 		`^PRICE .*\n\$0\.01  Base +no +https://a\.example/x  ü{59}…\n\$0\.02  Base +yes +https://b\.example/y  short\nno: https://a\.example/x: too\\x1bdear\nsource: `, string(seen))
 }
@@ -106,15 +103,12 @@ func TestMaxAmount(t *testing.T) {
 		"5.00": "$5.00", "$x": "$x"} {
 		t.Run(given, func(t *testing.T) {
 			// the engine reads dollars
-			got, err := maxAmount(given)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
+			require.Equal(t, want, must.Get(maxAmount(given))(t))
 		})
 	}
 	for _, given := range []string{"bash.05", ".5", "5.", "1.2.3", "-1", "1e3", "0,05", "5 USDC"} {
 		t.Run(given, func(t *testing.T) {
-			_, err := maxAmount(given)
-			require.ErrorAs(t, err, &usageError{}, given)
+			require.ErrorAs(t, must.Err(maxAmount(given)), &usageError{}, given)
 		})
 	}
 }
@@ -122,9 +116,7 @@ func TestMaxAmount(t *testing.T) {
 func TestShellWord(t *testing.T) {
 	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'",
 		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
-		t.Run(given, func(t *testing.T) {
-			require.Equal(t, want, shellWord(given))
-		})
+		t.Run(given, func(t *testing.T) { require.Equal(t, want, shellWord(given)) })
 	}
 }
 
@@ -150,4 +142,36 @@ func TestBrokenRulesNamesEveryFault(t *testing.T) {
 		fmt.Errorf("config.toml line 2: b: wrong")))
 	require.ErrorContains(t, err, "my.toml: line 1: a: wrong\nline 2: b: wrong")
 	require.NoError(t, brokenRules("my.toml", nil))
+}
+
+func TestGauge(t *testing.T) {
+	for i, line := range []struct {
+		spent, held, limit int64
+		want               string
+	}{
+		{0, 0, 100, "··········   0%"},
+		{1, 0, 1000, "█·········   0%"}, // something is not nothing
+		{50, 0, 100, "█████·····  50%"},
+		{50, 20, 100, "█████▒▒···  70%"},
+		{50, 1, 100, "█████▒····  51%"},
+		{999, 0, 1000, "█████████·  99%"}, // and nearly all is not all
+		{95, 1, 100, "█████████·  96%"},
+		{0, 1000, 1000, "▒▒▒▒▒▒▒▒▒▒ 100%"},
+		{1000, 0, 1000, "██████████ 100%"},
+		{2000, 0, 1000, "██████████ 200%"}, // a limit that was lowered
+		{0, 0, 0, "██████████ 100%"},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			got, _ := gauge(line.spent, line.held, line.limit)
+			require.Equal(t, line.want, got, "%+v", line)
+		})
+	}
+}
+
+func TestBar(t *testing.T) {
+	require.Empty(t, bar(0, 100))
+	require.Equal(t, "▏", bar(1, 1_000_000))
+	require.Equal(t, barWidth, utf8.RuneCountInString(bar(100, 100)))
+	require.Equal(t, barWidth/2, utf8.RuneCountInString(bar(50, 100)))
+	require.Equal(t, "█████▌", bar(55, 400))
 }

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Each relative link of a page leads to a file, and its anchor to a heading of that file.
 func TestLinksResolve(t *testing.T) {
-	pages, err := filepath.Glob("../*.md")
-	require.NoError(t, err)
-	others, err := filepath.Glob("*.md")
-	require.NoError(t, err)
-	pages = append(pages, others...)
+	pages := must.Get(filepath.Glob("../*.md"))(t)
+	pages = append(pages, must.Get(filepath.Glob("*.md"))(t)...)
 
 	link := regexp.MustCompile(`(?:\]\(|src=")([^)"\s]+)[)"]`)
 	for _, page := range pages {
@@ -38,7 +37,6 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors that GitHub gives a page's headings.
 func anchors(page string) (list []string) {
 	dropped := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
@@ -48,9 +46,4 @@ func anchors(page string) (list []string) {
 	return list
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	return string(text)
-}
+func read(t *testing.T, file string) string { return string(must.Get(os.ReadFile(file))(t)) }

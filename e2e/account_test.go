@@ -11,14 +11,12 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// accountRow is what account list says of one.
 type accountRow struct {
 	Name, Solana, EVM, Problem string
 	Index                      int
 	Day                        struct{ Spent, Limit string }
 }
 
-// addAccount adds an account at the terminal, and gives its addresses.
 func addAccount(t *testing.T, home testworld.Home, bin, name string, more ...string) accountRow {
 	t.Helper()
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase,

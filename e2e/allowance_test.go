@@ -10,16 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
-// anvil asks the lab's EVM node something that is no part of Ethereum's own interface.
 func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
 	t.Helper()
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
-		"params": params})
-	require.NoError(t, err)
-	response, err := http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question))
-	require.NoError(t, err)
+	question := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
+		"params": params}))(t)
+	response := must.Get(http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question)))(t)
 	defer func() { _ = response.Body.Close() }()
 	var out struct{ Result, Error json.RawMessage }
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&out))
@@ -53,10 +51,8 @@ func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
 	return a
 }
 
-// gas sets what the agent has to pay it with, in wei.
 func (a *floatAgent) gas(wei string) { anvil(a.t, a.lab, "anvil_setBalance", a.home.EVM, wei) }
 
-// owner runs a command of the owner's about the delegation.
 func (a *floatAgent) owner(code int, args ...string) (out delegationAnswer) {
 	a.t.Helper()
 	args = append([]string{"delegation"}, append(args, "--network", a.lab.EVM.Network)...)
@@ -124,15 +120,13 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	var balance struct {
 		Networks []struct{ Network, Owner, Balance, Delegated, Available string }
 	}
-	r, err = w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network})
-	require.NoError(t, err)
+	r = must.Get(w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network}))(t)
 	require.NoError(t, json.Unmarshal(r.Structured, &balance))
 	require.Equal(t, floatOwner, balance.Networks[0].Owner)
 	require.Equal(t, "0", balance.Networks[0].Available)
 	a.verify()
 }
 
-// verify has the ledger check itself, seals and all.
 func (a *floatAgent) verify() {
 	a.t.Helper()
 	var out struct{ OK bool }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 )
 
@@ -41,8 +42,7 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 		require.JSONEq(t, `{"tide":"high"}`, string(c.Listings[0].Example))
 		require.Contains(t, string(c.Listings[0].InputSchema), `"required":["city"]`)
 	}
-	response, err := http.Get(s.url + "/discovery/resources")
-	require.NoError(t, err)
+	response := must.Get(http.Get(s.url + "/discovery/resources"))(t)
 	var page struct {
 		Items []struct {
 			Resource   string
@@ -55,9 +55,8 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 	}
 	require.Len(t, declared, 4)
 
-	options, err := json.Marshal(map[string]any{"declared": declared, "shop": s.url,
-		"facilitator": lab.Facilitators[0]})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"declared": declared, "shop": s.url,
+		"facilitator": lab.Facilitators[0]}))(t)
 	var found struct {
 		Judged map[string]struct {
 			Valid  bool
@@ -77,13 +76,10 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 		}
 		Facilitators []struct {
 			Resource      string
-			DiscoveryInfo struct {
-				Input struct{ Method string }
-			}
+			DiscoveryInfo struct{ Input struct{ Method string } }
 		}
 	}
-	stop, err := startScript(filepath.Join("lab", "parties", "bazaar.mjs"), options, &found)
-	require.NoError(t, err)
+	stop := must.Get(startScript(filepath.Join("lab", "parties", "bazaar.mjs"), options, &found))(t)
 	stop()
 	require.Len(t, found.Judged, 4)
 	for name, said := range found.Judged {
@@ -108,8 +104,7 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 // lists it where the file says so.
 func TestPaywallListsWhatCanBeFound(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\norigin = \"https://shop.example\"\ndiscovery_list = true\n")
-	text, err := os.ReadFile(s.file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(s.file))(t)
 	writePrivate(t, s.file, string(text)+"discoverable = true\nexample_input = '{\"q\":\"Lisbon\"}'\n")
 	base := strings.TrimSuffix(startPaywall(t, s.home, s.bin, s.file).url, "/mcp")
 	list := facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "shop", URL: base}}})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // extensionSeller is the reference seller with @x402/extensions 2.27: sign-in-with-x, payment-identifier and
@@ -23,7 +24,6 @@ type extensionSeller struct {
 	DID     string `json:"did"`    // and by JWS
 }
 
-// seenBySeller is what that seller counted.
 type seenBySeller struct {
 	Settled, Granted, Replayed, Held int
 	IDs                              []string
@@ -31,9 +31,8 @@ type seenBySeller struct {
 
 func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"facilitator": lab.Facilitators[0],
-		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"facilitator": lab.Facilitators[0],
+		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
 	s := &extensionSeller{}
 	stop, err := startScript(filepath.Join("lab", "parties", "seller-extensions.mjs"), options, s)
@@ -44,8 +43,7 @@ func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
 
 func (s *extensionSeller) control(t *testing.T, state string) (seen seenBySeller) {
 	t.Helper()
-	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
-	require.NoError(t, err)
+	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &seen))
 	return seen
 }
@@ -118,11 +116,9 @@ type attested struct {
 	Verified                                             bool
 }
 
-// signedBySeller is what the seller signed of a payment.
 func signedBySeller(t *testing.T, w *Wallet, id string) (offer, receipt attested) {
 	t.Helper()
-	r, err := w.Call(t.Context(), "x402_history", map[string]any{"paymentId": id, "evidence": true})
-	require.NoError(t, err)
+	r := must.Get(w.Call(t.Context(), "x402_history", map[string]any{"paymentId": id, "evidence": true}))(t)
 	var h struct {
 		Evidence struct{ Offer, SignedReceipt attested }
 	}

@@ -10,14 +10,29 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 const (
@@ -54,10 +69,9 @@ type EVMFacts struct {
 // SVMFacts describes the Solana chain. Mint is an SPL Token mint, Mint2022 a Token-2022 mint, both
 // of 6 decimals.
 type SVMFacts struct {
-	URL, Network, Mint, Mint2022 string
-	PayTo, OzskrPayTo            string
-	Facilitator                  string // the fee payer
-	Client                       struct{ Address string }
+	URL, Network, Mint, Mint2022, PayTo, OzskrPayTo string
+	Facilitator                                     string // the fee payer
+	Client                                          struct{ Address string }
 }
 
 // Lab is a running lab as one test sees it: an operation that fails ends that test. Operations may
@@ -70,7 +84,6 @@ type Lab struct {
 
 const labScript = "lab/up.mjs"
 
-// shared is the lab of this test process.
 var shared struct {
 	once  sync.Once
 	lab   *script
@@ -90,7 +103,6 @@ func Start(t testing.TB) *Lab {
 	return &Lab{Facts: shared.facts, t: t}
 }
 
-// For gives the same lab to another test, such as a subtest.
 func (l *Lab) For(t testing.TB) *Lab { return &Lab{Facts: l.Facts, t: t} }
 
 // stopLab stops the shared lab. A test process that dies without it leaves no process behind
@@ -101,7 +113,6 @@ func stopLab() {
 	}
 }
 
-// script is a running script of the lab.
 type script struct {
 	*exec.Cmd
 	log  *tail
@@ -144,7 +155,6 @@ func runScript(path string, ready any, args ...string) (*script, error) {
 	return s, nil
 }
 
-// startScript is runScript with options, and gives what ends it.
 func startScript(path string, options []byte, ready any) (stop func(), err error) {
 	s, err := runScript(path, ready, string(options))
 	if err != nil {
@@ -186,4 +196,167 @@ func (l *Lab) tryOp(name string, in, out any) error {
 		return nil
 	}
 	return json.Unmarshal(answer, out)
+}
+
+type ConfigOptions struct {
+	Budget       string   // lines of [budget]
+	Policy       string   // further lines of [policy]
+	TokenAccount string   // the owner's token account on Solana; empty: none is named
+	Vault        string   // the owner's vault on EVM; empty: none is named
+	Owner        string   // the owner's account on EVM that a float is taken from; empty: none is named
+	Float        string   // how much at a time; empty: the wallet's own default
+	ApprovalGas  string   // what an approval that a seller sends may cost on EVM; empty: none is signed
+	Facilitators []string // URLs in order; nil: the lab's
+	Loopback     []string // further URLs or host:port entries that plain http is allowed for
+	More         string   // further tables
+}
+
+// Config is a config.toml for a wallet in this lab: its chains, its facilitators as lab0, lab1, …,
+// and everybody's exact host and port allowed on loopback.
+func (l *Lab) Config(options ConfigOptions) string {
+	facilitators := options.Facilitators
+	if facilitators == nil {
+		facilitators = l.Facilitators
+	}
+	var hosts []string
+	known := []string{l.Seller, l.SellerV1, l.SellerOzskr, l.EVM.URL, l.SVM.URL}
+	for _, at := range slices.Concat(known, l.Facilitators, facilitators, options.Loopback) {
+		if host := hostPort(at); !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+
+	var b strings.Builder
+	table := func(head string, lines ...string) {
+		fmt.Fprintf(&b, "%s\n%s\n\n", head, strings.TrimSpace(strings.Join(lines, "\n")))
+	}
+	set := func(key, value string) string { return fmt.Sprintf("%s = %q", key, value) }
+
+	table("[budget]", options.Budget)
+	table("[policy]", fmt.Sprintf("loopback = [\"%s\"]", strings.Join(hosts, `", "`)), options.Policy)
+	evm := []string{set("rpc", l.EVM.URL)}
+	if options.Vault != "" {
+		evm = append(evm, set("vault", options.Vault))
+	}
+	if options.Owner != "" {
+		evm = append(evm, set("allowance_from", options.Owner))
+	}
+	if options.Float != "" {
+		evm = append(evm, set("float", options.Float))
+	}
+	if options.ApprovalGas != "" {
+		evm = append(evm, set("approval_gas", options.ApprovalGas))
+	}
+	table(fmt.Sprintf("[networks.%q]", l.EVM.Network), evm...)
+	svm := []string{set("rpc", l.SVM.URL)}
+	if options.TokenAccount != "" {
+		svm = append(svm, set("token_account", options.TokenAccount))
+	}
+	table(fmt.Sprintf("[networks.%q]", l.SVM.Network), svm...)
+	for i, at := range facilitators {
+		table("[[facilitators]]", set("name", fmt.Sprintf("lab%d", i)), set("url", at), set("auth", "none"))
+	}
+	b.WriteString(options.More)
+	return b.String()
+}
+
+func hostPort(at string) string {
+	if parsed, err := url.Parse(at); err == nil && parsed.Host != "" {
+		return parsed.Host
+	}
+	return at
+}
+
+const price = 1000 // of everything in the lab that is not dear on purpose
+
+// TestLabEnds proves that a lab leaves no process behind, not even when it is killed.
+func TestLabEnds(t *testing.T) {
+	var facts Facts
+	lab := must.Get(runScript(labScript, &facts))(t)
+	t.Cleanup(lab.stop)
+	require.Contains(t, facts.PIDs, "anvil")
+	require.NoError(t, lab.Process.Kill())
+	for name, pid := range facts.PIDs {
+		assert.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 20*time.Millisecond, name)
+	}
+}
+
+// TestLockFilesNameNoRegistry: a lock file with download addresses would bind everybody to the
+// registry of whoever wrote it.
+func TestLockFilesNameNoRegistry(t *testing.T) {
+	// a path, as of a package that lies beside, is none
+	address := regexp.MustCompile(`"resolved": "[a-z+]+:`)
+	seen := 0
+	require.NoError(t, filepath.WalkDir("lab", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "node_modules" {
+			return fs.SkipDir
+		}
+		if err == nil && entry.Name() == "package-lock.json" {
+			seen++
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.NotRegexp(t, address, string(content), path)
+		}
+		return err
+	}))
+	assert.NotZero(t, seen)
+}
+
+func (l *Lab) evmTime(t *testing.T, tag string) int64 {
+	t.Helper()
+	var block struct{ Result struct{ Timestamp string } }
+	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
+	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
+	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &block))
+	return must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
+}
+
+// alive tells whether a process runs. One that has ended and that nobody waited for, as in a
+// container without an init, does not.
+func alive(pid int) bool {
+	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
+		return !strings.Contains(string(stat), ") Z ")
+	}
+	process, err := os.FindProcess(pid)
+	return err == nil && process.Signal(syscall.Signal(0)) == nil
+}
+
+type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
+
+func challenge(t *testing.T, header string) []ozskrOffer {
+	t.Helper()
+	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
+	var required struct {
+		X402Version int
+		Accepts     []ozskrOffer
+	}
+	require.NoError(t, json.Unmarshal(decoded, &required))
+	require.Equal(t, 2, required.X402Version)
+	require.NotEmpty(t, required.Accepts)
+	return required.Accepts
+}
+
+func get(t *testing.T, at string, headers ...string) *http.Response {
+	t.Helper()
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response := must.Get(http.DefaultClient.Do(request))(t)
+	bodyOf(t, response)
+	return response
+}
+
+func bodyOf(t *testing.T, response *http.Response) string {
+	t.Helper()
+	defer response.Body.Close()
+	return string(must.Get(io.ReadAll(response.Body))(t))
+}
+
+func opsOf(calls []FacilitatorCall) []string {
+	ops := []string{}
+	for _, call := range calls {
+		ops = append(ops, call.Op)
+	}
+	return ops
 }

@@ -16,13 +16,11 @@ type EVMTransfer struct {
 // SpentNonce is an EIP-3009 nonce that was really used, and the transaction that used it.
 type SpentNonce struct{ Nonce, Transaction string }
 
-// EVMMint gives an address play money.
 func (l *Lab) EVMMint(to string, amount uint64) {
 	l.t.Helper()
 	l.op("evmMint", map[string]any{"to": to, "amount": units(amount)}, nil)
 }
 
-// EVMBalance is the token balance of an address.
 func (l *Lab) EVMBalance(address string) uint64 {
 	l.t.Helper()
 	return l.amount("evmBalance", map[string]any{"address": address})
@@ -37,19 +35,16 @@ func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
 	return out.Nonces
 }
 
-// EVMApprovePermit2 lets Permit2 move an owner's tokens, in a transaction of the owner's.
 func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
 	l.t.Helper()
 	l.op("evmApprovePermit2", map[string]any{"owner": owner, "amount": units(amount)}, nil)
 }
 
-// EVMAllowanceOfPermit2 is what Permit2 may move of an owner's.
 func (l *Lab) EVMAllowanceOfPermit2(owner string) uint64 {
 	l.t.Helper()
 	return l.amount("evmAllowanceOfPermit2", map[string]any{"owner": owner})
 }
 
-// EVMInvalidatePermit makes a nonce useless, in a transaction of the owner's.
 func (l *Lab) EVMInvalidatePermit(owner, nonce string) {
 	l.t.Helper()
 	l.op("evmInvalidatePermit", map[string]any{"owner": owner, "nonce": nonce}, nil)
@@ -93,7 +88,6 @@ func (l *Lab) EVMIncreaseTime(seconds int) {
 	l.t.Cleanup(func() { l.cleanup("evmRevert", map[string]any{"snapshot": out.Snapshot}) })
 }
 
-// TokenAccount is an SPL token account. Where there is none, Exists is false.
 type TokenAccount struct {
 	Exists                                bool
 	Program, Mint, Owner, State, Delegate string // State: initialized or frozen
@@ -101,7 +95,6 @@ type TokenAccount struct {
 	DelegatedAmount                       uint64 `json:"delegatedAmount,string"`
 }
 
-// TokenChange is what a transaction changed of a token account.
 type TokenChange struct {
 	Account, Owner, Mint, Transaction string
 	Change                            int64 `json:"change,string"`
@@ -114,7 +107,6 @@ type SVMKey struct {
 	Keypair       json.RawMessage
 }
 
-// SVMKey gives the key of a name.
 func (l *Lab) SVMKey(name string) SVMKey {
 	l.t.Helper()
 	key := SVMKey{Name: name}
@@ -122,7 +114,6 @@ func (l *Lab) SVMKey(name string) SVMKey {
 	return key
 }
 
-// SVMAirdrop gives an address lamports.
 func (l *Lab) SVMAirdrop(address string, lamports uint64) {
 	l.t.Helper()
 	l.op("svmAirdrop", map[string]any{"address": address, "lamports": units(lamports)}, nil)
@@ -134,13 +125,11 @@ func (l *Lab) SVMFund(owner, mint string, amount uint64) string {
 	return l.account("svmFund", withMint(mint, map[string]any{"owner": owner, "amount": units(amount)}))
 }
 
-// SVMBalance is the balance of an owner's associated token account.
 func (l *Lab) SVMBalance(owner, mint string) uint64 {
 	l.t.Helper()
 	return l.amount("svmBalance", withMint(mint, map[string]any{"owner": owner}))
 }
 
-// SVMTokenAccount reads a token account.
 func (l *Lab) SVMTokenAccount(account string) TokenAccount {
 	l.t.Helper()
 	var out TokenAccount
@@ -170,11 +159,7 @@ func (l *Lab) SVMNewMint(extensions map[string]any) string {
 	return out.Mint
 }
 
-// SVMPause stops all transfers of a pausable mint.
-func (l *Lab) SVMPause(mint string) {
-	l.t.Helper()
-	l.op("svmPause", map[string]any{"mint": mint}, nil)
-}
+func (l *Lab) SVMPause(mint string) { l.op("svmPause", map[string]any{"mint": mint}, nil) }
 
 // SVMSetFee sets a mint's transfer fee, in force two epochs later.
 func (l *Lab) SVMSetFee(mint string, basisPoints int) {
@@ -189,16 +174,8 @@ func (l *Lab) SVMRequireMemo(ownerName, mint string) {
 }
 
 // SVMFreeze freezes a token account, as the issuer of a stablecoin can.
-func (l *Lab) SVMFreeze(account string) {
-	l.t.Helper()
-	l.op("svmFreeze", map[string]any{"account": account}, nil)
-}
-
-// SVMThaw undoes SVMFreeze.
-func (l *Lab) SVMThaw(account string) {
-	l.t.Helper()
-	l.op("svmThaw", map[string]any{"account": account}, nil)
-}
+func (l *Lab) SVMFreeze(account string) { l.op("svmFreeze", map[string]any{"account": account}, nil) }
+func (l *Lab) SVMThaw(account string)   { l.op("svmThaw", map[string]any{"account": account}, nil) }
 
 // SVMChanges lists what a transaction changed; nothing when it failed or is not there.
 func (l *Lab) SVMChanges(transaction string) []TokenChange {
@@ -282,12 +259,8 @@ func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
 }
 
 // ResetLogs empties the logs of all parties and ends all faults.
-func (l *Lab) ResetLogs() {
-	l.t.Helper()
-	l.op("resetLogs", struct{}{}, nil)
-}
+func (l *Lab) ResetLogs() { l.op("resetLogs", struct{}{}, nil) }
 
-// Paid is the result of a reference payer.
 type Paid struct {
 	Status  int
 	Body    string

@@ -3,7 +3,10 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 )
 
@@ -25,9 +29,8 @@ type mppSellers struct {
 
 func startMPP(t testing.TB, lab *Lab) *mppSellers {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
-		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
+		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}))(t)
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
 	s := &mppSellers{}
 	stop, err := startScript(filepath.Join("lab", "mpp", "seller.mjs"), options, s)
@@ -39,10 +42,8 @@ func startMPP(t testing.TB, lab *Lab) *mppSellers {
 // control sets what the sellers do with the next paid answers, and gives how many payments they settled.
 func (s *mppSellers) control(t *testing.T, state string) (settled int) {
 	t.Helper()
-	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
-	require.NoError(t, err)
-	var now struct{ Settled int }
-	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &now))
+	response := must.Get(http.Post(s.Control, "application/json", bytes.NewReader([]byte(state))))(t)
+	now := must.JSON[struct{ Settled int }]([]byte(bodyOf(t, response)))(t)
 	return now.Settled
 }
 
@@ -131,26 +132,23 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 10_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	sells, err := paywall.New(paywall.Options{MPP: true,
+	sells := must.Get(paywall.New(paywall.Options{MPP: true,
 		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
 			{Network: lab.EVM.Network, PayTo: lab.EVM.PayTo, Price: "0.001"}}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
-			{Name: "lab0", URL: lab.Facilitators[0]}}})})
-	require.NoError(t, err)
+			{Name: "lab0", URL: lab.Facilitators[0]}}})}))(t)
 	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
 	web := httptest.NewServer(sells.HTTP("report", http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
 	t.Cleanup(web.Close)
 
-	options, err := json.Marshal(map[string]string{"url": web.URL, "key": mppxKey})
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]string{"url": web.URL, "key": mppxKey}))(t)
 	var paid struct {
 		Status  int
 		Body    string
 		Receipt struct{ Method, Reference, Status string }
 	}
-	stop, err := startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid)
-	require.NoError(t, err)
+	stop := must.Get(startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid))(t)
 	stop()
 	require.Equal(t, 200, paid.Status, "%+v", paid)
 	require.Equal(t, "warmer", paid.Body)
@@ -162,3 +160,59 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 
 // mppxKey is of lab.EVM.Client: an account of the mnemonic that anvil and hardhat share, known to everybody.
 const mppxKey = "0x5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a"
+
+// A seller that asks in X-PAYMENT-REQUIRED with a whole challenge and settles itself, at the reference
+// facilitator and on a real chain: it gets the payment, and settles once. The wallet brings nothing anywhere.
+func TestASellerWithXPaymentRequiredSettlesAtTheReferenceFacilitator(t *testing.T) {
+	lab := Start(t)
+	const goods = `{"ok":true,"own":"header"}`
+	offer := map[string]any{"scheme": "exact", "network": lab.EVM.Network, "amount": "1000",
+		"asset": lab.EVM.Asset, "payTo": lab.EVM.PayTo, "maxTimeoutSeconds": 60,
+		"extra": map[string]any{"name": "USDC", "version": "2"}}
+	for _, c := range []struct {
+		version int
+		header  string
+	}{{2, "PAYMENT-SIGNATURE"}, {1, "X-PAYMENT"}} {
+		t.Run(fmt.Sprint(c.version), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked := offer
+				if c.version == 1 {
+					asked = map[string]any{"scheme": "exact", "network": "base-sepolia",
+						"maxAmountRequired": "1000", "asset": offer["asset"], "payTo": offer["payTo"],
+						"maxTimeoutSeconds": 60, "extra": offer["extra"], "description": "", "mimeType": "",
+						"resource": "http://" + r.Host + "/own"}
+				}
+				if payment := r.Header.Get(c.header); payment != "" {
+					payload, _ := base64.StdEncoding.DecodeString(payment)
+					submission, _ := json.Marshal(map[string]any{"x402Version": c.version,
+						"paymentPayload": json.RawMessage(payload), "paymentRequirements": asked})
+					answer, err := http.Post(lab.Facilitators[0]+"/settle", "application/json",
+						bytes.NewReader(submission))
+					if err == nil {
+						defer answer.Body.Close()
+						receipt, _ := io.ReadAll(answer.Body)
+						w.Header().Set("PAYMENT-RESPONSE", base64.StdEncoding.EncodeToString(receipt))
+						if bytes.Contains(receipt, []byte(`"success":true`)) {
+							_, _ = io.WriteString(w, goods)
+							return
+						}
+					}
+				}
+				challenge, _ := json.Marshal(map[string]any{"x402Version": c.version,
+					"resource": map[string]any{"url": "http://" + r.Host + "/own"}, "accepts": []any{asked}})
+				w.Header().Set("X-PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(challenge))
+				w.WriteHeader(http.StatusPaymentRequired)
+			}))
+			defer server.Close()
+			w, home := funded(t, lab, ConfigOptions{Loopback: []string{server.URL}})
+			lab.ResetLogs()
+			p := payFor(t, w, server.URL+"/own")
+			require.Empty(t, p.Error, "%+v", p)
+			require.Equal(t, "paid", p.Status)
+			require.Equal(t, 1, settled(lab, 0))
+			require.Zero(t, settled(lab, 1))
+			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+			require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
+		})
+	}
+}

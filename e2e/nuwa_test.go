@@ -95,7 +95,6 @@ func (n *nuwa) post(path string, body any) {
 	require.NotContains(n.t, string(said), `"error"`)
 }
 
-// claimed is what the chain lets each payee have taken, by channel.
 func (n *nuwa) claimed(id string) string {
 	answer, err := http.Get(n.Rooch + "admin/state")
 	require.NoError(n.t, err)
@@ -117,7 +116,6 @@ func (n *nuwa) claimed(id string) string {
 	return ""
 }
 
-// claim has the MCP server bring the vouchers it has to the chain.
 func (n *nuwa) claim(id string) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), opWait)
 	defer cancel()
@@ -130,7 +128,6 @@ func (n *nuwa) claim(id string) {
 	require.NoError(n.t, err)
 }
 
-// accept approves whatever the wallet asks its person.
 func accept(method string, _ json.RawMessage) (any, error) {
 	if method != "elicitation/create" {
 		return nil, errors.New("not asked")
@@ -174,14 +171,12 @@ url = %q
 	}
 }
 
-// nuwaBuyer is a wallet that buys of one of the servers.
 type nuwaBuyer struct {
 	*nuwa
-	t                *testing.T
-	over, server, at string
-	bin              string
-	home             testworld.Home
-	w                *Wallet
+	t                     *testing.T
+	over, server, at, bin string
+	home                  testworld.Home
+	w                     *Wallet
 }
 
 func (b *nuwaBuyer) start() {
@@ -224,7 +219,6 @@ func (b *nuwaBuyer) status() (s struct {
 	return s
 }
 
-// commit sends the last voucher without a call.
 func (b *nuwaBuyer) commit() bool {
 	var said struct{ Committed bool }
 	runWallet(b.t, b.home, b.bin, &said, "channel", "commit", b.server)

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// paid is what the tests read of an x402_pay answer.
 type answer struct {
 	Status, PaymentID, Content, AmountPaid, Price, UpTo, Asset, Symbol, Network, PayTo, TransactionSignature,
 	Facilitator, Proof string
@@ -61,7 +60,6 @@ func payFor(t testing.TB, w *Wallet, url string, more ...any) answer {
 
 const plenty = "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000"
 
-// funded is a new wallet with money of its own on both chains.
 func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, testworld.Home) {
 	t.Helper()
 	bin := testworld.Build(t)

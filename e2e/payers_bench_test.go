@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402test"
 )
@@ -31,8 +32,7 @@ import (
 func BenchmarkPayers(b *testing.B) {
 	const count, key, account = 300, "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
 		"0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
-	world, err := sandbox.Start(sandbox.Options{})
-	require.NoError(b, err)
+	world := must.Get(sandbox.Start(sandbox.Options{}))(b)
 	b.Cleanup(func() { world.Close() })
 	world.Fund(account, 1000*sandbox.USDC)
 	report := func(b *testing.B, all []float64, cpu float64) {
@@ -55,21 +55,18 @@ func BenchmarkPayers(b *testing.B) {
 		world := x402test.New(b)
 		client := world.Client(world.NewAccount(b, world.EVM, "1000"))
 		path := filepath.Join(b.TempDir(), "kept")
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_DSYNC, 0o600)
-		require.NoError(b, err)
+		file := must.Get(os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_DSYNC, 0o600))(b)
 		b.Cleanup(func() { _ = file.Close() })
 		for b.Loop() {
 			var all []float64
 			for i := range count {
 				started := time.Now()
-				answer, err := client.Get(fmt.Sprint(world.SellerURL, "/weather?", i))
-				require.NoError(b, err)
-				_, err = io.Copy(io.Discard, answer.Body)
+				answer := must.Get(client.Get(fmt.Sprint(world.SellerURL, "/weather?", i)))(b)
+				_, err := io.Copy(io.Discard, answer.Body)
 				require.NoError(b, errors.Join(err, answer.Body.Close()))
 				require.Equal(b, http.StatusOK, answer.StatusCode)
 				for range 2 {
-					_, err := file.WriteAt(make([]byte, 4096), 0)
-					require.NoError(b, err)
+					must.Get(file.WriteAt(make([]byte, 4096), 0))(b)
 				}
 				all = append(all, float64(time.Since(started).Microseconds())/1000)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
 )
@@ -41,18 +42,14 @@ func (s *waysShop) channelVisits(t *testing.T, lab *Lab, visits ...map[string]an
 	balance func() uint64) {
 	t.Helper()
 	key := make([]byte, 32)
-	_, err := rand.Read(key)
-	require.NoError(t, err)
+	must.Get(rand.Read(key))(t)
 	return s.channelVisitsAs(t, lab, fmt.Sprintf("0x%x", key), visits...)
 }
 
-// channelVisit is what the reference client makes of one request.
 type channelVisit struct {
-	Status  int
-	Body    string
-	Error   string
-	Address string
-	Receipt *struct {
+	Status               int
+	Body, Error, Address string
+	Receipt              *struct {
 		Success             bool
 		Transaction, Amount string
 		Extra               struct {
@@ -67,11 +64,9 @@ func (s *waysShop) channelVisitsAs(t *testing.T, lab *Lab, key string, visits ..
 	t.Helper()
 	home := homeOf(t, lab.Config(ConfigOptions{}), key)
 	lab.EVMMint(home.EVM, 1_000_000)
-	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
-		"visits": visits})
-	require.NoError(t, err)
-	stop, err := startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all)
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
+		"visits": visits}))(t)
+	stop := must.Get(startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all))(t)
 	stop()
 	require.Len(t, all, len(visits))
 	return all, func() uint64 { return lab.EVMBalance(home.EVM) }
@@ -105,9 +100,7 @@ func TestReferenceClientBuysByBatchSettlement(t *testing.T) {
 	require.Equal(t, []string{"deposit", "multicall"}, reference.control(t, `{}`).Sent)
 	require.Zero(t, earned(), "it is not paid out yet")
 
-	done, err := s.paywall.Claim(t.Context())
-	require.NoError(t, err)
-	require.Len(t, done, 1)
+	require.Len(t, must.Get(s.paywall.Claim(t.Context()))(t), 1)
 	require.Equal(t, []string{"settle"}, reference.control(t, `{}`).Sent)
 	require.Equal(t, uint64(6000), earned())
 }
@@ -122,15 +115,12 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 		require.Equal(t, 200, got[1+n].Status, "%+v", got)
 	}
 	reference.control(t, `{}`)
-	done, err := s.paywall.Claim(t.Context())
-	require.NoError(t, err)
+	done := must.Get(s.paywall.Claim(t.Context()))(t)
 	require.Len(t, done, 1)
 	require.Equal(t, []any{"5000", 2}, []any{done[0].Amount.String(), done[0].Channels})
 	require.Equal(t, []string{"claimWithSignature", "settle"}, reference.control(t, `{}`).Sent)
 	require.Equal(t, uint64(5000), earned())
-	again, err := s.paywall.Claim(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, again)
+	require.Empty(t, must.Get(s.paywall.Claim(t.Context()))(t))
 	require.Empty(t, reference.control(t, `{}`).Sent)
 }
 
@@ -160,8 +150,7 @@ func TestOurWalletBuysAtOurPaywallByBatchSettlement(t *testing.T) {
 func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	lab := Start(t)
 	reference := startBatch(t, lab)
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	bin, dir := testworld.Build(t), t.TempDir()
 	home := testworld.NewHome(t, lab.Config(ConfigOptions{}))
 	file := filepath.Join(dir, "shop.toml")
@@ -193,8 +182,7 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	runWallet(t, home, bin, &claimed, "paywall", "claim", "--config", file, "--json")
 	require.Zero(t, claimed.Count)
 
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(file))(t)
 	writePrivate(t, file, "claim_above = \"0.002\"\n"+strings.Replace(string(text), "127.0.0.1:0",
 		hostPort(seller.url), 1))
 	seller = startPaywall(t, home, bin, file)

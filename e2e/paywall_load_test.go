@@ -92,7 +92,6 @@ var crowd struct {
 
 var asks = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 
-// ask posts a body and gives the session's id of its answer.
 func ask(address, session, body string) (id string) {
 	request, err := http.NewRequest(http.MethodPost, "http://"+address+"/mcp", strings.NewReader(body))
 	if err != nil {
@@ -112,7 +111,6 @@ func ask(address, session, body string) (id string) {
 	return answer.Header.Get("Mcp-Session-Id")
 }
 
-// raw writes to a connection of its own and leaves it open.
 func raw(address, text string) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -195,7 +193,6 @@ func TestPaywallUnderAttack(t *testing.T) {
 	require.GreaterOrEqual(t, bought*10, tries*9, "who pays is served")
 }
 
-// tries is one purchase by a client that knows one version of MCP.
 func (s *shop) tries(t *testing.T, endpoint, version string) bool {
 	t.Helper()
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
@@ -221,7 +218,6 @@ func (s *shop) tries(t *testing.T, endpoint, version string) bool {
 	return true
 }
 
-// resident is what a process holds of memory, in bytes.
 func resident(t *testing.T, of *exec.Cmd) (bytes int64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", of.Process.Pid))
 	if err != nil {

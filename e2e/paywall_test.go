@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 	"x402-wallet/x402test"
@@ -51,13 +52,11 @@ func behind(runs string) error {
 	return server.Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// shop is a seller's wallet with a paywall file.
 type shop struct {
-	world *x402test.Sandbox
-	bin   string
-	home  testworld.Home
-	file  string
-	runs  string
+	world      *x402test.Sandbox
+	bin        string
+	home       testworld.Home
+	file, runs string
 }
 
 func newShop(t *testing.T, more string) *shop {
@@ -65,15 +64,13 @@ func newShop(t *testing.T, more string) *shop {
 	world, bin, home := play(t, x402test.Options{})
 	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"),
 		runs: filepath.Join(t.TempDir(), "runs")}
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	writePrivate(t, s.file,
 		fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = "+
 			"\"base-sepolia\"\n%s[tools.search]\nprice = \"0.001\"\n", behindEnv+"="+s.runs, own, more))
 	return s
 }
 
-// overStdio is a client of a paywall process of its own.
 func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	t.Helper()
 	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
@@ -90,16 +87,13 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 // no message: neither ends the paywall.
 func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	s := newShop(t, "")
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	writePrivate(t, s.file, fmt.Sprintf("command = [\"/bin/sh\", \"-c\", %q, %q]\nnetwork = "+
 		"\"base-sepolia\"\n[tools.search]\nprice = \"0.001\"\n",
 		"echo starting server; exec /usr/bin/env \""+behindEnv+"="+s.runs+"\" \"$0\"", own))
 	command := s.home.Command(t.Context(), s.bin, "paywall", "--config", s.file)
-	stdin, err := command.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := command.StdoutPipe()
-	require.NoError(t, err)
+	stdin := must.Get(command.StdinPipe())(t)
+	stdout := must.Get(command.StdoutPipe())(t)
 	require.NoError(t, command.Start())
 	answers := bufio.NewScanner(stdout)
 	for _, exchange := range [][2]string{
@@ -109,8 +103,7 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 		{`[]`, `"code":-32600`},
 		{`{"jsonrpc":"2.0","id":2,"method":"ping"}`, `"id":2,"result":{}`},
 	} {
-		_, err := io.WriteString(stdin, exchange[0]+"\n")
-		require.NoError(t, err)
+		must.Get(io.WriteString(stdin, exchange[0]+"\n"))(t)
 		require.True(t, answers.Scan(), "the session ended at %s", exchange[0])
 		require.Contains(t, answers.Text(), exchange[1])
 	}
@@ -118,7 +111,6 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	require.NoError(t, command.Wait())
 }
 
-// paywallProcess is x402-wallet paywall, listening.
 type paywallProcess struct {
 	*exec.Cmd
 	url  string // of its endpoint
@@ -133,8 +125,7 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 	command := home.Command(context.Background(), bin, "paywall", "--config", file)
 	p := &paywallProcess{Cmd: command, log: &tail{}}
 	p.Env = append(p.Env, env...)
-	stderr, err := p.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Get(p.StderrPipe())(t)
 	require.NoError(t, p.Start())
 	late := time.AfterFunc(startWait, func() { _ = p.Process.Kill() })
 	defer late.Stop()
@@ -168,31 +159,23 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 // buys asks for the tool that costs money, and pays for it.
 func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult {
 	t.Helper()
-	asked, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
-	require.NoError(t, err)
-	got, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
-		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
-	require.NoError(t, err)
-	return got
+	asked := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
+	return must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
 }
 
-// signOffer pays the first thing that a result asks for.
 func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
 	t.Helper()
-	text, err := json.Marshal(asked)
-	require.NoError(t, err)
-	c, err := wire.ReadMCPChallenge(wire.MCPMessage{Result: text})
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(asked))(t)
+	c := must.Get(wire.ReadMCPChallenge(wire.MCPMessage{Result: text}))(t)
 	require.NotNil(t, c, "%s", text)
 	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
 	world.Fund(t, signer.Address(), "1.00")
 	asset, _ := x402.NewRegistry(nil).Named(world.EVM, "")
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{world.EVM: world.EVMNodeURL}})
-	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
-		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
-	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, nil)
-	require.NoError(t, err)
+	a := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
+		Source: signer.Address(), Validity: time.Minute, Now: time.Now()}))(t)
+	payload := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, nil))(t)
 	require.NoError(t, json.Unmarshal(payload, &payment))
 	return payment
 }
@@ -203,8 +186,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 func TestPaywallWithoutAWallet(t *testing.T) {
 	s := newShop(t, "")
 	payTo := testworld.NewEVMKey(t).Address()
-	text, err := os.ReadFile(s.file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(s.file))(t)
 	writePrivate(t, s.file, "pay_to = \""+payTo+"\"\n"+string(text))
 	rules := s.world.WalletConfig()
 	homes := []testworld.Home{testworld.NewHome(t, ""), testworld.NewHome(t, "")}
@@ -236,4 +218,89 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 	runWallet(t, s.home, s.bin, nil, "init")
 	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
 	require.Equal(t, map[string]string{"USDC": "0.002"}, earned.Totals)
+}
+
+// askingServer starts a server of the reference SDK that asks its client back.
+func askingServer(t *testing.T) (url string) {
+	t.Helper()
+	cmd := exec.Command("node", filepath.Join("lab", "mcp", "asking.mjs"))
+	stdin := must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
+	said := &tail{}
+	cmd.Stderr = said
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		_ = cmd.Wait()
+	})
+	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	lines := bufio.NewScanner(stdout)
+	require.True(t, lines.Scan(), "run make test (or e2e/lab/prep.sh) first")
+	return lines.Text()
+}
+
+// A server of the reference SDK asks its client back, on the call's stream and on the session's. Behind
+// our paywall each buyer is asked what is theirs, by clients of both SDKs, while they pay and where
+// it is free; and what is told of a resource arrives.
+func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
+	s := newShop(t, "")
+	writePrivate(t, s.file, fmt.Sprintf("url = %q\nlisten = \"127.0.0.1:0\"\nnetwork = \"base-sepolia\"\n"+
+		"[tools.search]\nprice = \"0.001\"\n", askingServer(t)))
+	endpoint := startPaywall(t, s.home, s.bin, s.file).url
+
+	type told struct {
+		Initialize, Can map[string]any
+		Ask, Updated    string
+	}
+	heard := make(chan error, 2)
+	for _, name := range []string{"Oslo", "Rome"} { // at once
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), opWait)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, "node", filepath.Join("lab", "mcp", "asked.mjs"),
+				endpoint, name).
+				Output()
+			var got told
+			if err == nil {
+				err = json.Unmarshal(out, &got)
+			}
+			want := fmt.Sprintf("%[1]s of %[1]s file:///%[1]s", name)
+			if err == nil && (got.Ask != want || got.Updated != "weather://today" || len(got.Can) != 3 ||
+				got.Initialize["logging"] == nil) {
+				err = fmt.Errorf("%s heard %s", name, out)
+			}
+			heard <- err
+		}()
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"city": "Bonn"}}, nil
+		},
+		CreateMessageHandler: func(context.Context,
+			*mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+			return &mcp.CreateMessageResult{Model: "m", Role: "assistant",
+				Content: &mcp.TextContent{Text: "of Bonn"}}, nil
+		},
+	})
+	client.AddRoots(&mcp.Root{URI: "file:///Bonn"})
+	session := must.Get(client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}))(t)
+	defer session.Close()
+	asked := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"}))(t)
+	given := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}}))(t)
+	require.Equal(t, "Bonn of Bonn file:///Bonn", given.Content[0].(*mcp.TextContent).Text)
+	s.world.AssertPaidOnce(t, x402test.Payment{})
+	for range 2 {
+		require.NoError(t, <-heard)
+	}
+
+	// of a client of 2026-07-28 it hears that it cannot be asked: it asks in another way
+	since := must.Get(client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint}, nil))(t)
+	defer since.Close()
+	can := must.Get(since.CallTool(t.Context(), &mcp.CallToolParams{Name: "can"}))(t)
+	require.False(t, strings.Contains(can.Content[0].(*mcp.TextContent).Text, "elicitation"))
 }

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -29,19 +30,16 @@ import (
 // waysShop is a handler of ours that sells in every way, settled by the reference facilitator on a real
 // chain.
 type waysShop struct {
-	url     string
-	origin  string
-	sales   func() []book.Sale
-	served  func() int
-	paywall *paywall.Paywall
+	url, origin string
+	sales       func() []book.Sale
+	served      func() int
+	paywall     *paywall.Paywall
 }
 
-// visit is what the reference buyer makes of one request.
 type visit struct {
-	Status  int
-	Body    string
-	Error   string
-	Receipt struct {
+	Status      int
+	Body, Error string
+	Receipt     struct {
 		Success                             bool
 		Transaction, Payer, Amount, Network string
 	}
@@ -70,8 +68,7 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 	if change != nil {
 		change(&o)
 	}
-	sells, err := paywall.New(o)
-	require.NoError(t, err)
+	sells := must.Get(paywall.New(o))(t)
 	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
 	served := 0
 	mux := http.NewServeMux()
@@ -97,14 +94,11 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 		}}
 }
 
-// buy lets the reference client visit one after the other.
 func (s *waysShop) buy(t *testing.T, lab *Lab, visits ...map[string]any) (all []visit) {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
-		"visits": visits})
-	require.NoError(t, err)
-	stop, err := startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all)
-	require.NoError(t, err)
+	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
+		"visits": visits}))(t)
+	stop := must.Get(startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all))(t)
 	stop()
 	require.Len(t, all, len(visits))
 	return all
@@ -227,8 +221,7 @@ func TestReferenceClientVerifiesOurStatements(t *testing.T) {
 			require.NotNil(t, got.Signed)
 			require.True(t, got.Signed.IsOfOffer)
 			require.Equal(t, []any{c.by, lab.EVM.Client.Address, got.Receipt.Transaction},
-				[]any{got.Signed.Signer,
-					got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
+				[]any{got.Signed.Signer, got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
 		})
 	}
 }
@@ -266,10 +259,8 @@ func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
 	p := newNPMPaywall(t, shops, "sign_offers = true\nreceipt_transaction = true",
 		"[tools.echo]\nscheme = \"upto\"\nprice = \"0.02\"\nper_kilobyte = \"0.003\"\n")
 	file := filepath.Join(p.Dir, "paywall-signing-key.pem")
-	key, err := os.ReadFile(file)
-	require.NoError(t, err)
-	info, err := os.Stat(file)
-	require.NoError(t, err)
+	key := must.Get(os.ReadFile(file))(t)
+	info := must.Get(os.Stat(file))(t)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	earned := uint64(0)
 	var kids []string
@@ -283,20 +274,15 @@ func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
 		receipt, _ := paid.Result.Meta[wire.MetaReceipt].(map[string]any)
 		require.Equal(t, "3000", receipt["amount"])
 		for _, extensions := range []any{paid.Challenge["extensions"], receipt["extensions"]} {
-			text, err := json.Marshal(extensions)
-			require.NoError(t, err)
+			text := must.Get(json.Marshal(extensions))(t)
 			jws := regexp.MustCompile(`"signature":"([A-Za-z0-9_-]+)\.`).FindSubmatch(text)
 			require.NotNil(t, jws, "%s", text)
-			header, err := base64.RawURLEncoding.DecodeString(string(jws[1]))
-			require.NoError(t, err)
-			kids = append(kids, string(header))
+			kids = append(kids, string(must.Get(base64.RawURLEncoding.DecodeString(string(jws[1])))(t)))
 		}
 	}
 	require.Equal(t, []string{kids[0], kids[0], kids[0], kids[0]}, kids)
 	require.Contains(t, kids[0], `"kid":"did:key:z6Mk`)
-	again, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, key, again)
+	require.Equal(t, key, must.Get(os.ReadFile(file))(t))
 	out := p.sales(t)
 	require.Len(t, out.Sales, 2)
 	require.Equal(t, map[string]string{"USDC": "0.006"}, out.Totals)

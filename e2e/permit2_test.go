@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -60,7 +62,6 @@ func TestPaysByPermit2(t *testing.T) {
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
 }
 
-// permitOf is what a payment that a seller or facilitator was sent says of its permit.
 type permitOf struct {
 	Payload    json.RawMessage
 	Extensions map[string]struct {
@@ -154,7 +155,6 @@ func TestAStrangersSettlementOfOurPermitIsBooked(t *testing.T) {
 	requireReceipt(t, home, row.PaymentID)
 }
 
-// requireReceipt requires a receipt of a payment that stands by itself.
 func requireReceipt(t *testing.T, home testworld.Home, payment string) (text string) {
 	t.Helper()
 	bin := testworld.Build(t)
@@ -187,18 +187,14 @@ func TestStatusOfPermit2(t *testing.T) {
 		if scheme == x402.Upto {
 			r.Extra = upto
 		}
-		made, err := pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
-			Source:   key.Address(),
-			Validity: time.Minute, Now: time.Now()})
-		require.NoError(t, err)
+		made := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+			Source: key.Address(), Validity: time.Minute, Now: time.Now()}))(t)
 		require.Empty(t, made.Extensions)
 		return made.Payload, made.Evidence
 	}
 	status := func(e x402.Evidence) x402.Status {
 		t.Helper()
-		got, err := pays.Status(t.Context(), e)
-		require.NoError(t, err)
-		return got
+		return must.Get(pays.Status(t.Context(), e))(t)
 	}
 	_, unused := sign(x402.Exact)
 	require.Equal(t, x402.Open, status(unused).State)
@@ -235,9 +231,102 @@ func TestStatusOfPermit2(t *testing.T) {
 func decimal(t *testing.T, nonce string) string {
 	t.Helper()
 	var word [32]byte
-	_, err := hex.Decode(word[:], []byte(nonce[2:]))
-	require.NoError(t, err)
+	must.Get(hex.Decode(word[:], []byte(nonce[2:])))(t)
 	amount, ok := money.AmountFromBytes(word[:])
 	require.True(t, ok)
 	return amount.String()
+}
+
+// patient runs the test that waits until what was signed has expired by the wallet's own clock, which nobody
+// sets: two and a half minutes.
+var patient = flag.Bool("patient", false, "wait until what was signed for has expired: minutes")
+
+// What upto may come to is held, and what the chain shows to have moved is what is paid: once that is final
+// and nothing else can come of it, the rest is free again.
+func TestPaysUpto(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	p := payFor(t, w, lab.Seller+"/upto/short?charge=7000")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, []string{"7000", "$0.007", "$0.02"}, []string{p.AmountPaid, p.Price, p.UpTo})
+	require.Equal(t, uint64(1_000_000-7_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, "0.02", p.Budget.Session.Spent, "all that was signed for counts: %+v", p.Budget)
+
+	lab.EVMMine(0)
+	bin := testworld.Build(t)
+	if !*patient {
+		runWallet(t, home, bin, nil, "reconcile", "--json")
+		require.Equal(t, "$0.02", history(t, w)[0].Price, "as long as it may be charged again")
+		runWallet(t, home, bin, nil, "history", "verify")
+		return
+	}
+	for until := time.Now().Add(6 * time.Minute); ; time.Sleep(5 * time.Second) {
+		runWallet(t, home, bin, nil, "reconcile", "--json")
+		row := history(t, w)[0]
+		if row.Proof == "chain" || time.Now().After(until) {
+			require.Equal(t, []string{"settled", "chain", "$0.007"}, []string{row.Status, row.Proof,
+				row.Price})
+			break
+		}
+		require.Equal(t, "$0.02", row.Price)
+		lab.EVMMine(0)
+	}
+	receipt := requireReceipt(t, home, history(t, w)[0].PaymentID)
+	require.Contains(t, receipt, `"amount": "7000"`)
+	require.Contains(t, receipt, `"upTo": "20000"`)
+	p = payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "0.008", p.Budget.Session.Spent, "%+v", p.Budget)
+	runWallet(t, home, bin, nil, "history", "verify")
+}
+
+// Nothing charged is no end: it may be charged until it expires. That is booked, and no second purchase.
+func TestUptoChargedNothingAndThenSomething(t *testing.T) {
+	lab := Start(t)
+	between := sellBy(t, lab.Seller)
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
+	lab.EVMApprovePermit2(home.EVM, 40_000)
+	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
+		a := settle()
+		for key, values := range a.Header {
+			out.Header()[key] = values
+		}
+		out.WriteHeader(a.StatusCode)
+		_, _ = out.Write([]byte(bodyOf(t, a)))
+	})
+	p := payFor(t, w, between.url+"/upto?charge=0")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, []string{"0", "$0.02"}, []string{p.AmountPaid, p.UpTo})
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, "0.02", p.Budget.Session.Held, "%+v", p.Budget)
+	require.Equal(t, "unknown", history(t, w)[0].Status)
+
+	transaction := lab.EVMSettlePermit(between.payments.Load().Payload, lab.EVM.Facilitator, 20_000)
+	lab.EVMMine(0)
+	runWallet(t, home, testworld.Build(t), nil, "reconcile", "--json")
+	row := history(t, w)[0]
+	require.Equal(t, []string{"settled", "chain", transaction, "$0.02"},
+		[]string{row.Status, row.Proof, row.TransactionSignature, row.Price})
+	require.Len(t, history(t, w), 1)
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+}
+
+// More than was signed for cannot be charged, and what the seller says of it changes nothing.
+func TestUptoChargesNoMoreThanWasSignedFor(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	p := payFor(t, w, lab.Seller+"/upto/sponsored?charge=20001")
+	require.Equal(t, "SETTLEMENT_FAILED", p.Error, "%+v", p)
+	require.Equal(t, "20000", p.Spent, "held until it expires")
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+}
+
+// Who alone can settle, and says what it comes to, is one of the owner's facilitators, or a person is asked.
+func TestUptoBySomebodyElsesFacilitatorAsks(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{Facilitators: []string{lab.SellerOzskr}})
+	p := payFor(t, w, lab.Seller+"/upto/sponsored")
+	require.Equal(t, "APPROVAL_REQUIRED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, lab.EVM.Facilitator)
+	require.Empty(t, history(t, w))
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
 }

@@ -20,13 +20,12 @@ import (
 
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
-// sandboxWait bounds what a sandbox is waited for.
 const sandboxWait = 2 * time.Minute
 
-// playSandbox is a running x402-wallet sandbox.
 type playSandbox struct {
 	Event, Seller, Facilitator, Control, Config, Note string
 	Nodes, PayTo                                      map[string]string
@@ -51,10 +50,8 @@ func startSandbox(t *testing.T, args ...string) *playSandbox {
 	s.cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s.cmd.Stderr = os.Stderr
 	var err error
-	s.stdin, err = s.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := s.cmd.StdoutPipe()
-	require.NoError(t, err)
+	s.stdin = must.Get(s.cmd.StdinPipe())(t)
+	out := must.Get(s.cmd.StdoutPipe())(t)
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(func() {
 		cancel()
@@ -81,7 +78,6 @@ func startSandbox(t *testing.T, args ...string) *playSandbox {
 	return s
 }
 
-// next is the next line that it prints.
 func (s *playSandbox) next(t *testing.T) sandboxLine {
 	t.Helper()
 	select {
@@ -94,11 +90,9 @@ func (s *playSandbox) next(t *testing.T) sandboxLine {
 	}
 }
 
-// tell posts a script.
 func (s *playSandbox) tell(t *testing.T, script string) {
 	t.Helper()
-	answer, err := http.Post(s.Control+"/script", "application/json", strings.NewReader(script))
-	require.NoError(t, err)
+	answer := must.Get(http.Post(s.Control+"/script", "application/json", strings.NewReader(script)))(t)
 	said := bodyOf(t, answer)
 	require.Equal(t, http.StatusOK, answer.StatusCode, said)
 }
@@ -106,8 +100,7 @@ func (s *playSandbox) tell(t *testing.T, script string) {
 // blocks are the examples of docs/selling.md in a language, in their order.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/selling.md")
-	require.NoError(t, err)
+	page := must.Get(os.ReadFile("../docs/selling.md"))(t)
 	var list []string
 	block := regexp.MustCompile("(?s)\n```" + language + "\n(.*?)\n```\n")
 	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
@@ -120,8 +113,7 @@ func blocks(t *testing.T, language string) []string {
 func runNode(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	modules, err := filepath.Abs("lab/parties/node_modules")
-	require.NoError(t, err)
+	modules := must.Get(filepath.Abs("lab/parties/node_modules"))(t)
 	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 	file := filepath.Join(dir, "example.mjs")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -138,8 +130,7 @@ func runNode(t *testing.T, text string, args ...string) string {
 // TestTestingPage runs every example of docs/selling.md as it stands; those in Go are in x402test.
 func TestTestingPage(t *testing.T) {
 	t.Run("Go", func(t *testing.T) {
-		source, err := os.ReadFile("../x402test/example_test.go")
-		require.NoError(t, err)
+		source := must.Get(os.ReadFile("../x402test/example_test.go"))(t)
 		examples := blocks(t, "go")
 		require.Len(t, examples, 1)
 		require.Contains(t, string(source), "\n"+examples[0]+"\n")
@@ -218,8 +209,7 @@ func TestSandboxTheWallet(t *testing.T) {
 		}
 	}
 	var state struct{ Signatures, Presentations int }
-	answer, err := http.Get(s.Control + "/state")
-	require.NoError(t, err)
+	answer := must.Get(http.Get(s.Control + "/state"))(t)
 	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, answer)), &state))
 	require.Equal(t, []int{3, 4}, []int{state.Signatures, state.Presentations})
 	require.Empty(t, s.lines)
@@ -236,11 +226,9 @@ func TestSandboxEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startSandbox(t, "--until-eof")
 			// even while somebody has not asked to the end
-			half, err := net.Dial("tcp", strings.TrimPrefix(s.Seller, "http://"))
-			require.NoError(t, err)
+			half := must.Get(net.Dial("tcp", strings.TrimPrefix(s.Seller, "http://")))(t)
 			t.Cleanup(func() { half.Close() })
-			_, err = io.WriteString(half, "GET /weather HTTP/1.1\r\n")
-			require.NoError(t, err)
+			must.Get(io.WriteString(half, "GET /weather HTTP/1.1\r\n"))(t)
 			require.NoError(t, end(s))
 			select {
 			case err := <-s.ended:
@@ -283,13 +271,10 @@ func TestReferenceClientPaysTheSandbox(t *testing.T) {
 
 // TestReferenceClientPaysByPermit2: it pays the seller of e2e/schemes by Permit2.
 func TestReferenceClientPaysByPermit2(t *testing.T) {
-	s, err := schemes.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(schemes.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	onEVM, err := s.NewAccount("evm", sandbox.USDC)
-	require.NoError(t, err)
-	onSolana, err := s.NewAccount("solana", 0)
-	require.NoError(t, err)
+	onEVM := must.Get(s.NewAccount("evm", sandbox.USDC))(t)
+	onSolana := must.Get(s.NewAccount("solana", 0))(t)
 	s.Approve(onEVM.Address, sandbox.USDC)
 	got := referencePays(t, s.SellerURL, s.SolanaNodeURL, onEVM.PlayKey, onSolana.PlayKey, "/permit2")[0]
 	paid := s.Settlements()
@@ -299,15 +284,12 @@ func TestReferenceClientPaysByPermit2(t *testing.T) {
 	require.Equal(t, schemes.Price("/permit2"), paid[0].Amount)
 }
 
-// referenceAnswer is what the reference client got, and what it read of the receipt.
 type referenceAnswer struct {
-	Status               int
-	Success              bool
-	Transaction, Network string
-	Payer                string
+	Status                      int
+	Success                     bool
+	Transaction, Network, Payer string
 }
 
-// referencePays buys at a seller's paths with the reference client.
 func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (
 	list []referenceAnswer) {
 	t.Helper()

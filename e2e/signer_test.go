@@ -13,25 +13,23 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 )
 
 // hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made
 // in it and cannot be read out of it.
 type hsm struct {
-	dir    string
-	module string
-	script string // by whose arguments a key is asked for
+	dir, module string
+	script      string // by whose arguments a key is asked for
 }
 
 // softHSM makes a token. The programs are Debian's softhsm2, opensc and jq.
 func softHSM(t *testing.T) hsm {
 	const packages = "apt-get install -y --no-install-recommends softhsm2 opensc jq"
 	for _, program := range []string{"softhsm2-util", "pkcs11-tool", "jq", "basenc"} {
-		_, err := exec.LookPath(program)
-		require.NoError(t, err, packages)
+		require.NoError(t, must.Err(exec.LookPath(program)), packages)
 	}
-	modules, err := filepath.Glob("/usr/lib/*/softhsm/libsofthsm2.so")
-	require.NoError(t, err)
+	modules := must.Get(filepath.Glob("/usr/lib/*/softhsm/libsofthsm2.so"))(t)
 	modules = append(modules, "/usr/lib/softhsm/libsofthsm2.so")
 	h := hsm{dir: t.TempDir(), module: modules[0]}
 	require.NoError(t, os.Mkdir(filepath.Join(h.dir, "tokens"), 0o700))
@@ -51,8 +49,7 @@ func softHSM(t *testing.T) hsm {
 		run("pkcs11-tool", "--module", h.module, "--token-label", "x402", "--login", "--pin", "648219",
 			"--keypairgen", "--key-type", "EC:"+curve, "--id", id)
 	}
-	example, err := filepath.Abs("../examples/signers/pkcs11.sh")
-	require.NoError(t, err)
+	example := must.Get(filepath.Abs("../examples/signers/pkcs11.sh"))(t)
 	h.script = filepath.Join(h.dir, "sign.sh")
 	// mode is a word by which the test has the signer misbehave when it is to sign.
 	childtest.Write(t, h.script, fmt.Sprintf(`export SOFTHSM2_CONF=%[1]s/softhsm2.conf
@@ -80,8 +77,7 @@ func (h hsm) add(t *testing.T, bin string, home testworld.Home) (onEVM, onSolana
 	for _, chain := range []string{"evm", "solana"} {
 		id := map[string]string{"evm": "01", "solana": "02"}[chain]
 		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain,
-			"--chain", chain,
-			"--timeout", "60s", "--", h.script, id)
+			"--chain", chain, "--timeout", "60s", "--", h.script, id)
 		require.NoError(t, err, seen)
 	}
 	var list struct {
@@ -101,10 +97,8 @@ func (h hsm) behave(t *testing.T, mode string) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "mode"), []byte(mode), 0o600))
 }
 
-// orders are what the signer was asked to sign.
 func (h hsm) orders(t *testing.T) (list []map[string]any) {
-	file, err := os.Open(filepath.Join(h.dir, "asked"))
-	require.NoError(t, err)
+	file := must.Get(os.Open(filepath.Join(h.dir, "asked")))(t)
 	defer file.Close()
 	for d := json.NewDecoder(file); d.More(); {
 		var q map[string]any
@@ -141,8 +135,7 @@ func TestPaysByAnHSM(t *testing.T) {
 		require.Equal(t, []any{"typed-data", onEVM}, []any{order["kind"], order["address"]})
 		message := order["payload"].(map[string]any)["message"].(map[string]any)
 		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"],
-			message["value"]},
-			"a person can be shown what is signed")
+			message["value"]}, "a person can be shown what is signed")
 	})
 	t.Run("Solana", func(t *testing.T) {
 		lab := lab.For(t)
@@ -174,8 +167,7 @@ func TestPaysByAnHSM(t *testing.T) {
 			hsm.behave(t, mode)
 			defer hsm.behave(t, "")
 			if mode == "silence" { // of which a minute need not be waited for
-				rules, err := os.ReadFile(filepath.Join(home.Dir, "config.toml"))
-				require.NoError(t, err)
+				rules := must.Get(os.ReadFile(filepath.Join(home.Dir, "config.toml")))(t)
 				withConfig(t, home, bin, strings.ReplaceAll(string(rules), `timeout = "1m0s"`,
 					`timeout = "1s"`))
 				defer withConfig(t, home, bin, string(rules))
@@ -230,10 +222,8 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 	}
 }
 
-// heldNow is what the day's budget holds.
 func heldNow(t *testing.T, w *Wallet) string {
-	r, err := w.Call(t.Context(), "x402_check_balance", map[string]any{})
-	require.NoError(t, err)
+	r := must.Get(w.Call(t.Context(), "x402_check_balance", map[string]any{}))(t)
 	var out struct {
 		Budget struct{ Day struct{ Held string } }
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // shops are the paid MCP servers of e2e/lab/mcp, each in its way to ask, and the reference clients
@@ -25,10 +26,8 @@ type shops struct {
 	Sellers map[string]string // by dialect, "+mode" behind it: the URL of the endpoint
 	Pay     string
 
-	log    string
-	node   string
-	script string
-	lab    *Lab
+	log, node, script string
+	lab               *Lab
 }
 
 var sharedShops struct {
@@ -38,7 +37,6 @@ var sharedShops struct {
 	err   error
 }
 
-// openShops starts them once per test process, or fails: a proof that did not run proves nothing.
 func openShops(t testing.TB, lab *Lab) *shops {
 	t.Helper()
 	sharedShops.once.Do(func() { sharedShops.shops, sharedShops.stop, sharedShops.err = startShops(lab) })
@@ -81,14 +79,11 @@ func closeShops() {
 	}
 }
 
-// runs counts how often a tool of a seller was run.
 func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 	t.Helper()
-	text, err := os.ReadFile(s.log)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(s.log))(t)
 	for line := range bytes.Lines(text) {
-		var e struct{ Event, Seller, Tool string }
-		require.NoError(t, json.Unmarshal(line, &e))
+		e := must.JSON[struct{ Event, Seller, Tool string }](line)(t)
 		if e.Event == "run" && e.Tool == tool && e.Seller == seller {
 			n++
 		}
@@ -99,16 +94,12 @@ func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 // onStdio is the command of a seller on stdio, as config.toml writes it. Its log is its own.
 func (s *shops) onStdio(t testing.TB, dialect string) string {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
+	options := must.Get(json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
 		"log":   filepath.Join(t.TempDir(), "log"),
-		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}})
-	require.NoError(t, err)
-	command, err := json.Marshal([]string{s.node, s.script, "--stdio", string(options)})
-	require.NoError(t, err)
-	return string(command)
+		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}}))(t)
+	return string(must.Get(json.Marshal([]string{s.node, s.script, "--stdio", string(options)}))(t))
 }
 
-// payAs has a reference client call a tool and pay for it.
 func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]any,
 	more map[string]any) (paid struct {
 	Challenge map[string]any
@@ -131,14 +122,11 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 	for name, value := range more {
 		call[name] = value
 	}
-	body, err := json.Marshal(call)
-	require.NoError(t, err)
+	body := must.Get(json.Marshal(call))(t)
 	client := &http.Client{Timeout: opWait}
-	response, err := client.Post(s.Pay, "application/json", bytes.NewReader(body))
-	require.NoError(t, err)
+	response := must.Get(client.Post(s.Pay, "application/json", bytes.NewReader(body)))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(response.Body))(t)
 	require.Equal(t, http.StatusOK, response.StatusCode, "%s", text)
 	require.NoError(t, json.Unmarshal(text, &paid), "%s", text)
 	return paid
@@ -179,9 +167,7 @@ func TestPaysForToolsInEveryDialect(t *testing.T) {
 			require.Equal(t, 1, s.runs(t, name, "echo")-ran)
 			list := history(t, w)
 			require.Equal(t, p.PaymentID, list[0].PaymentID)
-			at, err := url.Parse(seller)
-			require.NoError(t, err)
-			require.Contains(t, list[0].URL, at.Host)
+			require.Contains(t, list[0].URL, must.Get(url.Parse(seller))(t).Host)
 
 			dear := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "pricey",
 				"maxAmount": "$0.01"})

@@ -23,17 +23,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
-func secret(text string) func() (string, error) {
-	return func() (string, error) { return text, nil }
-}
+func secret(text string) func() (string, error) { return func() (string, error) { return text, nil } }
 
 func base64PKCS8(t *testing.T, key any) string {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
+	der := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
 	return base64.StdEncoding.EncodeToString(der)
 }
 
@@ -41,7 +39,6 @@ func pemOf(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// posted settles once and gives back the credentials that were sent.
 func posted(t *testing.T, f Facilitator) (string, Result) {
 	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
@@ -57,12 +54,9 @@ func posted(t *testing.T, f Facilitator) (string, Result) {
 func TestCDP(t *testing.T) {
 	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
-	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	sec1, err := x509.MarshalECPrivateKey(ec)
-	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
-	require.NoError(t, err)
+	ec := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	sec1 := must.Get(x509.MarshalECPrivateKey(ec))(t)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(ec))(t)
 	sec1PEM := pemOf("EC PRIVATE KEY", sec1)
 	for name, row := range map[string]struct {
 		secret, alg string
@@ -139,10 +133,9 @@ func TestPayAI(t *testing.T) {
 			}
 			assert.Equal(t, tokens[0], tokens[1])
 			assert.NotEqual(t, tokens[1], tokens[2])
-			parsed, err := jwt.Parse(tokens[0], func(*jwt.Token) (any, error) {
+			parsed := must.Get(jwt.Parse(tokens[0], func(*jwt.Token) (any, error) {
 				return public, nil
-			}, jwt.WithValidMethods([]string{"EdDSA"}))
-			require.NoError(t, err)
+			}, jwt.WithValidMethods([]string{"EdDSA"})))(t)
 			claims := parsed.Claims.(jwt.MapClaims)
 			assert.Equal(t, map[string]any{"alg": "EdDSA", "typ": "JWT", "kid": "k1"}, parsed.Header)
 			assert.Equal(t, "k1", claims["sub"])
@@ -186,14 +179,10 @@ func TestBadCredentials(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	mixed := append(append([]byte{}, ed[:32]...), make([]byte, 32)...)
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	require.NoError(t, err)
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	require.NoError(t, err)
-	p384DER, err := x509.MarshalECPrivateKey(p384)
-	require.NoError(t, err)
-	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
-	require.NoError(t, err)
+	rsaKey := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
+	p384 := must.Get(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
+	p384DER := must.Get(x509.MarshalECPrivateKey(p384))(t)
+	rsaDER := must.Get(x509.MarshalPKCS8PrivateKey(rsaKey))(t)
 	for i, row := range []struct {
 		auth Facilitator
 		says string
@@ -236,8 +225,7 @@ func TestAuthDoesNotShowItsSecret(t *testing.T) {
 	f := Facilitator{Name: "f", Auth: authCDP, KeyID: "k", Secret: secret("hunter2")}
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "f", f)
-	coded, err := json.Marshal(f)
-	require.NoError(t, err)
+	coded := must.Get(json.Marshal(f))(t)
 	assert.NotContains(t, log.String()+string(coded)+fmt.Sprintf("%v %+v %#v", f, f, f), "hunter2")
 }
 

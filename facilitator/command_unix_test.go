@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -47,16 +48,14 @@ func TestAProgramIsAsked(t *testing.T) {
 	c, w := beforeOther(f)
 	s := evm
 	s.Payer = "0xab"
-	v, err := c.Judge(t.Context(), s)
-	require.NoError(t, err)
+	v := must.Get(c.Judge(t.Context(), s))(t)
 	require.True(t, v.Valid)
 	require.JSONEq(t, `1`, string(v.Extra["a"]))
 	r := c.Settle(t.Context(), s)
 	require.Equal(t, []any{Settled, "program", "0xabc"}, []any{r.Outcome, r.Facilitator,
 		r.Settlement.Transaction})
 	require.True(t, c.HasSigner(t.Context(), sepolia, "0xFA"))
-	body, err := s.body()
-	require.NoError(t, err)
+	body := must.Get(s.body())(t)
 	require.Equal(t, string(body), childtest.Read(t, dir, "verify"))
 	require.Equal(t, string(body), childtest.Read(t, dir, "settle"))
 	require.Empty(t, childtest.Read(t, dir, "supported"))
@@ -178,8 +177,7 @@ func TestAProgramsComplaintIsNotTheAgents(t *testing.T) {
 	c, _ := beforeOther(f)
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Unknown, r.Outcome)
-	said, err := json.Marshal(x402.AsError(r.Err))
-	require.NoError(t, err)
+	said := must.Get(json.Marshal(x402.AsError(r.Err)))(t)
 	require.Contains(t, string(said), "exit status 3")
 	require.NotContains(t, string(said), "canary")
 }

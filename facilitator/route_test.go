@@ -2,25 +2,24 @@ package facilitator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb597867f38412077A9182bf77359F"
 
-func dollars(t *testing.T, text string) money.Dollars {
-	t.Helper()
-	d, err := money.ParseDollars(text)
-	require.NoError(t, err)
-	return d
-}
+func dollars(t *testing.T, text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
 
 // Of the facilitators that the owner gave such a payment the first is asked, and none of the others.
 func TestRoutesByAssetAndPrice(t *testing.T) {
@@ -43,8 +42,7 @@ func TestRoutesByAssetAndPrice(t *testing.T) {
 			var list []Facilitator
 			for _, name := range []string{"small", "large", "euros"} {
 				list = append(list, Facilitator{Name: name, URL: "https://" + name,
-					Networks: []string{sepolia},
-					Limits:   limits[name]})
+					Networks: []string{sepolia}, Limits: limits[name]})
 			}
 			c := New(Options{HTTP: &http.Client{Transport: w}, List: list})
 			s := evm
@@ -114,11 +112,9 @@ func TestHooks(t *testing.T) {
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Settled, r.Outcome)
 	require.Equal(t, "settled", hear())
-	body, err := evm.body()
-	require.NoError(t, err)
+	body := must.Get(evm.body())(t)
 	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
-	v, err := c.Judge(t.Context(), evm)
-	require.NoError(t, err)
+	v := must.Get(c.Judge(t.Context(), evm))(t)
 	require.True(t, v.Valid)
 	require.Equal(t, "valid", hear())
 	require.Equal(t, string(body), w.posts[1].body)
@@ -128,8 +124,7 @@ func TestHooks(t *testing.T) {
 	require.Equal(t, NotSent, r.Outcome)
 	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
 	require.ErrorContains(t, r.Err, "not on a Sunday")
-	v, err = c.Judge(t.Context(), evm)
-	require.NoError(t, err)
+	v = must.Get(c.Judge(t.Context(), evm))(t)
 	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
 	require.Len(t, w.posts, 2, "nothing more was sent")
 }
@@ -149,4 +144,55 @@ func TestHooksThatFail(t *testing.T) {
 	require.Equal(t, NotSent, r.Outcome)
 	require.ErrorIs(t, r.Err, errHookPanicked)
 	require.Len(t, w.posts, 1)
+}
+
+// Whoever watches hears of each request whether the facilitator is in order: a refusal is an answer.
+func TestFacilitatorsAreObserved(t *testing.T) {
+	status := func(code int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			fmt.Fprint(w, text)
+		}
+	}
+	for name, c := range map[string]struct {
+		answers http.HandlerFunc
+		came    x402.Contact
+	}{
+		"yes":          {status(200, `{"isValid":true}`), x402.Answered},
+		"no":           {status(400, `{"isValid":false}`), x402.Answered},
+		"who are you":  {status(401, ``), x402.InError},
+		"not here":     {status(404, ``), x402.InError},
+		"too many":     {status(429, ``), x402.InError},
+		"out of order": {status(503, ``), x402.InError},
+		"elsewhere":    {status(302, ``), x402.InError},
+		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			x402.NoAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.answers)
+			defer server.Close()
+			type seen struct {
+				name, request string
+				came          x402.Contact
+			}
+			var all []seen
+			client := New(Options{List: []Facilitator{{Name: "ours", URL: server.URL + "/at",
+				Networks: []string{"eip155:84532"}}},
+				Observe: func(name, request string, came x402.Contact, took time.Duration) {
+					require.Positive(t, took)
+					all = append(all, seen{name, request, came})
+				}})
+			s := Submission{Network: "eip155:84532", Version: 2, Payload: json.RawMessage(`{}`),
+				Requirements: json.RawMessage(`{}`), IsJSON: true, Validity: time.Minute}
+			_, _, _ = client.Verify(t.Context(), s)
+			require.Contains(t, all, seen{"ours", "verify", c.came})
+
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			before := len(all)
+			_, _, err := client.Verify(gone, s)
+			require.Error(t, err)
+			require.Len(t, all, before, "who gave up says nothing about it")
+		})
+	}
 }

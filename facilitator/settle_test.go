@@ -115,7 +115,6 @@ func (w *fakeNetwork) client(names ...string) *Client {
 	return New(Options{HTTP: &http.Client{Transport: w}, List: list})
 }
 
-// clientOf is a client of one facilitator.
 func (w *fakeNetwork) clientOf(f Facilitator) *Client {
 	f.Name, f.Networks = "f", []string{sepolia}
 	f.URL = cmp.Or(f.URL, "https://f")
@@ -142,12 +141,11 @@ const (
 // Each flow of settling at several facilitators, in virtual time. Whoever is asked gets the same bytes.
 func TestSettle(t *testing.T) {
 	for _, row := range []struct {
-		name        string
-		a, b        script
-		outcome     Outcome
-		facilitator string
-		asked       string
-		took        time.Duration
+		name               string
+		a, b               script
+		outcome            Outcome
+		facilitator, asked string
+		took               time.Duration
 	}{
 		{"the first settles", script{yes}, script{yes}, Settled, "a", "a", 0},
 		{"first down, second used", script{"refused"}, script{yes}, Settled, "b", "a a a b",
@@ -157,8 +155,7 @@ func TestSettle(t *testing.T) {
 		{"up again on the third try", script{"refused", "refused", yes}, script{yes}, Settled, "a", "a a a",
 			1500 * time.Millisecond},
 		{"both down", script{"refused"}, script{"refused"}, NotSent, "", "a a a b b b", 3 * time.Second},
-		{"slow is posted once", script{"hang"}, script{yes}, Unknown, "a", "a",
-			time.Minute},
+		{"slow is posted once", script{"hang"}, script{yes}, Unknown, "a", "a", time.Minute},
 		{"success:false is final", script{no}, script{yes}, Refused, "a", "a", 0},
 		{"success:false with status 500", script{strings.Replace(no, "200", "500", 1)}, script{yes}, Refused,
 			"a", "a", 0},
@@ -335,8 +332,7 @@ func TestErrorsQuote(t *testing.T) {
 
 func TestUncertainReasons(t *testing.T) {
 	for _, reason := range []string{"settlement_pending", "invalid_exact_evm_nonce_already_used",
-		"duplicate_settlement",
-		"settle_exact_evm_transaction_confirmation_timed_out",
+		"duplicate_settlement", "settle_exact_evm_transaction_confirmation_timed_out",
 		"settle_exact_svm_transaction_confirmation_timed_out",
 		"post_settlement_transfer_not_confirmed", "invalid_exact_evm_transfer_event_mismatch",
 		"settle_exact_node_failure", "unexpected_settle_error",

@@ -3,10 +3,14 @@ package pay
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/history/alerts"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -23,7 +27,6 @@ func (b *bench) withAgents() {
 	b.Rules.Agents = map[string]budget.Agent{"ann": {Day: new(money.Dollars(20_000))}, "bob": {}}
 }
 
-// buysAs makes one call of an agent's, which gets its answer.
 func (b *bench) buysAs(t *testing.T, agent string, q Request) (Result, error) {
 	t.Helper()
 	ctx := WithAgent(t.Context(), agent)
@@ -45,11 +48,8 @@ func TestAgentFrom(t *testing.T) {
 func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	b := agentBench(t)
 	for range 2 {
-		r, err := b.buysAs(t, "ann", get(testURL))
-		require.NoError(t, err)
-		p, err := b.store.Payment(t.Context(), r.PaymentID)
-		require.NoError(t, err)
-		require.Equal(t, "ann", p.Agent)
+		r := must.Get(b.buysAs(t, "ann", get(testURL)))(t)
+		require.Equal(t, "ann", must.Get(b.store.Payment(t.Context(), r.PaymentID))(t).Agent)
 		require.Equal(t, money.Dollars(20_000), r.Budget.AgentDay.Limit, "the tightest window")
 	}
 	_, err := b.buysAs(t, "ann", get(testURL))
@@ -58,8 +58,7 @@ func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	require.Equal(t, []any{"agent", "day", "ann"},
 		[]any{e.Details["layer"], e.Details["window"], e.Details["agent"]})
 	for _, other := range []string{"bob", ""} {
-		_, err = b.buysAs(t, other, get(testURL))
-		require.NoError(t, err)
+		must.Get(b.buysAs(t, other, get(testURL)))(t)
 	}
 }
 
@@ -71,8 +70,7 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 	b.Rules.Agents["amy"] = budget.Agent{}
 	b.Rules.Teams = budget.Teams{"research": {Agents: []string{"a*"}, Day: new(money.Dollars(20_000))}}
 	for i, agent := range []string{"ann", "amy"} {
-		r, err := b.buysAs(t, agent, get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.buysAs(t, agent, get(testURL)))(t)
 		require.Equal(t, &Budgets{TeamDay: &Window{Team: "research", Limit: 20_000,
 			Spent: money.Dollars(10_000 * (i + 1)), Remaining: money.Dollars(10_000 * (1 - i))}}, r.Budget)
 	}
@@ -83,20 +81,16 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 		[]any{e.Details["layer"], e.Details["window"], e.Details["team"]})
 	require.Equal(t, "x402-wallet budget set day 0.03 --team research", e.NextStep().Command)
 	for _, other := range []string{"bob", ""} {
-		_, err = b.buysAs(t, other, get(testURL))
-		require.NoError(t, err)
+		must.Get(b.buysAs(t, other, get(testURL)))(t)
 	}
 }
 
-// A name that the rules do not have pays nothing, and asks no seller.
 func TestARevokedAgentPaysNothing(t *testing.T) {
 	b := agentBench(t)
 	_, err := b.buysAs(t, "gone", get(testURL))
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 	require.Zero(t, b.seller.asked)
-	list, err := b.store.Recent(t.Context(), 1)
-	require.NoError(t, err)
-	require.Empty(t, list)
+	require.Empty(t, must.Get(b.store.Recent(t.Context(), 1))(t))
 }
 
 // What one agent paid for and did not get goes to its own next call for the same, and to nobody else's.
@@ -106,17 +100,14 @@ func TestWhatAnAgentBoughtIsItsOwn(t *testing.T) {
 			b := agentBench(t)
 			q := get(testURL)
 			q.IdempotencyKey = key
-			first, err := b.Pay(WithAgent(t.Context(), "ann"), q)
-			require.NoError(t, err)
+			first := must.Get(b.Pay(WithAgent(t.Context(), "ann"), q))(t)
 			b.Lost(t.Context(), first.PaymentID) // the answer never reached ann
 			for _, other := range []string{"bob", ""} {
-				r, err := b.buysAs(t, other, q)
-				require.NoError(t, err)
+				r := must.Get(b.buysAs(t, other, q))(t)
 				require.Equal(t, StatusPaid, r.Status, "%q buys its own", other)
 				require.NotEqual(t, first.PaymentID, r.PaymentID)
 			}
-			r, err := b.buysAs(t, "ann", q)
-			require.NoError(t, err)
+			r := must.Get(b.buysAs(t, "ann", q))(t)
 			require.Equal(t, StatusReplayed, r.Status)
 			require.Equal(t, first.PaymentID, r.PaymentID)
 		})
@@ -128,11 +119,9 @@ func TestNoAgentSignsInForWhatAnotherBought(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.withAgents()
 	for _, buyer := range []struct {
-		agent  string
-		status string
+		agent, status string
 	}{{"ann", StatusPaid}, {"bob", StatusPaid}, {"bob", StatusFree}, {"ann", StatusFree}, {"", StatusFree}} {
-		r, err := b.buysAs(t, buyer.agent, get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.buysAs(t, buyer.agent, get(testURL)))(t)
 		require.Equal(t, buyer.status, r.Status, "%q", buyer.agent)
 	}
 	var signedIn []string
@@ -174,11 +163,9 @@ func TestAnApprovalIsOneAgents(t *testing.T) {
 	other := x402.AsError(err)
 	require.Equal(t, x402.ApprovalRequired, other.Code, "%v", err)
 	require.NotEqual(t, asked.Details["approvalId"], other.Details["approvalId"])
-	_, err = b.buysAs(t, "ann", get(testURL))
-	require.NoError(t, err)
+	must.Get(b.buysAs(t, "ann", get(testURL)))(t)
 }
 
-// Hosts are an agent's, too, before a seller is asked.
 func TestAnAgentsHostsAreAsked(t *testing.T) {
 	b := agentBench(t)
 	b.Rules.Agents["bob"] = budget.Agent{AllowHosts: []string{"other.example"}}
@@ -186,5 +173,62 @@ func TestAnAgentsHostsAreAsked(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 	require.NoError(t, b.MayAsk(WithAgent(t.Context(), "ann"), seller.Request{Method: "GET", URL: testURL}))
 	_, err = b.NewCharge(WithAgent(t.Context(), "bob"), get(testURL))
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+}
+
+// No caller takes the key of a subscription's slot: whoever could would have a slot's purchase, or be one.
+func TestSubscriptionKeysAreTheWallets(t *testing.T) {
+	const key = "x402-subscription:news:20270327T023000Z:20270327T023000Z"
+	q := Request{Request: seller.Request{URL: "https://api.example/"}, IdempotencyKey: key}
+	_, err := q.parse("")
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	q.OfSubscription = true
+	in := must.Get(q.parse(""))(t)
+	require.Equal(t, q.Fingerprint(""), in.fingerprint, "the rules know the request by the same")
+	require.NotEqual(t, q.Fingerprint("a"), in.fingerprint)
+	q.IdempotencyKey = "mine"
+	_, err = q.parse("")
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+}
+
+func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
+	t.Helper()
+	q = get(testURL)
+	facts := must.Get(b.Store.Facts(t.Context(), history.Question{}))(t)
+	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),
+		Every: every, Until: facts.Now.Add(1000 * every), Max: 10_000, Total: 25_000,
+		Request: q.Fingerprint("")}
+	b.Rules.Subscriptions = map[string]budget.Subscription{s.Name: s}
+	slot, in := s.Slot(facts.Now)
+	require.True(t, in)
+	q.IdempotencyKey, q.OfSubscription = s.Key(slot), true
+	return s, q
+}
+
+// A slot is one purchase, above approve_above without asking, and none that the agent made by itself; its
+// owner is told when the next one could not be paid.
+func TestASlotIsOnePurchase(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Rules.ApproveAbove = 1
+	left := money.NewAmount(19_999)
+	b.Schemes[exactEVM] = limited{chain: b.chain, delegated: &left}
+	s, q := subscribed(t, b, 24*time.Hour)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the agent's own call: %v", err)
+	first := must.Get(b.Pay(t.Context(), q))(t)
+	require.Equal(t, StatusPaid, first.Status)
+	again := must.Get(b.Pay(t.Context(), q))(t)
+	require.Equal(t, []string{StatusReplayed, first.PaymentID}, []string{again.Status, again.PaymentID})
+	funds := b.alerts(t, alerts.Funds)
+	require.Len(t, funds, 1, "although low_funds is not set")
+	require.Equal(t, b.Rules.Month, funds[0].Detail.Renew)
+
+	other := q
+	other.URL += "?other"
+	_, err = b.Pay(t.Context(), other)
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "the key is another request's: %v", err)
+	delete(b.Rules.Subscriptions, "news")
+	q.IdempotencyKey = s.Key(s.Since) // of another slot
+	_, err = b.Pay(t.Context(), q)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 }

@@ -1,18 +1,22 @@
 package pay
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
-// readChain tells when its funds are read.
 type readChain struct {
 	*chain
 	reads atomic.Int32
@@ -92,8 +96,7 @@ func TestTooLittleWasReadAhead(t *testing.T) {
 	require.EqualValues(t, 5, c.reads.Load(), "ahead, and once more before it is refused")
 	b.chain.down, b.chain.balance = false, 9_999
 	c.after = func() { b.chain.balance = 10_000 }
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err, "it came while the seller was asked")
+	require.NoError(t, must.Err(b.Pay(t.Context(), get(testURL))), "it came while the seller was asked")
 }
 
 // A seller that serves for nothing has nobody wait for the chain, and no node is asked under rules that
@@ -155,4 +158,56 @@ func TestKeysAreUnlockedWhileTheChainIsRead(t *testing.T) {
 		}
 	}
 	b.mustPay(t, testURL)
+}
+
+// A node that says, with latest and finalized block in agreement, that a payment has expired which is
+// alive, releases nothing: neither at once, nor for the call made again, nor when the machine's clock
+// is set forward while the process runs, nor after a restart before its time.
+func TestALyingNodeReleasesNothing(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
+	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
+	stays := func(e *Engine) {
+		t.Helper()
+		require.Equal(t, Report{Checked: 1, Open: 1}, must.Get(e.Reconcile(t.Context()))(t))
+		require.Equal(t, history.Unknown, b.only(t).State)
+	}
+	stays(b.Engine)
+	require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
+	require.Equal(t, 1, b.chain.signed, "the same bytes, and no others")
+	stays(b.Engine)
+	b.clockForward()
+	stays(b.Engine)
+
+	require.NoError(t, b.store.Close())
+	again := openBench(t, b.home, b.chain, "10000", silent)
+	b.store = again.store
+	stays(again.Engine)
+	end := b.only(t).Evidence.ExpiresAt
+	var said bytes.Buffer
+	again.Log = slog.New(slog.NewTextHandler(&said, nil))
+	lies := map[time.Duration]bool{-time.Second: true, 0: false, maxSkew - time.Second: false}
+	for early, isLie := range lies {
+		said.Reset()
+		again.Now = func() time.Time { return end.Add(early) }
+		stays(again.Engine)
+		require.Equal(t, isLie, strings.Contains(said.String(), "by this machine's clock it has not"), early)
+	}
+	again.Now = func() time.Time { return end.Add(maxSkew) }
+	require.Equal(t, Report{Checked: 1, Failed: 1}, must.Get(again.Reconcile(t.Context()))(t))
+	require.Equal(t, history.Failed, b.only(t).State)
+}
+
+// What this process signed is over when its time is, and only then; the list of them is bounded.
+func TestLocalExpiries(t *testing.T) {
+	var s localExpiries
+	require.True(t, s.passed("another process's"))
+	s.note("live", time.Hour)
+	s.note("dead", -time.Nanosecond)
+	require.False(t, s.passed("live"))
+	require.True(t, s.passed("dead"))
+	for range maxLocalExpiries {
+		s.note(history.NewID(time.Now()), time.Hour)
+	}
+	require.LessOrEqual(t, len(s.until), maxLocalExpiries)
 }

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -21,8 +22,7 @@ import (
 // askedFor makes a call that a person has to approve, and is the approval's id.
 func (b *bench) askedFor(t *testing.T, q Request) string {
 	t.Helper()
-	_, err := b.Pay(t.Context(), q)
-	e := code(t, x402.ApprovalRequired, err)
+	e := code(t, x402.ApprovalRequired, must.Err(b.Pay(t.Context(), q)))
 	id := e.Details["approvalId"].(string)
 	require.Contains(t, e.Hint, "x402-wallet approve "+id)
 	require.Empty(t, e.Spent)
@@ -43,32 +43,26 @@ func TestApproval(t *testing.T) {
 	q := get(testURL)
 	id := b.askedFor(t, q)
 	require.Equal(t, id, b.askedFor(t, q), "the same question")
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a := must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, history.Pending, a.State)
 	require.Equal(t, []any{"api.example", "GET", testURL, testNetwork, testUSDC, "USDC", "10000", "$0.01",
 		testPayee, true},
 		[]any{a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price.Price(),
 			a.PayTo, strings.Contains(a.Why, "$0.01 is above")})
 
-	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
-	require.NoError(t, err)
-	estimate, err := b.Estimate(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
+	estimate := must.Get(b.Estimate(t.Context(), q))(t)
 	require.True(t, estimate.Options[0].Payable, "and an estimate does not use it up")
 	// picked up by whatever process gets the same call
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	other.Rules.ApproveAbove = 9_999
-	r, err := other.Pay(t.Context(), q)
-	require.NoError(t, err)
+	r := must.Get(other.Pay(t.Context(), q))(t)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "owner", r.ApprovedBy)
-	at, err := time.Parse(time.RFC3339, r.ApprovedAt)
-	require.NoError(t, err)
+	at := must.Get(time.Parse(time.RFC3339, r.ApprovedAt))(t)
 	require.WithinDuration(t, time.Now(), at, time.Minute)
 	other.Delivered(t.Context(), r.Status, r.PaymentID)
-	a, err = b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a = must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, history.Used, a.State)
 	require.Equal(t, r.PaymentID, a.Payment)
 	require.NotEqual(t, id, b.askedFor(t, q), "it was good for one")
@@ -98,8 +92,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 			b := strict(t)
 			q := get(testURL)
 			id := b.askedFor(t, q)
-			_, err := b.store.Approve(t.Context(), id, "owner", sealed)
-			require.NoError(t, err)
+			must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
 			first, before := q, []string{b.seller.payee, b.seller.price, b.seller.network, b.seller.asset,
 				b.seller.flow}
 			change(b, &q)
@@ -109,8 +102,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 				&b.seller.asset, &b.seller.flow} {
 				*was = before[i]
 			}
-			_, err = b.Pay(t.Context(), first)
-			require.NoError(t, err, "and for its own it still is")
+			require.NoError(t, must.Err(b.Pay(t.Context(), first)), "and for its own it still is")
 		})
 	}
 }
@@ -128,11 +120,9 @@ func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	b.mustPay(t, testURL)
 }
 
-// A hundred calls, one approval, one payment.
 func TestAHundredCallsShareOneApproval(t *testing.T) {
 	b := strict(t)
-	_, err := b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed))(t)
 	second := openBench(t, b.home, b.chain, "10000", honest)
 	second.Rules.ApproveAbove = 9_999
 	var paid, asked atomic.Int64
@@ -152,17 +142,13 @@ func TestAHundredCallsShareOneApproval(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// Nobody is asked for what could not be paid anyway.
 func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
 	b.mustRefuse(t, x402.InsufficientFunds, testURL)
-	list, err := report.OpenApprovals(t.Context(), b.store)
-	require.NoError(t, err)
-	require.Empty(t, list)
+	require.Empty(t, must.Get(report.OpenApprovals(t.Context(), b.store))(t))
 }
 
-// frozenMeanwhile freezes the wallet while a payment is being signed.
 type frozenMeanwhile struct {
 	*chain
 	b *bench
@@ -186,8 +172,7 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	estimate := b.estimate(t, testURL)
 	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
 	b.mustRefuse(t, x402.WalletFrozen, testURL)
-	_, err := b.store.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
 	b.mustPay(t, testURL)
 }
@@ -203,8 +188,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			spoil(b)
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.Error(t, err)
+			require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 			p, sent := b.only(t), len(b.seller.sent())
 			b.seller.script, b.Guard = honest, historytest.Guard{Store: b.store}
 			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
@@ -212,8 +196,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")
 			require.Len(t, b.seller.sent(), sent)
-			_, err = b.store.Unfreeze(t.Context(), nil)
-			require.NoError(t, err)
+			must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 			r := b.mustPay(t, testURL)
 			require.Equal(t, p.ID, r.PaymentID)
 		})
@@ -268,27 +251,22 @@ func TestTheBreakerLasts(t *testing.T) {
 	for i := range 3 {
 		q := get(testURL)
 		q.IdempotencyKey = string(rune('a' + i))
-		_, err := b.Pay(t.Context(), q)
-		code(t, x402.OutcomeUnknown, err)
+		code(t, x402.OutcomeUnknown, must.Err(b.Pay(t.Context(), q)))
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
-	list, err := b.store.Freezes(t.Context())
-	require.NoError(t, err)
+	list := must.Get(b.store.Freezes(t.Context()))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, "breaker", list[0].By)
 
 	b.seller.script = honest // and were every payment to turn out well after all
-	payments, err := b.store.Recent(t.Context(), 10)
-	require.NoError(t, err)
+	payments := must.Get(b.store.Recent(t.Context(), 10))(t)
 	for _, p := range payments {
 		require.True(t, b.chain.settle(p.Evidence.Nonce, 1))
 		q := get(testURL)
 		q.IdempotencyKey = p.IdempotencyKey
-		_, err := b.Pay(t.Context(), q)
-		require.NoError(t, err, "what is paid is fetched")
+		require.NoError(t, must.Err(b.Pay(t.Context(), q)), "what is paid is fetched")
 	}
 	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
-	_, err = b.store.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(b.store.Unfreeze(t.Context(), nil))(t)
 	b.mustPay(t, testURL+"?new")
 }

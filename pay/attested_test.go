@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -37,13 +38,10 @@ func (s *attestingSeller) Present(ctx context.Context, r seller.Request,
 	return a, err
 }
 
-// attester signed them.
 const attester = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 
-// signedObjects are the reference's, by name.
 func signedObjects(t *testing.T) map[string]json.RawMessage {
-	data, err := os.ReadFile("../x402/testdata/extension-vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	var all struct {
 		Vectors map[string]struct{ Object json.RawMessage }
 	}
@@ -64,8 +62,7 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 		r := b.mustPay(t, testURL)
 		require.Equal(t, StatusPaid, r.Status, "a claim stops nothing")
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
-		p, err := b.store.Payment(t.Context(), r.PaymentID)
-		require.NoError(t, err)
+		p := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
 		offer, receipt = b.Attested(t.Context(), p)
 		return r.Warning, offer, receipt
 	}
@@ -103,8 +100,7 @@ func TestAnOfferIsKeptInAPaymentThatIsTooLong(t *testing.T) {
 	b.Transport = &attestingSeller{scriptedSeller: b.seller,
 		offer: json.RawMessage(dearer + "," + string(objects["offer_eip712"]))}
 	r := b.mustPay(t, testURL)
-	p, err := b.store.Payment(t.Context(), r.PaymentID)
-	require.NoError(t, err)
+	p := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
 	require.Less(t, len(p.Payload), 6000)
 	offer, _ := b.Attested(t.Context(), p)
 	require.Equal(t, "signed by "+attester, offer.String())

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -30,8 +31,8 @@ func TestPlanOfAChannel(t *testing.T) {
 		ceiling, deposit uint64
 		err              error
 	}{
-		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000,
-			10_000, nil},
+		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000, 10_000,
+			nil},
 		"no least deposit":                  {batchState{most: units(100_000)}, 1000, 10_000, nil},
 		"no least deposit, and little room": {batchState{most: units(2500)}, 1000, 2000, nil},
 		"room for the price alone":          {batchState{most: units(1000)}, 1000, 1000, nil},
@@ -100,10 +101,9 @@ func TestJudgeCount(t *testing.T) {
 		return &wire.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
 	}
 	for name, c := range map[string]struct {
-		count   count
-		want    countOutcome
-		charged uint64
-		book    uint64
+		count         count
+		want          countOutcome
+		charged, book uint64
 	}{
 		"took it, in no words":               {took(nil), countCharged, 4000, 3000},
 		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000, 3000},
@@ -341,7 +341,6 @@ func claims(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
 }
 
-// signingChannels signs vouchers and deposits of playChannels.
 type signingChannels struct {
 	playChannels
 	chain *chain
@@ -377,7 +376,6 @@ func (c *signingChannels) Authorize(ctx context.Context, o x402.Order) (x402.Aut
 	return a, err
 }
 
-// channelSeller asks to be paid through a channel with a deposit.
 type channelSeller struct {
 	*street
 	price, least string
@@ -444,10 +442,9 @@ func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
 	t.Run("a batch's ceiling", func(t *testing.T) {
 		b := channelBench(t)
 		q := Many{Requests: []Request{get(testURL), get(shop(0))}, MaxAmount: "$0.199999"}
-		_, err := b.PayMany(t.Context(), q)
-		code(t, x402.AmountExceedsMax, err)
+		code(t, x402.AmountExceedsMax, must.Err(b.PayMany(t.Context(), q)))
 		q.MaxAmount = "$0.20"
-		_, err = b.PayMany(t.Context(), q)
+		_, err := b.PayMany(t.Context(), q)
 		require.NoError(t, err)
 	})
 }

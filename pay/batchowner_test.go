@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -57,7 +58,6 @@ func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x
 	return c.used, nil
 }
 
-// batchAsked is an option that asks to be paid through a channel.
 func batchAsked(authorizer string) option {
 	return option{Requirement: x402.Requirement{Version: 2, Scheme: x402.BatchSettlement,
 		Network: testNetwork, Amount: units(1000), PayTo: testPayee,
@@ -87,7 +87,6 @@ func ownersBench(t *testing.T) (*bench, *playChannels) {
 	return b, channels
 }
 
-// A host with which an owner funds a channel is paid through that alone, on its terms.
 func TestAHostIsPaidThroughItsOwnersChannelAlone(t *testing.T) {
 	exact := batchAsked("0xSeller")
 	exact.Scheme = x402.Exact
@@ -129,7 +128,6 @@ func TestAHostIsPaidThroughItsOwnersChannelAlone(t *testing.T) {
 	}
 }
 
-// Of two owners' channels the one is taken that has room.
 func TestOfTwoOwnersOneHasRoom(t *testing.T) {
 	b, _ := ownersBench(t)
 	ownersRow(t, b, testFunder, 5000, history.BatchBook{Funds: units(5999)})
@@ -151,10 +149,9 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 		isFree, brings    bool
 		left              string
 	}{
-		"the first": {book: has(1000), ceiling: 1000},
-		"another":   {promised: 2000, charged: 2000, book: has(3000), ceiling: 3000},
-		"after a refusal": {promised: 3000, charged: 2000, book: has(3000), ceiling: 3000,
-			isFree: true},
+		"the first":       {book: has(1000), ceiling: 1000},
+		"another":         {promised: 2000, charged: 2000, book: has(3000), ceiling: 3000},
+		"after a refusal": {promised: 3000, charged: 2000, book: has(3000), ceiling: 3000, isFree: true},
 		"partly promised": {promised: 2500, charged: 2000, book: has(3000), ceiling: 3000},
 		"open ones count": {promised: 3000, charged: 2000, book: history.BatchBook{Funds: units(4000),
 			Vouchers: []history.BatchOpen{{}}}, ceiling: 4000},
@@ -199,15 +196,14 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	now := time.Now()
 	has := func(funds uint64) x402.ChannelBalance { return x402.ChannelBalance{Balance: units(funds)} }
 	for name, c := range map[string]struct {
-		chain   x402.ChannelBalance
-		promise uint64 // 0: 2000
-		open    []history.BatchOpen
-		used    bool
-		until   time.Duration
-		funds   uint64
-		charged uint64
-		stopped string
-		waits   bool
+		chain          x402.ChannelBalance
+		promise        uint64 // 0: 2000
+		open           []history.BatchOpen
+		used           bool
+		until          time.Duration
+		funds, charged uint64
+		stopped        string
+		waits          bool
 	}{
 		"as it was":  {chain: has(7000), until: time.Hour, funds: 7000, charged: 2000, waits: true},
 		"taken back": {until: time.Hour, charged: 2000, waits: true},
@@ -282,10 +278,8 @@ func TestWhatTheChainHasIsTheBooks(t *testing.T) {
 			require.NoError(t, err)
 			c.book.Funds = units(9000)
 			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(c.book)
-			_, err = b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row})
-			require.NoError(t, err)
-			row, err = b.store.Channel(t.Context(), id, testAgent)
-			require.NoError(t, err)
+			must.Get(b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row}))(t)
+			row = must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 			_, book, err := row.Batch()
 			require.NoError(t, err)
 			require.Equal(t, []money.Amount{units(c.funds), units(2000)},

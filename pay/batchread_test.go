@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -26,11 +29,9 @@ func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
 	return row
 }
 
-// bookOf is a channel's row and book as they are written down.
 func bookOf(t *testing.T, b *bench, id string) (history.Channel, history.BatchBook) {
 	t.Helper()
-	row, err := b.store.Channel(t.Context(), id, testAgent)
-	require.NoError(t, err)
+	row := must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 	_, book, err := row.Batch()
 	require.NoError(t, err)
 	return row, book
@@ -88,15 +89,13 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	require.Equal(t, book, after)
 
 	channels.chain = x402.ChannelBalance{Block: 100, Balance: units(1000)}
-	steps, err = withdraw()
-	require.NoError(t, err)
+	steps = must.Get(withdraw())(t)
 	require.Len(t, steps, 1)
 	require.Equal(t, units(1000), steps[0].Amount)
 
 	// of a transaction that was made meanwhile it says nothing
 	channels.chain.Block = 150
-	_, err = withdraw()
-	require.NoError(t, err)
+	must.Get(withdraw())(t)
 	before := channels.chain
 	err = b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
 		channels.chain = x402.ChannelBalance{Block: 149}
@@ -138,7 +137,6 @@ func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	require.Equal(t, history.BatchBook{Funds: units(9000), Block: 101}, book)
 }
 
-// endsAll lets go of any payment.
 type endsAll struct{ Guard }
 
 func (endsAll) Expire(_ context.Context, p history.Payment, _ x402.Status) (history.Payment, error) {
@@ -183,7 +181,6 @@ func TestAChannelBeforeItsDepositEndsNoVoucher(t *testing.T) {
 	}
 }
 
-// ownVouchers knows every voucher for one of this wallet.
 type ownVouchers struct{ playChannels }
 
 func (*ownVouchers) OwnVoucher(string, string, x402.ChannelVoucher) bool { return true }
@@ -207,8 +204,7 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, _ := ownersBench(t)
 			b.seller.script = honest
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			must.Get(b.Pay(t.Context(), get(testURL)))(t)
 			b.Channels = &ownVouchers{}
 			p := b.only(t)
 			book := history.BatchBook{Vouchers: []history.BatchOpen{{Payment: p.ID, Amount: units(30_000)}}}
@@ -227,12 +223,100 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 				"voucherState": fmt.Appendf(nil, `{"signedMaxClaimable":"%d","signature":"0x12"}`, c.shown)}
 			asks := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 				Network: testNetwork, Extra: extra}}}
-			_, err = b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
-				answer: &seller.Answer{Status: 402, Challenge: asks}})
-			require.NoError(t, err)
+			must.Get(b.noteCount(t.Context(), p, facts{again: c.own == c.shown,
+				answer: &seller.Answer{Status: 402, Challenge: asks}}))(t)
 			after, now := bookOf(t, b, row.ID)
 			require.Equal(t, units(max(c.shown, 20_000)), after.Claimed)
 			require.Equal(t, c.stopped, now.Stopped)
 		})
 	}
+}
+
+type oneAccount struct{ Channels }
+
+func (oneAccount) Address() string { return "0xagent" }
+
+// A channel is used by one call at a time, whichever of its seller's hosts it is for; and so are all of a
+// host.
+func TestAChannelOfTwoHostsIsUsedByOneCallAtATime(t *testing.T) {
+	b := newBench(t, "1000", honest)
+	b.Channels, b.ChannelBook = oneAccount{}, b.store
+	unlock := must.Get(b.lockChannels(t.Context(), testNetwork, "a.example", "0x01"))(t)
+	defer unlock()
+	try := func(limit time.Duration, host, id string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		unlock, err := b.lockChannels(ctx, testNetwork, host, id)
+		if err == nil {
+			unlock()
+		}
+		return err
+	}
+	code(t, x402.Timeout, try(50*time.Millisecond, "b.example", "0x01"))
+	code(t, x402.Timeout, try(50*time.Millisecond, "a.example", "0x02"))
+	require.NoError(t, try(time.Minute, "b.example", "0x02"))
+	unlock()
+	require.NoError(t, try(time.Minute, "b.example", "0x01"))
+	require.NoError(t, try(time.Minute, "a.example", "0x01"))
+}
+
+// diary notes who has the channels of the host, and is told who wants them.
+type diary struct {
+	*history.Store
+	wanted chan struct{}
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) note(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, line)
+}
+
+func (d *diary) LockChannel(ctx context.Context, service, key string) (func(), error) {
+	isHost := strings.HasPrefix(service, "batch-settlement ")
+	if isHost {
+		d.wanted <- struct{}{}
+	}
+	unlock, err := d.Store.LockChannel(ctx, service, key)
+	if err != nil || !isHost {
+		return unlock, err
+	}
+	d.note("locked")
+	return func() { d.note("unlocked"); unlock() }, nil
+}
+
+// A seller that counts from another sum refuses a voucher. Until the call has had its second try, no other
+// call uses the channel.
+func TestBuyRecounted_KeepsTheChannel(t *testing.T) {
+	b := channelBench(t)
+	asked := b.Transport.(*channelSeller)
+	asked.price, asked.least = "1000", "100000"
+	rows := must.Get(b.store.BatchChannels(t.Context()))(t)
+	count := fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"1000"}`, rows[0].ID)
+	refusal := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
+		Network: testNetwork, Extra: map[string]json.RawMessage{"channelState": count}}}}
+	log := &diary{Store: b.store, wanted: make(chan struct{}, 9)}
+	b.ChannelBook = log
+	serve, other := b.seller.script, make(chan error, 1)
+	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		log.note("presented")
+		if len(s.sent()) > 2 { // the bench's own is the first
+			return serve(s, nonce, amount)
+		}
+		<-log.wanted
+		go func() {
+			_, err := b.Pay(t.Context(), Request{Request: get(testURL).Request, IdempotencyKey: "other"})
+			other <- err
+		}()
+		<-log.wanted
+		return &seller.Answer{Status: 402, Challenge: refusal}, nil
+	}
+	r := must.Get(b.Pay(t.Context(), Request{Request: get(testURL).Request, IdempotencyKey: "one"}))(t)
+	require.Equal(t, StatusPaid, r.Status)
+	require.NoError(t, <-other)
+	require.Equal(t, []string{"locked", "presented", "presented", "unlocked", "locked", "presented",
+		"unlocked"}, log.lines)
 }

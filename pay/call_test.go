@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -55,8 +58,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		synctest.Test(t, func(t *testing.T) {
 			var f inflight
 			call := new(Call)
-			written, err := f.begin("pay_1", request, WithCall(t.Context(), call))
-			require.NoError(t, err)
+			written := must.Get(f.begin("pay_1", request, WithCall(t.Context(), call)))(t)
 			f.awaitLeftBehind(t.Context(), request) // its client waits: another purchase
 			leave(call)
 			f.awaitLeftBehind(t.Context(), other)
@@ -89,8 +91,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		var f inflight
 		call := new(Call)
 		ctx, cancel := context.WithCancel(WithCall(t.Context(), call))
-		written, err := f.begin("pay_1", request, ctx)
-		require.NoError(t, err)
+		written := must.Get(f.begin("pay_1", request, ctx))(t)
 		written()
 		f.end("pay_1", true)
 		cancel() // the handler has returned
@@ -138,8 +139,7 @@ func leftBeforeTheHold(t *testing.T, leave func(*Call)) {
 	leave(call)
 	second := make(chan Result)
 	go func() {
-		r, err := b.Pay(WithCall(t.Context(), new(Call)), get(testURL))
-		require.NoError(t, err)
+		r := must.Get(b.Pay(WithCall(t.Context(), new(Call)), get(testURL)))(t)
 		second <- r
 	}()
 	<-slow.reading
@@ -198,4 +198,63 @@ func TestACallWaitsForTheOneItRepeats(t *testing.T) {
 		require.NoError(t, awaitFirst(WithCall(t.Context(), first)))
 		require.NoError(t, awaitFirst(t.Context()))
 	})
+}
+
+// Who left takes no turn that happens to be free, and nothing that was read ahead.
+func TestWhoLeftTakesNoTurn(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	done := make(chan struct{})
+	close(done)
+	for range 100 { // which of two ready channels is picked is chance
+		require.ErrorIs(t, must.Err(new(turns).begin(ctx, "a")), context.Canceled)
+		_, ok := readings{{done: done}}.take(ctx, option{}, time.Time{})
+		require.False(t, ok)
+	}
+}
+
+// deferredSellers are those under /channel/; what is bought there is noted.
+type deferredSellers struct {
+	asked  int
+	bought []Charge
+}
+
+func (d *deferredSellers) Serves(_ context.Context, r seller.Request) (string, bool) {
+	d.asked++
+	return "service", strings.Contains(r.URL, "/channel/")
+}
+
+func (d *deferredSellers) Buy(_ context.Context, service string, c Charge) (Result, error) {
+	d.bought = append(d.bought, c)
+	return Result{Status: StatusPaid, PaymentID: service}, nil
+}
+
+// The engine chooses who pays a seller: whoever calls it need not know which sellers have channels.
+func TestDeferredSellersAreDispatched(t *testing.T) {
+	b := newBench(t, "50000", nil)
+	deferred := &deferredSellers{}
+	b.Deferred = deferred
+	q := get("https://api.example/channel/echo")
+	q.Method, q.MaxAmount = "get", "$0.10"
+
+	r := must.Get(b.Pay(t.Context(), q))(t)
+	require.Equal(t, "service", r.PaymentID)
+	require.Len(t, deferred.bought, 1)
+	require.Equal(t, "GET", deferred.bought[0].Request().Method, "the request is normalized")
+	require.Equal(t, "$0.10", deferred.bought[0].in.MaxAmount)
+
+	_, err := b.Estimate(t.Context(), q)
+	require.True(t, x402.HasCode(err, x402.EstimateFailed), "%v", err)
+
+	entry := q
+	entry.Method = seller.Initialize
+	_, served := b.deferred(t.Context(), intent{Request: entry})
+	require.False(t, served, "being let in is paid by x402, whoever lets in")
+
+	b.Rules.DenyHosts = []string{"api.example"}
+	asked := deferred.asked
+	_, err = b.Pay(t.Context(), q)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	require.Equal(t, asked, deferred.asked, "a forbidden host is not even asked whether it has channels")
+	require.Len(t, deferred.bought, 1)
 }

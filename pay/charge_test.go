@@ -36,7 +36,6 @@ func (c charging) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return a, nil
 }
 
-// newCharging is a bench whose seller asks in MPP.
 func newCharging(t *testing.T, parameters string, beside bool) *bench {
 	b := newBench(t, "10000", honest)
 	b.Policy.Schemes = append(b.Policy.Schemes, x402.MPP)

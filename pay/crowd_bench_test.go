@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // BenchmarkCrowd: calls that are all made at once, in one process: the processors' time for each, which is
@@ -34,21 +36,17 @@ func BenchmarkCrowd(b *testing.B) {
 	}
 }
 
-// cpuTime is what this process has used.
 func cpuTime(t testing.TB) time.Duration {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peakMemory is the most that this process ever had resident, in MiB.
 func peakMemory(t testing.TB) float64 {
-	text, err := os.ReadFile("/proc/self/status")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("/proc/self/status"))(t)
 	_, line, found := strings.Cut(string(text), "VmHWM:")
 	var kib float64
-	_, err = fmt.Sscan(line, &kib)
-	require.NoError(t, err)
+	must.Get(fmt.Sscan(line, &kib))(t)
 	require.True(t, found)
 	return kib / 1024
 }

@@ -23,13 +23,13 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
 
-// exactEVM is the scheme that most of these tests pay by.
 var exactEVM = SchemeKey{Scheme: x402.Exact, Family: "eip155"}
 
 const (
@@ -110,7 +110,6 @@ func (c *chain) settle(nonce string, amount uint64) bool {
 
 func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
 
-// script answers one payment.
 type script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
 // scriptedSeller is a scripted Transport. Each payment it gets is answered by the script.
@@ -204,7 +203,6 @@ func (s *scriptedSeller) sent() []string {
 	return append([]string(nil), s.payments...)
 }
 
-// The scripts.
 func honest(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	if !s.chain.settle(nonce, amount) {
 		return s.asks(), nil
@@ -231,7 +229,6 @@ func unreachable(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 	return nil, &seller.SendError{Sent: false, Err: errors.New("refused")}
 }
 
-// settler is a scripted facilitator.
 type settler struct {
 	chain   *chain
 	outcome facilitator.Outcome
@@ -269,10 +266,8 @@ func (f *settler) FeePayer(context.Context, facilitator.Terms, int, []string) (s
 	return "", "", nil
 }
 
-// diskError is what a ledger says that cannot write.
 func diskError() error { return x402.Errorf(x402.LedgerUnavailable, "disk error") }
 
-// bench is an engine with everything around it.
 type bench struct {
 	*Engine
 	chain   *chain
@@ -292,9 +287,8 @@ func newBench(t testing.TB, price string, answers script) *bench {
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
-		Alerts: alerts.Writer{}})
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
 		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: answers},
@@ -318,37 +312,27 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 
 func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
-// mustPay makes a call that has to be answered.
 func (b *bench) mustPay(t *testing.T, url string) Result {
 	t.Helper()
-	r, err := b.Pay(t.Context(), get(url))
-	require.NoError(t, err)
+	return must.Get(b.Pay(t.Context(), get(url)))(t)
+}
+
+// mustBuy makes a call that has to be paid.
+func (b *bench) mustBuy(t *testing.T, url string) Result {
+	r := b.mustPay(t, url)
+	require.Equal(t, StatusPaid, r.Status)
 	return r
 }
 
-// reconcile asks the chain about all that is open.
-func (b *bench) reconcile(t *testing.T) Report {
-	t.Helper()
-	report, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
-	return report
-}
+func (b *bench) reconcile(t *testing.T) Report { return must.Get(b.Reconcile(t.Context()))(t) }
 
 func (b *bench) estimate(t *testing.T, url string) Estimate {
 	t.Helper()
-	e, err := b.Estimate(t.Context(), get(url))
-	require.NoError(t, err)
-	return e
+	return must.Get(b.Estimate(t.Context(), get(url)))(t)
 }
 
-func (b *bench) facts(t *testing.T) budget.Facts {
-	t.Helper()
-	facts, err := b.BudgetFacts(t.Context())
-	require.NoError(t, err)
-	return facts
-}
+func (b *bench) facts(t *testing.T) budget.Facts { return must.Get(b.BudgetFacts(t.Context()))(t) }
 
-// mustRefuse makes a call that has to end with this code.
 func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
 	t.Helper()
 	_, err := b.Pay(t.Context(), get(url))
@@ -357,13 +341,11 @@ func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error
 
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
-	list, err := b.store.Recent(t.Context(), 100)
-	require.NoError(t, err)
+	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	require.Len(t, list, 1)
 	return list[0]
 }
 
-// unsealed finds rules that nobody sealed.
 type unsealed struct{ Guard }
 
 func (unsealed) CheckConfig(context.Context) error {
@@ -376,7 +358,6 @@ func (b *bench) later() {
 	b.localExpiries = localExpiries{} // as after a restart: what is left is the wall clock
 }
 
-// clockForward sets the machine's clock.
 func (b *bench) clockForward() {
 	b.Now = func() time.Time { return time.Now().Add(b.Policy.MaxTimeout + maxSkew) }
 }

@@ -19,7 +19,6 @@ import (
 
 const (
 	testOwner = "0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc"
-	// testFloat is how much of the owner's money is taken at a time.
 	testFloat = 50_000
 )
 
@@ -27,16 +26,15 @@ const (
 // transactions have the account's nonces, one after the other, each once.
 type ownersChain struct {
 	*chain
-	mu              sync.Mutex
-	owners          uint64
-	approved        uint64
-	transactions    []string // in blocks, by their hashes, in the order of their nonces
-	failed          map[string]bool
-	drafted, signed int
-	sent            []string
-	lost            bool // what is sent is not seen by the chain
-	errs            int  // how often it is asked in vain what became of a float
-	atSigning       func()
+	mu               sync.Mutex
+	owners, approved uint64
+	transactions     []string // in blocks, by their hashes, in the order of their nonces
+	failed           map[string]bool
+	drafted, signed  int
+	sent             []string
+	lost             bool // what is sent is not seen by the chain
+	errs             int  // how often it is asked in vain what became of a float
+	atSigning        func()
 }
 
 func (c *ownersChain) AllowanceOn(network string) *x402.AllowanceRule {
@@ -111,7 +109,6 @@ func (c *ownersChain) SendPull(_ context.Context, _ string, payload []byte) erro
 	return nil
 }
 
-// Status is the chain's word on payments, and on floats.
 func (c *ownersChain) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	if !e.IsPull() {
 		return c.chain.Status(ctx, e)
@@ -152,7 +149,6 @@ func (b *bench) withFloats(c *ownersChain) {
 	b.Floats = c
 }
 
-// floats are the ledger's.
 func (b *bench) floats(t *testing.T) (list []history.Payment) {
 	t.Helper()
 	all, err := b.store.Recent(t.Context(), 100)

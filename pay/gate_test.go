@@ -43,11 +43,9 @@ type queue struct {
 	errs     []error
 }
 
-func (q *queue) in() []string { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.admitted) }
-
+func (q *queue) in() []string     { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.admitted) }
 func (q *queue) refused() []error { q.mu.Lock(); defer q.mu.Unlock(); return slices.Clone(q.errs) }
 
-// wait has a call wait; it keeps its place.
 func (q *queue) wait(ctx context.Context, host string, n int) {
 	go func() {
 		_, _, err := q.g.enter(ctx, host)
@@ -161,7 +159,6 @@ func TestWhoWaitsForSomebodySlowComesBackFirst(t *testing.T) {
 	})
 }
 
-// slowSeller answers payments at one host when it may.
 type slowSeller struct {
 	*scriptedSeller
 	answer chan struct{}

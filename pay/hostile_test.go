@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -25,7 +26,6 @@ import (
 // Hostile sellers and agents that no other test of this package has; docs/threat-model.md lists what
 // is promised against them.
 
-// offers is an answer that asks for payment with these options.
 func offers(resource string, options ...string) *seller.Answer {
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, resource,
 		strings.Join(options, ","))
@@ -86,8 +86,7 @@ func TestEndlessAmounts(t *testing.T) {
 			b.seller.price = c.amount
 			q := get(testURL + "?more")
 			q.MaxAmount = c.most
-			_, err = b.Pay(t.Context(), q)
-			code(t, c.code, err)
+			code(t, c.code, must.Err(b.Pay(t.Context(), q)))
 			require.Equal(t, 1, b.chain.signed)
 			require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent)
 		})
@@ -109,7 +108,6 @@ func TestOneQuestionOneDecision(t *testing.T) {
 	require.Contains(t, string(p.Payload), string(p.Requirement), "the very bytes of the 402")
 }
 
-// raises is a seller that asks for one unit more each time.
 type raises struct{ *scriptedSeller }
 
 func (s *raises) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
@@ -175,8 +173,7 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 				b.Rules.DenyHosts = []string{"other.example"}
 				b.Transport = menu{b.seller, resource, []string{anOption("exact", testNetwork, "10000")}}
 				q := get(testURL + "?api_key=hunter2")
-				_, err := b.Pay(t.Context(), q)
-				require.NoError(t, err, header)
+				require.NoError(t, must.Err(b.Pay(t.Context(), q)), header)
 				p := b.only(t)
 				require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""},
 					[]string{p.Host, p.URL, p.Target})
@@ -223,22 +220,16 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 		"https://a.example/x?client-secret=s&%zz=t":    "https://a.example/x?client-secret=***&%zz=***",
 		"https://a.example/x?keyword=tides&monkey=yes": "https://a.example/x?keyword=tides&monkey=yes",
 	} {
-		t.Run(url, func(t *testing.T) {
-			require.Equal(t, kept, redacted(url))
-		})
+		t.Run(url, func(t *testing.T) { require.Equal(t, kept, redacted(url)) })
 	}
 	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"),
 		"it led nowhere else, and is not kept whole")
 	b := strict(t)
 	q := get(testURL + "?token=hunter2")
 	id := b.askedFor(t, q)
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, testURL+"?token=***", a.URL)
-	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
-	require.NoError(t, err)
-	r, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	require.Equal(t, testURL+"?token=***", must.Get(b.store.Approval(t.Context(), id))(t).URL)
+	must.Get(b.store.Approve(t.Context(), id, "owner", sealed))(t)
+	r := must.Get(b.Pay(t.Context(), q))(t)
 	require.Equal(t, q.URL, b.seller.paid, "the seller gets the request as it was asked")
 	other := q
 	other.URL = testURL + "?token=hunter3"
@@ -251,21 +242,17 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
 	q.IdempotencyKey = "order-1"
-	_, err := b.Pay(t.Context(), q)
-	require.NoError(t, err)
+	must.Get(b.Pay(t.Context(), q))(t)
 	for name, change := range map[string]func(*Request){
-		"url": func(q *Request) {
-			q.URL += "?2"
-		}, "method": func(q *Request) {
-			q.Method = "POST"
-		}, "body": func(q *Request) { q.Body = []byte("x") },
+		"url":    func(q *Request) { q.URL += "?2" },
+		"method": func(q *Request) { q.Method = "POST" },
+		"body":   func(q *Request) { q.Body = []byte("x") },
 		"header": func(q *Request) { q.Header = http.Header{"X-A": {"b"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := q
 			change(&other)
-			_, err := b.Pay(t.Context(), other)
-			code(t, x402.InvalidArgument, err)
+			code(t, x402.InvalidArgument, must.Err(b.Pay(t.Context(), other)))
 			require.Equal(t, 1, b.chain.signed, name)
 		})
 	}
@@ -284,9 +271,8 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 			Host: first.Host, Network: first.Network, Scheme: first.Scheme, Asset: first.Asset,
 			Symbol: first.Symbol, Amount: money.NewAmount(1), Price: 1, PayTo: first.PayTo,
 			Source: first.Source, Requirement: first.Requirement}
-		p, err := historytest.Reserve(t.Context(), b.store, history.Hold{Payment: p,
-			Funds: x402.Funds{Source: "nobody's", Free: money.NewAmount(1 << 60)}})
-		require.NoError(t, err)
+		p = must.Get(historytest.Reserve(t.Context(), b.store, history.Hold{Payment: p,
+			Funds: x402.Funds{Source: "nobody's", Free: money.NewAmount(1 << 60)}}))(t)
 		evidence := first.Evidence
 		evidence.Nonce = fmt.Sprintf("0x%d", i)
 		require.NoError(t, b.Guard.Submit(t.Context(), p, history.Signed{Payload: first.Payload,
@@ -349,7 +335,6 @@ func TestTinyPaymentsAreRateLimited(t *testing.T) {
 	require.Equal(t, 7, b.chain.settlements())
 }
 
-// fullDisk has no room for outcomes.
 type fullDisk struct{ *history.Store }
 
 func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Payment, error) {
@@ -360,15 +345,13 @@ func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Paymen
 func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Store = fullDisk{b.store}
-	r := b.mustPay(t, testURL)
-	require.Equal(t, StatusPaid, r.Status)
+	r := b.mustBuy(t, testURL)
 	p := b.only(t)
 	require.Equal(t, r.PaymentID, p.ID)
 	require.Equal(t, history.Submitted, p.State)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Held)
 }
 
-// silentNode never answers what became of a payment.
 type silentNode struct{ *chain }
 
 func (silentNode) Status(ctx context.Context, _ x402.Evidence) (x402.Status, error) {
@@ -384,8 +367,7 @@ func TestASilentNodeLeavesTimeForTheSeller(t *testing.T) {
 	b.Policy.Deadline = 3 * time.Second
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = honest
-	r := b.mustPay(t, testURL)
-	require.Equal(t, StatusPaid, r.Status)
+	b.mustBuy(t, testURL)
 	require.Equal(t, 1, b.chain.signed)
 }
 
@@ -435,9 +417,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 						require.Equal(t, StatusReplayed, r.Status)
 						require.Equal(t, content, r.Whole.Body)
 					}
-					stored, err := b.store.Content(t.Context(), p.ID)
-					require.NoError(t, err)
-					require.Equal(t, content, stored.Body)
+					require.Equal(t, content, must.Get(b.store.Content(t.Context(), p.ID))(t).Body)
 					require.Equal(t, history.Settled, b.only(t).State)
 					require.Len(t, b.seller.sent(), 1)
 					require.Empty(t, b.pending.ids())
@@ -465,12 +445,10 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
 	q := Request{Request: seller.Request{Method: seller.CallTool, URL: "mcp://planted#tool"}}
-	_, err := b.Pay(t.Context(), q)
-	code(t, x402.PolicyUnsealed, err)
-	_, err = b.Estimate(t.Context(), q)
-	code(t, x402.PolicyUnsealed, err)
+	code(t, x402.PolicyUnsealed, must.Err(b.Pay(t.Context(), q)))
+	code(t, x402.PolicyUnsealed, must.Err(b.Estimate(t.Context(), q)))
 	require.Zero(t, b.seller.asked)
-	_, err = b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
+	_, err := b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
 	require.NoError(t, err)
 	require.Equal(t, 1, b.seller.asked)
 }
@@ -490,17 +468,12 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 		b.later()
 	}
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}
-	_, err := b.Reconcile(t.Context())
-	code(t, x402.PolicyUnsealed, err)
+	code(t, x402.PolicyUnsealed, must.Err(b.Reconcile(t.Context())))
 	sent := len(b.seller.sent())
 	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")
-	unknown, err := b.store.Payment(t.Context(), list[0].ID)
-	require.NoError(t, err)
-	require.Equal(t, history.Unknown, unknown.State)
-	claimed, err := b.store.Payment(t.Context(), r.PaymentID)
-	require.NoError(t, err)
-	require.Equal(t, history.Settled, claimed.State)
+	require.Equal(t, history.Unknown, must.Get(b.store.Payment(t.Context(), list[0].ID))(t).State)
+	require.Equal(t, history.Settled, must.Get(b.store.Payment(t.Context(), r.PaymentID))(t).State)
 
 	b.Guard = historytest.Guard{Store: b.store}
 	report := b.reconcile(t)
@@ -519,9 +492,7 @@ func TestOneHostOneName(t *testing.T) {
 		"https://[::ffff:1.1.1.1]/":     "1.1.1.1",
 		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
 	} {
-		t.Run(url, func(t *testing.T) {
-			require.Equal(t, want, host(url), url)
-		})
+		t.Run(url, func(t *testing.T) { require.Equal(t, want, host(url), url) })
 	}
 }
 
@@ -530,14 +501,12 @@ func TestALostPaymentAmongMany(t *testing.T) {
 	b := newBench(t, "100", silent)
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	lost := b.only(t)
-	funds, err := b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{})
-	require.NoError(t, err)
+	funds := must.Get(b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{}))(t)
 	other := openBench(t, b.home, b.chain, "100", silent) // another process, whose clients wait
 	for range 101 {
 		h := history.Hold{Payment: lost, Funds: funds}
 		h.Payment.ID = ""
-		_, err := historytest.Reserve(t.Context(), other.store, h)
-		require.NoError(t, err)
+		must.Get(historytest.Reserve(t.Context(), other.store, h))(t)
 	}
 	require.Equal(t, lost.ID, b.mustRefuse(t, x402.OutcomeUnknown, testURL).PaymentID)
 	require.Equal(t, 1, b.chain.signed)

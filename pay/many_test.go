@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -68,7 +69,6 @@ func (s *street) Present(ctx context.Context, r seller.Request, with wire.Attach
 	return other.Present(ctx, r, with)
 }
 
-// onStreet is a bench whose sellers differ by URL.
 func onStreet(t *testing.T) (*bench, *street) {
 	t.Helper()
 	b := newBench(t, "10000", honest)
@@ -79,10 +79,8 @@ func onStreet(t *testing.T) (*bench, *street) {
 	return b, s
 }
 
-// shop is the nth seller's URL.
 func shop(n int) string { return fmt.Sprintf("https://shop%d.example/item", n) }
 
-// order is a batch at n sellers.
 func order(n int, most string) Many {
 	q := Many{MaxAmount: most}
 	for i := range n {
@@ -103,19 +101,15 @@ func statuses(b Bought) (list []string) {
 	return list
 }
 
-// rows are the ledger's payments, whatever became of them.
 func (b *bench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	list, err := b.store.Recent(t.Context(), 200)
-	require.NoError(t, err)
-	return list
+	return must.Get(b.store.Recent(t.Context(), 200))(t)
 }
 
 func TestABatchBuysEachByItself(t *testing.T) {
 	b, s := onStreet(t)
 	s.price[shop(1)] = "free"
-	got, err := b.PayMany(t.Context(), order(3, "$0.05"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), order(3, "$0.05")))(t)
 	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(got))
 	require.Equal(t, "sunny", got.Rows[0].Result.Content)
 	require.Equal(t, "free", got.Rows[1].Result.Content)
@@ -127,8 +121,7 @@ func TestABatchBuysEachByItself(t *testing.T) {
 	require.Len(t, b.rows(t), 2, "each has its own payment")
 
 	b.DeliveredMany(t.Context(), got)
-	again, err := b.PayMany(t.Context(), order(3, "$0.05"))
-	require.NoError(t, err)
+	again := must.Get(b.PayMany(t.Context(), order(3, "$0.05")))(t)
 	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(again))
 	require.Equal(t, 4, b.chain.settlements(), "a whole batch that was delivered is bought again")
 }
@@ -159,16 +152,14 @@ func TestABatchIsRefusedBeforeAnybodyIsAsked(t *testing.T) {
 func TestABatchAboveItsCeilingBuysNothing(t *testing.T) {
 	b, s := onStreet(t)
 	s.price[shop(1)] = "30000"
-	_, err := b.PayMany(t.Context(), order(4, "$0.045"))
-	e := code(t, x402.AmountExceedsMax, err)
+	e := code(t, x402.AmountExceedsMax, must.Err(b.PayMany(t.Context(), order(4, "$0.045"))))
 	require.Equal(t, 2, e.Details["wouldPass"])
 	require.Equal(t, "$0.06", e.Details["requested"])
 	require.Empty(t, b.rows(t), "nothing is held, not even for a moment")
 	require.Zero(t, b.chain.signed)
 
 	s.price[shop(1)] = "50000" // above the ceiling by itself: its own trouble
-	got, err := b.PayMany(t.Context(), order(4, "$0.045"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), order(4, "$0.045")))(t)
 	require.Equal(t, []string{StatusPaid, "AMOUNT_EXCEEDS_MAX", StatusPaid, StatusPaid}, statuses(got))
 }
 
@@ -204,15 +195,13 @@ func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, _ := onStreet(t)
 			c.with(b)
-			_, err := b.PayMany(t.Context(), order(5, "$1"))
-			e := code(t, c.code, err)
+			e := code(t, c.code, must.Err(b.PayMany(t.Context(), order(5, "$1"))))
 			require.Equal(t, c.passes, e.Details["wouldPass"], "%v", e)
 			require.Contains(t, e.Hint, fmt.Sprintf("the first %d", c.passes))
 			require.Empty(t, b.rows(t))
 			require.Zero(t, b.chain.signed)
 
-			got, err := b.PayMany(t.Context(), order(c.passes, "$1"))
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), order(c.passes, "$1")))(t)
 			require.Equal(t, c.passes, b.chain.settlements(), "%v", statuses(got))
 		})
 	}
@@ -249,8 +238,7 @@ func TestOneSellerOfABatchMisbehaves(t *testing.T) {
 				b.Policy.Deadline = 3 * time.Second
 			}
 			c.with(s)
-			got, err := b.PayMany(t.Context(), order(12, "$0.12"))
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), order(12, "$0.12")))(t)
 			for i, status := range statuses(got) {
 				want := map[bool]string{true: string(c.code), false: StatusPaid}[i == 1]
 				require.Equal(t, want, status, "row %d: %v", i, got.Rows[i].Err)
@@ -269,8 +257,7 @@ func TestTheSameRequestTwiceIsOnePurchase(t *testing.T) {
 	_, err := b.PayMany(t.Context(), q)
 	require.Equal(t, 2, code(t, x402.AmountExceedsMax, err).Details["wouldPass"])
 	q.MaxAmount = "$0.03"
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	require.Equal(t, 3, b.chain.settlements())
 	for i, same := range []int{-1, -1, 0, -1} {
 		require.Equal(t, same, got.Rows[i].SameAs)
@@ -288,8 +275,7 @@ func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
 			s.pays[shop(2)] = silent
 			q := order(4, "$0.04")
 			q.IdempotencyKey = key
-			got, err := b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got := must.Get(b.PayMany(t.Context(), q))(t)
 			require.Equal(t, []string{StatusPaid, "NETWORK_ERROR", "OUTCOME_UNKNOWN", StatusPaid},
 				statuses(got))
 			require.False(t, got.Complete)
@@ -298,21 +284,18 @@ func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
 
 			delete(s.asks, shop(1))
 			delete(s.pays, shop(2))
-			got, err = b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got = must.Get(b.PayMany(t.Context(), q))(t)
 			require.Equal(t, []string{StatusReplayed, StatusPaid, StatusPaid, StatusReplayed}, statuses(got))
 			require.Equal(t, 4, b.chain.settlements())
 			require.Equal(t, 4, b.chain.signed, "the same bytes were shown again")
 			require.True(t, got.Complete)
 			b.DeliveredMany(t.Context(), got)
 
-			got, err = b.PayMany(t.Context(), q)
-			require.NoError(t, err)
+			got = must.Get(b.PayMany(t.Context(), q))(t)
 			if key != "" {
 				require.Equal(t, 4, b.chain.settlements(), "a key is one purchase for ever")
 				q.Requests = q.Requests[1:3] // a part of it is the same purchases
-				_, err = b.PayMany(t.Context(), q)
-				require.NoError(t, err)
+				must.Get(b.PayMany(t.Context(), q))(t)
 				require.Equal(t, 4, b.chain.settlements())
 			} else {
 				require.Equal(t, 8, b.chain.settlements(), "%v", statuses(got))
@@ -328,13 +311,11 @@ func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
 		return nil, x402.Errorf(x402.NetworkError, "not now")
 	}
 	q := order(3, "$0.03")
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	b.DeliveredMany(t.Context(), got)
 	delete(s.asks, shop(2))
 	s.price[shop(2)] = "10001"
-	got, err = b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got = must.Get(b.PayMany(t.Context(), q))(t)
 	require.Equal(t, []string{StatusReplayed, StatusReplayed, "AMOUNT_EXCEEDS_MAX"}, statuses(got))
 	require.Equal(t, "$0.030001", code(t, x402.AmountExceedsMax, got.Rows[2].Err).Details["requested"])
 	require.Equal(t, 2, b.chain.settlements())
@@ -370,8 +351,7 @@ func TestTheCeilingHoldsForTheNextOption(t *testing.T) {
 			return a, nil
 		}
 		s.price[shop(1)] = "50000"
-		got, err := b.PayMany(t.Context(), order(2, "$0.06"))
-		require.NoError(t, err)
+		got := must.Get(b.PayMany(t.Context(), order(2, "$0.06")))(t)
 		require.Equal(t, []string{status, StatusPaid}, statuses(got))
 		require.LessOrEqual(t, got.Spent, money.Dollars(60_000))
 	}
@@ -402,12 +382,10 @@ func TestTheCeilingCountsWhatAnotherCallPays(t *testing.T) {
 		b.Engine.Store = &storeBetween{Store: b.store, happens: func() {
 			first := q
 			first.Requests = q.Requests[:1]
-			got, err := other.PayMany(t.Context(), first)
-			require.NoError(t, err)
+			got := must.Get(other.PayMany(t.Context(), first))(t)
 			require.Equal(t, []string{StatusPaid}, statuses(got))
 		}}
-		got, err := b.PayMany(t.Context(), q)
-		require.NoError(t, err)
+		got := must.Get(b.PayMany(t.Context(), q))(t)
 		require.Equal(t, status, statuses(got)[1])
 		var sum money.Dollars
 		for _, p := range b.rows(t) {
@@ -437,8 +415,7 @@ func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 		}
 	}
 	context.AfterFunc(ctx, func() { close(serve) })
-	got, err := b.PayMany(ctx, order(20, "$1"))
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(ctx, order(20, "$1")))(t)
 	paid, untried := 0, 0
 	for _, row := range got.Rows {
 		switch {
@@ -457,7 +434,6 @@ func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 	require.False(t, got.Complete)
 }
 
-// lockedKey is a guard whose key nobody unlocks.
 type lockedKey struct {
 	historytest.Guard
 	asked *int
@@ -472,8 +448,7 @@ func TestALockedWalletIsUnlockedOnceForABatch(t *testing.T) {
 	b, _ := onStreet(t)
 	asked := 0
 	b.Guard = lockedKey{historytest.Guard{Store: b.store}, &asked}
-	_, err := b.PayMany(t.Context(), order(20, "$1"))
-	code(t, x402.WalletLocked, err)
+	code(t, x402.WalletLocked, must.Err(b.PayMany(t.Context(), order(20, "$1"))))
 	require.Equal(t, 1, asked)
 	require.Empty(t, b.rows(t), "nothing is held before")
 }
@@ -485,38 +460,33 @@ func TestOneApprovalForABatch(t *testing.T) {
 	b.Rules.ApproveAbove = 20_000
 	s.price[shop(1)], s.price[shop(3)] = "30000", "40000"
 	q := order(5, "$0.20")
-	_, err := b.PayMany(t.Context(), q)
-	e := code(t, x402.ApprovalRequired, err)
+	e := code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 	require.Equal(t, "$0.10", e.Details["sum"])
 	require.Equal(t, 5, e.Details["payments"])
 	require.Empty(t, b.rows(t), "nothing is held while the person thinks")
 	id := e.Details["approvalId"].(string)
-	shown, err := b.store.Asked(t.Context(), id)
-	require.NoError(t, err)
+	shown := must.Get(b.store.Asked(t.Context(), id))(t)
 	require.Len(t, shown.Together, 5)
 	require.Equal(t, shop(3), shown.Together[3].URL)
 	require.Contains(t, shown.Why, "above what is paid without asking")
 
-	_, err = b.PayMany(t.Context(), q)
+	_, err := b.PayMany(t.Context(), q)
 	require.Equal(t, id, code(t, x402.ApprovalRequired, err).Details["approvalId"], "asked once")
 	require.NoError(t, b.Accept(t.Context(), id, "client"))
 	s.price[shop(3)] = "40001"
-	_, err = b.PayMany(t.Context(), q)
-	other := code(t, x402.ApprovalRequired, err)
+	other := code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 	require.NotEqual(t, id, other.Details["approvalId"], "another price is another question")
 	require.Zero(t, b.chain.signed)
 
 	s.price[shop(3)] = "40000"
-	got, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
+	got := must.Get(b.PayMany(t.Context(), q))(t)
 	require.True(t, got.Complete, "%v", statuses(got))
 	require.Equal(t, 5, b.chain.settlements())
 	require.NotEmpty(t, got.Rows[1].Result.ApprovedAt)
 	require.Empty(t, got.Rows[0].Result.ApprovedAt)
 	b.DeliveredMany(t.Context(), got)
 
-	_, err = b.PayMany(t.Context(), q)
-	code(t, x402.ApprovalRequired, err)
+	code(t, x402.ApprovalRequired, must.Err(b.PayMany(t.Context(), q)))
 }
 
 func TestADeniedBatchBuysNothing(t *testing.T) {
@@ -526,14 +496,11 @@ func TestADeniedBatchBuysNothing(t *testing.T) {
 	q := order(3, "$0.20")
 	_, err := b.PayMany(t.Context(), q)
 	id := code(t, x402.ApprovalRequired, err).Details["approvalId"].(string)
-	_, err = b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
-	_, err = b.PayMany(t.Context(), q)
-	code(t, x402.ApprovalDeclined, err)
+	must.Get(b.store.Deny(t.Context(), id, "owner"))(t)
+	code(t, x402.ApprovalDeclined, must.Err(b.PayMany(t.Context(), q)))
 	require.Zero(t, b.chain.signed, "not even what needs no approval")
 }
 
-// Nobody is asked about what would not be paid then.
 func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 	for name, with := range map[string]func(b *bench){
 		"the day":   func(b *bench) { b.Rules.Day = 65_000 },
@@ -546,9 +513,7 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
 			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
 			require.Contains(t, refusals, x402.AsError(err).Code)
-			waiting, err := report.OpenApprovals(t.Context(), b.store)
-			require.NoError(t, err)
-			require.Empty(t, waiting)
+			require.Empty(t, must.Get(report.OpenApprovals(t.Context(), b.store))(t))
 		})
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// watch collects what an engine reports of its calls.
 func watch(b *bench) *[]steps.Report {
 	var seen []steps.Report
 	b.Observe = func(r steps.Report) { seen = append(seen, r) }
@@ -135,7 +134,6 @@ func TestACallThatFailsIsReportedWithTheStepThatFailed(t *testing.T) {
 	}
 }
 
-// The parties that fail.
 type (
 	deafSeller    struct{ *scriptedSeller }
 	noRoom        struct{ Store }
@@ -163,7 +161,6 @@ func refusesConnections(*scriptedSeller, string, uint64) (*seller.Answer, error)
 	return nil, &seller.SendError{Err: x402.Errorf(x402.NetworkError, "it refuses connections")}
 }
 
-// Sellers hear of a trace only by rules that the owner sealed.
 func TestATraceIsPassedOnUnderSealedRulesAlone(t *testing.T) {
 	for _, isSealed := range []bool{true, false} {
 		b := newBench(t, "10000", honest)

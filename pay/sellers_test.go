@@ -30,6 +30,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -51,28 +52,24 @@ import (
 //
 // In the answers, b64(…) and b64url(…) are JSON to encode, and {{…}} is filled in by the test.
 type saved struct {
-	name           string
-	about, expect  string
-	option         int
-	header         string
-	settles        string
-	next, fixedBy  string
-	says, config   []string
-	command        string
-	status         int
-	fields         http.Header
-	body           []byte
-	proof, settled int // what the wallet showed; what the seller settled
-	mu             sync.Mutex
-	world          *sellersWorld
+	name, about, expect            string
+	option                         int
+	header, settles, next, fixedBy string
+	says, config                   []string
+	command                        string
+	status                         int
+	fields                         http.Header
+	body                           []byte
+	proof, settled                 int // what the wallet showed; what the seller settled
+	mu                             sync.Mutex
+	world                          *sellersWorld
 }
 
 var encoded = regexp.MustCompile(`(?m)(b64|b64url)\((.*)\)$`)
 
 func readSaved(t *testing.T, w *sellersWorld, file string) *saved {
 	t.Helper()
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
+	raw := must.Get(os.ReadFile(file))(t)
 	text := strings.NewReplacer("{{payToSolana}}", w.PayToSolana, "{{feePayer}}", w.FeePayer,
 		"{{pad}}", strings.Repeat("sample ", 50_000)).Replace(string(raw))
 	text = encoded.ReplaceAllStringFunc(text, func(match string) string {
@@ -89,15 +86,11 @@ func readSaved(t *testing.T, w *sellersWorld, file string) *saved {
 		s.set(t, key, value)
 	}
 	reader := bufio.NewReader(strings.NewReader(answer))
-	line, err := textproto.NewReader(reader).ReadLine()
-	require.NoError(t, err)
-	s.status, err = strconv.Atoi(strings.Fields(line)[1])
-	require.NoError(t, err)
-	head, err := textproto.NewReader(reader).ReadMIMEHeader()
-	require.NoError(t, err)
+	line := must.Get(textproto.NewReader(reader).ReadLine())(t)
+	s.status = must.Get(strconv.Atoi(strings.Fields(line)[1]))(t)
+	head := must.Get(textproto.NewReader(reader).ReadMIMEHeader())(t)
 	s.fields = http.Header(head)
-	s.body, err = io.ReadAll(reader)
-	require.NoError(t, err)
+	s.body = must.Get(io.ReadAll(reader))(t)
 	return s
 }
 
@@ -111,8 +104,7 @@ func (s *saved) set(t *testing.T, key, value string) {
 	case lists[key] != nil:
 		*lists[key] = append(*lists[key], value)
 	case key == "option":
-		_, err := fmt.Sscan(value, &s.option)
-		require.NoError(t, err)
+		must.Get(fmt.Sscan(value, &s.option))(t)
 	default:
 		require.Fail(t, "no such line", "%s: %s", s.name, key)
 	}
@@ -217,8 +209,7 @@ type sellersWorld struct {
 }
 
 func newSellersWorld(t *testing.T) *sellersWorld {
-	s, err := sandbox.Start(sandbox.Options{Mainnet: true})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{Mainnet: true}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	const onBase, onSolana = "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	nodes := seller.NodeClient(s.Loopback)
@@ -250,10 +241,8 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 	return w
 }
 
-// Every real seller's answer is answered as a good wallet would.
 func TestRealSellers(t *testing.T) {
-	files, err := filepath.Glob("testdata/sellers/*.http")
-	require.NoError(t, err)
+	files := must.Get(filepath.Glob("testdata/sellers/*.http"))(t)
 	require.GreaterOrEqual(t, len(files), 41)
 	w := newSellersWorld(t)
 	var table strings.Builder

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent/client"
@@ -29,17 +30,15 @@ import (
 // like the reference (domain, origin, times, signature), and takes a nonce once.
 type memberSeller struct {
 	*scriptedSeller
-	onlySignIn bool // it sells nothing
-	status     int  // of the answer to whoever signs in and gets nothing; 0: asks for payment
-	info       func(map[string]string)
-	origin     string
-	refuses    bool
-	cut        bool
-	mu         sync.Mutex
-	nonces     int
-	used       map[string]bool
-	members    map[string]bool
-	signIns    []x402.SignIn
+	onlySignIn    bool // it sells nothing
+	status        int  // of the answer to whoever signs in and gets nothing; 0: asks for payment
+	info          func(map[string]string)
+	origin        string
+	refuses, cut  bool
+	mu            sync.Mutex
+	nonces        int
+	used, members map[string]bool
+	signIns       []x402.SignIn
 }
 
 func (s *memberSeller) asks() *seller.Answer {
@@ -118,7 +117,6 @@ func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.
 	return s.asks(), nil
 }
 
-// payerChain is a play chain whose account is the wallet's.
 type payerChain struct {
 	*chain
 	source string
@@ -138,9 +136,8 @@ type signInBench struct {
 
 func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
-	keys, err := owner.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
-		wallet.FromValue("correct horse battery"), owner.Options{N: 1 << 14})
-	require.NoError(t, err)
+	keys := must.Get(owner.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
+		wallet.FromValue("correct horse battery"), owner.Options{N: 1 << 14}))(t)
 	signer := client.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
@@ -161,10 +158,8 @@ func (b *signInBench) buys(t *testing.T) Result {
 // rows are the ledger's, oldest first; all of it agrees with its audit chain.
 func (b *signInBench) rows(t *testing.T) []history.Payment {
 	t.Helper()
-	_, err := verify.Ledger(t.Context(), b.store, history.Head{})
-	require.NoError(t, err)
-	list, err := b.store.Recent(t.Context(), 100)
-	require.NoError(t, err)
+	must.Get(verify.Ledger(t.Context(), b.store, history.Head{}))(t)
+	list := must.Get(b.store.Recent(t.Context(), 100))(t)
 	for i := range len(list) / 2 {
 		list[i], list[len(list)-1-i] = list[len(list)-1-i], list[i]
 	}
@@ -175,12 +170,11 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	require.Equal(t, StatusPaid, b.buys(t).Status)
 	require.Empty(t, b.shop.signIns, "it was never bought before")
-	_, err := b.store.Bought(t.Context(), "", testURL, "GET api.example/weather")
-	require.NoError(t, err)
+	must.Get(b.store.Bought(t.Context(), "", testURL, "GET api.example/weather"))(t)
 	for _, other := range [][2]string{{testURL, "GET api.example/other"},
 		{testURL, "POST api.example/weather"}, {"", ""},
 		{"https://api.example/weather/more", "GET api.example/weather"}} {
-		_, err = b.store.Bought(t.Context(), "", other[0], other[1])
+		_, err := b.store.Bought(t.Context(), "", other[0], other[1])
 		require.ErrorIs(t, err, history.ErrNotFound, "%s", other)
 	}
 	for i := range 3 {
@@ -200,9 +194,7 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 			"served without a payment"}, []any{p.State, p.Proof, p.IsSignIn(), p.Amount.String(), p.PayTo,
 			p.Source, p.Delivered, p.Note})
 		require.Zero(t, p.Price)
-		c, err := b.store.Content(t.Context(), p.ID)
-		require.NoError(t, err)
-		require.Equal(t, "sunny again", string(c.Body))
+		require.Equal(t, "sunny again", string(must.Get(b.store.Content(t.Context(), p.ID))(t).Body))
 	}
 	facts := b.facts(t)
 	require.EqualValues(t, 10_000, facts.Used.Day.Total(), "no window has anything of it")
@@ -214,20 +206,17 @@ func TestTheFirstSignInAtAHostAsks(t *testing.T) {
 	b.buys(t)
 	id := b.askedFor(t, get(testURL))
 	require.Equal(t, id, b.askedFor(t, get(testURL)), "the same question")
-	a, err := b.store.Approval(t.Context(), id)
-	require.NoError(t, err)
+	a := must.Get(b.store.Approval(t.Context(), id))(t)
 	require.Equal(t, []any{"0", "$0.00", "", "api.example"},
 		[]any{a.Amount.String(), a.Price.Price(), a.PayTo, a.Host})
 	require.Contains(t, a.Why, `never signed in at api.example before; the seller writes: "Sign in to read `+
 		`it again"`)
-	_, err = b.store.Deny(t.Context(), id, "owner")
-	require.NoError(t, err)
+	must.Get(b.store.Deny(t.Context(), id, "owner"))(t)
 	require.Equal(t, StatusPaid, b.buys(t).Status, "no to signing in is not no to paying")
 
 	b = newSignInBench(t, budget.RuleAsk)
 	b.buys(t)
-	_, err = b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
-	require.NoError(t, err)
+	must.Get(b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed))(t)
 	require.Equal(t, StatusFree, b.buys(t).Status)
 	require.Equal(t, StatusFree, b.buys(t).Status, "the host is remembered")
 	require.Len(t, b.rows(t), 3)
@@ -245,15 +234,11 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 		"an origin without TLS": func(b *signInBench) {
 			b.shop.info = set("uri", "http://api.example/x")
 		},
-		"issued long ago": func(b *signInBench) {
-			b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z")
-		},
+		"issued long ago": func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
 		"expired": func(b *signInBench) {
 			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
 		},
-		"not good yet": func(b *signInBench) {
-			b.shop.info = set("notBefore", "2035-02-27T16:01:29Z")
-		},
+		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
 		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
 			b.shop.info = set("statement", "a\n\nURI: https://evil.example")
@@ -302,8 +287,7 @@ func TestASignInInVainIsPaid(t *testing.T) {
 	require.Equal(t, []any{StatusNotPaid, 410}, []any{r.Status, r.HTTPStatus}, "what is gone is not paid for")
 	require.Equal(t, 1, b.chain.settlements())
 	b.shop.cut = true
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.Error(t, err)
+	require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 	require.Equal(t, 1, b.chain.settlements())
 	require.Contains(t, b.rows(t)[2].Note, "did not answer")
 }
@@ -320,12 +304,11 @@ func TestWhatOnlyAsksToSignIn(t *testing.T) {
 		require.Contains(t, e.Message, "asks to sign in")
 	}
 	require.Len(t, b.shop.signIns, 2, "no more attempts than one")
-	_, err := b.Estimate(t.Context(), get(testURL))
-	require.NoError(t, err)
+	must.Get(b.Estimate(t.Context(), get(testURL)))(t)
 
 	b = newSignInBench(t, budget.RuleRefuse)
 	b.shop.onlySignIn = true
-	_, err = b.Pay(t.Context(), get(testURL))
+	_, err := b.Pay(t.Context(), get(testURL))
 	require.Contains(t, code(t, x402.PolicyDenied, err).Message, "does not let the wallet sign in")
 	b.Rules.SignIn = budget.RuleAsk
 	b.askedFor(t, get(testURL))
@@ -355,7 +338,6 @@ func TestALedgerThatFailsIsNotPaidAround(t *testing.T) {
 	}
 }
 
-// A frozen wallet signs in nowhere, as it pays nowhere.
 func TestAFrozenWalletSignsInNowhere(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.buys(t)
@@ -398,8 +380,7 @@ func TestASignInThatWasCutOffIsEnded(t *testing.T) {
 	b.store.Close()
 	report := other.reconcile(t)
 	require.Zero(t, report.Open)
-	p, err := other.store.Payment(t.Context(), rows[1].ID)
-	require.NoError(t, err)
+	p := must.Get(other.store.Payment(t.Context(), rows[1].ID))(t)
 	require.Equal(t, history.Settled, p.State)
 	require.Contains(t, p.Note, "its process ended")
 }

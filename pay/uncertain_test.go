@@ -2,20 +2,23 @@ package pay
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
-// uncertainGuard is the key's side of it.
 type uncertainGuard struct {
 	historytest.Guard
 	ledger *historytest.Uncertain
@@ -66,11 +69,8 @@ var attempts = map[string][]func(b *bench){
 	},
 }
 
-func answers(by script) func(*bench) {
-	return func(b *bench) { b.seller.script = by }
-}
+func answers(by script) func(*bench) { return func(b *bench) { b.seller.script = by } }
 
-// servesSettled serves for a payment that was settled before.
 func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	s.chain.settle(nonce, amount)
 	return served(nonce), nil
@@ -78,7 +78,6 @@ func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answ
 
 func asksAgain(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
 
-// locked has no key.
 type locked struct{ *chain }
 
 func (locked) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
@@ -186,4 +185,72 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 	facts := b.facts(t)
 	require.Equal(t, budget.Use{Spent: 10_000}, facts.Used.Day, about())
 	return ledger.Failed()
+}
+
+// hold is another program that takes the ledger for itself, until end.
+func (b *bench) hold(t *testing.T) (end func()) {
+	t.Helper()
+	db := must.Get(sql.Open("sqlite", filepath.Join(b.home, history.FileName)))(t)
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { db.Close() })
+	must.Get(db.Exec(`BEGIN EXCLUSIVE`))(t)
+	return func() { must.Get(db.Exec(`ROLLBACK`))(t) }
+}
+
+type held struct {
+	*chain
+	take func()
+}
+
+func (h held) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	h.take()
+	return h.chain.Authorize(ctx, o)
+}
+
+// However long another program holds the ledger, and from whichever step on, a call ends with its
+// time: a wait of history's own would be longer by itself.
+func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
+	const bound = 4500 * time.Millisecond // of history's lockWait, 5 s, which each write would take
+	for name, c := range map[string]struct {
+		from  func(t *testing.T, b *bench, take func())
+		code  x402.Code // "": what was bought is given out all the same
+		state history.State
+	}{
+		"from the beginning": {func(_ *testing.T, _ *bench, take func()) { take() },
+			x402.LedgerUnavailable, ""},
+		"from the signature": {func(_ *testing.T, b *bench, take func()) {
+			b.Schemes = map[SchemeKey]Scheme{exactEVM: held{chain: b.chain, take: take}}
+		}, x402.LedgerUnavailable, history.Failed},
+		"from the seller's answer": {func(_ *testing.T, b *bench, take func()) {
+			b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+				take()
+				return honest(s, nonce, amount)
+			}
+		}, "", history.Settled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			b.Policy.Deadline = time.Second // and detachedWait twice for what is written then
+			var end func()
+			var begun time.Time
+			c.from(t, b, func() { end, begun = b.hold(t), time.Now() })
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.Less(t, time.Since(begun), bound)
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Equal(t, StatusPaid, r.Status)
+			} else {
+				e := code(t, c.code, err)
+				require.NotEmpty(t, e.Hint)
+				require.Empty(t, b.seller.sent(), "nothing left that is not on disk")
+			}
+			end()
+			b.reconcile(t)
+			if c.state == "" {
+				require.Empty(t, must.Get(b.store.Unfinished(t.Context(), "", 10))(t))
+				return
+			}
+			require.Equal(t, c.state, b.only(t).State, "and what could not be noted is found later")
+		})
+	}
 }

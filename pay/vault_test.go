@@ -19,10 +19,9 @@ const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
 // spent.
 type vaultChain struct {
 	*chain
-	available, perPayment uint64
-	lies                  uint64
-	why                   error // of it not letting us spend
-	validity              []time.Duration
+	available, perPayment, lies uint64
+	why                         error // of it not letting us spend
+	validity                    []time.Duration
 }
 
 func (v *vaultChain) VaultOn(network string) string {

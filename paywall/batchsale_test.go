@@ -14,6 +14,7 @@ import (
 
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402/wire"
@@ -23,8 +24,7 @@ import (
 func TestSellsByBatchSettlement(t *testing.T) {
 	inEachStore(t, func(t *testing.T, l *batchLab) {
 		b := l.newBuyer(t)
-		terms, err := b.c.Accepts[0].ChannelTerms()
-		require.NoError(t, err)
+		terms := must.Get(b.c.Accepts[0].ChannelTerms())(t)
 		require.Equal(t, []any{24 * time.Hour, "10000"}, []any{terms.WithdrawDelay,
 			terms.MinDeposit.String()})
 		g := b.pay("deposit", 1000)
@@ -35,23 +35,20 @@ func TestSellsByBatchSettlement(t *testing.T) {
 			g = b.pay("voucher", n*1000)
 			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
 			require.Empty(t, g.receipt().Transaction)
-			count, err := wire.CountOf(*g.receipt())
-			require.NoError(t, err)
+			count := must.Get(wire.CountOf(*g.receipt()))(t)
 			require.Equal(t, []string{fmt.Sprint(n * 1000), "1000", "10000"}, []string{
 				count.Charged.String(), count.ChargedNow.String(), count.Balance.String()})
 		}
 		require.Equal(t, uint64(990_000), l.Balance(b.key.address))
 		before := l.Balance(l.PayToEVM)
 		require.Equal(t, uint64(4000), l.owed(t))
-		done, err := l.paywall.Claim(t.Context())
-		require.NoError(t, err)
+		done := must.Get(l.paywall.Claim(t.Context()))(t)
 		require.Len(t, done, 1)
 		require.Equal(t, []any{"4000", 1, 2}, []any{done[0].Amount.String(), done[0].Channels,
 			len(done[0].Transactions)})
 		require.Equal(t, before+4000, l.Balance(l.PayToEVM))
 		require.Zero(t, l.owed(t))
-		again, err := l.paywall.Claim(t.Context())
-		require.NoError(t, err)
+		again := must.Get(l.paywall.Claim(t.Context()))(t)
 		require.Empty(t, again)
 		require.Equal(t, product, b.pay("voucher", 5000).text, "the channel goes on")
 	})
@@ -64,8 +61,7 @@ func TestAVoucherThatWasServed(t *testing.T) {
 		require.Equal(t, product, b.pay("deposit", 1000).text)
 		n := b.pay("voucher", 1000).isMismatch(t, "1000")
 		require.NotNil(t, n.Voucher)
-		id, err := evm.ChannelID(sandbox.EVM, b.config)
-		require.NoError(t, err)
+		id := must.Get(evm.ChannelID(sandbox.EVM, b.config))(t)
 		require.True(t, evm.IsOwnVoucher(sandbox.EVM, id, *n.Voucher, b.key.address))
 		b.pay("voucher", 3000).isMismatch(t, "1000")
 		require.EqualValues(t, 1, l.runs.Load())
@@ -74,8 +70,7 @@ func TestAVoucherThatWasServed(t *testing.T) {
 		for range 2 {
 			g := l.call(t, nil, shown)
 			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
-			count, err := wire.CountOf(*g.receipt())
-			require.NoError(t, err)
+			count := must.Get(wire.CountOf(*g.receipt()))(t)
 			require.Equal(t, "2000", count.Charged.String())
 		}
 		l.call(t, map[string]string{"other": "call"}, shown).isMismatch(t, "2000")
@@ -134,7 +129,6 @@ func TestAFailedCallIsNotCharged(t *testing.T) {
 	})
 }
 
-// fullDisk is a store that cannot write a charge.
 type fullDisk struct{ *book.Book }
 
 func (fullDisk) ChargeChannel(context.Context, book.Sale, book.SoldChannel) error {
@@ -180,15 +174,12 @@ func TestARefund(t *testing.T) {
 		require.EqualValues(t, 2, l.runs.Load())
 		require.Equal(t, batchNoRest, b.pay("refund", 2000).challenge().Error)
 
-		done, err := l.paywall.Claim(t.Context())
-		require.NoError(t, err)
-		require.Len(t, done, 1, "it is claimed, and paid out now")
+		require.Len(t, must.Get(l.paywall.Claim(t.Context()))(t), 1, "it is claimed, and paid out now")
 		require.Equal(t, before+2000, l.Balance(l.PayToEVM))
 		require.Equal(t, product, b.pay("deposit", 3000).text)
 	})
 }
 
-// deafClient is a facilitator whose answers to deposits get lost.
 type deafClient struct {
 	*facilitator.Client
 	settles bool // it does what it is asked

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
-// serverBehind is behind() over HTTP, before 2026-07-28 or since.
 func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	t.Helper()
 	server := behind()
@@ -24,7 +24,6 @@ func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	return at.URL
 }
 
-// person is a buyer's client that answers what it is asked.
 type person struct {
 	*mcp.ClientSession
 	name    string
@@ -33,7 +32,6 @@ type person struct {
 	updates chan string
 }
 
-// newPerson connects one.
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
 	t.Helper()
 	p := &person{name: name, updates: make(chan string, 100)}
@@ -59,9 +57,8 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: name}, o)
 	client.AddRoots(&mcp.Root{URI: "file:///" + name})
-	session, err := client.Connect(t.Context(), transport,
-		&mcp.ClientSessionOptions{ProtocolVersion: version})
-	require.NoError(t, err)
+	session := must.Get(client.Connect(t.Context(), transport,
+		&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 	p.ClientSession = session
 	t.Cleanup(func() { session.Close() })
 	return p
@@ -69,8 +66,7 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 
 func (p *person) text(t *testing.T, tool string, arguments any) string {
 	t.Helper()
-	given, err := p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
-	require.NoError(t, err)
+	given := must.Get(p.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments}))(t)
 	require.False(t, given.IsError, "%+v", given.Content)
 	return given.Content[0].(*mcp.TextContent).Text
 }
@@ -170,11 +166,10 @@ func TestCapabilitiesAreTheCallers(t *testing.T) {
 				if behindIs == "sessionless" {
 					require.Equal(t, "Oslo", can.text(t, "inquire", map[string]any{}))
 				}
-				plain, err := mcp.NewClient(&mcp.Implementation{Name: "plain"}, &mcp.ClientOptions{
+				plain := must.Get(mcp.NewClient(&mcp.Implementation{Name: "plain"}, &mcp.ClientOptions{
 					Capabilities: &mcp.ClientCapabilities{}}).Connect(t.Context(),
 					&mcp.StreamableClientTransport{Endpoint: endpoint},
-					&mcp.ClientSessionOptions{ProtocolVersion: version})
-				require.NoError(t, err)
+					&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 				defer plain.Close()
 				require.JSONEq(t, `{}`, (&person{ClientSession: plain}).text(t, "can", map[string]any{}))
 			})
@@ -204,8 +199,7 @@ func TestWhatCannotBePassedIsNotAdvertised(t *testing.T) {
 // Updates of a resource reach its subscribers, in both protocol generations, for as long as they are
 // subscribed.
 func TestUpdatesReachSubscribers(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	before := newPerson(t, "Oslo", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	since := newPerson(t, "Rome", "2026-07-28", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	other := newPerson(t, "Bonn", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
@@ -265,8 +259,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // Buyers' upstream sessions are bounded; the least recently used one is closed, and opened again when needed.
 func TestSessionsBehindAreBounded(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 10})
+	_, f, endpoint := labOverHTTP(t, Limits{Sessions: 10})
 	var persons []*person
 	for _, name := range []string{"Oslo", "Rome", "Bonn"} {
 		p := newPerson(t, name, "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})

@@ -16,9 +16,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
-// objects returns the number of objects on the heap.
 func objects() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -29,8 +30,7 @@ func objects() uint64 {
 
 // A request that opens no session leaves nothing behind, whatever it was.
 func TestRequestsLeaveNothing(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	const many = 2000
@@ -40,10 +40,8 @@ func TestRequestsLeaveNothing(t *testing.T) {
 	} {
 		visit := func(n int) {
 			for range n {
-				request, err := http.NewRequest(c.method, endpoint, strings.NewReader(c.body))
-				require.NoError(t, err)
-				answer, err := client.Do(request)
-				require.NoError(t, err)
+				request := must.Get(http.NewRequest(c.method, endpoint, strings.NewReader(c.body)))(t)
+				answer := must.Get(client.Do(request))(t)
 				_, _ = io.Copy(io.Discard, answer.Body)
 				answer.Body.Close()
 			}
@@ -57,8 +55,7 @@ func TestRequestsLeaveNothing(t *testing.T) {
 
 // A client that opened no session can neither subscribe nor set a log level: nothing would ever undo that.
 func TestNothingBeforeASession(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	for i := range 10 {
 		one.send(http.MethodPost, fmt.Sprintf(
@@ -75,7 +72,6 @@ func TestNothingBeforeASession(t *testing.T) {
 	require.Empty(t, f.levels)
 }
 
-// A session whose client hung up before it was opened is closed.
 func TestASessionOfNobodyEnds(t *testing.T) {
 	l := newLimiter(Limits{}, time.Second)
 	v := &visitor{}
@@ -99,30 +95,25 @@ func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, 
 	return client, shown
 }
 
-// visits connects one more client.
 func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"}))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
 // A purchase that is presented again in other sessions is answered there, but does not make buyers of them.
 func TestOnePurchaseMakesOneBuyer(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	first, shown := l.bought(t, endpoint)
 	second := l.visits(t, endpoint, nil)
 	require.Equal(t, product, callBy(t, second, "search", shown).text)
 	require.Len(t, l.Settlements(), 1)
 	much := &mcp.CallToolParams{Name: "hello", Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}}
-	_, err := first.CallTool(t.Context(), much)
-	require.NoError(t, err)
-	_, err = second.CallTool(t.Context(), much)
-	require.Error(t, err, "it bought nothing")
+	must.Get(first.CallTool(t.Context(), much))(t)
+	require.Error(t, must.Err(second.CallTool(t.Context(), much)), "it bought nothing")
 }
 
 // Calls of free tools that never end, from clients that hung up and clients that did not, some with an
@@ -130,8 +121,7 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 	for name, sessions := range map[string]int{"and hang up": 24, "and wait": 400} {
 		t.Run(name, func(t *testing.T) {
-			l, f := newLab(t, nil), &Proxy{}
-			endpoint := overHTTP(t, l, f, Limits{Sessions: sessions})
+			l, _, endpoint := labOverHTTP(t, Limits{Sessions: sessions})
 			early, _ := l.bought(t, endpoint)
 			for i := range 10 {
 				one := &guest{t: t, endpoint: endpoint}
@@ -149,8 +139,7 @@ func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 				}
 			}
 			l.bought(t, endpoint)
-			_, err := early.CallTool(t.Context(), callOf("hello", nil))
-			require.NoError(t, err)
+			must.Get(early.CallTool(t.Context(), callOf("hello", nil)))(t)
 		})
 	}
 }
@@ -164,10 +153,9 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 	if paying {
 		more = `,"x402/payment":{}`
 	}
-	response, err := g.roundTrip(ctx, http.MethodPost, fmt.Sprintf(
+	response := must.Get(g.roundTrip(ctx, http.MethodPost, fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
-			`"_meta":{"progressToken":"p"%s}}}`, id, more))
-	require.NoError(t, err)
+			`"_meta":{"progressToken":"p"%s}}}`, id, more)))(t)
 	for lines := bufio.NewScanner(response.Body); !isRunning && lines.Scan(); {
 		isRunning = strings.Contains(lines.Text(), "looking")
 	}
@@ -176,8 +164,7 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 
 // Subscriptions of visitors that bought nothing leave some to those that did.
 func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	buyer, _ := l.bought(t, endpoint)
 	for i := range maxSubscribed/maxSubscriptions + 1 {
 		one := l.visits(t, endpoint, nil)
@@ -194,8 +181,7 @@ func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
 // A buyer that bought something has an upstream session that strangers cannot take over, and gets one however
 // many theirs are in use.
 func TestSessionsBehindOfBuyersStay(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 12})
+	l, f, endpoint := labOverHTTP(t, Limits{Sessions: 12})
 	can := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}}}
 	crowd := func() {
 		for i := range 6 {
@@ -258,8 +244,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 			}
 			return c, err
 		}}
-		response, err := client.RoundTrip(httptest.NewRequest(http.MethodGet, server.URL+path, nil))
-		require.NoError(t, err)
+		response = must.Get(client.RoundTrip(httptest.NewRequest(http.MethodGet, server.URL+path, nil)))(t)
 		t.Cleanup(func() { response.Body.Close() })
 		return response
 	}
@@ -273,15 +258,12 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size },
 		time.Minute, time.Millisecond)
-	n, err := io.Copy(io.Discard, buyer.Body)
-	require.NoError(t, err)
-	require.EqualValues(t, size, n)
+	require.EqualValues(t, size, must.Get(io.Copy(io.Discard, buyer.Body))(t))
 }
 
 // A subscriber that reads none of its updates delays nobody else's.
 func TestUpdatesWaitForNobody(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, f, endpoint := labOverHTTP(t, Limits{})
 	buyer := newPerson(t, "buyer", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	deaf := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, deaf.arrive())
@@ -298,14 +280,12 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 		require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
 	}
 	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
-	stream, err := net.Dial("tcp", address)
-	require.NoError(t, err)
+	stream := must.Get(net.Dial("tcp", address))(t)
 	defer stream.Close()
 	require.NoError(t, stream.(*net.TCPConn).SetReadBuffer(4<<10))
-	_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
-		"Mcp-Session-Id: %s\r\n\r\n", address, deaf.id)
-	require.NoError(t, err)
-	_, err = io.ReadFull(stream, make([]byte, 100)) // it has begun
+	must.Get(fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+		"Mcp-Session-Id: %s\r\n\r\n", address, deaf.id))(t)
+	_, err := io.ReadFull(stream, make([]byte, 100)) // it has begun
 	require.NoError(t, err)
 	tell := func(uri string) {
 		f.forwardUpdate(t.Context(), &mcp.ResourceUpdatedNotificationRequest{
@@ -331,8 +311,7 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 
 // Of a crowd that is gone no more is left than its seats, however many came.
 func TestNothingIsLeftOfACrowd(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 40})
+	_, f, endpoint := labOverHTTP(t, Limits{Sessions: 40})
 	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
 	visit := func(n int) {
 		for i := range n {
@@ -341,19 +320,15 @@ func TestNothingIsLeftOfACrowd(t *testing.T) {
 				`"capabilities":{"elicitation":{},"roots":{}}`, 1))
 			require.Equal(t, http.StatusOK, status)
 			one.id = header.Get("Mcp-Session-Id")
-			stream, err := net.Dial("tcp", address)
-			require.NoError(t, err)
-			_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
-				"Mcp-Session-Id: %s\r\n\r\n", address, one.id)
-			require.NoError(t, err)
+			stream := must.Get(net.Dial("tcp", address))(t)
+			must.Get(fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+				"Mcp-Session-Id: %s\r\n\r\n", address, one.id))(t)
 			one.send(http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe",`+
 				`"params":{"uri":"weather://%d"}}`, i))
 			end, _ := hanging(t, one, 4, i%2 == 0)
 			end()
-			half, err := net.Dial("tcp", address)
-			require.NoError(t, err)
-			_, err = io.WriteString(half, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-			require.NoError(t, err)
+			half := must.Get(net.Dial("tcp", address))(t)
+			must.Get(io.WriteString(half, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"))(t)
 			half.Close()
 			stream.Close()
 		}

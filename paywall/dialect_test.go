@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -172,8 +173,7 @@ func TestOverHTTP(t *testing.T) {
 	const plain = `"io.modelcontextprotocol/clientCapabilities":{}`
 	read := func(answer string) got {
 		t.Helper()
-		var m struct{ Result json.RawMessage }
-		require.NoError(t, json.Unmarshal([]byte(answer), &m))
+		m := must.JSON[struct{ Result json.RawMessage }]([]byte(answer))(t)
 		return got{t: t, MCPMessage: wire.MCPMessage{Result: m.Result}}
 	}
 	g := read(call(knows, nil))
@@ -225,11 +225,10 @@ func TestOneTool(t *testing.T) {
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 2)
 	require.Panics(t, func() { l.paywall.Tool("serach", tool) }, "nobody would be charged")
-	missing, err := l.paywall.UnknownTools(t.Context(), server)
-	require.NoError(t, err)
+	missing := must.Get(l.paywall.UnknownTools(t.Context(), server))(t)
 	require.Empty(t, missing)
-	missing, err = l.paywall.UnknownTools(t.Context(), mcp.NewServer(&mcp.Implementation{Name: "empty"}, nil))
-	require.NoError(t, err)
+	missing = must.Get(l.paywall.UnknownTools(t.Context(), mcp.NewServer(&mcp.Implementation{Name: "empty"},
+		nil)))(t)
 	require.Equal(t, []string{"search"}, missing)
 }
 
@@ -252,25 +251,21 @@ func TestHTTPHandler(t *testing.T) {
 				})))
 			get := func(header map[string]string) (*http.Response, string) {
 				t.Helper()
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
-					"/report?year=2026", nil)
-				require.NoError(t, err)
+				request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
+					"/report?year=2026", nil))(t)
 				for name, value := range header {
 					request.Header.Set(name, value)
 				}
-				response, err := http.DefaultClient.Do(request)
-				require.NoError(t, err)
+				response := must.Get(http.DefaultClient.Do(request))(t)
 				defer response.Body.Close()
 				var body strings.Builder
-				_, err = io.Copy(&body, response.Body)
-				require.NoError(t, err)
+				must.Get(io.Copy(&body, response.Body))(t)
 				return response, body.String()
 			}
 			ask := func() *wire.Challenge {
 				t.Helper()
 				response, body := get(nil)
-				c, err := wire.ReadChallenge(response.StatusCode, response.Header, []byte(body))
-				require.NoError(t, err)
+				c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, []byte(body)))(t)
 				require.Equal(t, version, c.Version)
 				require.Equal(t, web.URL+"/report?year=2026", c.Resource.URL)
 				return c
@@ -285,8 +280,7 @@ func TestHTTPHandler(t *testing.T) {
 			require.Equal(t, 200, response.StatusCode, body)
 			require.Equal(t, product+"$0.002", body)
 			require.Equal(t, "private", response.Header.Get("Cache-Control"))
-			receipt, err := wire.ReadSettlement(response.Header)
-			require.NoError(t, err)
+			receipt := must.Get(wire.ReadSettlement(response.Header))(t)
 			require.Equal(t, l.Settlements()[0].Transaction, receipt.Transaction)
 			response, body = get(shown)
 			require.Equal(t, 409, response.StatusCode, body)

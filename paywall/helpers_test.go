@@ -25,6 +25,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -86,8 +87,7 @@ const product = "sunny in Lisbon"
 // spoil the options.
 func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	t.Helper()
-	all, err := schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond})
-	require.NoError(t, err)
+	all := must.Get(schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond}))(t)
 	t.Cleanup(func() { require.NoError(t, all.Close()) })
 	world := all.Sandbox
 	l := &lab{Sandbox: world, began: time.Now()}
@@ -104,8 +104,7 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	if change != nil {
 		change(l, &o)
 	}
-	l.paywall, err = New(o)
-	require.NoError(t, err)
+	l.paywall = must.Get(New(o))(t)
 	t.Cleanup(func() { require.NoError(t, l.paywall.Close(context.Background())) })
 	l.client, _ = connect(t, l.server(), nil)
 	return l
@@ -117,7 +116,6 @@ func newFacilitators(world *sandbox.Sandbox) *facilitator.Client {
 		URL: world.FacilitatorURL}}, Sleep: quick})
 }
 
-// server has the paid tool "search" and the free tool "hello".
 func (l *lab) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 	schema := map[string]any{"type": "object"}
@@ -135,21 +133,17 @@ func (l *lab) server() *mcp.Server {
 	return server
 }
 
-// connect connects one more buyer to a server, with options of theirs.
 func connect(t *testing.T, server *mcp.Server, o *mcp.ClientOptions) (*mcp.ClientSession,
 	*mcp.ServerSession) {
 	t.Helper()
 	near, far := mcp.NewInMemoryTransports()
-	there, err := server.Connect(context.Background(), near, nil)
-	require.NoError(t, err)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
-		o).Connect(context.Background(), far, nil)
-	require.NoError(t, err)
+	there := must.Get(server.Connect(context.Background(), near, nil))(t)
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
+		o).Connect(context.Background(), far, nil))(t)
 	t.Cleanup(func() { client.Close(); there.Wait() })
 	return client, there
 }
 
-// got is an answer of the server, as it came.
 type got struct {
 	t *testing.T
 	wire.MCPMessage
@@ -167,8 +161,7 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 		return g
 	}
 	require.NoError(t, err)
-	g.Result, err = json.Marshal(result)
-	require.NoError(t, err)
+	g.Result = must.Get(json.Marshal(result))(t)
 	g.isError, g.meta = result.IsError, result.Meta
 	if len(result.Content) > 0 {
 		if item, ok := result.Content[0].(*mcp.TextContent); ok {
@@ -178,7 +171,6 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 	return g
 }
 
-// call calls "search" with these arguments and _meta.
 func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	t.Helper()
 	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search",
@@ -186,14 +178,12 @@ func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	return read(t, result, err)
 }
 
-// callBy calls a tool as a client, with this _meta.
 func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[string]any) got {
 	t.Helper()
 	result, err := client.CallTool(t.Context(), callOf(tool, meta))
 	return read(t, result, err)
 }
 
-// challenge is what an answer asks.
 func (g got) challenge() *wire.Challenge {
 	g.t.Helper()
 	c, err := wire.ReadMCPChallenge(g.MCPMessage)
@@ -217,7 +207,6 @@ func (g got) receipt() *x402.Settlement {
 	return s
 }
 
-// payer signs as a wallet does.
 type payer struct {
 	*evm.Exact
 	nonce     [32]byte // of what is signed; zero: a random one
@@ -256,15 +245,11 @@ func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, val
 	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
-		Validity: validity, Now: time.Now()})
-	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, r, a.Payload, ext)
-	require.NoError(t, err)
-	return payload
+	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
+		Validity: validity, Now: time.Now()}))(t)
+	return must.Get(wire.EncodePayload(c, r, a.Payload, ext))(t)
 }
 
-// meta is how a payment is shown in a challenge's dialect.
 func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 	all := map[string]any{}
 	for key, value := range wire.Attach(c.Dialect, payload).Meta {
@@ -273,14 +258,12 @@ func meta(c *wire.Challenge, payload json.RawMessage) map[string]any {
 	return all
 }
 
-// buy asks, pays the first option, and calls again.
 func (l *lab) buy(t *testing.T, arguments any) got {
 	t.Helper()
 	c := l.call(t, arguments, nil).challenge()
 	return l.call(t, arguments, meta(c, l.payer.sign(t, c, 0, nil)))
 }
 
-// sales are the book's, newest first.
 func (l *lab) sales(t *testing.T) []book.Sale {
 	t.Helper()
 	list, _, _, err := testBook.Sales(t.Context(), book.SaleFilter{After: l.began})
@@ -308,17 +291,13 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 	r := c.Accepts[i]
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	funds, err := p.solana.Funds(t.Context(), r.Network, asset)
-	require.NoError(t, err)
+	funds := must.Get(p.solana.Funds(t.Context(), r.Network, asset))(t)
 	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
 		Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
-	payload, err := wire.EncodePayload(c, r, a.Payload, nil)
-	require.NoError(t, err)
-	return payload
+	return must.Get(wire.EncodePayload(c, r, a.Payload, nil))(t)
 }
 
-// spendAll empties the payer's purse, by paying somebody else.
 func (p *payer) spendAll(t *testing.T, c *wire.Challenge) {
 	t.Helper()
 	r := c.Accepts[0]
@@ -334,8 +313,7 @@ func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage
 	answer, err := http.Post(p.world.FacilitatorURL+"/settle", "application/json", strings.NewReader(body))
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	require.Contains(t, string(text), `"success":true`)
 	http.DefaultClient.CloseIdleConnections()
 }
@@ -347,17 +325,14 @@ func replaced(t *testing.T, text []byte, old, by string) []byte {
 	return []byte(strings.ReplaceAll(string(text), old, by))
 }
 
-// without is a JSON object without one member.
 func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
 	t.Helper()
-	var all map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &all))
+	all := must.JSON[map[string]json.RawMessage](object)(t)
 	require.Contains(t, all, key)
 	delete(all, key)
 	return jsonOf(all)
 }
 
-// expiryOf is validBefore of an EIP-3009 payment.
 func expiryOf(t *testing.T, payment json.RawMessage) time.Time {
 	t.Helper()
 	var said struct {
@@ -380,7 +355,6 @@ func (l *lab) leaves(limit time.Duration) func(context.Context, *Sale) error {
 	}
 }
 
-// post sends a raw request and gives the answer as it came.
 func post(t *testing.T, url, body string, header map[string]string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -393,16 +367,13 @@ func post(t *testing.T, url, body string, header map[string]string) (status int,
 			request.Host = value
 		}
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(response.Body))(t)
 	http.DefaultClient.CloseIdleConnections()
 	return response.StatusCode, string(text)
 }
 
-// failing is a tool that fails with these words.
 func failing(words string) func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: words}}}, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // overHTTP serves a paywall in front of behind() until the test ends.
@@ -42,8 +43,7 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	}
 	f.Paywall, f.Limits, f.Log = l.paywall, limits, slog.New(slog.DiscardHandler)
 	require.NoError(t, f.Open(t.Context()))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
@@ -52,7 +52,12 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	return "http://" + listener.Addr().String() + "/mcp"
 }
 
-// guest is a visitor in raw HTTP.
+// labOverHTTP is a lab whose paywall is served with these limits.
+func labOverHTTP(t *testing.T, limits Limits) (l *lab, f *Proxy, endpoint string) {
+	l, f = newLab(t, nil), &Proxy{}
+	return l, f, overHTTP(t, l, f, limits)
+}
+
 type guest struct {
 	t            *testing.T
 	endpoint, id string
@@ -79,7 +84,6 @@ func (g *guest) roundTrip(ctx context.Context, method, body string) (*http.Respo
 	return (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 }
 
-// send makes one request and gives its answer.
 func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
 	g.t.Helper()
 	response, err := g.roundTrip(g.t.Context(), method, body)
@@ -90,7 +94,6 @@ func (g *guest) send(method, body string) (status int, answer string, header htt
 	return response.StatusCode, string(text), response.Header
 }
 
-// arrive opens a session.
 func (g *guest) arrive() (status int) {
 	g.t.Helper()
 	g.id = ""
@@ -110,8 +113,7 @@ func (g *guest) call(tool string) (status int, answer string) {
 // A newcomer takes the place of the longest idle session that bought nothing; sessions that bought something,
 // or are about to, stay.
 func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
+	l, _, endpoint := labOverHTTP(t, Limits{Sessions: 8})
 	l.client = l.visits(t, endpoint, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
 	var crowd []*guest
@@ -147,8 +149,7 @@ func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
 
 // Where nobody can make room the visitor hears when to come again.
 func TestRefusalsSayWhenToComeAgain(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 2})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 2})
 	first := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, first.arrive())
 	end, isRunning := hanging(t, first, 7, false) // its session does not make room
@@ -163,8 +164,7 @@ func TestRefusalsSayWhenToComeAgain(t *testing.T) {
 
 // 64 KiB come before a payment, and 16 MiB after.
 func TestBodiesBeforeAPayment(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	l, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	large := strings.Replace(opening, `"name":"g"`, `"name":"`+strings.Repeat("x", 64<<10)+`"`, 1)
 	status, answer, _ := one.send(http.MethodPost, large)
@@ -176,8 +176,7 @@ func TestBodiesBeforeAPayment(t *testing.T) {
 	_, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
 	require.Error(t, err)
 	require.Equal(t, product, l.buy(t, nil).text)
-	given, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
-	require.NoError(t, err)
+	given := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much}))(t)
 	require.Greater(t, len(given.Content[0].(*mcp.TextContent).Text), 1<<20)
 }
 
@@ -191,9 +190,7 @@ func TestClaimsAreNotKept(t *testing.T) {
 		Meta: mcp.Meta{"much": many}, ClientInfo: &mcp.Implementation{Name: strings.Repeat("n", 60<<10)},
 		Capabilities: &mcp.ClientCapabilities{Experimental: many, Extensions: map[string]any{"x": many},
 			Elicitation: &mcp.ElicitationCapabilities{}}})
-	text, err := json.Marshal(kept)
-	require.NoError(t, err)
-	require.Less(t, len(text), 1<<10)
+	require.Less(t, len(must.Get(json.Marshal(kept))(t)), 1<<10)
 	require.NotNil(t, kept.Capabilities.Elicitation)
 	kept = trimClientInfo(&mcp.InitializeParams{Capabilities: &mcp.ClientCapabilities{
 		Extensions: map[string]any{"org.x402/payment": map[string]any{}}}})
@@ -232,8 +229,7 @@ func TestAddresses(t *testing.T) {
 // One address gets a part of the limits for visitors that bought nothing, and its own sessions make room for
 // its next one.
 func TestOneAddressHasAPart(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 40, BehindProxy: true})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 40, BehindProxy: true})
 	other := &guest{t: t, endpoint: endpoint, header: map[string]string{"X-Forwarded-For": "192.0.2.1"}}
 	require.Equal(t, http.StatusOK, other.arrive())
 	var crowd []*guest
@@ -325,14 +321,12 @@ func TestBuyersMakeNoRoom(t *testing.T) {
 
 // Sessions of others are neither guessed nor ended.
 func TestSessionsOfOthers(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	owner := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, owner.arrive())
 	require.GreaterOrEqual(t, len(owner.id), 26, "130 bits in base32")
 	for _, id := range []string{strings.ToLower(owner.id), owner.id[1:], owner.id + "A",
-		strings.Repeat("A", 26),
-		strings.Repeat("x", 10<<10)} {
+		strings.Repeat("A", 26), strings.Repeat("x", 10<<10)} {
 		for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
 			status, answer, _ := (&guest{t: t, endpoint: endpoint, id: id}).send(method, opening)
 			require.Equal(t, http.StatusNotFound, status, answer)
@@ -351,8 +345,7 @@ func TestSessionsOfOthers(t *testing.T) {
 
 // A batch is bounded over HTTP as it is over stdio.
 func TestBatchesAreBounded(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, one.arrive())
 	const ping = `{"jsonrpc":"2.0","id":%d,"method":"ping"}`
@@ -375,8 +368,7 @@ func TestBatchesAreBounded(t *testing.T) {
 
 // A call whose client hung up still counts, and is cancelled with its session.
 func TestAbandonedCallsCount(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{})
+	_, _, endpoint := labOverHTTP(t, Limits{})
 	one := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, one.arrive())
 	for i := range maxCalls {

@@ -13,9 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
-// pipes is a listener of connections that a test makes.
 type pipes struct {
 	net.Listener
 	next chan net.Conn
@@ -28,16 +29,12 @@ func (p *pipes) open(t *testing.T, c *limitListener) (own *conn, far net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	p.next <- near
-	accepted, err := c.Accept()
-	require.NoError(t, err)
-	return accepted.(*conn), far
+	return must.Get(c.Accept())(t).(*conn), far
 }
 
-// begin sends the first byte of a request.
 func begin(t *testing.T, own *conn, far net.Conn) {
 	go func() { _, _ = far.Write([]byte("P")) }()
-	_, err := own.Read(make([]byte, 1))
-	require.NoError(t, err)
+	must.Get(own.Read(make([]byte, 1)))(t)
 }
 
 // Connections that serve no request make room for new ones, the oldest first; a connection whose request is
@@ -57,8 +54,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 	away.since = time.Now().Add(-time.Minute)
 	fourth, _ := p.open(t, c)
 	require.Equal(t, dropped, away.phase, "idle for a minute")
-	_, err := away.Write([]byte("x"))
-	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.ErrorIs(t, must.Err(away.Write([]byte("x"))), io.ErrClosedPipe)
 	fifth, _ := p.open(t, c)
 	require.Equal(t, dropped, slow.phase, "in the middle of its headers, for longer than the new")
 	require.True(t, fourth.setPhase(serving))
@@ -92,8 +88,7 @@ func TestSlowRequestsMakeRoom(t *testing.T) {
 // stop in their middle.
 func TestAnswersAreFinished(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := newLimitListener(listener, 1000)
 	answers := func(rw http.ResponseWriter, _ *http.Request) {
 		close(began)
@@ -117,11 +112,9 @@ func TestAnswersAreFinished(t *testing.T) {
 	}()
 	<-began
 	for range 2 * maxReading {
-		one, err := net.Dial("tcp", listener.Addr().String())
-		require.NoError(t, err)
+		one := must.Get(net.Dial("tcp", listener.Addr().String()))(t)
 		defer one.Close()
-		_, err = one.Write([]byte("POST / HTTP/1.1\r\n"))
-		require.NoError(t, err)
+		must.Get(one.Write([]byte("POST / HTTP/1.1\r\n")))(t)
 	}
 	all := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.count(reading) * len(c.conns) }
 	assert.Eventually(t, func() bool { return all() == maxReading*(maxReading+1) }, time.Minute,
@@ -153,16 +146,14 @@ func (p *patient) SetWriteDeadline(at time.Time) error {
 // A client that does not read is given up, and one that reads slowly gets all of a large response.
 func TestAnswersArePaced(t *testing.T) {
 	p := &patient{}
-	n, err := (&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1))
-	require.NoError(t, err)
+	n := must.Get((&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1)))(t)
 	require.Equal(t, 2*writePart+1, n)
 	require.Equal(t, []int{writePart, writePart, 1}, p.parts)
 	require.Len(t, p.deadlines, 3)
 	for _, at := range p.deadlines {
 		require.WithinDuration(t, time.Now().Add(writeTime), at, time.Minute)
 	}
-	n, err = (&pacedWriter{ResponseWriter: p}).Write(nil)
-	require.NoError(t, err)
+	n = must.Get((&pacedWriter{ResponseWriter: p}).Write(nil))(t)
 	require.Zero(t, n)
 }
 
@@ -180,8 +171,7 @@ func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 
 // Subscription streams do not end; a client that opens many loses the first of them, and calls go on.
 func TestListenersMakeRoom(t *testing.T) {
-	l, f := newLab(t, nil), &Proxy{}
-	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
+	_, _, endpoint := labOverHTTP(t, Limits{Sessions: 8})
 	const listen = `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{` +
 		`"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
@@ -192,8 +182,7 @@ func TestListenersMakeRoom(t *testing.T) {
 		t.Cleanup(cancel)
 		one := &guest{t: t, endpoint: endpoint, header: map[string]string{
 			"Mcp-Protocol-Version": sessionlessVersion, "Mcp-Method": "subscriptions/listen"}}
-		stream, err := one.roundTrip(ctx, http.MethodPost, listen)
-		require.NoError(t, err)
+		stream := must.Get(one.roundTrip(ctx, http.MethodPost, listen))(t)
 		t.Cleanup(func() { stream.Body.Close() })
 		line := bufio.NewScanner(stream.Body)
 		isHeard := false
@@ -257,4 +246,34 @@ func TestPayersHaveAShare(t *testing.T) {
 	buyer.bought = true
 	_, refused = l.acquire(buyer, plain, http.Header{})
 	require.Nil(t, refused)
+}
+
+// What a paywall has at a moment can be seen, and what found no place stays counted.
+func TestLoad(t *testing.T) {
+	l, f, endpoint := labOverHTTP(t, Limits{})
+	crowd := func() {
+		answer := must.Get(http.Post(endpoint, "application/json", strings.NewReader("[]")))(t)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+	}
+	crowd() // it serves from here on
+	require.True(t, l.paywall.begin())
+	require.Equal(t, Load{Running: 1, Calls: map[string]int{"guest": 0, "payer": 0, "buyer": 0},
+		Refused: map[int]uint64{http.StatusBadRequest: 1}}, f.Load())
+	l.paywall.end()
+	require.Zero(t, f.Load().Running)
+
+	crowd()
+	limits := f.limits.Load()
+	require.Equal(t, http.StatusOK, (&guest{t: t, endpoint: endpoint}).arrive())
+	release, refused := limits.acquire(&visitor{}, []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`), nil)
+	require.Nil(t, refused)
+	at := f.Load()
+	require.Equal(t, map[int]uint64{http.StatusBadRequest: 2}, at.Refused)
+	require.Equal(t, 1, at.Sessions)
+	require.Equal(t, 1, at.Calls["guest"])
+	require.Zero(t, at.Running)
+	release()
+	require.Zero(t, f.Load().Calls["guest"])
+	require.Equal(t, Load{Calls: map[string]int{}}, (&Proxy{Paywall: l.paywall}).Load(), "over stdio")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -35,8 +36,7 @@ func TestMeteredCalls(t *testing.T) {
 	}
 	says := func(value any) func(context.Context, *mcp.CallToolResult) {
 		return func(_ context.Context, r *mcp.CallToolResult) {
-			r.Meta = mcp.Meta{metaCharge: value,
-				"other": 1}
+			r.Meta = mcp.Meta{metaCharge: value, "other": 1}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -109,7 +109,6 @@ func TestChargesAreBounded(t *testing.T) {
 	}
 }
 
-// A fixed price is one, whatever its tool says.
 func TestAFixedPriceIsNotMetered(t *testing.T) {
 	l := newPermitLab(t, func(_ *permitLab, o *Options) { o.Tools[0].PerKilobyte = "0.0001" })
 	l.toolThat(func(ctx context.Context, r *mcp.CallToolResult) {
@@ -160,8 +159,7 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 		"a success that says another amount": {func(l *permitLab,
 			s facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Settled,
-				Settlement: &x402.Settlement{Success: true,
-					Transaction: "0x01", Amount: "7"}}
+				Settlement: &x402.Settlement{Success: true, Transaction: "0x01", Amount: "7"}}
 		}, book.SaleUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,14 +233,12 @@ func TestHandlersAreMetered(t *testing.T) {
 			defer web.Close()
 			shop := mppShop{l.lab, web}
 			asked := shop.get(t, "", "")
-			c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
-			require.NoError(t, err)
+			c := must.Get(wire.ReadChallenge(asked.StatusCode, asked.Header, nil))(t)
 			paid := shop.get(t, "PAYMENT-SIGNATURE",
 				base64.StdEncoding.EncodeToString(l.buyer.pay(t, c, 1, nil)))
 			require.Equal(t, http.StatusOK, paid.StatusCode)
 			require.Empty(t, paid.Header.Get(headerCharge))
-			receipt, err := wire.ReadSettlement(paid.Header)
-			require.NoError(t, err)
+			receipt := must.Get(wire.ReadSettlement(paid.Header))(t)
 			require.Equal(t, test.want, receipt.Amount)
 			require.Equal(t, test.want, l.bank.moved[0].amount.String())
 			http.DefaultClient.CloseIdleConnections()

@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
-// mppShop sells a page in MPP and x402.
 type mppShop struct {
 	*lab
 	web *httptest.Server
@@ -37,13 +37,11 @@ func newMPPShop(t *testing.T, on bool) *mppShop {
 
 func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.web.URL, nil)
-	require.NoError(t, err)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, s.web.URL, nil))(t)
 	if header != "" {
 		request.Header.Set(header, value)
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	require.NoError(t, response.Body.Close())
 	return response
 }
@@ -52,8 +50,7 @@ func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
 func (s *mppShop) ask(t *testing.T) (c *wire.Challenge, r x402.Requirement) {
 	t.Helper()
 	response := s.get(t, "", "")
-	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
-	require.NoError(t, err)
+	c = must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
 	require.Len(t, c.Accepts, 3, "two in x402, and EVM in MPP")
 	require.Equal(t, x402.MPP, c.Accepts[2].Scheme)
 	return c, c.Accepts[2]
@@ -72,10 +69,8 @@ func TestSellsInMPP(t *testing.T) {
 	require.Equal(t, 200, response.StatusCode)
 	paid := s.Settlements()[0]
 	require.EqualValues(t, 2000, paid.Amount)
-	text, err := base64.RawURLEncoding.DecodeString(response.Header.Get(mppReceiptHeader))
-	require.NoError(t, err)
-	var receipt map[string]string
-	require.NoError(t, json.Unmarshal(text, &receipt))
+	text := must.Get(base64.RawURLEncoding.DecodeString(response.Header.Get(mppReceiptHeader)))(t)
+	receipt := must.JSON[map[string]string](text)(t)
 	require.Equal(t, paid.Transaction, receipt["reference"])
 	require.Equal(t, "success", receipt["status"])
 
@@ -115,12 +110,10 @@ func TestCredentialsThatAreNotTaken(t *testing.T) {
 			trimmed := map[string]json.RawMessage{}
 			require.NoError(t, json.Unmarshal(good, &trimmed))
 			delete(trimmed, "source")
-			text, err := json.Marshal(trimmed)
-			require.NoError(t, err)
+			text := must.Get(json.Marshal(trimmed))(t)
 			require.NoError(t, json.Unmarshal(text, &credential))
 			credential[change.member][change.key] = change.value
-			text, err = json.Marshal(credential)
-			require.NoError(t, err)
+			text = must.Get(json.Marshal(credential))(t)
 			response := s.get(t, "Authorization", "Payment "+base64.RawURLEncoding.EncodeToString(text))
 			require.Equal(t, change.status, response.StatusCode)
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 )
@@ -31,8 +32,7 @@ func options(change func(*Options)) Options {
 func TestConfigurationFaults(t *testing.T) {
 	refused := func(t *testing.T, want string, change func(*Options)) {
 		t.Run(want, func(t *testing.T) {
-			_, err := New(options(change))
-			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, must.Err(New(options(change))), want)
 		})
 	}
 	for want, change := range map[string]func(*Options){
@@ -46,11 +46,11 @@ func TestConfigurationFaults(t *testing.T) {
 		"is no dialect":           func(o *Options) { o.Dialect = "french" },
 		"version 3":               func(o *Options) { o.Version = 3 },
 		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
-		"cloudflare is version 2": func(o *Options) { o.Dialect, o.Version = dialectCloudflare, 1 },
-		"good for 15s to 1h0m0s, not for 1s": func(o *Options) {
-			o.Tools[0].MaxTimeout = time.Second
+		"cloudflare is version 2": func(o *Options) {
+			o.Dialect, o.Version = dialectCloudflare, 1
 		},
-		"buyers read at most 32": func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
+		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
+		"buyers read at most 32":             func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 		"option 2 is another one again": func(o *Options) {
 			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone,
 				Amount: "10000", Asset: "usdc"})
@@ -98,9 +98,7 @@ func TestConfigurationFaults(t *testing.T) {
 		o.Tools = append(o.Tools, Tool{Name: "b"})
 	}))
 	for _, want := range []string{"french", `"a"`, `"b"`} {
-		t.Run(want, func(t *testing.T) {
-			require.ErrorContains(t, err, want, "all at once")
-		})
+		t.Run(want, func(t *testing.T) { require.ErrorContains(t, err, want, "all at once") })
 	}
 }
 
@@ -115,8 +113,7 @@ func TestSpellingsOfAnOption(t *testing.T) {
 			Asset: usdc},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
-			require.NoError(t, err)
+			w := must.Get(New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} })))(t)
 			made := w.tools["a"].options[0]
 			require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"},
 				[]string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(),
@@ -124,8 +121,7 @@ func TestSpellingsOfAnOption(t *testing.T) {
 			require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
 		})
 	}
-	free, err := New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil }))
-	require.NoError(t, err)
+	free := must.Get(New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil })))(t)
 	require.Equal(t, map[string]string{"a": ""}, free.Prices())
 }
 
@@ -139,8 +135,7 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, down.Check(t.Context()), 2)
 	l.Heal()
-	elsewhere, err := New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) }))
-	require.NoError(t, err)
+	elsewhere := must.Get(New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) })))(t)
 	require.Equal(t, []string{"no facilitator settles version 2 payments on Base (eip155:8453)"},
 		elsewhere.Check(t.Context()))
 }
@@ -181,21 +176,17 @@ func TestExtensions(t *testing.T) {
 
 func TestBookInMemory(t *testing.T) {
 	sales := newMemoryStore()
-	sale, err := sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
-	require.NoError(t, err)
+	sale := must.Get(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"}))(t)
 	var sold *book.AlreadySold
-	_, err = sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})
-	require.ErrorAs(t, err, &sold)
+	require.ErrorAs(t, must.Err(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})), &sold)
 	sale.State, sale.Answer = book.SaleSettling, []byte("x")
 	require.NoError(t, sales.MoveSale(t.Context(), sale))
 	sale.State, sale.Answer = book.SaleSettled, nil
 	require.NoError(t, sales.MoveSale(t.Context(), sale))
-	again, err := sales.SaleByKey(t.Context(), "a")
-	require.NoError(t, err)
+	again := must.Get(sales.SaleByKey(t.Context(), "a"))(t)
 	require.Equal(t, []any{book.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
 	require.NoError(t, sales.DropSale(t.Context(), sale.ID))
-	_, err = sales.SaleByKey(t.Context(), "a")
-	require.ErrorIs(t, err, book.ErrNotFound)
+	require.ErrorIs(t, must.Err(sales.SaleByKey(t.Context(), "a")), book.ErrNotFound)
 	require.ErrorIs(t, sales.MoveSale(t.Context(), sale), book.ErrNotFound)
 
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })

@@ -16,6 +16,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -132,7 +133,6 @@ func (b *permitBank) settle(s facilitator.Submission) facilitator.Result {
 	return facilitator.Result{Outcome: facilitator.Settled, Settlement: &said, Facilitator: "bank"}
 }
 
-// received is the chain's word.
 func (b *permitBank) received(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +147,6 @@ func (b *permitBank) received(_ context.Context, e x402.Evidence) (x402.Status, 
 	return x402.Status{Unused: true}, nil
 }
 
-// permitPayer signs permits.
 type permitPayer struct {
 	key     *ecdsa.PrivateKey
 	address string
@@ -156,8 +155,7 @@ type permitPayer struct {
 
 func newPermitPayer(t *testing.T, b *permitBank) *permitPayer {
 	t.Helper()
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	p := &permitPayer{key: key, address: crypto.PubkeyToAddress(key.PublicKey).Hex()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,21 +177,15 @@ func (p *permitPayer) permit(r x402.Requirement) evm.Permit2Authorization {
 func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, a evm.Permit2Authorization,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
-	text, err := evm.EncodePermit2(a)
-	require.NoError(t, err)
-	digest, err := evm.Permit2Digest(r.Network, a)
-	require.NoError(t, err)
-	signature, err := crypto.Sign(digest[:], p.key)
-	require.NoError(t, err)
+	text := must.Get(evm.EncodePermit2(a))(t)
+	digest := must.Get(evm.Permit2Digest(r.Network, a))(t)
+	signature := must.Get(crypto.Sign(digest[:], p.key))(t)
 	signature[64] += 27
-	payload, err := wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
+	return must.Get(wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
 		signature),
-		"permit2Authorization": json.RawMessage(text)}), ext)
-	require.NoError(t, err)
-	return payload
+		"permit2Authorization": json.RawMessage(text)}), ext))(t)
 }
 
-// pay signs for an option.
 func (p *permitPayer) pay(t *testing.T, c *wire.Challenge, i int,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
@@ -246,8 +238,7 @@ func TestSellsByPermit2(t *testing.T) {
 	require.Equal(t, []any{book.SaleSettled, x402.Permit2, l.buyer.address}, []any{sale.State, sale.Scheme,
 		sale.Payer})
 	require.Equal(t, "eip155:84532 permit2 "+strings.ToLower(l.buyer.address)+" 0x"+strings.Repeat("0",
-		62)+"01",
-		sale.UniqueKey)
+		62)+"01", sale.UniqueKey)
 	require.Equal(t, product, l.call(t, nil, shown).text, "the answer once more")
 	require.EqualValues(t, -32602, l.call(t, 7, shown).Code)
 	require.EqualValues(t, 1, l.runs.Load())
@@ -284,10 +275,8 @@ func TestPermitsForSomethingElse(t *testing.T) {
 			"another amount"},
 		"more": {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1001) },
 			"another amount"},
-		"not yet": {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline },
-			"not valid yet"},
-		"over": {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 },
-			"expired"},
+		"not yet": {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline }, "not valid yet"},
+		"over":    {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 }, "expired"},
 		"upto's for exact": {0, func(a *evm.Permit2Authorization) {
 			a.Spender,
 				a.Facilitator = evm.UptoProxy, other
@@ -402,8 +391,7 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
 	require.Empty(t, mppRequest(offer{option: w.tools["a"].options[0],
-		terms: [3]x402.Requirement{2: terms("a")}}),
-		"MPP has authorizations only")
+		terms: [3]x402.Requirement{2: terms("a")}}), "MPP has authorizations only")
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {
 		_, is := w.declaredExtensions(w.tools[name], []offer{{
@@ -417,8 +405,7 @@ func FuzzReadPermit2(f *testing.F) {
 	const payTo, payer = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 		"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
 	w, err := New(Options{Facilitators: newPermitBank(), Now: func() time.Time {
-		return time.Unix(1740672089,
-			0)
+		return time.Unix(1740672089, 0)
 	},
 		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "84532", PayTo: payTo, Amount: "10000",
 			Permit2: true},

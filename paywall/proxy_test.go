@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -134,14 +135,12 @@ func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 			o.Tools = append(o.Tools, sold)
 		}
 	})
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	f := &Proxy{Paywall: l.paywall, Command: []string{own}, Env: []string{"PAYWALL_TEST_BEHIND=1"},
 		Log: slog.New(slog.DiscardHandler)}
 	return l, f
 }
 
-// stdioPipes serves over stdio until the test ends.
 func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
@@ -153,13 +152,11 @@ func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) 
 	return outR, inW
 }
 
-// stdioClient connects a buyer over stdio, and ends both with the test.
 func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	from, to := stdioPipes(t, f)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(),
-		&mcp.IOTransport{Reader: from, Writer: to}, nil)
-	require.NoError(t, err)
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(),
+		&mcp.IOTransport{Reader: from, Writer: to}, nil))(t)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -196,15 +193,11 @@ func TestProxyOverStdio(t *testing.T) {
 		require.NotContains(t, saw, "payment", "the server behind never sees a payment")
 	})
 	t.Run("what is free, and errors", func(t *testing.T) {
-		free, err := call("hello")
-		require.NoError(t, err)
-		require.Equal(t, `hi {"a":1}`, free.Content[0].(*mcp.TextContent).Text)
-		_, err = call("fail")
-		require.ErrorAs(t, err, &own)
+		require.Equal(t, `hi {"a":1}`, must.Get(call("hello"))(t).Content[0].(*mcp.TextContent).Text)
+		require.ErrorAs(t, must.Err(call("fail")), &own)
 		require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
 			[]any{own.Code, own.Message, string(own.Data)})
-		_, err = call("nothing")
-		require.ErrorContains(t, err, "unknown tool")
+		require.ErrorContains(t, must.Err(call("nothing")), "unknown tool")
 	})
 	t.Run("progress and cancellation", func(t *testing.T) { l.passesOn(t, progress, changed) })
 	t.Run("resources and prompts", func(t *testing.T) {
@@ -213,9 +206,8 @@ func TestProxyOverStdio(t *testing.T) {
 			require.NoError(t, err, uri)
 			require.Equal(t, want, read.Contents[0].Text, uri)
 		}
-		prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
-			Arguments: map[string]string{"how": "and kind"}})
-		require.NoError(t, err)
+		prompt := must.Get(l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
+			Arguments: map[string]string{"how": "and kind"}}))(t)
 		require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
 	})
 	t.Run("a server that dies is started again", func(t *testing.T) {
@@ -256,8 +248,7 @@ func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}
 		t.Fatal("no change was passed on")
 	}
 	require.Eventually(t, func() bool {
-		list, err := l.client.ListTools(t.Context(), nil)
-		require.NoError(t, err)
+		list := must.Get(l.client.ListTools(t.Context(), nil))(t)
 		return strings.Contains(string(jsonOf(list)), `"cancelled"`)
 	}, time.Minute, 10*time.Millisecond)
 }
@@ -265,8 +256,7 @@ func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}
 func TestProxyOverHTTP(t *testing.T) {
 	l, f := newProxy(t, "die")
 	require.NoError(t, f.Open(t.Context()))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	testworld.EndSessions(t, f.server)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -274,10 +264,9 @@ func TestProxyOverHTTP(t *testing.T) {
 	endpoint := "http://" + listener.Addr().String() + "/mcp"
 	for i, version := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {
-			l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+			l.client = must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
 				&mcp.StreamableClientTransport{Endpoint: endpoint},
-				&mcp.ClientSessionOptions{ProtocolVersion: version})
-			require.NoError(t, err)
+				&mcp.ClientSessionOptions{ProtocolVersion: version}))(t)
 			require.Equal(t, product, l.buy(t, nil).text)
 			require.Len(t, l.Settlements(), i+1)
 			if i == 0 {
@@ -314,9 +303,7 @@ func TestProxyOverHTTP(t *testing.T) {
 // no sale is lost. If it is gone, the error says so in the paywall's own words.
 func TestProxyReopensUpstreamSession(t *testing.T) {
 	l, f := newProxy(t)
-	again := func() http.Handler {
-		return testworld.Streamable(t, behind(), nil)
-	}
+	again := func() http.Handler { return testworld.Streamable(t, behind(), nil) }
 	var now atomic.Value
 	now.Store(again())
 	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -363,9 +350,8 @@ func TestProxyAnswersBeforeItStops(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.Stdio(ctx, inR, outW) }()
 	var err error
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-		&mcp.IOTransport{Reader: outR, Writer: inW}, nil)
-	require.NoError(t, err)
+	l.client = must.Get(mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.IOTransport{Reader: outR, Writer: inW}, nil))(t)
 	g := l.buy(t, nil)
 	require.Equal(t, product, g.text)
 	require.NoError(t, <-done)

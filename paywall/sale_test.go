@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -66,11 +67,9 @@ func TestAPaidCall(t *testing.T) {
 	require.Equal(t, "sandbox", sale.Facilitator)
 
 	// Free tools are free, and lists say what costs what.
-	free, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
-	require.NoError(t, err)
+	free := must.Get(l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"}))(t)
 	require.Equal(t, "hi", free.Content[0].(*mcp.TextContent).Text)
-	listed, err := l.client.ListTools(t.Context(), nil)
-	require.NoError(t, err)
+	listed := must.Get(l.client.ListTools(t.Context(), nil))(t)
 	for _, tool := range listed.Tools {
 		if tool.Name == "search" {
 			require.Equal(t, true, tool.Meta["agents-x402/paymentRequired"])
@@ -107,7 +106,6 @@ func TestSale_OlderResource(t *testing.T) {
 	require.GreaterOrEqual(t, asked.settle.Validity, time.Until(expiryOf(t, payload)))
 }
 
-// spy passes on, and keeps what it was asked to settle.
 type spy struct {
 	*facilitator.Client
 	settle facilitator.Submission
@@ -122,8 +120,7 @@ func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) fac
 // process of its own.
 func TestOnePaymentOneRun(t *testing.T) {
 	l := newLab(t, nil)
-	other, err := New(l.paywall.options)
-	require.NoError(t, err)
+	other := must.Get(New(l.paywall.options))(t)
 	first := l.paywall
 	l.paywall = other
 	elsewhere, _ := connect(t, l.server(), nil)

@@ -22,13 +22,13 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
 
-// signInShop sells pages over HTTP, and knows who bought what.
 type signInShop struct {
 	*permitLab
 	web    *httptest.Server
@@ -72,16 +72,13 @@ func (s *signInShop) visit(t *testing.T, method, path, body string, header map[s
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(response.Body))(t)
 	if response.StatusCode != http.StatusPaymentRequired {
 		return response.StatusCode, string(text), nil
 	}
-	c, err := wire.ReadChallenge(response.StatusCode, response.Header, text)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, text))(t)
 	return response.StatusCode, string(text), c
 }
 
@@ -93,7 +90,6 @@ func (s *signInShop) buy(t *testing.T, p *permitPayer, path, body string) {
 	require.Equal(t, http.StatusOK, status, text)
 }
 
-// message is what a challenge asks its buyer to sign.
 func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 	t.Helper()
 	var said struct {
@@ -110,11 +106,9 @@ func message(t *testing.T, c *wire.Challenge) (m x402.SignIn) {
 func signedIn(t *testing.T, key *ecdsa.PrivateKey, m x402.SignIn) x402.SignIn {
 	t.Helper()
 	m.Address = crypto.PubkeyToAddress(key.PublicKey).Hex()
-	text, err := m.Text()
-	require.NoError(t, err)
+	text := must.Get(m.Text())(t)
 	digest := crypto.Keccak256(fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text))
-	signature, err := crypto.Sign(digest, key)
-	require.NoError(t, err)
+	signature := must.Get(crypto.Sign(digest, key))(t)
 	signature[64] += 27
 	m.Signature = fmt.Sprintf("0x%x", signature)
 	return m
@@ -243,8 +237,7 @@ func TestAMessageHasOneRun(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, status)
 	rows := s.sales(t)
 	require.Equal(t, []any{book.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"},
-		[]any{rows[0].State,
-			rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
+		[]any{rows[0].State, rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
 	require.Equal(t, book.SaleVerified, rows[1].State)
 	require.Len(t, s.bank.moved, 1)
 }
@@ -272,8 +265,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, pay(0, map[string]string{}))
 	s.fails.Store(false)
 	require.Equal(t, http.StatusPaymentRequired, status())
-	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context,
-		sale *Sale) error {
+	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context, sale *Sale) error {
 		return sale.Charge("0")
 	}
 	require.Equal(t, http.StatusOK, pay(1, map[string]string{}))
@@ -289,8 +281,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	_, _, c := closed.visit(t, http.MethodPost, "/", "", nil)
 	require.NotContains(t, c.Extensions, x402.ExtensionSignIn)
 	m := x402.SignIn{Domain: strings.TrimPrefix(closed.web.URL, "http://"), URI: closed.web.URL + "/",
-		Version: "1",
-		ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
+		Version: "1", ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	got, _, _ := closed.visit(t, http.MethodPost, "/", "",
 		map[string]string{"sign-in-with-x": signedIn(t, closed.buyer.key, m).Header()})
@@ -334,21 +325,16 @@ func TestSigningInOnSolana(t *testing.T) {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
-	_, err = w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
-		Payer:    address,
-		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		Amount: money.NewAmount(1)})
-	require.NoError(t, err)
+	must.Get(w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
+		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+		Amount: money.NewAmount(1)}))(t)
 	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		ID:     "sale_1",
-		Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
+		ID: "sale_1", Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
 	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
-		Type:    "ed25519",
-		ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
+		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
-	text, err := m.Text()
-	require.NoError(t, err)
+	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))
 	status, answer, _ := w.visit(t, http.MethodPost, "/", "", map[string]string{"sign-in-with-x": m.Header()})
 	require.Equal(t, http.StatusOK, status, answer)
@@ -375,14 +361,11 @@ func TestOriginsAndTimesThatAreNone(t *testing.T) {
 // What is sold, signed and signed in for is the seller's own, whatever host a visitor names.
 func TestTheOriginIsTheSellers(t *testing.T) {
 	s := newSignInShop(t, newMemoryStore(), time.Hour)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil)
-	require.NoError(t, err)
+	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil))(t)
 	request.Host = "evil.example"
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	require.NoError(t, response.Body.Close())
-	c, err := wire.ReadChallenge(response.StatusCode, response.Header, nil)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
 	require.Equal(t, s.web.URL+"/a", c.Resource.URL)
 	require.Equal(t, s.web.URL+"/a", message(t, c).URI)
 }

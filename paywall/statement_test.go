@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -29,25 +30,21 @@ type statementVectors struct {
 		Seller, Solana struct{ PrivateKey, SeedHex string }
 	}
 	Vectors map[string]struct {
-		Object    json.RawMessage
-		Canonical string
-		Digest    string
+		Object            json.RawMessage
+		Canonical, Digest string
 	}
 }
 
 func readStatementVectors(t *testing.T) (all statementVectors) {
 	t.Helper()
-	text, err := os.ReadFile("../x402/testdata/extension-vectors.json")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
 	require.NoError(t, json.Unmarshal(text, &all))
 	return all
 }
 
-// signers are the vectors' seller in both forms.
 func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
 	t.Helper()
-	key, err := crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x"))
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x")))(t)
 	seed, err := hex.DecodeString(v.Keys.Solana.SeedHex)
 	require.NoError(t, err)
 	return map[string]*StatementSigner{
@@ -91,10 +88,8 @@ func TestStatementVectors(t *testing.T) {
 		}
 		compared++
 		t.Run(name, func(t *testing.T) {
-			var object struct{ Format string }
-			require.NoError(t, json.Unmarshal(v.Object, &object))
-			made, err := signers[object.Format].signed(t.Context(), s, index)
-			require.NoError(t, err)
+			object := must.JSON[struct{ Format string }](v.Object)(t)
+			made := must.Get(signers[object.Format].signed(t.Context(), s, index))(t)
 			require.JSONEq(t, string(v.Object), string(jsonOf(made)))
 			if object.Format == "jws" {
 				require.Equal(t, v.Canonical, string(s.canonical()))
@@ -114,7 +109,6 @@ func TestCanonicalText(t *testing.T) {
 		`\\u2028","version":1}`, string(s.canonical()))
 }
 
-// statementsIn reads the extension of a challenge or receipt.
 func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	Offers []struct {
 		Format, Signature string
@@ -123,24 +117,20 @@ func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
 	Receipt *struct{ Format, Signature string }
 }) {
 	t.Helper()
-	var all map[string]struct{ Info json.RawMessage }
-	require.NoError(t, json.Unmarshal(extensions, &all))
+	all := must.JSON[map[string]struct{ Info json.RawMessage }](extensions)(t)
 	require.Contains(t, all, extensionStatements)
 	require.NoError(t, json.Unmarshal(all[extensionStatements].Info, &info))
 	return info
 }
 
-// verified is the payload of a JWS that a key signed.
 func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[string]any) {
 	t.Helper()
 	parts := strings.Split(jws, ".")
 	require.Len(t, parts, 3)
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	require.NoError(t, err)
+	signature := must.Get(base64.RawURLEncoding.DecodeString(parts[2]))(t)
 	public, _ := key.Public().(ed25519.PublicKey)
 	require.True(t, ed25519.Verify(public, []byte(parts[0]+"."+parts[1]), signature))
-	text, err := base64.RawURLEncoding.DecodeString(parts[1])
-	require.NoError(t, err)
+	text := must.Get(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 	require.NoError(t, json.Unmarshal(text, &payload))
 	return payload
 }
@@ -189,8 +179,7 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 
 func extensionsOf(t *testing.T, g got) json.RawMessage {
 	t.Helper()
-	var said struct{ Extensions json.RawMessage }
-	require.NoError(t, json.Unmarshal(jsonOf(g.meta[wire.MetaReceipt]), &said))
+	said := must.JSON[struct{ Extensions json.RawMessage }](jsonOf(g.meta[wire.MetaReceipt]))(t)
 	return said.Extensions
 }
 
@@ -242,16 +231,13 @@ func TestStatementsOverHTTP(t *testing.T) {
 	s := newMPPShop(t, false)
 	s.paywall.options.Statements = SignEd25519(key)
 	asked := s.get(t, "", "")
-	c, err := wire.ReadChallenge(asked.StatusCode, asked.Header, nil)
-	require.NoError(t, err)
+	c := must.Get(wire.ReadChallenge(asked.StatusCode, asked.Header, nil))(t)
 	said := verified(t, key, statementsIn(t, jsonOf(c.Extensions)).Offers[0].Signature)
 	require.Equal(t, s.web.URL+"/", said["resourceUrl"])
 	paid := s.get(t, "PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, nil)))
 	require.Equal(t, http.StatusOK, paid.StatusCode)
-	text, err := base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE"))
-	require.NoError(t, err)
-	var receipt struct{ Extensions json.RawMessage }
-	require.NoError(t, json.Unmarshal(text, &receipt))
+	text := must.Get(base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE")))(t)
+	receipt := must.JSON[struct{ Extensions json.RawMessage }](text)(t)
 	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t,
 		receipt.Extensions).Receipt.Signature)["resourceUrl"])
 }

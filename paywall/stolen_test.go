@@ -17,7 +17,6 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// accomplice is where a buyer has his payment go instead.
 const accomplice = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 
 // asking lets the paywall ask the chain, as the program does.
@@ -124,7 +123,6 @@ func TestOnePaymentTwoBooks(t *testing.T) {
 	}
 }
 
-// settling is what the real facilitator does.
 type settling func() facilitator.Result
 
 // told is a facilitator whose answer to settle is a test's, on top of what the real one did.
@@ -154,10 +152,9 @@ func always(r facilitator.Result) func(facilitator.Result) facilitator.Result {
 // for this address.
 func TestWhoseSettlementItWas(t *testing.T) {
 	for name, c := range map[string]struct {
-		settles bool // the facilitator does
-		says    func(done facilitator.Result) facilitator.Result
-		shared  bool
-		sells   bool
+		settles       bool // the facilitator does
+		says          func(done facilitator.Result) facilitator.Result
+		shared, sells bool
 	}{
 		"named": {true, func(r facilitator.Result) facilitator.Result {
 			return open(r.Settlement.Transaction)

@@ -2,8 +2,10 @@ package paywall
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,22 +16,22 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/wire"
 )
 
 // Many servers greet on stdout before they speak MCP. That is no reason to go.
 func TestUpstreamGreetingIsSkipped(t *testing.T) {
 	_, f := newProxy(t)
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	f.Command = []string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own}
 	require.NoError(t, f.Open(t.Context()))
 	client := stdioClient(t, f, nil)
-	result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
-	require.NoError(t, err)
+	result := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"}))(t)
 	require.False(t, result.IsError)
 }
 
@@ -100,12 +102,10 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 			client := stdioClient(t, f, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "hello"})
-			require.Error(t, err)
+			require.Error(t, must.Err(client.CallTool(ctx, &mcp.CallToolParams{Name: "hello"})))
 			require.NoError(t, ctx.Err())
 			require.Less(t, sent.Load(), int64(3*wire.MaxMCPMessage), "it was read on without a bound")
-			_, err = client.ListTools(t.Context(), nil)
-			require.NoError(t, err)
+			must.Get(client.ListTools(t.Context(), nil))(t)
 		})
 	}
 }
@@ -127,12 +127,63 @@ func TestUpstreamIgnoresProxyOfTheEnvironment(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	t.Cleanup(proxy.Close)
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	child := exec.CommandContext(t.Context(), own, "-test.run=^TestUpstreamIgnoresProxyOfTheEnvironment$")
 	child.Env = append(os.Environ(), "PAYWALL_TEST_PROXIED=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+
 		proxy.URL)
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Zero(t, asked.Load(), "the proxy was asked")
+}
+
+// A failure of one buyer's upstream call costs no other buyer's sale, although they share the session.
+func TestBrokenCallCostsNoOtherBuyersSale(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"refused": func(w http.ResponseWriter) {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		},
+		"no JSON": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "{")
+		},
+		"a page": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<p>")
+		},
+		"no answer": func(w http.ResponseWriter) { w.WriteHeader(http.StatusAccepted) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := behind()
+			handler := testworld.Streamable(t, server, nil)
+			arrived, over := make(chan struct{}), make(chan struct{})
+			at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				switch {
+				case bytes.Contains(body, []byte(`"hello"`)):
+					answer(w)
+					return
+				case bytes.Contains(body, []byte(`"search"`)):
+					close(arrived)
+					<-over
+				}
+				handler.ServeHTTP(w, r)
+			}))
+			t.Cleanup(at.Close)
+			l := newLab(t, nil)
+			f := &Proxy{Paywall: l.paywall, URL: at.URL, Log: slog.New(slog.DiscardHandler)}
+			require.NoError(t, f.Open(t.Context()))
+			l.client = stdioClient(t, f, nil)
+			c := l.call(t, nil, nil).challenge()
+			go func() {
+				defer close(over)
+				<-arrived
+				_, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+				assert.Error(t, err)
+			}()
+			require.Equal(t, product, l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil))).text)
+			require.Len(t, l.Settlements(), 1)
+		})
+	}
 }

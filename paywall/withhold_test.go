@@ -17,6 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // listener is a buyer that notes what a server says beside its answers.
@@ -81,7 +83,6 @@ func tell(ctx context.Context, r *mcp.CallToolRequest, n float64) {
 	_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: fmt.Sprint(n, product)})
 }
 
-// listening connects a buyer that listens, to a lab whose tool gossips.
 func listening(t *testing.T, l *lab) *listener {
 	t.Helper()
 	ear := &listener{}
@@ -90,7 +91,6 @@ func listening(t *testing.T, l *lab) *listener {
 	return ear
 }
 
-// shownWith is a payment with a progress token.
 func (l *lab) shownWith(t *testing.T) map[string]any {
 	t.Helper()
 	c := l.call(t, nil, nil).challenge()
@@ -104,8 +104,7 @@ func (l *lab) shownWith(t *testing.T) map[string]any {
 func TestNothingIsToldBeforeItIsPaid(t *testing.T) {
 	const numbers = "1/9 <nil>; 2/9 <nil>; 3/9 <nil>"
 	for name, c := range map[string]struct {
-		fault string
-		heard string
+		fault, heard string
 	}{
 		"paid":     {"", numbers + "; 1" + product + "; 2" + product + "; 3" + product},
 		"not paid": {"facilitator refuses", numbers},
@@ -210,11 +209,9 @@ func TestNothingIsStreamedBeforeItIsPaid(t *testing.T) {
 		}}), http.MethodGet, web.URL, nil)
 	require.NoError(t, err)
 	request.Header.Set("PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(l.payer.sign(t, c, 0, nil)))
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
+	answer := must.Get(http.DefaultClient.Do(request))(t)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	body := must.Get(io.ReadAll(answer.Body))(t)
 	require.Equal(t, http.StatusBadGateway, answer.StatusCode)
 	require.NotContains(t, fmt.Sprint(string(body), answer.Header), product)
 	http.DefaultClient.CloseIdleConnections()

@@ -7,20 +7,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // The README offers this package to other Go programs by a clone and a workspace, because the
 // module path cannot be fetched. A program of another module builds that way, with no go.sum of its
 // own.
 func TestBuildsInAWorkspace(t *testing.T) {
-	clone, err := filepath.Abs("..")
-	require.NoError(t, err)
+	clone := must.Get(filepath.Abs(".."))(t)
 	program := t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(program, name), []byte(text), 0o600))
 	}
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.GoVersion}}").Output()
-	require.NoError(t, err)
+	version := must.Get(exec.Command("go", "list", "-m", "-f", "{{.GoVersion}}").Output())(t)
 	write("go.mod", "module example.com/shop\n\ngo "+string(version))
 	write("main.go", `package main
 

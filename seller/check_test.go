@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -29,10 +30,9 @@ import (
 // was called.
 type fakeNet struct {
 	sync.Mutex
-	answers [][]string // one per lookup; the last is repeated
-	lookups []string
-	dialled []string
-	to      string
+	answers          [][]string // one per lookup; the last is repeated
+	lookups, dialled []string
+	to               string
 }
 
 func (f *fakeNet) LookupNetIP(_ context.Context, _, host string) (ips []netip.Addr, err error) {
@@ -259,13 +259,10 @@ func TestResolution(t *testing.T) {
 	t.Run("rebinding between the question and the payment", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, to: s.Listener.Addr().String()}
 		h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
-		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
-		require.NoError(t, err)
+		must.Get(h.Ask(t.Context(), Request{URL: "https://example.com/"}))(t)
 		h.http.transport.CloseIdleConnections() // until then it is the address that was checked
-		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
-		var e *SendError
-		require.ErrorAs(t, err, &e)
-		assert.False(t, e.Sent)
+		_, err := h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
+		assert.False(t, wasSent(t, err))
 		assert.Equal(t, x402.URLBlocked, code(err))
 		assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
 	})
@@ -293,8 +290,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	s, roots := tlsServer(t)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 	m := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
-	_, err := m.Ask(t.Context(), Request{URL: "https://example.com/"})
-	require.NoError(t, err)
+	must.Get(m.Ask(t.Context(), Request{URL: "https://example.com/"}))(t)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
 	h := newHTTP(Options{})
 	assert.Nil(t, h.transport.Proxy,
@@ -321,9 +317,7 @@ func TestTLS(t *testing.T) {
 		"expired":           late,
 	} {
 		t.Run(name, func(t *testing.T) {
-			var e *SendError
-			require.ErrorAs(t, err, &e, name)
-			assert.False(t, e.Sent, name)
+			assert.False(t, wasSent(t, err), name)
 			assert.Equal(t, x402.NetworkError, code(err), name)
 			assert.Contains(t, err.Error(), "certificate", name)
 		})
@@ -338,15 +332,12 @@ func TestTLS(t *testing.T) {
 // expiredCertificate was good for example.com until a minute ago.
 func expiredCertificate(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, IsCA: true,
 		BasicConstraintsValid: true,
 		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	leaf := must.Get(x509.ParseCertificate(der))(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
 	return []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, pool
@@ -357,8 +348,7 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
 	h := closed(t, New(Options{Resolver: f, Loopback: []string{"localhost:" + port}}))
-	a, err := h.Ask(within(t, time.Minute), Request{URL: "http://localhost:" + port})
-	require.NoError(t, err)
+	a := must.Get(h.Ask(within(t, time.Minute), Request{URL: "http://localhost:" + port}))(t)
 	assert.Equal(t, "ok", string(a.Content))
 	assert.Empty(t, f.lookups)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -33,7 +34,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// client allows the given local servers and nothing else.
 func newClient(t *testing.T, urls ...string) *Client {
 	t.Helper()
 	var entries []string
@@ -43,7 +43,6 @@ func newClient(t *testing.T, urls ...string) *Client {
 	return closed(t, New(Options{Loopback: entries}))
 }
 
-// closed has a client closed when the test is over.
 func closed(t *testing.T, m *Client) *Client {
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	return m
@@ -56,11 +55,9 @@ func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// serveRaw answers each connection by hand.
 func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -79,7 +76,6 @@ func serveRaw(t *testing.T, each func(c net.Conn, in *bufio.Reader)) (url string
 	return "http://" + l.Addr().String()
 }
 
-// skip reads one whole request.
 func skip(in *bufio.Reader) {
 	if r, err := http.ReadRequest(in); err == nil {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -130,8 +126,7 @@ func TestAskThenPresent(t *testing.T) {
 	require.NoError(t, h.Check(r))
 
 	began := time.Now().Truncate(time.Second) // a Date has whole seconds
-	a, err := h.Ask(t.Context(), r)
-	require.NoError(t, err)
+	a := must.Get(h.Ask(t.Context(), r))(t)
 	require.NoError(t, a.ChallengeErr)
 	assert.Equal(t, 402, a.Status)
 	assert.Equal(t, "10000", a.Challenge.Accepts[0].Amount.String())
@@ -139,8 +134,7 @@ func TestAskThenPresent(t *testing.T) {
 	assert.Equal(t, r.URL, a.FinalURL)
 	assert.False(t, a.Date.Before(began) || a.Date.After(time.Now()), a.Date)
 
-	a, err = h.Present(t.Context(), r, wire.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"})
-	require.NoError(t, err)
+	a = must.Get(h.Present(t.Context(), r, wire.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"}))(t)
 	assert.Equal(t, 200, a.Status)
 	assert.Equal(t, "the content", string(a.Content))
 	assert.False(t, a.Truncated)
@@ -165,10 +159,16 @@ func TestAskThenPresent(t *testing.T) {
 // A receipt that cannot be read is no receipt, and no reason to lose the answer.
 func TestUnreadableReceipt(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("PAYMENT-RESPONSE", "%%%") })
-	a, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL}, signed)
-	require.NoError(t, err)
+	a := must.Get(newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL}, signed))(t)
 	assert.Nil(t, a.Settlement)
 	assert.True(t, x402.HasCode(a.SettlementErr, x402.ResponseMalformed))
+}
+
+// wasSent is what an error of a payment says of it.
+func wasSent(t *testing.T, err error) bool {
+	var e *SendError
+	require.ErrorAs(t, err, &e)
+	return e.Sent
 }
 
 func code(err error) x402.Code { return x402.AsError(err).Code }
@@ -213,13 +213,12 @@ func TestRedirects(t *testing.T) {
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			a, err := ask("GET", fmt.Sprintf("/%d/5", status))
-			require.NoError(t, err)
+			a := must.Get(ask("GET", fmt.Sprintf("/%d/5", status)))(t)
 			assert.Equal(t, "GET G", string(a.Content))
 			assert.Equal(t, s.URL+"/end", a.FinalURL)
 			assert.EqualValues(t, 6, hits.Load())
 
-			_, err = ask("GET", fmt.Sprintf("/%d/6", status))
+			_, err := ask("GET", fmt.Sprintf("/%d/6", status))
 			assert.Equal(t, x402.RedirectRefused, code(err))
 			assert.EqualValues(t, 6, hits.Load())
 
@@ -240,18 +239,15 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, fmt.Sprintf("%+q", other.URL+"/<b>x"), x402.AsError(err).Details["location"])
 	assert.NotContains(t, err.Error(), "<b>")
-	a, err := h.Present(t.Context(), Request{URL: s.URL + "/cross"}, signed)
-	require.NoError(t, err)
+	a := must.Get(h.Present(t.Context(), Request{URL: s.URL + "/cross"}, signed))(t)
 	assert.Equal(t, 307, a.Status)
 	assert.Zero(t, elsewhere.Load(), "nothing ever reached the other origin")
 
 	_, err = ask("GET", "/user")
 	assert.Equal(t, x402.URLBlocked, code(err))
-	a, err = ask("GET", "/bare")
-	require.NoError(t, err)
+	a = must.Get(ask("GET", "/bare"))(t)
 	assert.Equal(t, 302, a.Status)
-	a, err = ask("GET", "/modified")
-	require.NoError(t, err)
+	a = must.Get(ask("GET", "/modified"))(t)
 	assert.Equal(t, 304, a.Status)
 }
 
@@ -271,8 +267,7 @@ func TestDowngrade(t *testing.T) {
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	a, err := h.Present(t.Context(), Request{URL: "https://example.com/"}, signed)
-	require.NoError(t, err)
+	a := must.Get(h.Present(t.Context(), Request{URL: "https://example.com/"}, signed))(t)
 	assert.Equal(t, 307, a.Status)
 	assert.Equal(t, "x", header)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled, "never port 80")
@@ -293,9 +288,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
 		"ended by its size and not by the clock: %v", err)
 	_, err = newClient(t, endless).Present(within(t, time.Minute), Request{URL: endless}, signed)
-	var e *SendError
-	require.ErrorAs(t, err, &e)
-	assert.True(t, e.Sent)
+	assert.True(t, wasSent(t, err))
 
 	for name, text := range map[string]string{
 		"two lengths":               "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
@@ -369,9 +362,7 @@ func TestSent(t *testing.T) {
 				patience = time.Second
 			}
 			a, err := h.Present(within(t, patience), Request{URL: row.url}, signed)
-			var e *SendError
-			require.ErrorAs(t, err, &e)
-			assert.Equal(t, row.sent, e.Sent, err)
+			assert.Equal(t, row.sent, wasSent(t, err), err)
 			assert.Equal(t, row.code, code(err), err)
 			if row.code != x402.URLBlocked {
 				assert.Contains(t, x402.AsError(err).Hint, "make the same call again")
@@ -390,9 +381,7 @@ func TestSent(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := newClient(t, s.URL).Present(ctx, Request{URL: s.URL}, signed)
-		var e *SendError
-		require.ErrorAs(t, err, &e)
-		assert.False(t, e.Sent)
+		assert.False(t, wasSent(t, err))
 	})
 	t.Run("a payment that is no header", func(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
@@ -400,11 +389,8 @@ func TestSent(t *testing.T) {
 			{"", "a"}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				_, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
-					wire.Attachment{Header: bad[0],
-						Value: bad[1]})
-				var e *SendError
-				require.ErrorAs(t, err, &e)
-				assert.False(t, e.Sent)
+					wire.Attachment{Header: bad[0], Value: bad[1]})
+				assert.False(t, wasSent(t, err))
 			})
 		}
 	})

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
 const anOption = `{"x402Version":2,"accepts":[{"scheme":"exact","network":"eip155:84532","amount":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60, "extra" : {"note":"<&>"}}]}`
 
-// official is a server of the SDK's, with a paid tool: what others write servers with.
 type official struct {
 	*mcp.Server
 	paid  atomic.Int32
@@ -70,7 +70,6 @@ func newOfficial() *official {
 	return o
 }
 
-// overAll serves an official server over each wire of the SDK's.
 func overAll(t *testing.T, o *official) map[string]string {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", testworld.Streamable(t, o.Server, nil))
@@ -88,8 +87,7 @@ func overAll(t *testing.T, o *official) map[string]string {
 
 func reach(t *testing.T, o Options, urls ...string) *Client {
 	for _, u := range urls {
-		r, err := http.NewRequest(http.MethodGet, u, nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequest(http.MethodGet, u, nil))(t)
 		o.Loopback = append(o.Loopback, r.URL.Host)
 	}
 	m := New(o)
@@ -104,15 +102,13 @@ func TestMCPOverEveryWire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := reach(t, Options{}, url)
 			q := Request{Method: CallTool, URL: Target(url, "paid"), Body: []byte(`{"n":9007199254740993}`)}
-			a, err := m.Ask(t.Context(), q)
-			require.NoError(t, err)
+			a := must.Get(m.Ask(t.Context(), q))(t)
 			require.Equal(t, 402, a.Status)
 			require.Equal(t, x402.Dialect("mcp"), a.Challenge.Dialect)
 
 			before = o.paid.Load()
-			a, err = m.Present(t.Context(), q, wire.Attach(a.Challenge.Dialect,
-				json.RawMessage(`{"x402Version":2}`)))
-			require.NoError(t, err)
+			a = must.Get(m.Present(t.Context(), q, wire.Attach(a.Challenge.Dialect,
+				json.RawMessage(`{"x402Version":2}`))))(t)
 			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType,
 				a.Settlement.Transaction})
 			require.Contains(t, string(a.Content), `9007199254740993`)
@@ -120,19 +116,17 @@ func TestMCPOverEveryWire(t *testing.T) {
 
 			if name != "json" { // which cannot say anything before its answer
 				var last Progress
-				_, err = m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: Target(url, "slow"),
+				must.Get(m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: Target(url, "slow"),
 					Progress: func(p Progress) {
 						last = p
 						o.heard <- struct{}{}
-					}})
-				require.NoError(t, err)
+					}}))(t)
 				require.Equal(t, Progress{3, 3, "working"}, last)
 			}
-			_, err = m.Ask(t.Context(), toolCall(Target(url, "nosy")))
-			require.NoError(t, err)
+			must.Get(m.Ask(t.Context(), toolCall(Target(url, "nosy"))))(t)
 			require.NotContains(t, o.asked.Load(), "<nil>", "both questions are declined")
 
-			_, err = m.Ask(t.Context(), toolCall(Target(url, "nope")))
+			_, err := m.Ask(t.Context(), toolCall(Target(url, "nope")))
 			require.Equal(t, x402.ToolNotFound, code(err), "%v", err)
 		})
 	}
@@ -146,10 +140,8 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			m := reach(t, Options{}, url)
-			changed, err := m.Changes(url)
-			require.NoError(t, err)
-			list, err := m.Tools(t.Context(), url)
-			require.NoError(t, err)
+			changed := must.Get(m.Changes(url))(t)
+			list := must.Get(m.Tools(t.Context(), url))(t)
 			o.AddTool(&mcp.Tool{Name: "new-" + name, InputSchema: json.RawMessage(`{"type":"object"}`)},
 				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 					return &mcp.CallToolResult{}, nil
@@ -159,9 +151,7 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("nobody noticed")
 			}
-			more, err := m.Tools(t.Context(), url)
-			require.NoError(t, err)
-			require.Greater(t, len(more), len(list))
+			require.Greater(t, len(must.Get(m.Tools(t.Context(), url))(t)), len(list))
 		})
 	}
 }
@@ -203,9 +193,7 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
 	})
 	m := reach(t, Options{}, s.URL)
-	a, err := m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"),
-		aPayment)
-	require.NoError(t, err)
+	a := must.Get(m.Present(t.Context(), toolCall(s.URL+"/mcp#paid"), aPayment))(t)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())
 	list, err := m.Tools(t.Context(), s.URL+"/mcp")
@@ -255,8 +243,7 @@ func TestMCPLists(t *testing.T) {
 		}
 	})
 	m := reach(t, Options{}, s.URL)
-	list, err := m.Tools(t.Context(), s.URL+"/names")
-	require.NoError(t, err)
+	list := must.Get(m.Tools(t.Context(), s.URL+"/names"))(t)
 	var names []string
 	for _, tool := range list {
 		names = append(names, tool.Name)
@@ -277,8 +264,7 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
 	for i := range maxEndpoints + 4 {
-		_, err := m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i))
-		require.NoError(t, err)
+		must.Get(m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i)))(t)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -297,4 +283,102 @@ func TestAResultIsAnObject(t *testing.T) {
 			require.Equal(t, failed, isFailure(json.RawMessage(result)), result)
 		})
 	}
+}
+
+// What a request without payment came to says what to do next, and that nothing was paid.
+func TestWhatToDoNextAfterAnMCPServersError(t *testing.T) {
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "evil words", code) }
+	}
+	// a server whose calls come to what a test says
+	calls := func(call func(w http.ResponseWriter, r *http.Request, q question)) http.HandlerFunc {
+		server := &plain{get: noStream, call: call}
+		return func(w http.ResponseWriter, r *http.Request) {
+			if q, ok := peek(r); ok && q.Method == "tools/list" {
+				says(w, q, `"result":{"tools":[{"name":"get_weather","inputSchema":{"type":"object"}},`+
+					`{"name":"get_whether","inputSchema":{"type":"object"}},`+
+					`{"name":"buy","inputSchema":{"type":"object"}}]}`)
+				return
+			}
+			server.ServeHTTP(w, r)
+		}
+	}
+	refuses := func(code int) http.HandlerFunc {
+		return calls(func(w http.ResponseWriter, _ *http.Request, q question) {
+			says(w, q, fmt.Sprintf(`"error":{"code":%d,"message":"evil words"}`, code))
+		})
+	}
+	const down = x402.ServerUnavailable
+	noJSON := calls(func(w http.ResponseWriter, _ *http.Request, _ question) {
+		w.Header().Set("Content-Type", "application/json")
+	})
+	away := calls(func(w http.ResponseWriter, r *http.Request, _ question) { status(503)(w, r) })
+	for name, c := range map[string]struct {
+		server http.HandlerFunc
+		tool   string
+		code   x402.Code
+		do     x402.Step
+		says   string
+	}{
+		"no such tool": {refuses(-32602), "getweather", x402.ToolNotFound, x402.Change,
+			`names the 3 that it has, the closest are "get_weather", "get_whether"`},
+		"nothing like it": {refuses(-32602), "zzzzzzzz", x402.ToolNotFound, x402.Change,
+			"names the 3 that it has"},
+		"wrong arguments": {refuses(-32602), "buy", x402.InvalidArgument, x402.Change, "shows the schema"},
+		"its own failure": {refuses(-32603), "buy", x402.ToolExecutionFailed, x402.Change,
+			"which pays only if it is asked to"},
+		"an answer that is none": {noJSON, "buy", x402.SessionTerminated, x402.Repeat, "nothing was paid"},
+		"a login":                {status(401), "buy", down, x402.GiveUp, "a login"},
+		"another page":           {status(404), "buy", down, x402.Change, "MCP endpoint"},
+		"away":                   {status(503), "buy", down, x402.Repeat, "another server"},
+		"away, for a call":       {away, "buy", down, x402.Repeat, "another server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.server)
+			m := reach(t, Options{}, s.URL)
+			_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#"+c.tool))
+			require.Equal(t, c.code, code(err), "%v", err)
+			e := x402.AsError(err)
+			next := e.NextStep()
+			require.Equal(t, c.do, next.Do)
+			text := strings.Join([]string{e.Message, e.Hint, next.Why, next.Say}, "; ")
+			require.Contains(t, text, c.says)
+			require.Contains(t, text, "nothing was paid")
+			require.NotContains(t, text, "evil")
+		})
+	}
+}
+
+// A program that does not start is its owner's to look at; an address that nobody answers at is not.
+func TestWhatToDoNextWithoutAnMCPServer(t *testing.T) {
+	m := reach(t, Options{Servers: map[string]Server{"gone": {Command: []string{"/nowhere/at/all"}}}},
+		"http://127.0.0.1:1")
+	_, err := m.Tools(within(t, time.Minute), "mcp://gone")
+	require.Equal(t, x402.ServerUnavailable, code(err))
+	next := x402.AsError(err).NextStep()
+	require.Equal(t, []any{x402.AskPerson, "x402-wallet doctor"}, []any{next.Do, next.Command})
+	require.Contains(t, next.Say, "[servers.gone] in config.toml")
+	_, err = m.Tools(within(t, time.Minute), "http://127.0.0.1:1/mcp")
+	require.Equal(t, x402.ServerUnavailable, code(err))
+	require.Equal(t, x402.Repeat, x402.AsError(err).NextStep().Do)
+}
+
+func TestClosest(t *testing.T) {
+	names := []string{"get_weather", "get_forecast", "weather", "Get_Weather", "buy", "search_the_web"}
+	for name, want := range map[string][]string{
+		"get_weathr":             {"get_weather", "Get_Weather", "weather"},
+		"weather":                {"weather", "get_weather", "Get_Weather"},
+		"by":                     {"buy"},
+		"search":                 {"search_the_web"},
+		"qqqqq":                  nil,
+		strings.Repeat("x", 2e3): nil,
+	} {
+		got := closest(name, names, 3)
+		require.ElementsMatch(t, want, got, name)
+		if len(want) > 0 {
+			require.Equal(t, want[0], got[0])
+		}
+	}
+	require.Equal(t, 3, editDistance("kitten", "sitting"))
+	require.Equal(t, 3, editDistance("", "abc"))
 }

@@ -17,7 +17,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// logged is what a log says.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -73,7 +73,6 @@ func headersAlone(kind string) http.HandlerFunc {
 	}
 }
 
-// again says something every few milliseconds, for ever.
 func again(kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", kind)

@@ -53,7 +53,6 @@ func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// peek reads a message, which can be read again.
 func peek(r *http.Request) (q question, ok bool) {
 	q.body, _ = io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(q.body))
@@ -192,15 +191,13 @@ func TestClosingEndsACall(t *testing.T) {
 	s.CloseClientConnections()
 }
 
-// One that opens no session is quoted, too.
 func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"reason":"who are you"}`)
 	})
-	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute),
-		toolCall(s.URL+"#free"))
+	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 	details := x402.AsError(err).Details
 	require.Equal(t, []any{http.StatusForbidden, `"{\"reason\":\"who are you\"}"`},
@@ -292,8 +289,7 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 			m := reach(t, Options{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
-				_, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
-					aPayment)
+				_, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
 				answered <- err
 			}()
 			<-arrived

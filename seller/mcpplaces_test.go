@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
-// asCounter makes the test binary a server that is a command.
 const asCounter = "SELLER_TEST_COUNTER"
 
 // newCounter is a server that counts a session's calls, one after the other in each.
@@ -39,7 +39,6 @@ func newCounter() *mcp.Server {
 
 type agentKey struct{}
 
-// as is a context of an agent's calls.
 func as(t *testing.T, agent string) context.Context {
 	return context.WithValue(t.Context(), agentKey{}, agent)
 }
@@ -49,13 +48,10 @@ func byContext(ctx context.Context) string {
 	return agent
 }
 
-// counted is what the counter at an endpoint says to an agent.
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
 	t.Helper()
-	a, err := m.Ask(as(t, agent), toolCall(Target(endpoint, "count")))
-	require.NoError(t, err)
-	var said struct{ Content []struct{ Text string } }
-	require.NoError(t, json.Unmarshal(a.Content, &said))
+	a := must.Get(m.Ask(as(t, agent), toolCall(Target(endpoint, "count"))))(t)
+	said := must.JSON[struct{ Content []struct{ Text string } }](a.Content)(t)
 	return said.Content[0].Text
 }
 
@@ -67,14 +63,12 @@ func counters(t *testing.T, o Options) (m *Client, endpoints []string) {
 	mux.Handle("/old", mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return counter }, nil))
 	s := serve(t, mux.ServeHTTP)
 	t.Cleanup(s.CloseClientConnections)
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must.Get(os.Executable())(t)
 	o.Agent = byContext
 	o.Servers = map[string]Server{"counter": {Command: []string{"/usr/bin/env", asCounter + "=1", self}}}
 	return reach(t, o, s.URL), []string{s.URL + "/mcp", s.URL + "/old", commandScheme + "://counter"}
 }
 
-// What a server keeps for a session is one agent's, over every wire.
 func TestEachAgentHasItsOwnSession(t *testing.T) {
 	m, endpoints := counters(t, Options{})
 	for _, endpoint := range endpoints {
@@ -95,10 +89,8 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 	m, endpoints := counters(t, Options{unused: 50 * time.Millisecond})
 	for _, endpoint := range endpoints {
 		t.Run(endpoint, func(t *testing.T) {
-			at, err := url.Parse(endpoint)
-			require.NoError(t, err)
-			inUse, err := m.endpointAt(as(t, "bob"), at)
-			require.NoError(t, err)
+			at := must.Get(url.Parse(endpoint))(t)
+			inUse := must.Get(m.endpointAt(as(t, "bob"), at))(t)
 			for _, agent := range []string{"ann", "bob", ""} {
 				require.Equal(t, "call 1", counted(t, m, agent, endpoint))
 			}
@@ -128,14 +120,11 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 	}
 }
 
-// fill takes places for an agent, and leaves them.
 func fill(t *testing.T, m *Client, agent, form string, n int) {
 	t.Helper()
 	for i := range n {
-		at, err := url.Parse(fmt.Sprintf(form, i))
-		require.NoError(t, err)
-		p, err := m.endpointAt(as(t, agent), at)
-		require.NoError(t, err)
+		at := must.Get(url.Parse(fmt.Sprintf(form, i)))(t)
+		p := must.Get(m.endpointAt(as(t, agent), at))(t)
 		m.release(p)
 	}
 }
@@ -187,8 +176,7 @@ func TestProgramsAreBounded(t *testing.T) {
 	require.Len(t, m.endpoints, maxPrograms+1, "which is no program")
 
 	for _, p := range m.endpoints {
-		_, err := m.endpointAt(as(t, p.agent), p.url)
-		require.NoError(t, err)
+		must.Get(m.endpointAt(as(t, p.agent), p.url))(t)
 	}
 	_, err := m.endpointAt(as(t, "dee"), &url.URL{Scheme: commandScheme, Host: "s"})
 	require.Equal(t, x402.ServerUnavailable, code(err))

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
 var aPayment = wire.Attach("mcp", json.RawMessage(`{}`))
 
-// toolCall is a call of the tool at a URL.
 func toolCall(url string) Request { return Request{Method: CallTool, URL: url} }
 
 // serveBut serves what a handler does, but for requests with these words in their body.
@@ -133,8 +133,7 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 					require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
 				}
 				if !ends {
-					_, err = m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
-					require.NoError(t, err)
+					must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t)
 					require.EqualValues(t, 1, server.opened.Load(), "the session lives")
 				}
 			})
@@ -166,12 +165,8 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	server.call = func(w http.ResponseWriter, _ *http.Request, q question) { says(w, q, bought) }
 	s := serve(t, server.ServeHTTP)
 	m := reach(t, Options{}, s.URL)
-	news, err := m.Changes(s.URL)
-	require.NoError(t, err)
-	ask := func() {
-		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
-		require.NoError(t, err)
-	}
+	news := must.Get(m.Changes(s.URL))(t)
+	ask := func() { must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t) }
 	ask()
 	<-news // that it is open
 	select {
@@ -236,8 +231,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			s := serve(t, server.ServeHTTP)
 			m := reach(t, Options{}, s.URL)
 			for range 2 {
-				a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment)
-				require.NoError(t, err)
+				a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment))(t)
 				require.Equal(t, http.StatusOK, a.Status)
 				require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
 			}
@@ -262,13 +256,10 @@ func TestAPaidCallToARestartedServer(t *testing.T) {
 		}
 		s := serve(t, server.ServeHTTP)
 		m := reach(t, Options{}, s.URL)
-		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
-		require.NoError(t, err)
+		must.Get(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))(t)
 		server.forgotten.Add(1)
 		for i, want := range []int{status, http.StatusOK} {
-			a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"),
-				aPayment)
-			require.NoError(t, err)
+			a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"#paid"), aPayment))(t)
 			require.Equal(t, want, a.Status)
 			require.EqualValues(t, 2+i, paid.Load())
 		}
@@ -311,8 +302,6 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		}
 		_, _ = m.Present(within(t, time.Minute), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
 	}()
-	a, err := m.Present(within(t, time.Minute), toolCall(s.URL+"/old#paid"),
-		aPayment)
-	require.NoError(t, err)
+	a := must.Get(m.Present(within(t, time.Minute), toolCall(s.URL+"/old#paid"), aPayment))(t)
 	require.Contains(t, string(a.Content), "bought")
 }

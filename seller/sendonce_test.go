@@ -16,16 +16,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
-// watched is a connection of the client's that counts the payments written to it.
 type watched struct {
 	net.Conn
 	beforePayment func() // is called before a payment is written
 	payments      *atomic.Int32
 }
 
-// Write implements net.Conn.
 func (c *watched) Write(p []byte) (int, error) {
 	isPayment := bytes.Contains(p, []byte("PAYMENT-SIGNATURE: "))
 	if isPayment {
@@ -83,8 +83,7 @@ func (s *closing) start(t *testing.T, r *Request) *Client {
 			return &watched{Conn: conn, payments: &s.payments, beforePayment: s.beforePayment}, err
 		}}))
 	m.http.transport.IdleConnTimeout = time.Hour
-	_, err := m.Ask(t.Context(), *r)
-	require.NoError(t, err)
+	must.Get(m.Ask(t.Context(), *r))(t)
 	return m
 }
 
@@ -129,9 +128,7 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 						assert.Equal(t, "POST without a body, before", name+", "+when)
 						return
 					}
-					var e *SendError
-					require.ErrorAs(t, err, &e)
-					assert.True(t, e.Sent)
+					assert.True(t, wasSent(t, err))
 					assert.EqualValues(t, 1, s.connection.Load(), "nobody dials to send it again")
 				})
 			}
@@ -141,12 +138,9 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 		r := Request{Method: "GET"}
 		s := &closing{when: "after", close: func(c net.Conn) { _ = c.Close() }}
 		h := s.start(t, &r)
-		plain, err := http.NewRequestWithContext(t.Context(), "GET", r.URL, nil)
-		require.NoError(t, err)
+		plain := must.Get(http.NewRequestWithContext(t.Context(), "GET", r.URL, nil))(t)
 		plain.Header[signed.Header] = []string{signed.Value}
-		answer, err := h.http.transport.RoundTrip(plain)
-		require.NoError(t, err)
-		_ = answer.Body.Close()
+		_ = must.Get(h.http.transport.RoundTrip(plain))(t).Body.Close()
 		assert.EqualValues(t, 2, s.payments.Load(), "the control no longer shows the fault")
 	})
 }
@@ -202,8 +196,7 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 		h := newClient(t, r.URL)
 		h.http.transport.Protocols.SetHTTP1(false)
 		h.http.transport.Protocols.SetUnencryptedHTTP2(true)
-		_, err := h.Ask(t.Context(), *r)
-		require.NoError(t, err)
+		must.Get(h.Ask(t.Context(), *r))(t)
 		return h
 	}
 	for name, r := range paidRequests {
@@ -214,9 +207,7 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 			var streams atomic.Int32
 			h := start(t, &streams, &r)
 			_, err := h.Present(t.Context(), r, signed)
-			var e *SendError
-			require.ErrorAs(t, err, &e)
-			assert.True(t, e.Sent)
+			assert.True(t, wasSent(t, err))
 			assert.EqualValues(t, 2, streams.Load())
 		})
 	}
@@ -224,11 +215,8 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 		var streams atomic.Int32
 		r := Request{Method: "GET"}
 		h := start(t, &streams, &r)
-		plain, err := http.NewRequestWithContext(t.Context(), "GET", r.URL, nil)
-		require.NoError(t, err)
-		answer, err := h.http.transport.RoundTrip(plain)
-		require.NoError(t, err)
-		_ = answer.Body.Close()
+		plain := must.Get(http.NewRequestWithContext(t.Context(), "GET", r.URL, nil))(t)
+		_ = must.Get(h.http.transport.RoundTrip(plain))(t).Body.Close()
 		assert.EqualValues(t, 3, streams.Load(), "the control no longer shows the fault")
 	})
 }

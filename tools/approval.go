@@ -358,7 +358,7 @@ func form(lines ...string) *mcp.ElicitParams {
 
 // digest names a call by its tool and arguments.
 func digest(tool string, in any) [sha256.Size]byte {
-	return sha256.Sum256(append([]byte(tool+" "), must(json.Marshal(in))...))
+	return sha256.Sum256(append([]byte(tool+" "), sure(json.Marshal(in))...))
 }
 
 // pending is a question that a client carries while its person thinks.
@@ -378,11 +378,11 @@ type states struct{ aead cipher.AEAD }
 func newStates() states {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails (crypto/rand)
-	return states{aead: must(cipher.NewGCMWithRandomNonce(must(aes.NewCipher(key))))}
+	return states{aead: sure(cipher.NewGCMWithRandomNonce(sure(aes.NewCipher(key))))}
 }
 
 func (s states) seal(p pending) string {
-	sealed := s.aead.Seal(nil, nil, must(json.Marshal(p)), nil) //nolint:gosec // it makes the nonce itself
+	sealed := s.aead.Seal(nil, nil, sure(json.Marshal(p)), nil) //nolint:gosec // it makes the nonce itself
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 

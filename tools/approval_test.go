@@ -15,11 +15,11 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
 )
 
-// asker is a client with a person in front of it.
 type asker struct {
 	*client
 	era   string
@@ -44,13 +44,11 @@ func capabilities(forms any) map[string]any {
 	return map[string]any{"elicitation": forms}
 }
 
-// wireMessage is any message of the server's.
 type wireMessage struct {
-	ID     json.RawMessage
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  *struct{ Message string }
+	ID             json.RawMessage
+	Method         string
+	Params, Result json.RawMessage
+	Error          *struct{ Message string }
 }
 
 func (c *asker) next() (m wireMessage) {
@@ -110,14 +108,12 @@ func (c *asker) pay(arguments any, action string, meanwhile func()) (asked quest
 	return q.question, c.result()
 }
 
-// waiting is a question that a call waits for.
 type waiting struct {
 	question
 	id    json.RawMessage // of elicitation/create
 	state string
 }
 
-// startAsking makes a call, and hears its question.
 func (c *asker) startAsking(arguments any) waiting {
 	c.t.Helper()
 	c.start(arguments, nil)
@@ -140,7 +136,6 @@ func (c *asker) hearQuestion() (q waiting) {
 	return q
 }
 
-// answers is what the client does about it.
 func (c *asker) answers(arguments any, q waiting, action string) {
 	answer := map[string]any{"action": action}
 	if action == "accept" && q.Mode == "form" {
@@ -162,15 +157,13 @@ func (r toolResult) code(t *testing.T) (f Failure) {
 }
 
 func askingWorld(t *testing.T) *world {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.wallet.Engine.Rules.ApproveAbove = 0
 	return w
 }
 
 func nothing() {}
 
-// fickle is a seller that sells what path says, at that price.
 type fickle struct {
 	url  string
 	path atomic.Value
@@ -179,8 +172,7 @@ type fickle struct {
 func (w *world) front(t *testing.T) *fickle {
 	f := &fickle{}
 	f.path.Store("/weather")
-	upstream, err := url.Parse(w.SellerURL)
-	require.NoError(t, err)
+	upstream := must.Get(url.Parse(w.SellerURL))(t)
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(upstream)
 		r.Out.URL.Path = f.path.Load().(string)
@@ -224,8 +216,7 @@ func TestApprovalInEveryEra(t *testing.T) {
 
 			_, r = c.pay(arguments, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
-			var paid struct{ Status string }
-			require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+			paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
 			require.Equal(t, "paid", paid.Status)
 			require.Len(t, w.Settlements(), 1)
 
@@ -270,10 +261,8 @@ func TestMeanwhile(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			_, r := c.pay(map[string]any{"url": w.SellerURL + "/weather"}, "accept", func() {
-				list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
-				require.NoError(t, err)
-				_, err = w.wallet.Store.Deny(t.Context(), list[0].ID, "owner")
-				require.NoError(t, err)
+				list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
+				must.Get(w.wallet.Store.Deny(t.Context(), list[0].ID, "owner"))(t)
 			})
 			require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
 
@@ -311,8 +300,7 @@ func TestStatesAreSealed(t *testing.T) {
 	}
 	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}),
 		Until: time.Now().Add(time.Hour)})
-	list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
-	require.NoError(t, err)
+	list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	for name, more := range map[string]map[string]any{
 		"no state":           {"inputResponses": accepted},
 		"the approval's id":  {"requestState": list[0].ID, "inputResponses": accepted},
@@ -366,13 +354,11 @@ func TestStatesExpire(t *testing.T) {
 // What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
 func TestTheQuestionIsOurs(t *testing.T) {
 	w := askingWorld(t)
-	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
+	a := must.Get(w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
-		Network: sandbox.EVM, Why: "why", Agent: "ann"})
-	require.NoError(t, err)
-	lines, err := w.server().terms(t.Context(), a.ID)
-	require.NoError(t, err)
+		Network: sandbox.EVM, Why: "why", Agent: "ann"}))(t)
+	lines := must.Get(w.server().terms(t.Context(), a.ID))(t)
 	message := strings.Join(lines, "\n")
 	require.Len(t, strings.Split(message, "\n"), 5)
 	require.Contains(t, message, "\nThe agent ann asks for it. You are asked because why.\n")

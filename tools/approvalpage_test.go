@@ -17,9 +17,9 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 )
 
-// stubPage is where the owner would decide.
 func stubPage(id string) string { return "https://wallet.example/approvals/" + id }
 
 // pageServer is a server of a wallet that has such a page, as a service or not.
@@ -31,11 +31,9 @@ func pageServer(w *world, isService bool) *Server {
 
 var opensPages = map[string]any{"url": map[string]any{}}
 
-// open is the one question that waits for the owner.
 func (w *world) open(t *testing.T) history.Approval {
 	t.Helper()
-	list, err := report.OpenApprovals(t.Context(), w.wallet.Store)
-	require.NoError(t, err)
+	list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
 	require.Len(t, list, 1)
 	return list[0]
 }
@@ -43,12 +41,10 @@ func (w *world) open(t *testing.T) history.Approval {
 // approves is what happens on the page: the owner's sealed yes.
 func (w *world) approves(t *testing.T, id string) {
 	t.Helper()
-	_, err := w.wallet.Store.Approve(t.Context(), id, "owner",
-		func(history.Approval) ([]byte, error) { return []byte("seal"), nil })
-	require.NoError(t, err)
+	must.Get(w.wallet.Store.Approve(t.Context(), id, "owner",
+		func(history.Approval) ([]byte, error) { return []byte("seal"), nil }))(t)
 }
 
-// ends is a call's result, and what was notified before.
 func (c *asker) ends() (r toolResult, notified []wireMessage) {
 	c.t.Helper()
 	for {
@@ -78,8 +74,7 @@ func weatherOf(w *world) map[string]any { return map[string]any{"url": w.SellerU
 
 func isPaid(t *testing.T, r toolResult) {
 	t.Helper()
-	var paid struct{ Status string }
-	require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+	paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
 	require.Equal(t, "paid", paid.Status, "%s", r.StructuredContent)
 }
 
@@ -137,13 +132,11 @@ func TestAClientDecidesNothingOnAPage(t *testing.T) {
 	}
 }
 
-// A no on the page ends the call.
 func TestTheOwnerDeniesOnAPage(t *testing.T) {
 	onEveryPage(t, func(t *testing.T, w *world, _ *Server, c *asker) {
 		q := c.startAsking(weatherOf(w))
 		c.answers(weatherOf(w), q, "accept")
-		_, err := w.wallet.Store.Deny(t.Context(), w.open(t).ID, "owner")
-		require.NoError(t, err)
+		must.Get(w.wallet.Store.Deny(t.Context(), w.open(t).ID, "owner"))(t)
 		r, _ := c.ends()
 		require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
 		require.Zero(t, w.Signatures())
@@ -233,7 +226,6 @@ func TestARefusalWithAPageIsShort(t *testing.T) {
 	require.Less(t, len(r.StructuredContent), 1200, "%s", r.StructuredContent)
 }
 
-// oneAgent is who shows this token.
 type oneAgent struct {
 	tokensOnly
 	token, name string
@@ -250,7 +242,6 @@ func (tokensOnly) ByAccessToken(context.Context, string) (agent string, until ti
 	return "", time.Time{}, errors.New("no authorization server")
 }
 
-// bearing adds a token to every request.
 type bearing string
 
 func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -278,16 +269,14 @@ func TestPagesOverHTTP(t *testing.T) {
 				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 					return &mcp.ElicitResult{Action: dialog(r.Params)}, nil
 				}})
-			session, err := client.Connect(t.Context(),
+			session := must.Get(client.Connect(t.Context(),
 				&mcp.StreamableClientTransport{Endpoint: front.URL + "/mcp",
 					HTTPClient: &http.Client{Transport: bearing("secret")}},
-				&mcp.ClientSessionOptions{ProtocolVersion: era})
-			require.NoError(t, err)
+				&mcp.ClientSessionOptions{ProtocolVersion: era}))(t)
 			t.Cleanup(func() { _ = session.Close() })
 			pays := func(query string) map[string]any {
-				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
-					Arguments: map[string]any{"url": w.SellerURL + "/weather?" + query}})
-				require.NoError(t, err)
+				out := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+					Arguments: map[string]any{"url": w.SellerURL + "/weather?" + query}}))(t)
 				answer, ok := out.StructuredContent.(map[string]any)
 				require.True(t, ok, "%v", out)
 				return answer
@@ -309,4 +298,77 @@ func TestPagesOverHTTP(t *testing.T) {
 			require.True(t, strings.HasPrefix(page, stubPage("apr_")), page)
 		})
 	}
+}
+
+// A hundred calls are one dialog: the others are answered at once, each with what to do.
+func TestOneDialogAtATime(t *testing.T) {
+	for _, era := range asking {
+		t.Run(era, func(t *testing.T) {
+			w := askingWorld(t)
+			c := serveAsker(t, w.server(), era, map[string]any{})
+			url := func(i int) map[string]any {
+				return map[string]any{"url": fmt.Sprint(w.SellerURL, "/weather?", i)}
+			}
+			refused := func(r toolResult) {
+				t.Helper()
+				f := r.code(t)
+				require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+				if f.Details["waiting"] == nil { // else the queue of this host is full
+					require.Contains(t, f.Hint, "another payment's question is in front of the person")
+					require.Contains(t, f.Hint, "x402-wallet approve apr_")
+				}
+			}
+			others := func() {
+				t.Helper()
+				for i := range 100 {
+					c.start(url(i), nil)
+					refused(c.result())
+				}
+			}
+			_, r := c.pay(url(0), "decline", others)
+			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
+			list := must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t)
+			require.Len(t, list, 5, "no more wait for one host")
+			_, r = c.pay(url(1), "accept", nothing)
+			require.False(t, r.IsError, "the next question may be asked: %s", r.StructuredContent)
+			require.Len(t, w.Settlements(), 1)
+		})
+	}
+}
+
+func TestClosedDialogs(t *testing.T) {
+	for _, era := range asking {
+		t.Run(era, func(t *testing.T) {
+			w := askingWorld(t)
+			c := serveAsker(t, w.server(), era, map[string]any{})
+			for i := range maxUnanswered {
+				url := fmt.Sprint(w.SellerURL, "/weather?", i)
+				_, r := c.pay(map[string]any{"url": url}, "cancel", nothing)
+				require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
+			}
+			c.start(map[string]any{"url": w.SellerURL + "/weather"}, nil)
+			f := c.result().code(t)
+			require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+			require.Contains(t, f.Hint, "x402-wallet approve apr_", "the command line still can answer it")
+			_, r := c.pay(map[string]any{"url": w.SellerURL + "/report"}, "accept", nothing)
+			require.False(t, r.IsError, "%s", r.StructuredContent)
+		})
+	}
+}
+
+// Sessions do not stand in each other's way, and one that is gone is forgotten.
+func TestDialogs(t *testing.T) {
+	var d dialogs
+	one, other := new(mcp.ServerSession), new(mcp.ServerSession)
+	later := time.Now().Add(time.Hour)
+	require.True(t, d.begin(one, "a", later))
+	require.False(t, d.begin(one, "b", later))
+	require.False(t, d.begin(one, "a", later), "the same question is one dialog, too")
+	require.True(t, d.begin(other, "b", time.Now()))
+	d.end(one, "b")
+	require.False(t, d.begin(one, "b", later), "the answer to another question ends nothing")
+	d.end(one, "a")
+	require.True(t, d.begin(one, "b", later))
+	require.Len(t, d.open, 1)
+	require.True(t, d.begin(other, "c", later))
 }

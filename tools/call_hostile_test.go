@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -61,8 +62,7 @@ func TestHostileMCPServers(t *testing.T) {
 				}
 				if c.patience != 0 {
 					// of a session that is open: a busy machine takes its time to start a process
-					_, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"})
-					require.NoError(t, err)
+					must.Get(w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"}))(t)
 					w.wallet.Engine.Policy.Deadline = c.patience
 				}
 				in := CallIn{Server: "shop", Tool: "paid", Arguments: json.RawMessage(`{"q":1}`)}
@@ -98,8 +98,7 @@ func TestHostileMCPServers(t *testing.T) {
 					}
 					require.Equal(t, 1, len(different), "only the very same bytes go out again")
 				}
-				open, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
-				require.NoError(t, err)
+				open := must.Get(w.wallet.Store.Unfinished(t.Context(), "", 10))(t)
 				require.Equal(t, 1-c.settled, len(open))
 			})
 		}
@@ -126,9 +125,8 @@ func TestMCPFloods(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 2 {
-		r, err := w.wallet.Pay(t.Context(), CallIn{Server: "floods", Tool: "free",
-			Arguments: json.RawMessage(`{"q":1}`)})
-		require.NoError(t, err)
+		r := must.Get(w.wallet.Pay(t.Context(), CallIn{Server: "floods", Tool: "free",
+			Arguments: json.RawMessage(`{"q":1}`)}))(t)
 		require.Equal(t, `{"q":1}`, r.Content)
 	}
 	runtime.ReadMemStats(&after)
@@ -166,8 +164,7 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	w.sells(t, map[string]seller.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
 	free := func(name string) {
 		t.Helper()
-		r, err := w.wallet.Pay(t.Context(), CallIn{Server: name, Tool: "free"})
-		require.NoError(t, err)
+		r := must.Get(w.wallet.Pay(t.Context(), CallIn{Server: name, Tool: "free"}))(t)
 		require.Equal(t, pay.StatusFree, r.Status)
 	}
 	free("command")
@@ -227,11 +224,8 @@ func TestACallerThatLeaves(t *testing.T) {
 		"PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := w.wallet.Pay(ctx, CallIn{Server: "shop", Tool: "paid"})
-	require.Error(t, err)
-	list, err := w.wallet.Store.Recent(t.Context(), 10)
-	require.NoError(t, err)
-	require.Empty(t, list)
+	require.Error(t, must.Err(w.wallet.Pay(ctx, CallIn{Server: "shop", Tool: "paid"})))
+	require.Empty(t, must.Get(w.wallet.Store.Recent(t.Context(), 10))(t))
 	r, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"})
 	require.NoError(t, err, "the session is none the worse")
 	require.Equal(t, pay.StatusFree, r.Status)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -39,10 +40,8 @@ func TestMain(m *testing.M) {
 // command is a server of this kind as config.toml would have it. env(1) stands for npx and the
 // like: a command that starts another.
 func command(t *testing.T, s map[string]any) seller.Server {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	text, err := json.Marshal(s)
-	require.NoError(t, err)
+	self := must.Get(os.Executable())(t)
+	text := must.Get(json.Marshal(s))(t)
 	return seller.Server{Command: []string{"/usr/bin/env", asServer + "=" + string(text), self}}
 }
 
@@ -80,8 +79,7 @@ func (w *world) requirePaid(t *testing.T, r pay.Result, settlements int) {
 	last := w.Settlements()[settlements-1]
 	require.Equal(t, last.Transaction, r.TransactionSignature)
 	require.EqualValues(t, toolPrice, last.Amount)
-	p, err := w.wallet.Store.Payment(t.Context(), r.PaymentID)
-	require.NoError(t, err)
+	p := must.Get(w.wallet.Store.Payment(t.Context(), r.PaymentID))(t)
 	require.Equal(t, history.Settled, p.State)
 	require.True(t, p.Dialect.MCP() || p.Dialect == x402.DialectV2Header || p.Dialect == x402.DialectV1Body,
 		p.Dialect)
@@ -98,8 +96,7 @@ func TestEveryDialectIsPaid(t *testing.T) {
 		url, entry := overHTTP(t, s)
 		servers[name], loopback, asHTTP[name] = seller.Server{URL: url}, append(loopback, entry), s
 	}
-	for _, d := range append(stdioDialects, "error:-402", "error:-32042", "error:-32402",
-		"error:-32803") {
+	for _, d := range append(stdioDialects, "error:-402", "error:-32042", "error:-32402", "error:-32803") {
 		name := strings.NewReplacer(":", "", "-", "").Replace(d)
 		modern := d == "extension"
 		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
@@ -143,8 +140,7 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 	}, loopback)
 	n := 0
 	for _, server := range []string{"shop", "required"} {
-		endpoint, err := m.Endpoint(server)
-		require.NoError(t, err)
+		endpoint := must.Get(m.Endpoint(server))(t)
 		for _, c := range []struct{ method, name, args string }{
 			{"resources/read", "paid://resource", ""}, {"prompts/get", "paid", `{"q":"x"}`},
 		} {
@@ -235,21 +231,17 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.NoError(t, c.in.Close())
 	require.NoError(t, <-c.done)
 	c.done <- nil
-	p, err := w.wallet.Store.Payment(t.Context(), first["paymentId"].(string))
-	require.NoError(t, err)
+	p := must.Get(w.wallet.Store.Payment(t.Context(), first["paymentId"].(string)))(t)
 	require.True(t, p.Delivered, "its answer was written")
 
 	// nobody says that it was delivered …
-	lost, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"})
-	require.NoError(t, err)
+	lost := must.Get(w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"}))(t)
 	require.NoError(t, w.wallet.Store.ClearWaiter(t.Context(), lost.PaymentID))
-	found, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"})
-	require.NoError(t, err)
+	found := must.Get(w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"}))(t)
 	require.Equal(t, []any{pay.StatusReplayed, lost.PaymentID}, []any{found.Status, found.PaymentID})
 	require.Equal(t, 2, len(w.Settlements()))
 }
 
-// asIs is a purchase of whatever there is at an MCP server.
 type asIs pay.Request
 
 func (r asIs) request(*Wallet) (pay.Request, error) { return pay.Request(r), nil }

@@ -146,7 +146,6 @@ func TestAServerThatForgetsPayments(t *testing.T) {
 	require.Len(t, w.Settlements(), 1)
 }
 
-// Calls that come together pay for the way in once.
 func TestCallsThatComeTogetherPayOnceToEnter(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	w.door(t)

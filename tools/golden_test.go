@@ -5,14 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"maps"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
+	"x402-wallet/x402/money"
 )
 
 var update = flag.Bool("update", false, "write testdata/tools.golden.json again")
@@ -25,10 +31,8 @@ func noWallet(context.Context) (*Wallet, error) { panic("listing tools opens no 
 // and nothing of it depends on the day, the wallet or what somebody else said.
 func TestGoldenTools(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
-	var hello struct{ Instructions string }
-	require.NoError(t, json.Unmarshal(c.hello, &hello))
-	var list struct{ Tools []json.RawMessage }
-	require.NoError(t, json.Unmarshal(c.tools, &list))
+	hello := must.JSON[struct{ Instructions string }](c.hello)(t)
+	list := must.JSON[struct{ Tools []json.RawMessage }](c.tools)(t)
 
 	var sent bytes.Buffer
 	e := json.NewEncoder(&sent)
@@ -40,8 +44,7 @@ func TestGoldenTools(t *testing.T) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(golden, pretty.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
+	want := must.Get(os.ReadFile(golden))(t)
 	require.Equal(t, string(want), pretty.String(),
 		"what the model sees changed: if it is meant to, run with -update")
 	for range 3 {
@@ -56,12 +59,10 @@ func TestGoldenTools(t *testing.T) {
 		}
 		var read []model
 		for _, tool := range list.Tools {
-			var m model
-			require.NoError(t, json.Unmarshal(tool, &m))
+			m := must.JSON[model](tool)(t)
 			read = append(read, m)
 		}
-		reading, err := json.Marshal(read)
-		require.NoError(t, err)
+		reading := must.Get(json.Marshal(read))(t)
 		t.Logf("instructions %d bytes, names, descriptions and input schemas %d, all definitions %d",
 			len(hello.Instructions), len(reading), len(c.tools))
 		require.Less(t, len(hello.Instructions), 1000)
@@ -117,8 +118,7 @@ func TestEnumsAreTrue(t *testing.T) {
 	}
 	schema := inputSchema[HistoryIn]()
 	for _, state := range schema.Properties["status"].Enum {
-		_, err := HistoryIn{Status: state.(string)}.filter()
-		require.NoError(t, err)
+		must.Get(HistoryIn{Status: state.(string)}.filter())(t)
 	}
 	require.EqualValues(t, mostRows, *schema.Properties["limit"].Maximum)
 }
@@ -146,7 +146,58 @@ func TestNothingElseIsListed(t *testing.T) {
 
 func member(t *testing.T, object json.RawMessage, name string) json.RawMessage {
 	t.Helper()
-	var members map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(object, &members))
+	members := must.JSON[map[string]json.RawMessage](object)(t)
 	return members[name]
+}
+
+// What every tool answers, and its error, is as its outputSchema says: clients refuse an answer that is not
+// (client.call checks each one).
+func TestEveryToolAnswersAsPublished(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	w.Delegate(w.address(sandbox.Solana), sandbox.USDC)
+	w.lists(facilitator.Facilitator{Name: "sandbox", URL: w.FacilitatorURL})
+	shop, loopback := overHTTP(t, &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM,
+		Dialect: "result"})
+	w.sells(t, map[string]seller.Server{"shop": {URL: shop}}, loopback)
+	c := w.serve(t)
+	weather := w.SellerURL + "/weather"
+	type in = map[string]any
+	calls := map[string]struct{ right, wrong in }{
+		payName: {in{"url": weather}, in{"url": weather + "?2", "maxAmount": "1"}},
+		manyName: {w.manyOf("$0.05", "/weather?3", "/solana"),
+			w.manyOf("$0.001", "/weather?4", "/weather?5")},
+		"x402_estimate_cost":     {in{"url": w.SellerURL + "/either"}, in{"url": "x"}},
+		"x402_check_balance":     {nil, in{"network": "x"}},
+		delegationName:           {nil, in{"tokenAccount": "x"}},
+		"x402_revoke_delegation": {nil, in{"tokenAccount": "x"}},
+		"x402_list_tools":        {in{"server": "shop"}, in{"server": "x"}},
+		callName:                 {in{"server": "shop", "tool": "paid"}, in{"server": "shop", "tool": "x"}},
+		"x402_history":           {nil, in{"paymentId": "x"}},
+		"x402_discover_services": {in{"query": "weather"}, in{"limit": -1}},
+		"x402_propose_subscription": {in{"url": weather, "every": "1d", "maxAmount": "$0.05",
+			"until": time.Now().AddDate(0, 1, 0).Format(time.DateOnly), "reason": "a test"}, in{}},
+		"x402_setup_agent": {nil, in{"passphrase": "x"}},
+	}
+	list := must.JSON[struct{ Tools []struct{ Name string } }](c.tools)(t)
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(calls)))
+	for name, call := range calls {
+		_ = c.ok(name, call.right)
+		c.refused(name, call.wrong)
+	}
+	last := c.ok("x402_history", map[string]any{"limit": 1})["transactions"].([]any)[0].(map[string]any)
+	_ = c.ok("x402_history", map[string]any{"paymentId": last["paymentId"], "evidence": true})
+
+	// what is of one kind of account alone is as open as what a later version adds
+	amount := money.NewAmount(1)
+	vault := DelegationOut{Float: &amount, Gas: &amount, Owner: "0x1", PerPayment: &amount,
+		PerPeriod: &amount, PeriodSeconds: 1, MoreAt: "x"}
+	text := must.Get(json.Marshal(vault))(t)
+	value := must.JSON[map[string]any](text)(t)
+	require.Subset(t, slices.Collect(maps.Keys(value)), ofOneKind)
+	require.NoError(t, c.schemas[delegationName].Validate(value))
+	require.NoError(t, c.schemas["closed "+delegationName].Validate(value))
 }

@@ -156,7 +156,7 @@ func jsonName(t reflect.Type) string {
 
 // answer is one JSON, as structured content and as text.
 func answer(v any, isError bool) *mcp.CallToolResult {
-	body := Visible(must(encode(v)))
+	body := Visible(sure(encode(v)))
 	return &mcp.CallToolResult{
 		IsError: isError, StructuredContent: json.RawMessage(body),
 		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}},
@@ -172,8 +172,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), err
 }
 
-// must is for what cannot fail: our own types, a key of the right length.
-func must[T any](made T, err error) T {
+// sure is for what cannot fail: our own types, a key of the right length.
+func sure[T any](made T, err error) T {
 	if err != nil {
 		panic(err)
 	}

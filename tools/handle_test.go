@@ -1,20 +1,26 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/mcpconn"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -125,10 +131,8 @@ func (t traitor) fail() error {
 	return t.err
 }
 
-func (t traitor) Check(seller.Request) error { return nil }
-func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
-	return nil, t.fail()
-}
+func (t traitor) Check(seller.Request) error                                  { return nil }
+func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) { return nil, t.fail() }
 func (t traitor) Present(context.Context, seller.Request, wire.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
@@ -138,11 +142,9 @@ func (t traitor) AllowanceOn(string) *x402.AllowanceRule { return nil }
 func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	return x402.Funds{}, t.fail()
 }
-func (t traitor) Addresses() (string, string) { panic(t.fail()) }
-func (t traitor) Locked() bool                { panic(t.fail()) }
-func (t traitor) Unlock(context.Context, []byte) error {
-	return t.fail()
-}
+func (t traitor) Addresses() (string, string)                      { panic(t.fail()) }
+func (t traitor) Locked() bool                                     { panic(t.fail()) }
+func (t traitor) Unlock(context.Context, []byte) error             { return t.fail() }
 func (t traitor) Clock(context.Context, string) (time.Time, error) { return time.Time{}, t.fail() }
 func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, error) {
 	return x402.Delegation{}, t.fail()
@@ -268,14 +270,61 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 func TestErrorForm(t *testing.T) {
 	e := x402.Errorf(x402.OutcomeUnknown, "sent, no proof").WithDetail("amount", money.NewAmount(5))
 	e.PaymentID, e.Spent = "pay_1", "5"
-	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e))))(t)
 	require.JSONEq(t,
 		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`,
 		string(text))
-	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
-	require.NoError(t, err)
+	text = must.Get(json.Marshal(ErrorOf(errors.New("disk on fire"))))(t)
 	require.JSONEq(t,
 		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"spent":"0","details":{}}`,
 		string(text))
+}
+
+// Whatever a client writes: no panic, the session lasts to the end of its input, a number that is
+// an id is one it wrote, and what is answered without the SDK is JSON-RPC on a line of its own.
+func FuzzStdio(f *testing.F) {
+	for _, input := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x402_pay"}}` + "\n" +
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n",
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}` + "\n", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]` +
+			"\n", "{\n\n\r\n", `{"jsonrpc":"2.0","id":"a","result":{}}` + "\n",
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}` + "\n",
+		`{"jsonrpc":"1.0","id":null,"method":7}` + "\n", "\xff\xfe\n", `{"id":{},"method":"ping"}`,
+	} {
+		f.Add([]byte(input))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		out := &output{}
+		in := io.NopCloser(bytes.NewReader(input))
+		l := newStdioTransport(in, out, paysByName)
+		l.stdio = mcpconn.Stdio(in, out, 1<<10, false)
+		_, err := l.Connect(t.Context())
+		require.NoError(t, err)
+		for { // note, as Read does it; Read would wait for answers at the end
+			m, err := l.Connection.Read(t.Context())
+			if err != nil {
+				require.Equal(t, io.EOF, err)
+				break
+			}
+			r, ok := m.(*jsonrpc.Request)
+			if !ok {
+				continue
+			}
+			if n, ok := r.ID.Raw().(int64); ok {
+				require.Contains(t, string(input), strconv.FormatInt(n, 10))
+			}
+			l.note(r)
+		}
+		require.NoError(t, l.Close())
+		for line := range bytes.Lines([]byte(out.String())) {
+			require.Equal(t, byte('\n'), line[len(line)-1])
+			var answer struct {
+				JSONRPC string
+				Error   struct{ Code int }
+			}
+			require.NoError(t, json.Unmarshal(line, &answer))
+			require.Equal(t, "2.0", answer.JSONRPC)
+			require.Negative(t, answer.Error.Code)
+		}
+	})
 }

@@ -41,13 +41,11 @@ func (g *gate) ByCertificate(subject string) (string, bool) {
 
 func (g *gate) Resource() Resource { return g.resource }
 
-// door is one with that gate, and next behind it.
 func door(g *gate, next http.HandlerFunc) *httpFront {
 	return &httpFront{agents: g, log: slog.New(slog.DiscardHandler), next: next, lookAgain: time.Millisecond,
 		writeTime: time.Minute, calls: share{most: 4}}
 }
 
-// visit makes a request with a token ("": none).
 func visit(method, token string) *http.Request {
 	r := httptest.NewRequest(method, "http://127.0.0.1:8402/mcp", strings.NewReader("{}"))
 	if token != "" {
@@ -62,7 +60,6 @@ func answered(f *httpFront, r *http.Request) *httptest.ResponseRecorder {
 	return out
 }
 
-// byCertificate is a request over TLS with a certificate that was verified.
 func byCertificate(name string) *http.Request {
 	r, shown := visit("POST", ""), &x509.Certificate{Subject: pkix.Name{CommonName: name}}
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown},

@@ -128,7 +128,7 @@ func shownMany(b pay.Bought) ManyOut {
 				pay.Result
 			}{of, r}
 		}
-		out.Rows = append(out.Rows, must(encode(shown)))
+		out.Rows = append(out.Rows, sure(encode(shown)))
 	}
 	switch {
 	case !b.Complete:

@@ -10,13 +10,13 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// manyOf are a batch's arguments.
 func (w *world) manyOf(most string, paths ...string) map[string]any {
 	var requests []map[string]any
 	for _, path := range paths {
@@ -25,18 +25,15 @@ func (w *world) manyOf(most string, paths ...string) map[string]any {
 	return map[string]any{"requests": requests, "maxAmount": most}
 }
 
-// rows are a batch's rows, as a client reads them.
 func rows(t *testing.T, out map[string]any) (list []map[string]any) {
 	t.Helper()
-	text, err := json.Marshal(out["rows"])
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(out["rows"]))(t)
 	require.NoError(t, json.Unmarshal(text, &list))
 	return list
 }
 
 func TestManyArePaidByOneCall(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	w.Fund(w.address(sandbox.Solana), sandbox.USDC)
 	c := w.serve(t)
 	in := w.manyOf("$0.01", "/weather", "/free", "/solana", "/expensive", "/weather")
@@ -88,17 +85,14 @@ func TestManyAreApprovedByOneAnswer(t *testing.T) {
 			_, r = c.pay(in, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
 			require.Len(t, w.Settlements(), 3)
-			waiting, err := report.OpenApprovals(t.Context(), w.wallet.Store)
-			require.NoError(t, err)
-			require.Empty(t, waiting)
+			require.Empty(t, must.Get(report.OpenApprovals(t.Context(), w.wallet.Store))(t))
 		})
 	}
 }
 
 // The contents of a batch are bounded together, and x402_history has the rest of each.
 func TestManyLongContents(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	long := strings.Repeat("é", 7<<10)
 	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, long}
 	c := w.serve(t)
@@ -151,22 +145,18 @@ func TestAListIsOneEntry(t *testing.T) {
 	require.Equal(t, x402.ApprovalRequired, f.Error)
 	id := f.Details["approvalId"].(string)
 	require.Equal(t, "x402-wallet approve "+id, f.Next.Command)
-	var status struct {
-		Contents []struct{ Text string }
-	}
+	var status struct{ Contents []struct{ Text string } }
 	read := c.ask("resources/read", map[string]any{"uri": "x402://status"})
 	require.NoError(t, json.Unmarshal(read, &status))
 	require.Equal(t, 1, strings.Count(status.Contents[0].Text, id))
-	shown, err := w.wallet.Store.Asked(t.Context(), id)
-	require.NoError(t, err)
+	shown := must.Get(w.wallet.Store.Asked(t.Context(), id))(t)
 	require.Equal(t, history.Pending, shown.State)
 	require.Equal(t, money.Dollars(2_000), shown.Price)
 }
 
 // A client with a progress token hears how many are over.
 func TestManyTellTheirProgress(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	c := serveAsker(t, w.server(), "2025-11-25", nil)
 	c.tool = manyName
 	c.start(w.manyOf("$0.01", "/weather", "/free", "/either"),
@@ -178,8 +168,7 @@ func TestManyTellTheirProgress(t *testing.T) {
 			break
 		}
 		require.Equal(t, "notifications/progress", m.Method)
-		var p struct{ Message string }
-		require.NoError(t, json.Unmarshal(m.Params, &p))
+		p := must.JSON[struct{ Message string }](m.Params)(t)
 		told = append(told, p.Message)
 	}
 	var want []string

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -13,11 +12,11 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
-// mountsShop mounts a paid server of the sandbox, over HTTP.
 func (w *world) mountsShop(t *testing.T) *paidServer {
 	server := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, server)
@@ -40,8 +39,7 @@ func TestAMountedToolAsksItsPerson(t *testing.T) {
 			})
 			require.Contains(t, h.tools(), "shop__rich")
 			r, said := h.call("shop__rich", map[string]any{"q": "a"})
-			var f Failure
-			require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
+			f := must.JSON[Failure]([]byte(textOf(r)))(t)
 			require.Equal(t, []any{true, x402.ApprovalDeclined}, []any{r.IsError, f.Error})
 			require.Empty(t, said)
 			require.Zero(t, w.Signatures())
@@ -105,8 +103,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			var lost history.Payment
 			require.Eventually(t, func() bool { // the SDK says so on its own time
-				list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
-				require.NoError(t, err)
+				list := must.Get(w.wallet.Store.Unfinished(t.Context(), "", 10))(t)
 				lost = list[0]
 				return lost.Waiter == ""
 			}, time.Minute, 5*time.Millisecond)
@@ -131,7 +128,6 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 	}
 }
 
-// unsealed is a guard of rules that somebody changed.
 type unsealed struct {
 	historytest.Guard
 	changed atomic.Bool
@@ -168,8 +164,7 @@ func TestUnsealedMounts(t *testing.T) {
 	guard.changed.Store(true)
 	for _, tool := range []string{"shop__paid", "shop__free"} {
 		r, _ := h.call(tool, nil)
-		var f Failure
-		require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
+		f := must.JSON[Failure]([]byte(textOf(r)))(t)
 		require.Equal(t, x402.PolicyUnsealed, f.Error, tool)
 	}
 	require.Len(t, server.asked(), heard, "it is not even asked what it costs")

@@ -37,15 +37,14 @@ import (
 // The resource paid://resource and the prompt "paid" cost the price too; initialize does where
 // Entry says so.
 type paidServer struct {
-	Facilitator string
-	PayTo       string
-	Dialect     string // see stdioDialects; "error:<code>" for another code
-	Modern      bool   // speaks 2026-07-28 beside 2025-11-25
-	Stream      bool   // HTTP: answers as an event stream
-	Sessions    bool   // HTTP: hands out a session id, and knows no other
-	Entry       bool   // initialize costs the price
-	Trick       string // how it misbehaves: the words that strike in the code
-	Exit        func() // ends the process it runs in
+	Facilitator, PayTo string
+	Dialect            string // see stdioDialects; "error:<code>" for another code
+	Modern             bool   // speaks 2026-07-28 beside 2025-11-25
+	Stream             bool   // HTTP: answers as an event stream
+	Sessions           bool   // HTTP: hands out a session id, and knows no other
+	Entry              bool   // initialize costs the price
+	Trick              string // how it misbehaves: the words that strike in the code
+	Exit               func() // ends the process it runs in
 
 	mu       sync.Mutex
 	calls    []string // methods and names as they came, "+" where a payment came along
@@ -66,7 +65,6 @@ func (m *paidServer) asked() []string {
 	return slices.Clone(m.calls)
 }
 
-// shown lists the payments as they came, of any form.
 func (m *paidServer) shown() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +113,6 @@ func (m *paidServer) serve(in io.Reader, out io.Writer) error {
 	}
 }
 
-// ServeHTTP implements http.Handler: streamable HTTP without a stream of its own.
 func (m *paidServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		if r.Method != http.MethodDelete {
@@ -174,7 +171,6 @@ type mcpAnswer struct {
 	header http.Header
 }
 
-// mcpCall is one request.
 type mcpCall struct {
 	*paidServer
 	ctx    context.Context
@@ -265,7 +261,6 @@ func (c *mcpCall) list() string {
 		`],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
 }
 
-// toolResult is what was paid for.
 func (c *mcpCall) toolResult() string {
 	text := `{"type":"text","text":` + quoteJSON(string(c.Params.Arguments)) + `}`
 	switch {
@@ -454,7 +449,6 @@ func (c *mcpCall) sell(payment []byte, result func() string) mcpAnswer {
 	return c.result(`{` + made + `,"_meta":{"` + key + `":` + receipt + `}}`)
 }
 
-// settle has the facilitator settle, and gives its answer.
 func (c *mcpCall) settle(payment []byte) (receipt string, ok bool) {
 	var paid struct {
 		Accepted json.RawMessage `json:"accepted"`

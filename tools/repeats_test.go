@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402/wire"
@@ -90,7 +89,6 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// outcome is what is looked at of an answer.
 type outcome struct {
 	Status, Repeat, PaymentID string
 }
@@ -129,8 +127,7 @@ func (l *late) Present(ctx context.Context, q seller.Request, with wire.Attachme
 func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
 	start := func(t *testing.T, wait time.Duration) (*world, *client) {
 		t.Parallel()
-		w := newWorld(t, rules{})
-		w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+		w := richWorld(t)
 		w.wallet.Engine.Transport = &late{Transport: w.wallet.Engine.Transport, wait: wait}
 		return w, w.serve(t)
 	}

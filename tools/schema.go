@@ -36,7 +36,7 @@ func shape[T any](s *jsonschema.Schema) {
 }
 
 // written is a schema as JSON: it is in every answer to tools/list, and writing it anew takes milliseconds.
-func written(s *jsonschema.Schema) json.RawMessage { return must(json.Marshal(s)) }
+func written(s *jsonschema.Schema) json.RawMessage { return sure(json.Marshal(s)) }
 
 // outputSchema admits errors too, since some clients check those against it as well (typescript-sdk
 // #1943). Of their form it says just enough to know it by: every byte here is multiplied by the tools, whose
@@ -66,7 +66,7 @@ func leaveOut(s *jsonschema.Schema, names ...string) {
 // no model needs spelled out is just an object, too.
 func schemaOf[T any]() *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
-	schema := must(jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+	schema := sure(jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[money.Amount]():    text(),
 		reflect.TypeFor[money.Dollars]():   text(),
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},

@@ -16,11 +16,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 )
 
-// ends notes how calls end.
 type ends struct {
 	mu   sync.Mutex
 	list []string
@@ -78,18 +77,12 @@ func (o *output) Close() error { return nil }
 // start gives a connection that reads this input to its end.
 func start(t *testing.T, input io.Reader, out *output) *stdioTransport {
 	l := newStdioTransport(io.NopCloser(input), out, paysByName)
-	c, err := l.Connect(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, c.SessionID())
+	require.Empty(t, must.Get(l.Connect(t.Context()))(t).SessionID())
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
 }
 
-func id(t *testing.T, v any) jsonrpc.ID {
-	made, err := jsonrpc.MakeID(v)
-	require.NoError(t, err)
-	return made
-}
+func id(t *testing.T, v any) jsonrpc.ID { return must.Get(jsonrpc.MakeID(v))(t) }
 
 func cancelOne(l *stdioTransport) {
 	one, _ := jsonrpc.MakeID(1.0)
@@ -104,16 +97,14 @@ func TestStdioEnd(t *testing.T) {
 	}
 	run("the last line needs no newline", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping), &output{})
-		_, err := l.Read(t.Context())
-		require.NoError(t, err)
+		must.Get(l.Read(t.Context()))(t)
 		_ = l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")})
-		_, err = l.Read(t.Context())
+		_, err := l.Read(t.Context())
 		require.Equal(t, io.EOF, err)
 	})
 	run("requests from a file are answered", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping+"\n"), &output{})
-		_, err := l.Read(t.Context())
-		require.NoError(t, err)
+		must.Get(l.Read(t.Context()))(t)
 		ended := make(chan error)
 		go func() { _, err := l.Read(t.Context()); ended <- err }()
 		select {
@@ -128,10 +119,9 @@ func TestStdioEnd(t *testing.T) {
 	run("but not for ever, and not while a payment is open", func(t *testing.T) {
 		for _, request := range []string{ping, payRequest("1")} {
 			l := start(t, strings.NewReader(request+"\n"), &output{})
-			_, err := l.Read(t.Context())
-			require.NoError(t, err)
+			must.Get(l.Read(t.Context()))(t)
 			began := time.Now()
-			_, err = l.Read(t.Context())
+			_, err := l.Read(t.Context())
 			require.Equal(t, io.EOF, err)
 			waited := map[string]time.Duration{ping: lastAnswers}[request]
 			require.Equal(t, waited, time.Since(began))
@@ -184,8 +174,7 @@ func TestStdioEndsCalls(t *testing.T) {
 		{name: "cancelled before, by text", request: payRequest(`"a"`), before: cancelled(`"a"`),
 			silent: true, ends: cancelledNow},
 		{name: "another tool's call, cancelled before", request: historyRequest("1"), before: cancelled("1"),
-			silent: true,
-			ends:   cancelledNow},
+			silent: true, ends: cancelledNow},
 		{name: "cancelled at the same moment", after: cancelled("1"), ends: cancelledNow},
 		{name: "cancelled while it is written", while: cancelOne, ends: cancelledNow},
 		{name: "cancelled while it is written in part", while: cancelOne, short: true, ends: cancelledNow},
@@ -218,8 +207,7 @@ func TestStdioEndsCalls(t *testing.T) {
 			say := func(lines string) (last jsonrpc.Message) {
 				for line := range strings.Lines(lines) {
 					go io.WriteString(client, strings.TrimSuffix(line, "\n")+"\n")
-					m, err := l.Read(t.Context())
-					require.NoError(t, err)
+					m := must.Get(l.Read(t.Context()))(t)
 					last = m
 				}
 				return last
@@ -258,8 +246,7 @@ func historyRequest(id string) string {
 // Reading a cancellation cancels the call before the next message is read, and takes no time: a
 // ping behind 50 of them is answered at once.
 func TestPingBehindCancellationsIsAnsweredAtOnce(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	answers := make(chan struct{})
 	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)

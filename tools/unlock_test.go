@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,17 +11,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
-// lock is a guard and an Unlock that belong together.
 type lock struct {
 	historytest.Guard
 	open  atomic.Bool
@@ -46,17 +48,14 @@ func (l *lock) unlock(_ context.Context, passphrase []byte) error {
 	return nil
 }
 
-// person is who sits at the client and answers its question to open a page.
 type person func(t *testing.T, page string) (action string)
 
 func types(t *testing.T, page string, fields url.Values) int {
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, page,
-		strings.NewReader(fields.Encode()))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(context.Background(), http.MethodPost, page,
+		strings.NewReader(fields.Encode())))(t)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", "http://"+r.Host)
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	answer := must.Get(http.DefaultClient.Do(r))(t)
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode
@@ -88,9 +87,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 
 func payLocked(t *testing.T, c *mcp.ClientSession, w *world) map[string]any {
 	t.Helper()
-	out, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
-		Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
-	require.NoError(t, err)
+	out := must.Get(c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+		Arguments: map[string]any{"url": w.SellerURL + "/weather"}}))(t)
 	answer, ok := out.StructuredContent.(map[string]any)
 	require.True(t, ok, "%v", out)
 	return answer
@@ -177,4 +175,94 @@ func TestNobodyToAsk(t *testing.T) {
 	answer <- "decline"
 	require.Equal(t, "WALLET_LOCKED", (<-first)["error"])
 	require.Len(t, *asked, 1)
+}
+
+// When the owner changed the rules the wallet is opened again; the old one is closed when its last
+// call has ended.
+func TestLazyFollowsTheRules(t *testing.T) { synctest.Test(t, lazyFollowsTheRules) }
+
+func lazyFollowsTheRules(t *testing.T) {
+	var stale, broken atomic.Bool
+	var opened, closed atomic.Int32
+	open := func(context.Context) (*Wallet, error) {
+		if broken.Load() {
+			return nil, errors.New("config.toml line 1: no")
+		}
+		opened.Add(1)
+		stale.Store(false)
+		return &Wallet{Stale: stale.Load, Close: func() error { closed.Add(1); return nil }}, nil
+	}
+	var l lazy
+	first, end, err := l.get(t.Context(), open)
+	require.NoError(t, err)
+	again, endAgain, err := l.get(t.Context(), open)
+	require.NoError(t, err)
+	require.Same(t, first, again)
+	endAgain()
+
+	stale.Store(true)
+	broken.Store(true)
+	_, _, err = l.get(t.Context(), open)
+	require.ErrorContains(t, err, "line 1", "rules that cannot be read are nobody's: not the old ones")
+	last, endLast := l.last()
+	require.Same(t, first, last.Wallet, "but what became of an answer is noted")
+	endLast()
+
+	broken.Store(false)
+	second, endSecond, err := l.get(t.Context(), open)
+	require.NoError(t, err)
+	require.NotSame(t, first, second)
+	require.Zero(t, closed.Load(), "a call is under way with it")
+	end()
+	end()
+	require.EqualValues(t, 1, closed.Load())
+	require.NoError(t, l.close())
+	require.EqualValues(t, 1, closed.Load())
+	endSecond()
+	require.EqualValues(t, 2, closed.Load())
+	require.EqualValues(t, 2, opened.Load())
+	_, _, err = l.get(t.Context(), open)
+	require.Error(t, err)
+}
+
+// The end of the program is the end of its ledger: what runs in the background is waited for, and
+// what closing reports is logged.
+func TestLazyCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lazy
+		_, done, err := l.get(t.Context(), func(context.Context) (*Wallet, error) {
+			return &Wallet{Close: func() error {
+				time.Sleep(2 * closeTimeout)
+				return errors.New("no room")
+			}}, nil
+		})
+		require.NoError(t, err)
+		s, end := l.last()
+		done()
+		go func() {
+			<-s.retired
+			time.Sleep(closeTimeout / 2)
+			end()
+		}()
+		require.ErrorContains(t, l.close(), "no room")
+		require.NoError(t, l.close(), "once")
+	})
+}
+
+func TestLazyWait(t *testing.T) {
+	var l lazy
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	s, _ := l.wait(ctx)
+	require.Nil(t, s)
+	w := &Wallet{}
+	go func() {
+		_, done, err := l.get(context.Background(), func(context.Context) (*Wallet, error) { return w, nil })
+		if err == nil {
+			done()
+		}
+	}()
+	s, done := l.wait(t.Context())
+	require.Same(t, w, s.Wallet)
+	done()
 }

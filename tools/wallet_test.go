@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -121,8 +122,7 @@ func without(object any, names ...string) map[string]any {
 // Content that is large or no text: what stands in the answer, what behind the URI, and the same in
 // the history.
 func TestContentInAnswers(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	large := strings.Repeat("a", 8<<10-1) + "é" + strings.Repeat("b", 1<<20)
 	most := strings.Repeat("a", 16<<10)
 	for _, c := range []struct{ name, body, inline, blob string }{
@@ -162,7 +162,6 @@ func TestContentInAnswers(t *testing.T) {
 	}
 }
 
-// rewriting puts other content into what a seller answers to a payment.
 type rewriting struct {
 	pay.Transport
 	body string
@@ -230,8 +229,7 @@ func TestEstimate(t *testing.T) {
 // An option that cannot be read stands in the estimate with its reason, and breaks neither form nor
 // choice.
 func TestEstimateOfStrangeOffers(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	offer := fmt.Sprintf(
 		`{"scheme":"exact","network":"base-sepolia","maxAmountRequired":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":%q,
 		"maxTimeoutSeconds":60,"resource":"x","description":"","mimeType":"","extra":{"name":"USDC","version":"2"}}`, w.PayToEVM)
@@ -270,8 +268,7 @@ func TestBalance(t *testing.T) {
 	for name, limit := range map[string]string{"session": "5.00", "day": "10.00", "month": "100.00"} {
 		t.Run(name, func(t *testing.T) {
 			line := budget[name].(map[string]any)
-			at, err := time.Parse(time.RFC3339, line["resetsAt"].(string))
-			require.NoError(t, err)
+			at := must.Get(time.Parse(time.RFC3339, line["resetsAt"].(string)))(t)
 			require.True(t, at.After(time.Now()), "%s %s", name, at)
 			require.Equal(t, map[string]any{"limit": limit, "spent": "0.00", "held": "0.00",
 				"remaining": limit},
@@ -333,9 +330,7 @@ func TestBalance(t *testing.T) {
 		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"])
 		require.NotEmpty(t, row(b, 0)["error"])
 		for _, figure := range []string{"balance", "delegated", "held", "available"} {
-			t.Run(figure, func(t *testing.T) {
-				require.NotContains(t, row(b, 0), figure)
-			})
+			t.Run(figure, func(t *testing.T) { require.NotContains(t, row(b, 0), figure) })
 		}
 		require.NotContains(t, row(b, 1), "error")
 		require.Equal(t, "30000", row(b, 1)["available"])
@@ -561,8 +556,7 @@ func (h *bought) onePayment(t *testing.T) {
 	var states []string
 	for _, s := range evidence["states"].([]any) {
 		states = append(states, s.(map[string]any)["event"].(string))
-		_, err := time.Parse(time.RFC3339, s.(map[string]any)["at"].(string))
-		require.NoError(t, err)
+		must.Get(time.Parse(time.RFC3339, s.(map[string]any)["at"].(string)))(t)
 	}
 	require.Equal(t, []string{"reserved", "submitted", "settled"}, states)
 	signed := evidence["signed"].(map[string]any)
@@ -575,8 +569,7 @@ func (h *bought) onePayment(t *testing.T) {
 	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[4], "evidence": true})
 	require.Equal(t, 402.0, one["httpStatus"])
 	require.NotEmpty(t, one["evidence"].(map[string]any)["note"])
-	_, err := h.wallet.Engine.Reconcile(t.Context())
-	require.NoError(t, err)
+	must.Get(h.wallet.Engine.Reconcile(t.Context()))(t)
 	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[0], "evidence": true})
 	require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
 	proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)
@@ -597,7 +590,6 @@ func (h *bought) neverLeft(t *testing.T) {
 	require.NotContains(t, one, "content")
 }
 
-// mute does not sign.
 type mute struct{ pay.Scheme }
 
 func (mute) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
@@ -713,8 +705,7 @@ func TestClosedServer(t *testing.T) {
 // the seller holds the payment, and from the moment on in which the first call was read.
 func TestSameCallBehindACancellationIsOnePurchase(t *testing.T) {
 	const repeats = 60
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	answers := make(chan struct{}, 1)
 	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)
@@ -784,8 +775,7 @@ func (h holding) Present(ctx context.Context, q seller.Request, with wire.Attach
 
 // A client that gave up just when the answer came never read it, and gets it by the same call.
 func TestCancelledTooLate(t *testing.T) {
-	w := newWorld(t, rules{})
-	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w := richWorld(t)
 	c := w.serve(t)
 	weather := map[string]any{"url": w.SellerURL + "/weather"}
 	first := c.ok("x402_pay", weather)

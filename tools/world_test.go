@@ -24,6 +24,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -50,8 +51,7 @@ type rules struct {
 
 func newWorld(t testing.TB, r rules) *world {
 	r.options.Extend = schemes.WalletSettles
-	s, err := sandbox.Start(r.options)
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(r.options))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	store := testworld.NewStore(t, "")
 	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
@@ -104,7 +104,6 @@ func dollars(text string) money.Dollars {
 	return d
 }
 
-// openKeys are the agent's keys.
 type openKeys struct {
 	evm    evm.Signer
 	solana svm.Signer
@@ -117,8 +116,7 @@ func newKeys(t testing.TB) *openKeys {
 }
 
 func (k *openKeys) Addresses() (solana, evm string) { return k.solana.Address(), k.evm.Address() }
-
-func (k *openKeys) Locked() bool { return k.locked }
+func (k *openKeys) Locked() bool                    { return k.locked }
 func (k *openKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.unlock(ctx, passphrase)
 }
@@ -166,7 +164,6 @@ func serveAs(t *testing.T, s *Server, version string, capabilities map[string]an
 	return c
 }
 
-// connect runs the server and says nothing yet.
 func connect(t *testing.T, s *Server) *client {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
@@ -194,9 +191,7 @@ func connect(t *testing.T, s *Server) *client {
 	return c
 }
 
-func (w *world) serve(t *testing.T) *client {
-	return serve(t, w.server())
-}
+func (w *world) serve(t *testing.T) *client { return serve(t, w.server()) }
 
 func (w *world) server() *Server {
 	return &Server{Version: "test", Log: w.wallet.Engine.Log, Open: func(context.Context) (*Wallet, error) {
@@ -217,16 +212,14 @@ func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Re
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, tool := range tools.Tools {
 		s := tool.OutputSchema
-		asPublished, err := s.CloneSchemas().Resolve(nil)
-		require.NoError(t, err)
+		asPublished := must.Get(s.CloneSchemas().Resolve(nil))(t)
 		schemas[tool.Name] = asPublished
 		s.Required, s.AnyOf = s.AnyOf[0].Required, nil
 		if tool.Name == delegationName {
 			s.Properties = schemaOf[DelegationOut]().Properties // with what is of one kind of account alone
 		}
 		closeObjects(s)
-		schemas["closed "+tool.Name], err = s.Resolve(nil)
-		require.NoError(t, err)
+		schemas["closed "+tool.Name] = must.Get(s.Resolve(nil))(t)
 	}
 	schemas["closed "+callName] = schemas["closed "+payName] // its own says only what has to be there
 	return schemas
@@ -255,7 +248,6 @@ func (c *client) raw(text string) {
 	require.NoError(c.t, err)
 }
 
-// hear is the next line of the server's.
 func (c *client) hear() string {
 	c.t.Helper()
 	select {
@@ -269,9 +261,8 @@ func (c *client) hear() string {
 }
 
 type rpcAnswer struct {
-	ID     json.RawMessage
-	Result json.RawMessage
-	Error  *struct {
+	ID, Result json.RawMessage
+	Error      *struct {
 		Code    int
 		Message string
 		Data    json.RawMessage
@@ -343,7 +334,6 @@ func (c *client) ok(tool string, arguments any) map[string]any {
 	return out
 }
 
-// refused calls a tool that has to fail.
 func (c *client) refused(tool string, arguments any) (f Failure) {
 	c.t.Helper()
 	var out map[string]any
@@ -363,8 +353,14 @@ func (c *client) refused(tool string, arguments any) (f Failure) {
 
 // dead is a port that nobody listens on any more.
 func dead(t *testing.T) string {
-	s, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	require.NoError(t, s.Close())
 	return s.SellerURL
+}
+
+// richWorld is one whose wallet has a dollar on EVM.
+func richWorld(t testing.TB) *world {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	return w
 }

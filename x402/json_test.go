@@ -1,13 +1,17 @@
 package x402
 
 import (
+	"bytes"
 	"encoding/json"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // What strict JSON is not, and whether the trouble is a key that two readers read differently.
@@ -152,13 +156,12 @@ type inner struct {
 }
 
 type outer struct {
-	Amount  string           `json:"amount"`
-	Options []inner          `json:"options"`
-	One     *inner           `json:"one,omitempty"`
-	ByName  map[string]inner `json:"byName"`
-	Raw     json.RawMessage  `json:"raw"`
-	Plain   int
-	hidden  int
+	Amount        string           `json:"amount"`
+	Options       []inner          `json:"options"`
+	One           *inner           `json:"one,omitempty"`
+	ByName        map[string]inner `json:"byName"`
+	Raw           json.RawMessage  `json:"raw"`
+	Plain, hidden int
 }
 
 // encoding/json would take "Amount" for "amount": names are exact at every depth.
@@ -214,4 +217,63 @@ func TestDecodeExactRefusesUnknownMembers(t *testing.T) {
 func TestQuoteIsBoundedASCII(t *testing.T) {
 	require.Equal(t, `"a\u202e\x1b"`, QuoteName("a\u202e\x1b"))
 	require.Less(t, len(QuoteName(strings.Repeat("\u202e", 1000))), 123)
+}
+
+// The seeds of these targets lie in testdata/fuzz; `go test` runs them every time.
+
+// What Strict accepts, encoding/json reads too, and reads in one way only: a struct gets what
+// stands under the exact key.
+func FuzzStrict(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		strict := DecodeStrict(data, MaxBody, nil)
+		if strict == nil {
+			require.True(t, json.Valid(data))
+		}
+		type probe struct {
+			Amount json.RawMessage `json:"amount"`
+			Deep   *struct {
+				PayTo json.RawMessage `json:"payTo"`
+			} `json:"deep"`
+		}
+		var p probe
+		if DecodeStrict(data, MaxBody, &p) != nil {
+			return
+		}
+		require.NoError(t, strict)
+		m := must.JSON[map[string]json.RawMessage](data)(t)
+		require.Equal(t, string(m["amount"]), string(p.Amount))
+		if p.Deep != nil {
+			require.NoError(t, json.Unmarshal(m["deep"], &m))
+			require.Equal(t, string(m["payTo"]), string(p.Deep.PayTo))
+		}
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.UseNumber()
+		var first, second any
+		require.NoError(t, decoder.Decode(&first))
+		again := must.Get(json.Marshal(first))(t)
+		decoder = json.NewDecoder(bytes.NewReader(again))
+		decoder.UseNumber()
+		require.NoError(t, decoder.Decode(&second))
+		require.True(t, reflect.DeepEqual(first, second))
+	})
+}
+
+// An amount that is accepted is the canonical decimal that was sent, more than 0, and fits Solana's
+// 64 bits there.
+func FuzzAmount(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, solana bool) {
+		network := "eip155:8453"
+		if solana {
+			network = SolanaDevnet
+		}
+		a, err := Object{"amount": json.RawMessage(text)}.amount("amount", network)
+		if err != nil {
+			return
+		}
+		said := must.JSON[string]([]byte(text))(t)
+		require.Equal(t, said, a.String())
+		require.False(t, a.IsZero())
+		_, fits := a.Uint64()
+		require.True(t, fits || !solana)
+	})
 }

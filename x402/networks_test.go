@@ -2,7 +2,9 @@ package x402
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -250,3 +252,47 @@ const (
 	baseUSDC   = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 	devnetUSDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
 )
+
+var update = flag.Bool("update", false, "write the tables of docs/funding.md")
+
+const networksPage = "../docs/funding.md"
+
+// The tables of docs/funding.md are what is built in.
+func TestNetworksPage(t *testing.T) {
+	written, err := os.ReadFile(networksPage)
+	require.NoError(t, err)
+	head, rest, found := strings.Cut(string(written), "<!-- table -->\n")
+	require.True(t, found)
+	_, tail, found := strings.Cut(rest, "<!-- end -->")
+	require.True(t, found)
+	page := head + "<!-- table -->\n" + networkTable() + "<!-- end -->" + tail
+	if *update {
+		require.NoError(t, os.WriteFile(networksPage, []byte(page), 0o600))
+	}
+	require.Equal(t, page, string(written), "go test ./x402 -run NetworksPage -update")
+}
+
+func networkTable() string {
+	registry := NewRegistry(nil)
+	var b strings.Builder
+	b.WriteString("| network | CAIP-2 | public node | tokens |\n|---|---|---|---|\n")
+	for _, n := range networks {
+		var tokens []string
+		for _, a := range registry.Assets(n.caip2) {
+			note := ""
+			switch {
+			case a.Permit2Only:
+				note = " ²"
+			case !a.Rated():
+				note = " ¹"
+			}
+			tokens = append(tokens, fmt.Sprintf("%s%s `%s`", a.Symbol, note, a.Address))
+		}
+		node := PublicNode(n.caip2)
+		if node != "" {
+			node = "`" + strings.TrimPrefix(node, "https://") + "`"
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", n.title, n.caip2, node, strings.Join(tokens, "<br>"))
+	}
+	return b.String()
+}

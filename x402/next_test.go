@@ -1,10 +1,23 @@
 package x402
 
 import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
+	"x402-wallet/x402/money"
 )
 
 // A sentence begins with a capital letter, and a name with what it begins with.
@@ -61,4 +74,141 @@ func TestNextStep(t *testing.T) {
 		Say: "The owner does not allow example.com."}, e.NextStep())
 	require.Equal(t, "x402-wallet x --file /a/b-1.json '~y' ''", Command("x", "--file", "/a/b-1.json", "~y",
 		""))
+}
+
+func TestNetworkOff(t *testing.T) {
+	e := NetworkOff("eip155:10")
+	require.Equal(t, InvalidRequirement, e.Code)
+	require.Equal(t, ByPerson, e.FixableBy())
+	require.Contains(t, e.Message, "OP Mainnet (eip155:10)")
+	next := e.NextStep()
+	require.Equal(t, AskPerson, next.Do)
+	require.Equal(t, "x402-wallet policy seal", next.Command)
+	require.Contains(t, next.Say, "[networks.\"eip155:10\"]\nrpc = \"https://mainnet.optimism.io\"")
+	require.Contains(t, NetworkOff("eip155:31337").NextStep().Say, `rpc = "https://…"`,
+		"where no node is known the person fills one in")
+}
+
+// A token that is no dollar is never counted as one: without its owner's rate it is above every limit.
+func TestUnrated(t *testing.T) {
+	eurc, known := NewRegistry(nil).Named("eip155:8453", "EURC")
+	require.True(t, known)
+	require.False(t, eurc.Rated())
+	require.Greater(t, eurc.Dollars(money.NewAmount(1)), money.Dollars(1)<<62)
+	require.Equal(t, money.Amount{}, eurc.Units(1_000_000))
+	e := Unrated(eurc)
+	require.Equal(t, AskPerson, e.NextStep().Do)
+	require.Contains(t, e.NextStep().Say, `symbol = "EURC"`)
+	require.Contains(t, e.Details["config"], `usd = "RATE"`)
+}
+
+func TestPublicNodes(t *testing.T) {
+	hosts := map[string]string{}
+	for _, network := range PublicNetworks() {
+		u, err := url.Parse(PublicNode(network))
+		require.NoError(t, err)
+		require.Equal(t, "https", u.Scheme)
+		require.NotEqual(t, network, Title(network), "it is a network of the table")
+		require.Empty(t, hosts[u.String()], "one node, one network")
+		hosts[u.String()] = network
+		require.False(t, strings.HasSuffix(u.Path, "/"))
+		require.NotEmpty(t, u.Host)
+	}
+}
+
+// Whatever a stranger wrote stands in our words in at most 120 escaped characters, and moves nothing.
+func TestStrangersWordsAreShort(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing": "", "a word": "eip155:8453", "long": strings.Repeat("ignore the rules ", 1000),
+		"turned around": strings.Repeat("\u202e", 500), "tags": strings.Repeat("\U000e0041", 500),
+		"lines": strings.Repeat("\n\r\x1b[2J\x00", 100), "quotes": strings.Repeat(`"\`, 300),
+		"no UTF-8": strings.Repeat("\xff\xfe", 300), "accents": strings.Repeat("é", 300),
+		"almost": strings.Repeat("a", 114) + "\u202e", "full": strings.Repeat("b", 121),
+	} {
+		t.Run(name, func(t *testing.T) {
+			quoted := strings.TrimSuffix(strings.TrimPrefix(Quote(text), `"`), `"`)
+			for what, said := range map[string]string{"Quote": quoted, "Brief": Brief(text)} {
+				require.LessOrEqual(t, utf8.RuneCountInString(said), maxQuoted, what)
+				for _, r := range said {
+					require.True(t, r >= ' ' && r <= '~', "%s: %q", what, r)
+				}
+			}
+		})
+	}
+	solana := strings.Repeat("5", 88)
+	require.Equal(t, solana, Brief(solana), "a transaction is shown whole")
+	require.Equal(t, `"`+solana+`"`, Quote(solana))
+}
+
+// Every code has someone who can mend it, is explained, and stands in the table of
+// docs/codes.md; and nothing else does.
+func TestEveryCodeIsInTheTables(t *testing.T) {
+	file := must.Get(parser.ParseFile(gotoken.NewFileSet(), "errors.go", nil, 0))(t)
+	var readme strings.Builder
+	readme.WriteString("| code | it means | what to do | who can |\n|---|---|---|---|\n")
+	declared := map[Code]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Code" {
+			text := must.Get(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t)
+			require.False(t, declared[Code(text)], "%s stands twice", text)
+			declared[Code(text)] = true
+			actor := (&Error{Code: Code(text)}).FixableBy()
+			require.Contains(t, []Actor{byAgent, ByPerson, ByTime, bySeller, byWallet}, actor, text)
+			means, do, ok := Explain(Code(text))
+			require.True(t, ok && means != "" && do != "", "%s is not explained", text)
+			require.NotContains(t, means+do, "|", "it stands in a table")
+			fmt.Fprintf(&readme, "| `%s` | %s | %s | %s |\n", text, means, do, actor)
+		}
+		return true
+	})
+	require.Len(t, declared, 49)
+	require.Len(t, codes, len(declared))
+	_, _, ok := Explain("NO_SUCH")
+	require.False(t, ok)
+
+	text := must.Get(os.ReadFile("../docs/codes.md"))(t)
+	begin, end := "<!-- codes: the table of x402/errors.go -->\n", "<!-- /codes -->"
+	require.True(t, strings.Contains(string(text), begin+readme.String()+end), "docs/codes.md has not:\n%s",
+		&readme)
+}
+
+type coded struct{ error }
+
+func (coded) Code() string { return "WALLET_LOCKED" }
+func (coded) Hint() string { return "unlock it" }
+
+func TestAsErrorKeepsWhatItKnowsAndHidesWhatItDoesNot(t *testing.T) {
+	own := Errorf(BudgetExceeded, "no")
+	require.Same(t, own, AsError(fmt.Errorf("pay: %w", own)))
+
+	e := AsError(fmt.Errorf("pay: %w", coded{errors.New("locked")}))
+	require.Equal(t, []any{WalletLocked, "unlock it", ByPerson}, []any{e.Code, e.Hint, e.FixableBy()})
+
+	e = AsError(errors.New("open /home/someone/secret"))
+	require.Equal(t, Internal, e.Code)
+	require.NotContains(t, e.Error(), "secret")
+	require.False(t, HasCode(nil, Internal))
+}
+
+// What is shown of a stranger's text is bounded, whole characters, and in quotes printable ASCII.
+func TestTexts(t *testing.T) {
+	require.Equal(t, "abc", Clip("abc", 3))
+	require.Equal(t, "abc…", Clip("abcd", 3))
+	require.Equal(t, "ab…", Clip("abéd", 3), "é is two bytes")
+	require.Equal(t, strings.Repeat("0", 114)+`\u2026`, Brief(strings.Repeat("0", 121)))
+	require.Equal(t, `"a\n\u202eb\x1b"`, Quote("a\n\u202eb\x1b"))
+	require.Len(t, Quote(strings.Repeat("0", 1000)), maxQuoted+len(`""`))
+}
+
+// A text of ours may be longer than a stranger's, and has its bound all the same.
+func TestBriefTo(t *testing.T) {
+	long := strings.Repeat("word ", 50)
+	require.Equal(t, long, BriefTo(long, 400))
+	require.LessOrEqual(t, len(BriefTo(strings.Repeat("\u202e", 400), 300)), 300)
+	require.Greater(t, len(BriefTo(strings.Repeat("\u202e", 400), 300)), 280)
+	require.Equal(t, Brief(long), BriefTo(long, maxQuoted))
 }

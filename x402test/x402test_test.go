@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -24,12 +26,9 @@ const somebody = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 
 func buy(t *testing.T, s *Sandbox, a *Account, url string) (status int, body string, r *Receipt) {
 	t.Helper()
-	answer, err := s.Client(a).Get(url)
-	require.NoError(t, err)
+	answer := must.Get(s.Client(a).Get(url))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	return answer.StatusCode, string(text), ReceiptOf(answer)
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t)), ReceiptOf(answer)
 }
 
 // The client pays what is sold by each scheme, on each chain and in each dialect that a buyer pays in, and
@@ -128,8 +127,7 @@ func TestClientRepeatsTheRequest(t *testing.T) {
 	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		seen = append(seen, r.Method+" "+r.Header.Get("X-Mine")+" "+string(body))
-		answer, err := plain.Get(s.SellerURL + "/weather")
-		require.NoError(t, err)
+		answer := must.Get(plain.Get(s.SellerURL + "/weather"))(t)
 		answer.Body.Close()
 		if r.Header.Get("PAYMENT-SIGNATURE") == "" {
 			w.Header().Set("PAYMENT-REQUIRED", answer.Header.Get("PAYMENT-REQUIRED"))
@@ -137,20 +135,16 @@ func TestClientRepeatsTheRequest(t *testing.T) {
 		}
 	}))
 	t.Cleanup(shop.Close)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL,
-		strings.NewReader("question"))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL,
+		strings.NewReader("question")))(t)
 	r.Header.Set("X-Mine", "yes")
-	answer, err := s.Client(a).Do(r)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
+	require.NoError(t, must.Get(s.Client(a).Do(r))(t).Body.Close())
 	require.Equal(t, []string{"POST yes question", "POST yes question"}, seen)
 }
 
 // The constants are all the faults that there are, and each fault can be asked for.
 func TestFaultsAreAll(t *testing.T) {
-	source, err := os.ReadFile("faults.go")
-	require.NoError(t, err)
+	source := must.Get(os.ReadFile("faults.go"))(t)
 	var names []string
 	for _, m := range regexp.MustCompile(`Fault = "([a-z0-9 ]+)"`).FindAllStringSubmatch(string(source), -1) {
 		names = append(names, m[1])

@@ -19,6 +19,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -30,16 +31,14 @@ func TestVectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := v.Vectors[name]
 			signer := testSigner(t)
-			made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(version))
-			require.NoError(t, err)
+			made := must.Get(newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(version)))(t)
 
 			var compact bytes.Buffer
 			require.NoError(t, json.Compact(&compact, want.Payload.Payload))
 			require.Equal(t, compact.String(), string(made.Payload), "key order included")
 			require.Len(t, signer.digests, 1)
 			require.Equal(t, want.TypedData[0].Digest, hexOf(signer.digests[0][:]))
-			domain, err := message.DomainSeparator(usdc)
-			require.NoError(t, err)
+			domain := must.Get(message.DomainSeparator(usdc))(t)
 			require.Equal(t, want.TypedData[0].DomainSeparator, domain.Hex())
 			require.Contains(t, string(made.Payload), want.TypedData[0].Signature)
 			require.Equal(t, x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us, PayTo: payee,
@@ -91,7 +90,7 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 			e := newFakeNode(t).exact(t, signer)
 			e.encode = traitor
 			made, err := e.Authorize(t.Context(), order(2))
-			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			requireCode(t, x402.Internal, err)
 			require.Empty(t, made.Payload)
 			require.Empty(t, signer.digests, "the signer was asked")
 		})
@@ -99,8 +98,7 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 }
 
 func TestABadSignatureIsDropped(t *testing.T) {
-	other, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	other := must.Get(crypto.GenerateKey())(t)
 	for name, spoil := range map[string]func([65]byte) [65]byte{
 		"v 0/1":          func(s [65]byte) [65]byte { s[64] -= 27; return s },
 		"other v":        func(s [65]byte) [65]byte { s[64] = 55 - s[64]; return s },
@@ -117,7 +115,7 @@ func TestABadSignatureIsDropped(t *testing.T) {
 	}
 	signer := testSigner(t)
 	signer.key = other
-	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
+	_, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
 	require.True(t, x402.HasCode(err, x402.Internal), "another key: %v", err)
 
 	signer = testSigner(t)
@@ -153,8 +151,7 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 			signer := testSigner(t)
 			o := order(2)
 			test.change(&o)
-			_, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, must.Err(newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests)
 		})
 	}
@@ -167,8 +164,7 @@ func TestValidityIsTheOrders(t *testing.T) {
 			o := order(2)
 			o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
 			o.Validity = validity
-			made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), o)
-			require.NoError(t, err)
+			made := must.Get(newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), o))(t)
 			require.Equal(t, noon.Unix()+int64(validity.Seconds()), made.Evidence.ValidBefore)
 		})
 	}
@@ -201,7 +197,7 @@ func TestClock(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.ClockSuspect), "%v", err)
+			requireCode(t, x402.ClockSuspect, err)
 			require.Empty(t, signer.digests)
 		})
 	}
@@ -233,8 +229,7 @@ func TestNonces(t *testing.T) {
 	e.rand = New(Options{}).rand
 	seen := map[[32]byte]bool{}
 	for range 200_000 {
-		a, err := e.draft(order(2))
-		require.NoError(t, err)
+		a := must.Get(e.draft(order(2)))(t)
 		require.False(t, seen[a.Nonce])
 		seen[a.Nonce] = true
 	}
@@ -267,13 +262,10 @@ func TestOneSignatureOfOneType(t *testing.T) {
 	o.Requirement.Extra["domain"] = json.RawMessage(`{"name":"evil","chainId":1}`)
 	o.Requirement.Extra["chainId"] = json.RawMessage(`1`)
 	o.Requirement.Extra["verifyingContract"] = json.RawMessage(`"` + stranger + `"`)
-	made, err := newFakeNode(t).exact(t, signer).Authorize(context.Background(), o)
-	require.NoError(t, err)
+	made := must.Get(newFakeNode(t).exact(t, signer).Authorize(context.Background(), o))(t)
 	_, auth, err := payload.Recover(sepolia, usdc, made.Payload)
 	require.NoError(t, err)
-	digest, err := message.Digest(usdc, auth)
-	require.NoError(t, err)
-	require.Equal(t, [][32]byte{digest}, signer.digests)
+	require.Equal(t, [][32]byte{must.Get(message.Digest(usdc, auth))(t)}, signer.digests)
 }
 
 // twin is the other signature of the same message, which old contracts took too (EIP-2).
@@ -283,4 +275,27 @@ func twin(t *testing.T, signature string) string {
 	copy(raw[32:64], common.LeftPadBytes(s.Bytes(), 32))
 	raw[64] = 27 + 28 - raw[64]
 	return hexOf(raw)
+}
+
+// The ABI of EIP-20, EIP-3009, Permit2 and the proxies.
+func TestSelectors(t *testing.T) {
+	keccak := func(s string) string { return hexOf(crypto.Keccak256([]byte(s))) }
+	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(selectBalanceOf))
+	require.Equal(t, keccak("authorizationState(address,bytes32)")[:10], hexOf(selectAuthorizationState))
+	require.Equal(t, keccak("state()")[:10], hexOf(selectState))
+	require.Equal(t, keccak("AuthorizationUsed(address,bytes32)"), topicUsed.Hex())
+	require.Equal(t, keccak("AuthorizationCanceled(address,bytes32)"), topicCanceled.Hex())
+	require.Equal(t, keccak("Transfer(address,address,uint256)"), topicTransfer.Hex())
+
+	const permit, approval = "((address,uint256),uint256,uint256)", "(uint256,uint256,bytes32,bytes32,uint8)"
+	require.Equal(t, keccak("allowance(address,address)")[:10], hexOf(selectAllowance))
+	require.Equal(t, keccak("nonces(address)")[:10], hexOf(selectNonces))
+	require.Equal(t, keccak("nonceBitmap(address,uint256)")[:10], hexOf(selectNonceBitmap))
+	require.Equal(t, keccak("UnorderedNonceInvalidation(address,uint256,uint256)"), topicInvalidated.Hex())
+	for i, call := range []string{"settle(" + permit + ",address,(address,uint256),bytes)",
+		"settleWithPermit(" + approval + "," + permit + ",address,(address,uint256),bytes)",
+		"settle(" + permit + ",uint256,address,(address,address,uint256),bytes)",
+		"settleWithPermit(" + approval + "," + permit + ",uint256,address,(address,address,uint256),bytes)"} {
+		require.Equal(t, keccak(call)[:10], hexOf(settleCalls[i].selector()))
+	}
 }

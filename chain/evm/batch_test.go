@@ -13,12 +13,12 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
 
-// SignChannel signs as the agent's keys do, from digests of this package.
 func (s *keySigner) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
 	id, err := message.ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
@@ -64,10 +64,8 @@ func batchVectors(t testing.TB) map[string]batchVector {
 	return readJSON[map[string]batchVector](t, "testdata/batch-vectors.json")
 }
 
-// batchOrder is a call at the vectors' seller.
 func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) x402.Order {
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	return x402.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,
 		Channel: &x402.ChannelOrder{Config: batchVectors(t)["batch_channel_id"].ChannelConfig, Number: 1,
 			Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}}
@@ -97,25 +95,20 @@ func TestRefundEqualsTheVector(t *testing.T) {
 		Voucher struct{ MaxClaimableAmount, Signature string }
 	}
 	require.NoError(t, json.Unmarshal(v.Payload.Payload, &shown))
-	ceiling, err := money.ParseAmount(shown.Voucher.MaxClaimableAmount)
-	require.NoError(t, err)
+	ceiling := must.Get(money.ParseAmount(shown.Voucher.MaxClaimableAmount))(t)
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	config := all["batch_channel_id"].ChannelConfig
 	of := x402.ChannelVoucher{Ceiling: ceiling, Signature: shown.Voucher.Signature}
-	made, err := c.Refund(sepolia, config, of)
-	require.NoError(t, err)
-	require.JSONEq(t, string(v.Payload.Payload), string(made))
+	require.JSONEq(t, string(v.Payload.Payload), string(must.Get(c.Refund(sepolia, config, of))(t)))
 	of.Ceiling = money.NewAmount(3201)
-	_, err = c.Refund(sepolia, config, of)
-	require.Error(t, err)
+	require.Error(t, must.Err(c.Refund(sepolia, config, of)))
 }
 
 // The voucher of a deposit by itself is the same promise, and nothing of the deposit.
 func TestVoucherAlone(t *testing.T) {
 	v := batchVectors(t)["batch_deposit_eip3009"]
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
-	alone, err := c.VoucherAlone(sepolia, v.Payload.Payload)
-	require.NoError(t, err)
+	alone := must.Get(c.VoucherAlone(sepolia, v.Payload.Payload))(t)
 	was, signed, err := payload.DecodeChannel(usdc, v.Payload.Payload)
 	require.NoError(t, err)
 	is, shown, err := payload.DecodeChannel(usdc, alone)
@@ -125,17 +118,14 @@ func TestVoucherAlone(t *testing.T) {
 	was.Deposit = nil
 	require.Equal(t, was, is)
 	require.Contains(t, string(alone), `"type":"voucher"`)
-	_, err = c.VoucherAlone(sepolia, []byte(`{}`))
-	require.Error(t, err)
+	require.Error(t, must.Err(c.VoucherAlone(sepolia, []byte(`{}`))))
 }
 
 // The reference's corrective 402: our own voucher recovers, a damaged one does not.
 func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
 	v := batchVectors(t)["batch_corrective_402"]
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
-	n, err := wire.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
+	n := must.Get(wire.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia))(t)
 	require.Equal(t, "2900", n.Charged.String())
 	require.Equal(t, "3200", n.Voucher.Ceiling.String())
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
@@ -174,8 +164,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 			o := batchOrder(t, v, 1000, 5000)
 			change(&o.Requirement)
 			require.Error(t, c.Payable(o.Requirement, usdc))
-			_, err := c.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 		})
 	}
 	for name, change := range map[string]func(o *x402.Order){
@@ -203,8 +192,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 	o.Channel.Config, id, err = c.Config(o.Requirement, usdc, "", o.Channel.Salt)
 	require.NoError(t, err)
 	require.NotEqual(t, v.ChannelID, id)
-	_, err = c.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	must.Get(c.Authorize(t.Context(), o))(t)
 	require.NoError(t, c.Payable(batchOrder(t, v, 1000, 5000).Requirement, usdc))
 }
 
@@ -234,9 +222,8 @@ func TestStatusOfAVoucher(t *testing.T) {
 				}
 				return `"0x` + word(c.latest[0]) + word(c.latest[1]) + `"`
 			})
-			status, err := node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{
-				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
-			require.NoError(t, err)
+			status := must.Get(node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{
+				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)}))(t)
 			require.Equal(t, c.want, status.State)
 			require.Equal(t, c.want == x402.Expired, status.Block == 0x63)
 		})

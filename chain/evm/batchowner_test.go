@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -19,12 +20,10 @@ import (
 // 5000 that they signed.
 func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateKey) {
 	t.Helper()
-	owner, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	owner = must.Get(crypto.GenerateKey())(t)
 	o = batchOrder(t, batchVectors(t)["batch_voucher_second"], 1700, 0)
 	o.Channel.Config.Payer = crypto.PubkeyToAddress(owner.PublicKey).Hex()
-	draft, err := c.DraftOwners(money.NewAmount(5000), noon)
-	require.NoError(t, err)
+	draft := must.Get(c.DraftOwners(money.NewAmount(5000), noon))(t)
 	signed := signOwners(t, c, o, draft, owner)
 	o.Channel.Owners = &signed
 	return o, owner
@@ -33,16 +32,11 @@ func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateK
 func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
 	key *ecdsa.PrivateKey) x402.OwnersDeposit {
 	t.Helper()
-	draft, err := readDraft(d)
-	require.NoError(t, err)
-	digest, err := draft.Digest(usdc, o.Channel.Config)
-	require.NoError(t, err)
-	made, err := crypto.Sign(digest[:], key)
-	require.NoError(t, err)
+	draft := must.Get(readDraft(d))(t)
+	digest := must.Get(draft.Digest(usdc, o.Channel.Config))(t)
+	made := must.Get(crypto.Sign(digest[:], key))(t)
 	made[64] += 27
-	signed, err := c.Signed(usdc, o.Channel.Config, d, [65]byte(made))
-	require.NoError(t, err)
-	return signed
+	return must.Get(c.Signed(usdc, o.Channel.Config, d, [65]byte(made)))(t)
 }
 
 // An owner's deposit goes beside the agent's voucher, which is all that the agent signs; what the chain is
@@ -51,8 +45,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	signer := testSigner(t)
 	c := newFakeNode(t).exact(t, signer).Channels(24 * time.Hour)
 	o, owner := ownersOrder(t, c)
-	made, err := c.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made := must.Get(c.Authorize(t.Context(), o))(t)
 	require.Len(t, signer.digests, 1)
 	require.True(t, made.Evidence.IsVoucher())
 	require.Equal(t, o.Channel.Config.Payer, made.Evidence.Payer)
@@ -71,8 +64,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	require.Equal(t, o.Channel.Owners.Signature, sent.Deposit.Authorization.By3009.Signature)
 
 	o.Channel.Owners = nil
-	made, err = c.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made = must.Get(c.Authorize(t.Context(), o))(t)
 	require.NoError(t, json.Unmarshal(made.Payload, &sent))
 	require.Equal(t, "voucher", sent.Type)
 
@@ -96,26 +88,23 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 			o.Channel.Owners = &deposit
 			spoil(&o, &deposit)
 			before := len(signer.digests)
-			_, err := c.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 			require.Len(t, signer.digests, before, "nothing was signed")
 		})
 	}
-	draft, err := c.DraftOwners(money.NewAmount(5000), noon)
-	require.NoError(t, err)
+	draft := must.Get(c.DraftOwners(money.NewAmount(5000), noon))(t)
 	signed := signOwners(t, c, o, draft, owner)
 	other := o.Channel.Config
 	other.Payer = us
-	_, err = c.Signed(usdc, other, signed, [65]byte(common.FromHex(signed.Signature)))
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	_, err := c.Signed(usdc, other, signed, [65]byte(common.FromHex(signed.Signature)))
+	requireCode(t, x402.InvalidArgument, err)
 }
 
 // What an owner signs names every member as it is hashed.
 func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	o, _ := ownersOrder(t, c)
-	text, err := c.TypedData(usdc, o.Channel.Config, *o.Channel.Owners)
-	require.NoError(t, err)
+	text := must.Get(c.TypedData(usdc, o.Channel.Config, *o.Channel.Owners))(t)
 	var typed struct {
 		Types       map[string][]typeMember
 		PrimaryType string
@@ -160,8 +149,7 @@ func TestOwnersPayloadsEqualTheVectors(t *testing.T) {
 				o.Channel.Owners = &signed
 			}
 			o.Source = ""
-			made, err := c.Authorize(t.Context(), o)
-			require.NoError(t, err)
+			made := must.Get(c.Authorize(t.Context(), o))(t)
 			require.JSONEq(t, string(all[name].Payload.Payload), string(made.Payload))
 		})
 	}

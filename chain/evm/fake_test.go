@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -51,13 +52,11 @@ type vectors struct {
 
 func readJSON[T any](t testing.TB, path string) (v T) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
+	content := must.Get(os.ReadFile(path))(t)
 	require.NoError(t, json.Unmarshal(content, &v))
 	return v
 }
 
-// keySigner signs as wallet.EVMSigner does, and counts.
 type keySigner struct {
 	key     *ecdsa.PrivateKey
 	address string
@@ -88,8 +87,7 @@ func (s *keySigner) SignTransfer(_ context.Context, t message.Transfer) (signatu
 }
 
 func testSigner(t testing.TB) *keySigner {
-	key, err := crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"))(t)
 	return &keySigner{key: key, address: us}
 }
 
@@ -147,7 +145,6 @@ func newFakeNode(t testing.TB) *fakeNode {
 	return f
 }
 
-// timesAsked is how often a method was called by now.
 func (f *fakeNode) timesAsked(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -286,7 +283,6 @@ func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
 	return nil, "execution reverted"
 }
 
-// permit2Call answers nonceBitmap(address,uint256).
 func (f *fakeNode) permit2Call(data hexutil.Bytes) hexutil.Bytes {
 	if !strings.HasPrefix(data.String(), "0x4fe02b44") || len(data) != 68 {
 		f.t.Errorf("Permit2 was asked %s", data)
@@ -332,8 +328,7 @@ func (f *fakeNode) settle(e x402.Evidence, at uint64, payer, to string, amount u
 	logs := []logEntry{used}
 	if to != "" {
 		logs = append(logs, logEntry{Address: token, Topics: []common.Hash{topicTransfer, topic(payer),
-			topic(to)},
-			Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
+			topic(to)}, Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
 	}
 	f.usedAt, f.logs = at, append(f.logs, used)
 	f.receipts[hash.Hex()] = map[string]any{"transactionHash": hash, "blockNumber": hexutil.Uint64(at),
@@ -345,7 +340,6 @@ func topic(address string) common.Hash {
 	return common.BytesToHash(common.HexToAddress(address).Bytes())
 }
 
-// say overrides a method's answer with status and body.
 func (f *fakeNode) say(method string, status int, body string) {
 	f.override[method] = func(w http.ResponseWriter) bool {
 		w.WriteHeader(status)
@@ -354,15 +348,13 @@ func (f *fakeNode) say(method string, status int, body string) {
 	}
 }
 
-// write writes an answer in which ID stands for the request's.
 func (f *fakeNode) write(w io.Writer, body string) {
 	_, _ = io.WriteString(w, strings.ReplaceAll(body, `"id":ID`, `"id":`+string(f.id)))
 }
 
 func requirement(version int) x402.Requirement {
 	return x402.Requirement{Version: version, Scheme: "exact", Network: sepolia,
-		Amount: money.NewAmount(10000),
-		Asset:  usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
+		Amount: money.NewAmount(10000), Asset: usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
 		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
 			"version": json.RawMessage(`"2"`)}}
 }
@@ -397,4 +389,8 @@ func (s *keySigner) SignPermit2(ctx context.Context, d message.PermitDraft) (per
 	}
 	approval, err = s.SignTransfer(ctx, message.Transfer{Digest: digest})
 	return permit, approval, err
+}
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"x402-wallet/x402"
 )
@@ -120,3 +121,5 @@ func FuzzStatus(f *testing.F) {
 			"expired by %s %s %s %s", now, final, finalBlock, logs)
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// permitNode is a strict node that knows Permit2's bitmap and the transactions of a token.
 type permitNode struct {
 	t           testing.TB
 	final, head uint64 // block n has time n
@@ -105,7 +105,6 @@ func (n *permitNode) bitmap(params []json.RawMessage) any {
 	return hexutil.Bytes(common.BigToHash(bits).Bytes())
 }
 
-// matching is a log search that is held to topics and address.
 func (n *permitNode) matching(raw json.RawMessage) any {
 	var q struct {
 		Address            common.Address
@@ -121,7 +120,6 @@ func (n *permitNode) matching(raw json.RawMessage) any {
 	})
 }
 
-// mined puts a transaction into a block: to a contract with this input, which moved this much of the token.
 func (n *permitNode) mined(at uint64, to string, input []byte, from, payee string, amount uint64,
 	status uint64) string {
 	hash := crypto.Keccak256Hash(input, []byte{byte(len(n.transfers))})
@@ -170,30 +168,23 @@ func TestReceivedByPermit2(t *testing.T) {
 	none := number(0)
 	nonce := evidence(x402.Permit2).Nonce
 	for name, test := range map[string]struct {
-		way    string
-		to     string
-		input  []byte
-		paid   uint64
-		status uint64
-		want   x402.StatusState
+		way, to      string
+		input        []byte
+		paid, status uint64
+		want         x402.StatusState
 	}{
 		"exact": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
 		"with a permit": {x402.Permit2, message.ExactProxy, settleInput(exactPermit, none, none, none, none,
-			none,
-			address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
-			address(payee)),
-			10000, 1, x402.Settled},
+			none, address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
+			address(payee)), 10000, 1, x402.Settled},
 		"upto": {x402.Upto, message.UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000),
 			nonceOf(nonce),
 			number(2000), number(10000), address(stranger), address(payee)), 10000, 1, x402.Settled},
 		"upto with a permit": {x402.Upto, message.UptoProxy, settleInput(uptoPermit, none, none, none, none,
-			none,
-			address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
-			address(stranger)),
-			10000, 1, x402.Settled},
+			none, address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
+			address(stranger)), 10000, 1, x402.Settled},
 		"another nonce of his": {x402.Permit2, message.ExactProxy, exact(otherNonce, stranger, 10000), 10000,
-			1,
-			x402.Open},
+			1, x402.Open},
 		"another owner's": {x402.Permit2, message.ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
 		"more was permitted": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10001), 10000, 1,
 			x402.Open},
@@ -201,8 +192,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			x402.Open},
 		"it failed": {x402.Permit2, message.ExactProxy, exact(nonce, stranger, 10000), 10000, 0,
 			x402.Open},
-		"by a lookalike": {x402.Permit2, stranger, exact(nonce, stranger, 10000), 10000, 1,
-			x402.Open},
+		"by a lookalike": {x402.Permit2, stranger, exact(nonce, stranger, 10000), 10000, 1, x402.Open},
 		"upto's proxy": {x402.Permit2, message.UptoProxy, exact(nonce, stranger, 10000), 10000, 1,
 			x402.Open},
 		"a plain transfer of his": {x402.Permit2, usdc.Address, []byte{0xa9, 0x05, 0x9c, 0xbb}, 10000, 1,
@@ -215,8 +205,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			n := newPermitNode(t)
 			n.usedAt[nonce] = 1900
 			hash := n.mined(1900, test.to, test.input, stranger, payee, test.paid, test.status)
-			got, err := n.exact().Received(t.Context(), evidence(test.way))
-			require.NoError(t, err)
+			got := must.Get(n.exact().Received(t.Context(), evidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.False(t, got.Unused)
 			if test.want == x402.Settled {
@@ -229,8 +218,7 @@ func TestReceivedByPermit2(t *testing.T) {
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
 		hash := n.mined(1800, message.ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
 		n.mined(1900, message.ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
-		got, err := n.exact().Received(t.Context(), evidence(x402.Permit2))
-		require.NoError(t, err)
+		got := must.Get(n.exact().Received(t.Context(), evidence(x402.Permit2)))(t)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 	})
 }
@@ -246,10 +234,8 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 	n.usedAt[e.Nonce] = 1500
 	hash := n.mined(1500, message.ExactProxy, settleInput(exactSettle, message.WordOfUint(0), amount[:],
 		common.HexToHash(e.Nonce).Bytes(), message.WordOfUint(0),
-		message.Word(common.HexToAddress(stranger))), stranger,
-		payee, 10_000, 1)
-	got, err := n.exact().Received(t.Context(), e)
-	require.NoError(t, err)
+		message.Word(common.HexToAddress(stranger))), stranger, payee, 10_000, 1)
+	got := must.Get(n.exact().Received(t.Context(), e))(t)
 	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 }
 
@@ -273,18 +259,14 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.final = final
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 2000
-		got, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
+		got := must.Get(n.exact().Received(t.Context(), e))(t)
 		require.Equal(t, want, got.State, final)
 		require.Equal(t, want == x402.Open, got.Unused)
 		// the bit beside it is another nonce's
 		n.usedAt[strings.TrimSuffix(e.Nonce, "20")+"21"] = 1
-		again, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
-		require.Equal(t, got.State, again.State)
+		require.Equal(t, got.State, must.Get(n.exact().Received(t.Context(), e))(t).State)
 		n.usedAt[e.Nonce] = 1
-		used, err := n.exact().Received(t.Context(), e)
-		require.NoError(t, err)
+		used := must.Get(n.exact().Received(t.Context(), e))(t)
 		require.Equal(t, x402.Open, used.State,
 			"its owner may have cancelled it, or its transfer is elsewhere")
 		require.False(t, used.Unused)
@@ -308,8 +290,7 @@ func FuzzPermitCall(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(settleInput(exactSettle, message.WordOfUint(0), message.WordOfUint(10000), a.nonce[:],
-		message.WordOfUint(0),
-		message.Word(a.payer)))
+		message.WordOfUint(0), message.Word(a.payer)))
 	f.Add(settleInput(exactPermit))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {

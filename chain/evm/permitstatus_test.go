@@ -16,19 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // permitChain is a node of a chain with Permit2: a block a second, of which the last before noon is 1000.
 type permitChain struct {
-	t           testing.TB
-	head, final uint64
-	usedAt      uint64 // block of the nonce's bit; 0: never
-	isPruned    bool   // it knows no state of old
-	logs        []logEntry
-	txs         map[string]map[string]any
-	receipts    map[string]map[string]any
+	t             testing.TB
+	head, final   uint64
+	usedAt        uint64 // block of the nonce's bit; 0: never
+	isPruned      bool   // it knows no state of old
+	logs          []logEntry
+	txs, receipts map[string]map[string]any
 }
 
 func (c *permitChain) at(n uint64) int64 { return noon.Unix() - 1000 + int64(n) }
@@ -114,7 +114,6 @@ func permitEvidence(way string) x402.Evidence {
 		Nonce: "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"}
 }
 
-// transfer adds a transaction that moved something from payer to payee, by a call of a contract.
 func (c *permitChain) transfer(block, amount uint64, to string, input []byte) (hash string) {
 	h := crypto.Keccak256Hash([]byte(fmt.Sprint(block, amount, to, len(c.logs))))
 	value := money.NewAmount(amount).Bytes32()
@@ -127,7 +126,6 @@ func (c *permitChain) transfer(block, amount uint64, to string, input []byte) (h
 	return h.Hex()
 }
 
-// invalidate adds the payer's invalidation of the nonce.
 func (c *permitChain) invalidate(block uint64) {
 	nonce := common.HexToHash(permitEvidence("").Nonce)
 	data := make([]byte, 64)
@@ -138,7 +136,6 @@ func (c *permitChain) invalidate(block uint64) {
 		TransactionHash: common.Hash{9}})
 }
 
-// settle is a call of a proxy's with a nonce of ours, over all that was signed for.
 func settle(call int, nonce string) []byte {
 	of := settleCalls[call]
 	input := append(of.selector(), make([]byte, 32*12)...)
@@ -154,117 +151,92 @@ func TestStatusOfPermits(t *testing.T) {
 	const elsewhere = "0x00000000000000000000000000000000000000aa"
 	ours, another := permitEvidence("").Nonce, "0x"+strings.Repeat("77", 32)
 	hidden := append([]byte("something else"), common.FromHex(ours)...)
+	unrelated := []byte("nothing that says so")
+	type step = func(c *permitChain)
+	type steps = []step
+	used := func(block uint64) step { return func(c *permitChain) { c.usedAt = block } }
+	until := func(head, final uint64) step { return func(c *permitChain) { c.head, c.final = head, final } }
+	final := until(1000, 999)
+	pruned := func(c *permitChain) { c.isPruned = true }
+	invalidated := func(block uint64) step { return func(c *permitChain) { c.invalidate(block) } }
+	moved := func(block, amount uint64, to string, input []byte) step {
+		return func(c *permitChain) { c.transfer(block, amount, to, input) }
+	}
+	paid := func(call int, block, amount uint64, nonce string) step {
+		proxy := []string{message.ExactProxy, message.ExactProxy, message.UptoProxy, message.UptoProxy}[call]
+		return moved(block, amount, proxy, settle(call, nonce))
+	}
+	receipt := func(member string, value any) step {
+		return func(c *permitChain) {
+			c.receipts[c.transfer(995, 700, message.UptoProxy, settle(2, ours))][member] = value
+		}
+	}
 	for name, test := range map[string]struct {
-		way    string
-		change func(c *permitChain)
-		want   x402.StatusState
-		moved  string
-		note   string
+		way         string
+		steps       steps
+		want        x402.StatusState
+		moved, note string
 	}{
-		"unused": {x402.Permit2, func(*permitChain) {}, x402.Open, "", "nonce unused"},
-		"unused, and over": {x402.Permit2, func(c *permitChain) { c.head, c.final = 1200, 1061 },
-			x402.Expired, "", ""},
-		"unused at its end": {x402.Permit2, func(c *permitChain) { c.head, c.final = 1200, 1060 },
-			x402.Open, "", ""},
-		"unused, over, not final": {x402.Permit2, func(c *permitChain) { c.head = 1200 }, x402.Open, "", ""},
-		"exact, settled": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-			c.transfer(995, 10_000, message.ExactProxy, settle(0, ours))
-		}, x402.Settled, "", ""},
-		"exact, settled with an approval": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-			c.transfer(995, 10_000, message.ExactProxy, settle(1, ours))
-		}, x402.Settled, "", ""},
-		"exact, through another contract": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-			c.transfer(995, 10_000, elsewhere, hidden)
-		}, x402.Settled, "", ""},
-		"exact, used, its event out of reach, not final": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-		}, x402.Open, "", "not final yet"},
-		"exact, used, its event out of reach": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-		}, x402.Settled, "", "its use was not found"},
-		"exact, another's transfer": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-			c.transfer(995, 10_000, message.ExactProxy, settle(0, another))
-		}, x402.Open, "", "not final yet"},
-		"exact, invalidated": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.invalidate(995)
-		}, x402.Expired, "", "invalidated"},
-		"exact, invalidated, not final": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 995
-			c.invalidate(995)
-		}, x402.Open, "", "not final yet"},
-		"exact, used before, then invalidated, not final": {x402.Permit2, func(c *permitChain) {
-			c.usedAt = 850
-			c.invalidate(995)
-		}, x402.Open, "", "not final yet"},
-		"exact, settled, then invalidated": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final = 990, 999
-			c.transfer(990, 10_000, message.ExactProxy, settle(0, ours))
-			c.invalidate(995)
-		}, x402.Settled, "", ""},
-		"exact, maybe settled in the block of its invalidation": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(995, 10_000, elsewhere, []byte("nothing that says so"))
-			c.invalidate(995)
-		}, x402.Open, "", "cannot be seen"},
-		"exact, invalidated after another's transfer": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(980, 10_000, elsewhere, []byte("nothing that says so"))
-			c.invalidate(995)
-		}, x402.Expired, "", "invalidated"},
-		"exact, the same where nobody knows the state before": {x402.Permit2, func(c *permitChain) {
-			c.usedAt, c.final, c.isPruned = 995, 999, true
-			c.transfer(980, 10_000, elsewhere, []byte("nothing that says so"))
-			c.invalidate(995)
-		}, x402.Open, "", "cannot be seen"},
-		"upto, settled": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(995, 700, message.UptoProxy, settle(2, ours))
-		}, x402.Settled, "700", ""},
-		"upto, settled with an approval": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(995, 10_000, message.UptoProxy, settle(3, ours))
-		}, x402.Settled, "10000", ""},
-		"upto, not final": {x402.Upto, func(c *permitChain) {
-			c.usedAt = 995
-			c.transfer(995, 700, message.UptoProxy, settle(2, ours))
-		}, x402.Open, "", "700 moved, not final yet"},
-		"upto, more than was signed for": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(995, 10_001, message.UptoProxy, settle(2, ours))
-		}, x402.Settled, "", "its use was not found"},
-		"upto, a decoy with the nonce in it": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(996, 1, elsewhere, hidden)
-			c.transfer(995, 9_000, elsewhere, []byte("nothing that says so"))
-		}, x402.Settled, "", "its use was not found"},
-		"upto, a decoy beside it": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.transfer(995, 9_000, message.UptoProxy, settle(2, ours))
-			c.transfer(996, 1, message.UptoProxy, settle(2, another))
-			c.transfer(997, 2, message.ExactProxy, settle(0, ours))
-		}, x402.Settled, "9000", ""},
-		"upto, its transaction failed": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.receipts[c.transfer(995, 700, message.UptoProxy, settle(2, ours))]["status"] = "0x0"
-		}, x402.Open, "", "failed transaction"},
-		"upto, its transaction moved nothing": {x402.Upto, func(c *permitChain) {
-			c.usedAt, c.final = 995, 999
-			c.receipts[c.transfer(995, 700, message.UptoProxy, settle(2, ours))]["logs"] = []logEntry{}
-		}, x402.Open, "", "contradicts itself"},
+		"unused":                  {x402.Permit2, nil, x402.Open, "", "nonce unused"},
+		"unused, and over":        {x402.Permit2, steps{until(1200, 1061)}, x402.Expired, "", ""},
+		"unused at its end":       {x402.Permit2, steps{until(1200, 1060)}, x402.Open, "", ""},
+		"unused, over, not final": {x402.Permit2, steps{until(1200, 900)}, x402.Open, "", ""},
+		"exact, settled": {x402.Permit2, steps{used(995), paid(0, 995, 10_000, ours)},
+			x402.Settled, "", ""},
+		"exact, settled with an approval": {x402.Permit2, steps{used(995), paid(1, 995, 10_000, ours)},
+			x402.Settled, "", ""},
+		"exact, through another contract": {x402.Permit2,
+			steps{used(995), moved(995, 10_000, elsewhere, hidden)}, x402.Settled, "", ""},
+		"exact, used, its event out of reach, not final": {x402.Permit2, steps{used(995)},
+			x402.Open, "", "not final yet"},
+		"exact, used, its event out of reach": {x402.Permit2, steps{used(995), final},
+			x402.Settled, "", "its use was not found"},
+		"exact, another's transfer": {x402.Permit2, steps{used(995), paid(0, 995, 10_000, another)},
+			x402.Open, "", "not final yet"},
+		"exact, invalidated": {x402.Permit2, steps{used(995), final, invalidated(995)},
+			x402.Expired, "", "invalidated"},
+		"exact, invalidated, not final": {x402.Permit2, steps{used(995), invalidated(995)},
+			x402.Open, "", "not final yet"},
+		"exact, used before, then invalidated, not final": {x402.Permit2, steps{used(850), invalidated(995)},
+			x402.Open, "", "not final yet"},
+		"exact, settled, then invalidated": {x402.Permit2,
+			steps{used(990), final, paid(0, 990, 10_000, ours), invalidated(995)}, x402.Settled, "", ""},
+		"exact, maybe settled in the block of its invalidation": {x402.Permit2,
+			steps{used(995), final, moved(995, 10_000, elsewhere, unrelated), invalidated(995)},
+			x402.Open, "", "cannot be seen"},
+		"exact, invalidated after another's transfer": {x402.Permit2,
+			steps{used(995), final, moved(980, 10_000, elsewhere, unrelated), invalidated(995)},
+			x402.Expired, "", "invalidated"},
+		"exact, the same where nobody knows the state before": {x402.Permit2,
+			steps{used(995), final, pruned, moved(980, 10_000, elsewhere, unrelated), invalidated(995)},
+			x402.Open, "", "cannot be seen"},
+		"upto, settled": {x402.Upto, steps{used(995), final, paid(2, 995, 700, ours)},
+			x402.Settled, "700", ""},
+		"upto, settled with an approval": {x402.Upto, steps{used(995), final, paid(3, 995, 10_000, ours)},
+			x402.Settled, "10000", ""},
+		"upto, not final": {x402.Upto, steps{used(995), paid(2, 995, 700, ours)},
+			x402.Open, "", "700 moved, not final yet"},
+		"upto, more than was signed for": {x402.Upto, steps{used(995), final, paid(2, 995, 10_001, ours)},
+			x402.Settled, "", "its use was not found"},
+		"upto, a decoy with the nonce in it": {x402.Upto, steps{used(995), final,
+			moved(996, 1, elsewhere, hidden), moved(995, 9_000, elsewhere, unrelated)},
+			x402.Settled, "", "its use was not found"},
+		"upto, a decoy beside it": {x402.Upto, steps{used(995), final, paid(2, 995, 9_000, ours),
+			paid(2, 996, 1, another), paid(0, 997, 2, ours)}, x402.Settled, "9000", ""},
+		"upto, its transaction failed": {x402.Upto, steps{used(995), final, receipt("status", "0x0")},
+			x402.Open, "", "failed transaction"},
+		"upto, its transaction moved nothing": {x402.Upto,
+			steps{used(995), final, receipt("logs", []logEntry{})}, x402.Open, "", "contradicts itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &permitChain{t: t, head: 1000, final: 900, txs: map[string]map[string]any{},
 				receipts: map[string]map[string]any{}}
-			test.change(c)
+			for _, step := range test.steps {
+				step(c)
+			}
 			e := New(Options{RPC: map[string]string{sepolia: "http://node"},
 				HTTP: &http.Client{Transport: c}})
-			got, err := e.Status(t.Context(), permitEvidence(test.way))
-			require.NoError(t, err)
+			got := must.Get(e.Status(t.Context(), permitEvidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
 			require.Equal(t, test.moved != "", got.Amount != nil)
@@ -272,8 +244,7 @@ func TestStatusOfPermits(t *testing.T) {
 				require.Equal(t, test.moved, got.Amount.String())
 			}
 			// of somebody else's key only a call of the proxy with this nonce says that all of it was paid
-			foreign, err := e.Received(t.Context(), permitEvidence(test.way))
-			require.NoError(t, err)
+			foreign := must.Get(e.Received(t.Context(), permitEvidence(test.way)))(t)
 			isAll := test.moved == "" || test.moved == "10000"
 			isSeen := test.want == x402.Settled && test.note == "" && isAll &&
 				!strings.Contains(name, "through another")
@@ -284,6 +255,5 @@ func TestStatusOfPermits(t *testing.T) {
 		})
 	}
 	evidence := permitEvidence("another")
-	_, err := New(Options{}).Status(t.Context(), evidence)
-	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	requireCode(t, x402.Internal, must.Err(New(Options{}).Status(t.Context(), evidence)))
 }

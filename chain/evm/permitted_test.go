@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -35,24 +36,20 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read, err := os.ReadFile("testdata/permit2-vectors.json")
-	require.NoError(t, err)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(t, json.Unmarshal(read, &all))
+	read := must.Get(os.ReadFile("testdata/permit2-vectors.json"))(t)
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
 	return all.Vectors
 }
 
 func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
 	t.Helper()
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, known)
 	return r, asset
 }
 
-// permitOrder is the order for a vector, whose clock is noon.
 func (v permit2Vector) order(t *testing.T) x402.Order {
 	r, asset := v.requirement(t)
 	return x402.Order{Requirement: r, Asset: asset, Source: us, Extensions: v.PaymentRequired.Extensions,
@@ -72,25 +69,21 @@ func TestPermittedVectors(t *testing.T) {
 			if isApproved {
 				f.allowance = money.NewAmount(1_000_000)
 			} else {
-				approval, err := payload.RecoverPermit(v.order(t).Asset,
-					v.Payload.Extensions[x402.EIP2612Sponsoring])
-				require.NoError(t, err)
+				approval := must.Get(payload.RecoverPermit(v.order(t).Asset,
+					v.Payload.Extensions[x402.EIP2612Sponsoring]))(t)
 				nonce, _ := approval.Nonce.Uint64()
 				f.permitNonce = byte(nonce)
 			}
-			made, err := f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t))
-			require.NoError(t, err)
+			made := must.Get(f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t)))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(made.Payload))
 			require.Equal(t, isApproved, len(made.Extensions) == 0)
 			if isApproved {
 				return
 			}
-			whole, err := wire.EncodePayload(&wire.Challenge{Version: 2,
+			whole := must.Get(wire.EncodePayload(&wire.Challenge{Version: 2,
 				Extensions: v.PaymentRequired.Extensions},
-				v.order(t).Requirement, made.Payload, made.Extensions)
-			require.NoError(t, err)
-			var sent struct{ Extensions map[string]json.RawMessage }
-			require.NoError(t, json.Unmarshal(whole, &sent))
+				v.order(t).Requirement, made.Payload, made.Extensions))(t)
+			sent := must.JSON[struct{ Extensions map[string]json.RawMessage }](whole)(t)
 			require.JSONEq(t, string(v.Payload.Extensions[x402.EIP2612Sponsoring]),
 				string(sent.Extensions[x402.EIP2612Sponsoring]))
 		})
@@ -115,24 +108,20 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 			x402.InvalidRequirement},
 		"no Permit2 there": {func(_ *x402.Order, f *fakeNode) { f.noPermit2 = true },
 			x402.InvalidRequirement},
-		"a used nonce": {func(_ *x402.Order, f *fakeNode) { f.permitUsed = true },
-			x402.Internal},
+		"a used nonce": {func(_ *x402.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
 		"for too short": {func(o *x402.Order, _ *fakeNode) { o.Validity = 5 * time.Second },
 			x402.InvalidRequirement},
 		"for too long": {func(o *x402.Order, _ *fakeNode) { o.Validity = 25 * time.Hour },
 			x402.InvalidRequirement},
-		"somebody's money": {func(o *x402.Order, _ *fakeNode) { o.Source = stranger },
-			x402.Internal},
-		"no time": {func(o *x402.Order, _ *fakeNode) { o.Now = time.Time{} },
-			x402.Internal},
+		"somebody's money": {func(o *x402.Order, _ *fakeNode) { o.Source = stranger }, x402.Internal},
+		"no time":          {func(o *x402.Order, _ *fakeNode) { o.Now = time.Time{} }, x402.Internal},
 		"another clock": {func(o *x402.Order, _ *fakeNode) { o.Now = o.Now.Add(time.Hour) },
 			x402.ClockSuspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, signer, o := newFakeNode(t), testSigner(t), v.order(t)
 			test.change(&o, f)
-			_, err := f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, must.Err(f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests, "the signer was asked")
 		})
 	}
@@ -188,7 +177,7 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 				p := f.exact(t, signer).ByPermit2()
 				p.encodePermit2 = traitor
 				made, err := p.Authorize(t.Context(), permit2Vectors(t)[way].order(t))
-				require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+				requireCode(t, x402.Internal, err)
 				require.Empty(t, made.Payload)
 				require.Empty(t, signer.digests, "the signer was asked")
 			})
@@ -201,7 +190,7 @@ func TestABadPermitIsDropped(t *testing.T) {
 	signer.spoil = func(s [65]byte) [65]byte { s[64] -= 27; return s }
 	made, err := newFakeNode(t).exact(t, signer).ByPermit2().
 		Authorize(t.Context(), permit2Vectors(t)["exact_permit2_eip2612"].order(t))
-	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	requireCode(t, x402.Internal, err)
 	require.Empty(t, made.Payload)
 	require.Empty(t, made.Extensions)
 }
@@ -225,21 +214,19 @@ func TestPermittedPayable(t *testing.T) {
 		change func(*x402.Requirement)
 		why    string
 	}{
-		"EIP-3009": {exact, extra("assetTransferMethod", `"eip3009"`),
-			"not one that is paid by Permit2"},
+		"EIP-3009": {exact, extra("assetTransferMethod", `"eip3009"`), "not one that is paid by Permit2"},
 		"called so": {exact, func(r *x402.Requirement) { r.Scheme, r.Extra = x402.Permit2, nil },
 			"not one"},
-		"version 1": {exact, func(r *x402.Requirement) { r.Version = 1 }, "version 2"},
-		"no amount": {exact, func(r *x402.Requirement) { r.Amount = money.Amount{} },
-			"amount is 0"},
-		"5 seconds": {exact, func(r *x402.Requirement) { r.MaxTimeout = 5 * time.Second },
-			"below 6"},
+		"version 1":       {exact, func(r *x402.Requirement) { r.Version = 1 }, "version 2"},
+		"no amount":       {exact, func(r *x402.Requirement) { r.Amount = money.Amount{} }, "amount is 0"},
+		"5 seconds":       {exact, func(r *x402.Requirement) { r.MaxTimeout = 5 * time.Second }, "below 6"},
 		"another network": {exact, func(r *x402.Requirement) { r.Network = "eip155:1" }, "node"},
 		"Gateway":         {exact, extra("name", `"GatewayWalletBatched"`), "Gateway"},
 		"another asset":   {exact, func(r *x402.Requirement) { r.Asset = stranger }, "registry"},
 		"to ourselves":    {exact, func(r *x402.Requirement) { r.PayTo = us }, "own address"},
-		"to Permit2": {exact, func(r *x402.Requirement) { r.PayTo = message.Permit2Address },
-			"contract"},
+		"to Permit2": {exact, func(r *x402.Requirement) {
+			r.PayTo = message.Permit2Address
+		}, "contract"},
 		"to a proxy":       {upto, func(r *x402.Requirement) { r.PayTo = message.ExactProxy }, "contract"},
 		"upto by EIP-3009": {upto, extra("assetTransferMethod", `"eip3009"`), "Permit2 only"},
 		"upto in escrow":   {upto, extra("paymentFlow", `"escrow"`), "flow"},
@@ -263,8 +250,7 @@ func TestPermittedPayable(t *testing.T) {
 func TestPermittedFunds(t *testing.T) {
 	f := newFakeNode(t)
 	f.balance, f.allowance = money.NewAmount(500), money.NewAmount(300)
-	got, err := f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc)
-	require.NoError(t, err)
+	got := must.Get(f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc))(t)
 	require.Equal(t, []string{"500", "500", "300", us}, []string{got.Balance.String(), got.Free.String(),
 		got.Permitted.String(), got.Source})
 }

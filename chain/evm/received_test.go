@@ -8,6 +8,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -16,7 +17,6 @@ func (f *fakeNode) received(e x402.Evidence) (x402.Status, error) {
 	return f.exact(f.t, nil).Received(f.t.Context(), e)
 }
 
-// usedWith puts a use of evidence's nonce into a block: a receipt with these logs.
 func (f *fakeNode) usedWith(e x402.Evidence, at uint64, logs ...logEntry) string {
 	hash := f.settle(e, at, "", "", 0, 1)
 	for i := range logs {
@@ -26,7 +26,6 @@ func (f *fakeNode) usedWith(e x402.Evidence, at uint64, logs ...logEntry) string
 	return hash
 }
 
-// The token's two events.
 func usedLog(payer, nonce string) logEntry {
 	return logEntry{Address: common.HexToAddress(usdc.Address), Data: hexutil.Bytes{},
 		Topics: []common.Hash{topicUsed, topic(payer), common.HexToHash(nonce)}}
@@ -87,8 +86,7 @@ func TestReceived(t *testing.T) {
 				} else if want == x402.Expired {
 					want = x402.Open
 				}
-				got, err := f.received(e)
-				require.NoError(t, err)
+				got := must.Get(f.received(e))(t)
 				require.Equal(t, want, got.State, got.Note)
 				require.Equal(t, hash, got.Transaction)
 				require.Equal(t, want == x402.Settled, got.Note == "", got.Note)
@@ -125,8 +123,7 @@ func TestReceivedWithoutProof(t *testing.T) {
 				if final {
 					f.final, want = at, test.final
 				}
-				got, err := f.received(e)
-				require.NoError(t, err)
+				got := must.Get(f.received(e))(t)
 				require.Equal(t, want, got.State, got.Note)
 				require.NotEmpty(t, got.Note)
 			}
@@ -139,8 +136,7 @@ func TestReceivedUnused(t *testing.T) {
 	for ago, want := range map[time.Duration]x402.StatusState{-time.Minute: x402.Open,
 		time.Minute: x402.Open, time.Hour: x402.Expired} {
 		f := newFakeNode(t)
-		got, err := f.received(paid(ago))
-		require.NoError(t, err)
+		got := must.Get(f.received(paid(ago)))(t)
 		require.Equal(t, want, got.State, got.Note)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,8 +44,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
-			got, err := f.status(paid(test.ago))
-			require.NoError(t, err)
+			got := must.Get(f.status(paid(test.ago)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Equal(t, test.want == x402.Open, got.Unused, "that it is open is that it was not used")
 			require.Equal(t, f.final, got.Block)
@@ -58,9 +58,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 // Expired rests on the state at the finalized block, not at another.
 func TestExpiredIsAskedAtTheFinalizedBlock(t *testing.T) {
 	f := newFakeNode(t)
-	got, err := f.status(paid(time.Hour))
-	require.NoError(t, err)
-	require.Equal(t, x402.Expired, got.State)
+	require.Equal(t, x402.Expired, must.Get(f.status(paid(time.Hour)))(t).State)
 	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
 }
 
@@ -105,19 +103,17 @@ func TestABackendThatIsBehind(t *testing.T) {
 		f.write(w, `{"id":ID,"result":"`+common.Hash{}.Hex()+`"}`)
 		return true
 	}
-	got, err := f.status(e)
-	require.NoError(t, err)
+	got := must.Get(f.status(e))(t)
 	require.Equal(t, x402.Settled, got.State)
 	require.Equal(t, hash, got.Transaction)
 }
 
 func TestStatusOfUsedNonce(t *testing.T) {
 	for name, test := range map[string]struct {
-		payer, to string
-		amount    uint64
-		status    uint64
-		want      x402.StatusState
-		note      string
+		payer, to      string
+		amount, status uint64
+		want           x402.StatusState
+		note           string
 	}{
 		"exact":             {us, payee, 10000, 1, x402.Settled, ""},
 		"more":              {us, payee, 10001, 1, x402.Settled, "not as signed: 10001 to " + payee},
@@ -133,8 +129,7 @@ func TestStatusOfUsedNonce(t *testing.T) {
 			e := paid(time.Minute)
 			at := f.head - 40
 			hash := f.settle(e, at, test.payer, test.to, test.amount, test.status)
-			got, err := f.status(e)
-			require.NoError(t, err)
+			got := must.Get(f.status(e))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
 			require.Equal(t, test.note == "", got.Note == "")
@@ -171,16 +166,14 @@ func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 			e := paid(time.Minute)
 			f.settle(e, f.head-40, us, payee, 10000, 1)
 			spoil(f)
-			got, err := f.status(e)
-			require.NoError(t, err)
+			got := must.Get(f.status(e))(t)
 			require.Equal(t, x402.Open, got.State,
 				"one backend of several says so, or a block that is dropped again")
 			require.Equal(t, "nonce used; event not found, and not final yet", got.Note)
 			require.LessOrEqual(t, f.timesAsked("eth_getLogs"), maxLogQueries)
 
 			f.final = f.head - 40
-			got, err = f.status(e)
-			require.NoError(t, err)
+			got = must.Get(f.status(e))(t)
 			require.Equal(t, x402.Settled, got.State)
 			require.Equal(t, "nonce used; event not found", got.Note)
 			require.Empty(t, got.Transaction)
@@ -193,8 +186,7 @@ func TestReceiptIsGone(t *testing.T) {
 	e := paid(time.Minute)
 	hash := f.settle(e, f.head-40, us, payee, 10000, 1)
 	clear(f.receipts)
-	got, err := f.status(e)
-	require.NoError(t, err)
+	got := must.Get(f.status(e))(t)
 	require.Equal(t, x402.Settled, got.State)
 	require.Equal(t, hash, got.Transaction)
 	require.Contains(t, got.Note, "receipt was not found")
@@ -210,8 +202,7 @@ func TestStatusOfCancelledNonce(t *testing.T) {
 		if final {
 			f.final = at
 		}
-		got, err := f.status(e)
-		require.NoError(t, err)
+		got := must.Get(f.status(e))(t)
 		require.Equal(t, map[bool]x402.StatusState{false: x402.Open, true: x402.Expired}[final], got.State)
 		require.Contains(t, got.Note, "cancelled")
 		require.Equal(t, hash, got.Transaction)
@@ -233,8 +224,7 @@ func TestSearchInReach(t *testing.T) {
 					f.pruned = at - 30
 				}
 				hash := f.settle(e, at, us, payee, 10000, 1)
-				got, err := f.status(e)
-				require.NoError(t, err)
+				got := must.Get(f.status(e))(t)
 				require.Equal(t, hash, got.Transaction, got.Note)
 				require.Less(t, f.timesAsked("eth_getBlockByNumber"), 40)
 				require.Less(t, f.timesAsked("eth_getLogs"), 10)
@@ -248,23 +238,19 @@ func TestSearchReachesTheLongestValidity(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(0)
 	hash := f.settle(e, f.head-uint64(maxValidity/(2*time.Second)), us, payee, 10000, 1)
-	got, err := f.status(e)
-	require.NoError(t, err)
-	require.Equal(t, hash, got.Transaction)
+	require.Equal(t, hash, must.Get(f.status(e))(t).Transaction)
 }
 
 func TestLastBefore(t *testing.T) {
 	f := newFakeNode(t)
 	f.born, f.head = 1000, 100_000 // block n at 1000+2n
 	n := f.exact(t, nil).nodes[sepolia]
-	tip, err := n.block(t.Context(), latest)
-	require.NoError(t, err)
+	tip := must.Get(n.block(t.Context(), latest))(t)
 	for seconds, want := range map[uint64]uint64{0: 0, 1000: 0, 1001: 0, 1002: 0, 1003: 1, 1004: 1, 1005: 2,
 		100_000: 49_499,
 		200_998: 99_998, 200_999: 99_999, 201_000: 99_999, 201_001: 100_000, 1 << 50: 100_000} {
 		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
-			got, err := n.lastBefore(t.Context(), tip, seconds)
-			require.NoError(t, err)
+			got := must.Get(n.lastBefore(t.Context(), tip, seconds))(t)
 			require.Equal(t, want, got, "before %d", seconds)
 		})
 	}
@@ -281,9 +267,8 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 	}{
 		"state: an error": {false, "eth_call", 200,
 			`{"id":ID,"error":{"code":-32000,"message":"header not found"}}`},
-		"state: no code": {false, "eth_call", 200, `{"id":ID,"result":"0x"}`},
-		"state: 2": {false, "eth_call", 200, `{"id":ID,"result":"0x` + fmt.Sprintf("%064d", 2) +
-			`"}`},
+		"state: no code":     {false, "eth_call", 200, `{"id":ID,"result":"0x"}`},
+		"state: 2":           {false, "eth_call", 200, `{"id":ID,"result":"0x` + fmt.Sprintf("%064d", 2) + `"}`},
 		"finalized: unknown": {false, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
 		"finalized: refused": {false, "eth_getBlockByNumber", 200,
 			`{"id":ID,"error":{"code":-32602,"message":"invalid block tag"}}`},
@@ -294,8 +279,7 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			`,"timestamp":"0xffffffffffffffff"}}`},
 		"finalized: 503": {false, "eth_getBlockByNumber", 503, block + `,"timestamp":"0xffffffff"}}`},
 		"tip: unknown":   {true, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
-		"logs: 429": {true, "eth_getLogs", 429,
-			`{"id":ID,"error":{"code":-32005,"message":"rate"}}`},
+		"logs: 429":      {true, "eth_getLogs", 429, `{"id":ID,"error":{"code":-32005,"message":"rate"}}`},
 		"logs: nonsense": {true, "eth_getLogs", 200, `{"id":ID,"result":{}}`},
 		"receipt: an error": {true, "eth_getTransactionReceipt", 200,
 			`{"id":ID,"error":{"code":1,"message":"no"}}`},
@@ -310,7 +294,7 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			}
 			f.say(test.method, test.status, test.body)
 			got, err := f.status(e)
-			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+			requireCode(t, x402.RPCError, err)
 			require.Zero(t, got)
 			require.NotZero(t, f.timesAsked(test.method))
 		})
@@ -329,14 +313,14 @@ func TestEvidenceMustBeReadable(t *testing.T) {
 			e := paid(time.Hour)
 			spoil(&e)
 			got, err := f.status(e)
-			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			requireCode(t, x402.Internal, err)
 			require.Equal(t, x402.Open, got.State)
 		})
 	}
 	e := paid(time.Hour)
 	e.Network = "eip155:1"
 	got, err := f.status(e)
-	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	requireCode(t, x402.RPCError, err)
 	require.Equal(t, x402.Open, got.State)
 	require.Empty(t, f.asked)
 }

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -24,7 +25,6 @@ const (
 	owner = "0x90F79bf6EB2c4f870365E785982E1f101E93b906"
 )
 
-// stateOf is the answer of state(), of a vault that lets agent spend.
 func stateOf(agent string, available uint64) []byte {
 	word := func(n uint64) []byte { return message.WordOfUint(n) }
 	return slices.Concat(message.Word(common.HexToAddress(owner)),
@@ -42,14 +42,12 @@ func TestAVaultIsRead(t *testing.T) {
 	f := newFakeNode(t)
 	f.vault = stateOf(us, 40_000)
 	e := f.payingFromVault(t, testSigner(t))
-	funds, err := e.Funds(t.Context(), sepolia, usdc)
-	require.NoError(t, err)
+	funds := must.Get(e.Funds(t.Context(), sepolia, usdc))(t)
 	available, perPayment := money.NewAmount(40_000), money.NewAmount(60_000)
 	require.Equal(t, x402.Funds{Source: vault, Balance: money.NewAmount(1_000_000), Delegated: &available,
 		Free: available, ReadAt: noon, MaxPayment: &perPayment, MaxValidity: 9 * time.Minute,
 		MoreAt: noon.Add(30 * time.Minute).UTC()}, funds)
-	v, err := e.ReadVault(t.Context(), sepolia, vault)
-	require.NoError(t, err)
+	v := must.Get(e.ReadVault(t.Context(), sepolia, vault))(t)
 	require.Equal(t, x402.Vault{Network: sepolia, Address: vault, Owner: owner, Asset: usdc.Address,
 		Agent: us, IsOurs: true, Balance: money.NewAmount(1_000_000), Available: available,
 		PerPayment: perPayment,
@@ -83,7 +81,7 @@ func TestAVaultThatDoesNotLetUsSpend(t *testing.T) {
 				require.Zero(t, funds.MoreAt)
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, c.code, err)
 			require.Zero(t, funds)
 		})
 	}
@@ -100,8 +98,7 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	o := order(2)
 	o.Source = vault
 	signer := testSigner(t)
-	made, err := f.payingFromVault(t, signer).Authorize(t.Context(), o)
-	require.NoError(t, err)
+	made := must.Get(f.payingFromVault(t, signer).Authorize(t.Context(), o))(t)
 	require.Equal(t, vault, made.Evidence.Payer)
 
 	var sent struct {
@@ -109,32 +106,24 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 		Signature     string
 	}
 	require.NoError(t, json.Unmarshal(made.Payload, &sent))
-	a, err := message.DecodeAuthorization(sent.Authorization)
-	require.NoError(t, err)
+	a := must.Get(message.DecodeAuthorization(sent.Authorization))(t)
 	require.Equal(t, vault, a.From)
 	kinds := abi.Arguments{}
 	for _, name := range []string{"address", "uint256", "uint256", "uint256", "bytes32", "bytes"} {
-		kind, err := abi.NewType(name, "", nil)
-		require.NoError(t, err)
-		kinds = append(kinds, abi.Argument{Type: kind})
+		kinds = append(kinds, abi.Argument{Type: must.Get(abi.NewType(name, "", nil))(t)})
 	}
 	wrapped := common.FromHex(sent.Signature)
-	read, err := kinds.Unpack(wrapped)
-	require.NoError(t, err)
-	again, err := kinds.Pack(read...)
-	require.NoError(t, err)
-	require.Equal(t, again, wrapped, "canonical")
+	read := must.Get(kinds.Unpack(wrapped))(t)
+	require.Equal(t, must.Get(kinds.Pack(read...))(t), wrapped, "canonical")
 	require.Equal(t, common.HexToAddress(payee), read[0])
 	require.Equal(t, big.NewInt(10_000), read[1])
 	require.Equal(t, a.Nonce, read[4])
 	signature := read[5].([]byte)
 	require.Len(t, signature, 65)
-	digest, err := message.Digest(usdc, a)
-	require.NoError(t, err)
+	digest := must.Get(message.Digest(usdc, a))(t)
 	require.Equal(t, [][32]byte{digest}, signer.digests)
 	signature[64] -= 27
-	key, err := crypto.SigToPub(digest[:], signature)
-	require.NoError(t, err)
+	key := must.Get(crypto.SigToPub(digest[:], signature))(t)
 	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
 
 	agent, _, err := payload.RecoverAgent(sepolia, usdc, made.Payload)
@@ -168,8 +157,7 @@ func TestOrdersThatNoVaultPays(t *testing.T) {
 			o.Source = vault
 			e := f.payingFromVault(t, signer)
 			spoil(&o, e)
-			_, err := e.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(e.Authorize(t.Context(), o)))
 			require.Empty(t, signer.digests)
 		})
 	}

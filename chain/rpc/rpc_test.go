@@ -16,12 +16,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 const network = "eip155:84532"
 
-// asks asks a node at an address for a text, and looks at what an error tells.
 func asks(t *testing.T, url string, c *http.Client) (text string, err error) {
 	t.Helper()
 	err = New(Options{Network: network, URL: url, HTTP: c}).Call(t.Context(), &text, "ask")
@@ -100,9 +100,7 @@ func TestHalfAnswers(t *testing.T) {
 	require.Less(t, sent.Load(), int64(8*maxAnswer), "it was not read to the end: sockets hold some of it")
 	server := httptest.NewServer(say(right))
 	defer server.Close()
-	text, err := asks(t, server.URL, nil)
-	require.NoError(t, err)
-	require.Equal(t, "yes", text)
+	require.Equal(t, "yes", must.Get(asks(t, server.URL, nil))(t))
 }
 
 // A name that does not exist, a URL that is none, a certificate of nobody: the words do not tell
@@ -114,8 +112,7 @@ func TestErrorsDoNotShowTheURL(t *testing.T) {
 	for _, url := range []string{"http://secret.invalid/key", "://secret", "ftp://secret",
 		"http://secret\x7f", secure.URL + "/secret"} {
 		t.Run(url, func(t *testing.T) {
-			_, err := asks(t, url, nil)
-			require.Error(t, err)
+			require.Error(t, must.Err(asks(t, url, nil)))
 		})
 	}
 }
@@ -292,11 +289,50 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 	}
 	chain.Store(right)
 	meet.Store(true)
-	methods, err := call("eth_call")
-	require.NoError(t, err)
+	methods := must.Get(call("eth_call"))(t)
 	require.ElementsMatch(t, []string{"eth_chainId", "eth_call"}, methods)
 	meet.Store(false)
-	methods, err = call("sendTransaction")
-	require.NoError(t, err)
+	methods = must.Get(call("sendTransaction"))(t)
 	require.Equal(t, []string{"sendTransaction"}, methods, "it is known by now")
+}
+
+// Whoever watches hears of each question whether the node is in order. A refusal is an answer, and who gave
+// up himself says nothing about the node.
+func TestNodesAreObserved(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers http.HandlerFunc
+		came    x402.Contact
+	}{
+		"answer": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":"yes"}`)
+		}, x402.Answered},
+		"refusal": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"reverted"}}`)
+		}, x402.Answered},
+		"overload": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}, x402.InError},
+		"a page":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, x402.InError},
+		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, x402.NoAnswer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.answers)
+			defer server.Close()
+			var came []x402.Contact
+			node := New(Options{Network: network, URL: server.URL,
+				Observe: func(of string, is x402.Contact, took time.Duration) {
+					require.Equal(t, network, of)
+					require.Positive(t, took)
+					came = append(came, is)
+				}})
+			var text string
+			_ = node.Call(t.Context(), &text, "ask")
+			require.Equal(t, []x402.Contact{c.came}, came)
+
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.Error(t, node.Call(gone, &text, "ask"))
+			require.Len(t, came, 1)
+		})
+	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 func transactionOf(t *testing.T, a x402.Authorization) string {
-	var payload map[string]string
-	require.NoError(t, json.Unmarshal(a.Payload, &payload))
+	payload := must.JSON[map[string]string](a.Payload)(t)
 	require.Len(t, payload, 1)
 	return payload["transaction"]
 }
@@ -34,8 +34,7 @@ func TestReferenceVectors(t *testing.T) {
 	require.Len(t, list, 4)
 	for name, v := range list {
 		t.Run(name, func(t *testing.T) {
-			theirs, err := decode.Transaction(v.Transaction)
-			require.NoError(t, err)
+			theirs := must.Get(decode.Transaction(v.Transaction))(t)
 			require.True(t, theirs.Signers[1].Verified)
 			require.False(t, theirs.Signers[0].Verified)
 
@@ -55,8 +54,7 @@ func TestReferenceVectors(t *testing.T) {
 			source, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(key), m, program)
 			destination, _, _ := solana.FindAssociatedTokenAddressWithProgram(solana.MPK(r.PayTo), m, program)
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
-			c.put(destination, token{mint: m, owner: solana.MPK(r.PayTo),
-				is2022: asset.Token2022})
+			c.put(destination, token{mint: m, owner: solana.MPK(r.PayTo), is2022: asset.Token2022})
 			if asset.Token2022 {
 				c.putMint(m)
 			}
@@ -65,13 +63,11 @@ func TestReferenceVectors(t *testing.T) {
 				random, _ = hex.DecodeString(theirs.Memo)
 			}
 			e := New(Options{Signer: s, RPC: map[string]string{devnet: c.url}, Rand: bytes.NewReader(random)})
-			a, err := e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
-				Source: source.String(), Now: now})
-			require.NoError(t, err)
+			a := must.Get(e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+				Source: source.String(), Now: now}))(t)
 			require.Equal(t, 1, s.asked)
 
-			ours, err := decode.Transaction(transactionOf(t, a))
-			require.NoError(t, err)
+			ours := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 			require.True(t, ours.Signers[1].Verified)
 			require.Equal(t, ours.Signers[1].Signature, a.Evidence.Signature)
 			if v.Version == 1 { // the reference client sends its random memo here too; see makeUnique
@@ -90,10 +86,8 @@ func TestReferenceVectors(t *testing.T) {
 
 func TestPaysAsDelegate(t *testing.T) {
 	e, c, s := newWallet(t)
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
-	got, err := decode.Transaction(transactionOf(t, a))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
+	got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 	require.Equal(t, []string{c.ata(owner).String(), s.Address(), c.ata(seller).String(),
 		keyOf(payer).String(), "1000"},
 		[]string{got.Source, got.Authority, got.Destination, got.FeePayer, got.Amount.String()})
@@ -109,8 +103,7 @@ func TestPaysAsDelegate(t *testing.T) {
 
 	o := orderFrom(c.ata(owner), asks())
 	o.Now = time.Time{}
-	a, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a = must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, now.Add(150*slowBlockTime), a.Evidence.ExpiresAt)
 }
 
@@ -126,11 +119,9 @@ func TestEveryTransactionIsItsOwn(t *testing.T) {
 			change(&r)
 			seen, limits, prices := map[string]bool{}, map[uint32]bool{}, map[uint64]bool{}
 			for range 20 {
-				a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-				require.NoError(t, err)
+				a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 				seen[a.Evidence.Signature] = true
-				got, err := decode.Transaction(transactionOf(t, a))
-				require.NoError(t, err)
+				got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 				limits[got.UnitLimit], prices[got.UnitPrice] = true, true
 				require.LessOrEqual(t, uint64(got.UnitLimit)*got.UnitPrice, uint64(1402*1_000_000),
 					"the fee payer's extra, in micro-lamports")
@@ -159,10 +150,8 @@ func TestTheRandomBitsAreBounded(t *testing.T) {
 		e.options.Rand = bytes.NewReader(bytes.Repeat([]byte{random}, 16))
 		r := asks()
 		r.Version = 1
-		a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-		require.NoError(t, err)
-		got, err := decode.Transaction(transactionOf(t, a))
-		require.NoError(t, err)
+		a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
+		got := must.Get(decode.Transaction(transactionOf(t, a)))(t)
 		require.Equal(t, want, [2]uint64{uint64(got.UnitLimit), got.UnitPrice})
 		require.False(t, got.HasMemo)
 	}
@@ -175,30 +164,24 @@ func TestTamperedBitsAreNotSigned(t *testing.T) {
 		r := asks()
 		r.Version = version
 		o, p := planned(t, e, orderFrom(c.ata(owner), r))
-		message, err := p.message()
-		require.NoError(t, err)
+		message := must.Get(p.message())(t)
 		for i := range message {
 			e.tamper = func(m []byte) []byte { m[i] ^= 1 << (i % 8); return m }
-			_, err := e.sign(t.Context(), o, p)
-			require.ErrorContains(t, err, "was not signed", "byte %d", i)
+			require.ErrorContains(t, must.Err(e.sign(t.Context(), o, p)), "was not signed", "byte %d", i)
 		}
 		for _, m := range [][]byte{nil, message[:len(message)-1], append(bytes.Clone(message), 0)} {
 			e.tamper = func([]byte) []byte { return m }
-			_, err := e.sign(t.Context(), o, p)
-			require.ErrorContains(t, err, "was not signed")
+			require.ErrorContains(t, must.Err(e.sign(t.Context(), o, p)), "was not signed")
 		}
 		require.Zero(t, s.asked)
 		e.tamper = nil
-		_, err = e.sign(t.Context(), o, p)
-		require.NoError(t, err)
+		must.Get(e.sign(t.Context(), o, p))(t)
 		require.Equal(t, 1, s.asked)
 	}
 }
 
-// planned is an order and its plan as they come to be signed.
 func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
-	p, err := e.plan(o)
-	require.NoError(t, err)
+	p := must.Get(e.plan(o))(t)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
 	p.blockhash = solana.Hash(solana.MPK(nodesHash))
 	return o, p
@@ -210,19 +193,14 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	another := func(change func(*plan)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, p plan, _ []byte) []byte {
 			change(&p)
-			message, err := p.message()
-			require.NoError(t, err)
-			return message
+			return must.Get(p.message())(t)
 		}
 	}
 	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, _ plan, message []byte) []byte {
-			tx, err := solana.TransactionFromBytes(serialize([64]byte{}, message))
-			require.NoError(t, err)
+			tx := must.Get(solana.TransactionFromBytes(serialize([64]byte{}, message)))(t)
 			change(&tx.Message)
-			changed, err := tx.Message.MarshalBinary()
-			require.NoError(t, err)
-			return changed
+			return must.Get(tx.Message.MarshalBinary())(t)
 		}
 	}
 	add := func(at int, in solana.CompiledInstruction) func(*solana.Message) {
@@ -259,8 +237,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		}), "version 0"},
 		"lookup table": {compiled(func(m *solana.Message) {
 			m.AddressTableLookups = append(m.AddressTableLookups,
-				solana.MessageAddressTableLookup{AccountKey: stranger,
-					WritableIndexes: []uint8{0}})
+				solana.MessageAddressTableLookup{AccountKey: stranger, WritableIndexes: []uint8{0}})
 		}), "behind its end"},
 		"third signer": {compiled(func(m *solana.Message) {
 			m.AccountKeys = slices.Insert(m.AccountKeys, 2, stranger)
@@ -290,12 +267,11 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, c, s := newWallet(t)
 			o, p := planned(t, e, orderFrom(c.ata(owner), asks()))
-			good, err := p.message()
-			require.NoError(t, err)
+			good := must.Get(p.message())(t)
 			bad := test.message(t, *p, bytes.Clone(good))
 			require.NotEqual(t, good, bad)
 			e.tamper = func([]byte) []byte { return bad }
-			_, err = e.sign(t.Context(), o, p)
+			_, err := e.sign(t.Context(), o, p)
 			require.ErrorContains(t, err, "was not signed")
 			require.ErrorContains(t, err, test.words)
 			require.Zero(t, s.asked)
@@ -307,8 +283,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		r.Extra["memo"] = text("the seller's")
 		o, p := planned(t, e, orderFrom(c.ata(owner), r))
 		p.memo = "another"
-		_, err := e.sign(t.Context(), o, p)
-		require.ErrorContains(t, err, "not the seller's")
+		require.ErrorContains(t, must.Err(e.sign(t.Context(), o, p)), "not the seller's")
 		require.Zero(t, s.asked)
 	})
 }
@@ -346,9 +321,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		"another program": {source(func(a *token) {
 			a.is2022 = true
 		}), x402.DelegateMismatch, "another token program"},
-		"frozen source": {source(func(a *token) {
-			a.frozen = true
-		}), x402.DelegateMismatch, "frozen"},
+		"frozen source": {source(func(a *token) { a.frozen = true }), x402.DelegateMismatch, "frozen"},
 		"delegation too small": {source(func(a *token) {
 			a.delegated = 999
 		}), x402.DelegationExhausted, "does not cover the price any more"},
@@ -420,7 +393,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 			o := orderFrom(c.ata(owner), asks())
 			test.change(c, &o)
 			a, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, err)
 			require.ErrorContains(t, err, test.words)
 			require.Zero(t, s.asked)
 			require.Zero(t, a)
@@ -440,8 +413,7 @@ func TestTheConfigsSourceIsTheSource(t *testing.T) {
 func TestDecimalsAreTheRegistrys(t *testing.T) {
 	e, c, _ := newWallet(t)
 	c.set(mint, tokenProgram, make([]byte, 82)) // a mint of 0 decimals
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
 	got, _ := decode.Transaction(transactionOf(t, a))
 	require.EqualValues(t, 6, got.Decimals)
 }
@@ -449,12 +421,11 @@ func TestDecimalsAreTheRegistrys(t *testing.T) {
 func TestBlockhash(t *testing.T) {
 	const hint = "GfVcyD4kkTrj4bKc7WA9sZCin9JDbdT4Zkd3EittNR1W"
 	for name, test := range map[string]struct {
-		said      json.RawMessage
-		lastSaid  json.RawMessage
-		alive     bool
-		lies      map[string]any
-		blockhash string
-		lastValid uint64 // above the confirmed height
+		said, lastSaid json.RawMessage
+		alive          bool
+		lies           map[string]any
+		blockhash      string
+		lastValid      uint64 // above the confirmed height
 	}{
 		"none":  {blockhash: nodesHash, lastValid: 150},
 		"alive": {said: text(hint), alive: true, blockhash: hint, lastValid: 300},
@@ -491,7 +462,7 @@ func TestBlockhash(t *testing.T) {
 			}
 			a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
 			if test.blockhash == "" {
-				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+				requireCode(t, x402.RPCError, err)
 				require.Zero(t, s.asked)
 				return
 			}
@@ -508,8 +479,7 @@ func TestFeePayerFromTheFacilitator(t *testing.T) {
 	r.Dialect, r.Extra = "x-proof", nil
 	require.NoError(t, e.Payable(r, usdc))
 	o := orderFrom(c.ata(owner), r)
-	_, err := e.Authorize(t.Context(), o)
-	require.ErrorContains(t, err, "nobody is named")
+	require.ErrorContains(t, must.Err(e.Authorize(t.Context(), o)), "nobody is named")
 	for _, wrong := range []string{"x", s.Address(), r.PayTo, mint.String(), tokenProgram.String()} {
 		t.Run(wrong, func(t *testing.T) {
 			o.FeePayer = wrong
@@ -519,14 +489,12 @@ func TestFeePayerFromTheFacilitator(t *testing.T) {
 	}
 	require.Zero(t, s.asked)
 	o.FeePayer = keyOf(payer).String()
-	a, err := e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, o.FeePayer, a.Evidence.FeePayer)
 
 	o.Requirement = asks() // the challenge's own comes first
 	o.FeePayer = keyOf(person(9)).String()
-	a, err = e.Authorize(t.Context(), o)
-	require.NoError(t, err)
+	a = must.Get(e.Authorize(t.Context(), o))(t)
 	require.Equal(t, keyOf(payer).String(), a.Evidence.FeePayer)
 }
 
@@ -545,10 +513,8 @@ func TestSignersFailures(t *testing.T) {
 	require.Equal(t, before, s.asked)
 }
 
-// complete signs for the fee payer too, as the facilitator does.
 func complete(t *testing.T, a x402.Authorization) []byte {
-	wire, err := base64.StdEncoding.DecodeString(transactionOf(t, a))
-	require.NoError(t, err)
+	wire := must.Get(base64.StdEncoding.DecodeString(transactionOf(t, a)))(t)
 	copy(wire[1:], ed25519.Sign(payer, wire[129:]))
 	return wire
 }

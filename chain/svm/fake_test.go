@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -48,7 +49,6 @@ var (
 	now = time.Unix(1_740_672_089, 0).UTC()
 )
 
-// signer counts what it is asked.
 type signer struct {
 	private ed25519.PrivateKey
 	mu      sync.Mutex // asked's
@@ -70,7 +70,6 @@ func (s *signer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, erro
 	return [64]byte(ed25519.Sign(s.private, message)), s.err
 }
 
-// listed is a transaction of the fake node's history.
 type listed struct {
 	wire      []byte
 	slot      uint64
@@ -89,7 +88,6 @@ func (l *listed) id() string {
 	return l.name
 }
 
-// rpcFault is a JSON-RPC error.
 type rpcFault struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -181,12 +179,11 @@ func (c *chain) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 type options struct {
-	Commitment, Encoding, Before   string
-	Limit                          int
-	MinContextSlot                 uint64
-	MaxSupportedTransactionVersion *int
-	SigVerify                      bool
-	ReplaceRecentBlockhash         bool
+	Commitment, Encoding, Before      string
+	Limit                             int
+	MinContextSlot                    uint64
+	MaxSupportedTransactionVersion    *int
+	SigVerify, ReplaceRecentBlockhash bool
 }
 
 func (c *chain) answer(method string, params []json.RawMessage) any {
@@ -267,7 +264,6 @@ func (c *chain) at(key solana.PublicKey) any {
 	return nil
 }
 
-// shown is a row of getSignaturesForAddress.
 type shown struct {
 	Signature string `json:"signature"`
 	Slot      uint64 `json:"slot"`
@@ -316,7 +312,6 @@ func (c *chain) transaction(id string) any {
 		"meta":        map[string]any{"err": failure}}
 }
 
-// token puts a token account on the chain.
 type token struct {
 	mint, owner, delegate solana.PublicKey
 	amount, delegated     uint64
@@ -402,7 +397,6 @@ func orderFrom(source solana.PublicKey, r x402.Requirement) x402.Order {
 	return x402.Order{Requirement: r, Asset: usdc, Source: source.String(), Validity: time.Minute, Now: now}
 }
 
-// vector is a payment of the reference client.
 type vector struct {
 	Version     int
 	Accepts     map[string]json.RawMessage
@@ -410,23 +404,24 @@ type vector struct {
 }
 
 func vectors(t testing.TB) (list map[string]vector, key ed25519.PrivateKey) {
-	data, err := os.ReadFile("testdata/vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("testdata/vectors.json"))(t)
 	var file struct {
 		Seed    string
 		Vectors map[string]vector
 	}
 	require.NoError(t, json.Unmarshal(data, &file))
-	seed, err := hex.DecodeString(file.Seed)
-	require.NoError(t, err)
+	seed := must.Get(hex.DecodeString(file.Seed))(t)
 	return file.Vectors, ed25519.NewKeyFromSeed(seed)
 }
 
-// wire is an account as the node tells it.
 func (c *chain) wire(key solana.PublicKey) *accountJSON {
 	raw, err := json.Marshal(c.accounts[key])
 	require.NoError(c.t, err)
 	var w accountJSON
 	require.NoError(c.t, json.Unmarshal(raw, &w))
 	return &w
+}
+
+func requireCode(t *testing.T, want x402.Code, err error) {
+	require.True(t, x402.HasCode(err, want), "%v", err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -30,9 +31,7 @@ func TestFundsFromTheConfig(t *testing.T) {
 		"a delegation of 2^64-1": {func(_ *chain, _ solana.PublicKey, a *token) {
 			a.delegated = 1<<64 - 1
 		}, 9_000_000, "", ""},
-		"nothing left": {func(_ *chain, _ solana.PublicKey, a *token) {
-			a.delegated = 0
-		}, 0, "", ""},
+		"nothing left": {func(_ *chain, _ solana.PublicKey, a *token) { a.delegated = 0 }, 0, "", ""},
 		"spent to the end, cleared": {func(_ *chain, _ solana.PublicKey, a *token) {
 			a.delegate = solana.PublicKey{}
 		}, 0, x402.NoDelegation, "none"},
@@ -66,7 +65,7 @@ func TestFundsFromTheConfig(t *testing.T) {
 			f, err := e.Funds(t.Context(), devnet, usdc)
 			require.Zero(t, c.asked["getTokenAccountsByDelegate"], "no other account is looked for")
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				require.Equal(t, test.reason, x402.AsError(err).Details["reason"])
 				require.NotEmpty(t, x402.AsError(err).Hint)
 				require.Zero(t, f)
@@ -86,23 +85,20 @@ func TestFundsOfTheConfigsOtherKinds(t *testing.T) {
 		return e.Funds(t.Context(), devnet, usdc)
 	}
 	own := c.put(keyOf(person(8)), token{mint: mint, owner: keyOf(s.private), amount: 70})
-	f, err := named(own.String())
-	require.NoError(t, err)
+	f := must.Get(named(own.String()))(t)
 	require.Nil(t, f.Delegated)
 	require.Equal(t, *amount(70), f.Free)
 
 	c.put(own, token{mint: mint, owner: keyOf(s.private), delegate: keyOf(s.private), amount: 70,
 		delegated: 20})
-	f, err = named(own.String())
-	require.NoError(t, err)
+	f = must.Get(named(own.String()))(t)
 	require.Equal(t, *amount(20), f.Free, "the token program asks for the delegate first")
 	require.Equal(t, amount(20), f.Delegated)
 
-	_, err = named("not an address")
-	require.True(t, x402.HasCode(err, x402.DelegateMismatch), "%v", err)
+	requireCode(t, x402.DelegateMismatch, must.Err(named("not an address")))
 	c.set(own, tokenProgram, make([]byte, 82))
-	_, err = named(own.String())
-	require.True(t, x402.HasCode(err, x402.DelegateMismatch), "%v", err)
+	_, err := named(own.String())
+	requireCode(t, x402.DelegateMismatch, err)
 	require.ErrorContains(t, err, "not a token account")
 }
 
@@ -170,7 +166,7 @@ func TestFundsFound(t *testing.T) {
 			}
 			f, err := e.Funds(t.Context(), devnet, usdc)
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				return
 			}
 			require.NoError(t, err)
@@ -200,7 +196,7 @@ func TestFundsUnknown(t *testing.T) {
 				if method == "getGenesisHash" && (name == "null" || name == "text") {
 					want = x402.CheckFailed
 				}
-				require.True(t, x402.HasCode(err, want), "%v", err)
+				requireCode(t, want, err)
 			})
 		}
 	}
@@ -212,23 +208,21 @@ func TestFundsUnknown(t *testing.T) {
 
 	_, err = e.Funds(t.Context(), "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
 		x402.AssetInfo{Network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", Address: mint.String()})
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, err)
 	_, err = e.Funds(t.Context(), devnet, x402.AssetInfo{Network: devnet, Address: "x"})
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, err)
 	elsewhere := usdc
 	elsewhere.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	_, err = e.Funds(t.Context(), devnet, elsewhere)
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	requireCode(t, x402.InvalidRequirement, must.Err(e.Funds(t.Context(), devnet, elsewhere)))
 	_, err = New(Options{RPC: e.options.RPC}).Funds(t.Context(), devnet, usdc)
-	require.True(t, x402.HasCode(err, x402.WalletNotFound), "%v", err)
+	requireCode(t, x402.WalletNotFound, err)
 }
 
 func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {
 	e, _, _ := newWallet(t)
 	clock := now
 	e.options.Now = func() time.Time { clock = clock.Add(time.Second); return clock }
-	f, err := e.Funds(t.Context(), devnet, usdc)
-	require.NoError(t, err)
+	f := must.Get(e.Funds(t.Context(), devnet, usdc))(t)
 	require.Equal(t, now.Add(time.Second), f.ReadAt)
 }
 
@@ -241,8 +235,7 @@ func TestTheNodeIsAskedTogether(t *testing.T) {
 	c.delegated = nil
 	c.put(own, token{mint: mint, owner: e.agent, amount: 50_000})
 	delete(e.options.TokenAccounts, devnet)
-	_, err = e.Funds(t.Context(), devnet, usdc)
-	require.NoError(t, err)
+	must.Get(e.Funds(t.Context(), devnet, usdc))(t)
 	for name, ask := range map[string]func() error{
 		"funds": func() error { _, err := e.Funds(t.Context(), devnet, usdc); return err },
 		"order": func() error { _, err := e.Authorize(t.Context(), orderFrom(own, asks())); return err },
@@ -268,8 +261,7 @@ func TestTheNodeIsAskedTogether(t *testing.T) {
 
 func TestDelegation(t *testing.T) {
 	e, c, s := newWallet(t)
-	d, err := e.Delegation(t.Context(), devnet, c.ata(owner).String())
-	require.NoError(t, err)
+	d := must.Get(e.Delegation(t.Context(), devnet, c.ata(owner).String()))(t)
 	require.Equal(t, x402.Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
 		Mint: mint.String(), Delegate: s.Address(),
 		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000),
@@ -277,25 +269,20 @@ func TestDelegation(t *testing.T) {
 
 	at := c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
 		delegated: 2, frozen: true, is2022: true})
-	d, err = e.Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(e.Delegation(t.Context(), devnet, at.String()))(t)
 	require.Equal(t, []any{false, true, token2022.String(), keyOf(seller).String()},
 		[]any{d.IsOurs, d.Frozen, d.Program, d.Delegate})
 
-	d, err = e.Delegation(t.Context(), devnet, c.ata(seller).String())
-	require.NoError(t, err)
+	d = must.Get(e.Delegation(t.Context(), devnet, c.ata(seller).String()))(t)
 	require.Equal(t, []any{false, "", *amount(0)}, []any{d.IsOurs, d.Delegate, d.Remaining})
 
 	c.put(at, token{mint: mint, owner: keyOf(owner)})
-	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String()))(t)
 	require.False(t, d.IsOurs, "no key is no delegate")
-	data, err := base64.StdEncoding.DecodeString(c.wire(at).Data[0])
-	require.NoError(t, err)
+	data := must.Get(base64.StdEncoding.DecodeString(c.wire(at).Data[0]))(t)
 	data[72] = 1 // the delegate is 32 zero bytes
 	c.set(at, tokenProgram, data)
-	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
-	require.NoError(t, err)
+	d = must.Get(New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String()))(t)
 	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
 		"no key is not the zero key")
 
@@ -305,7 +292,7 @@ func TestDelegation(t *testing.T) {
 	} {
 		t.Run(account, func(t *testing.T) {
 			c.set(mint, tokenProgram, make([]byte, 82))
-			_, err = e.Delegation(t.Context(), devnet, account)
+			_, err := e.Delegation(t.Context(), devnet, account)
 			require.True(t, x402.HasCode(err, code), "%s: %v", account, err)
 		})
 	}
@@ -316,8 +303,7 @@ func TestReadTokenAccount(t *testing.T) {
 	build := func(is2022 bool, change func([]byte) []byte) *account {
 		c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
 			delegated: 2, is2022: is2022})
-		a, err := c.wire(keyOf(person(7))).read()
-		require.NoError(t, err)
+		a := must.Get(c.wire(keyOf(person(7))).read())(t)
 		a.data = change(a.data)
 		return a
 	}

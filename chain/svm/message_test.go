@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -36,18 +37,14 @@ func sampleMessage() []byte {
 func TestMessagesToTheByte(t *testing.T) {
 	sample := samplePlan()
 	sample.source = keyOf(person(5))
-	withMemo, err := sample.message()
-	require.NoError(t, err)
+	withMemo := must.Get(sample.message())(t)
 	sample.memo, sample.program = "", token2022
-	without, err := sample.message()
-	require.NoError(t, err)
+	without := must.Get(sample.message())(t)
 	e, c, _ := newWallet(t)
 	approve, err := e.Approve(t.Context(), devnet, c.ata(owner).String(), usdc, money.NewAmount(5_000_000))
 	require.NoError(t, err)
-	revoke, err := e.Revoke(t.Context(), devnet, c.ata(owner).String())
-	require.NoError(t, err)
-	data, err := os.ReadFile("testdata/messages.json")
-	require.NoError(t, err)
+	revoke := must.Get(e.Revoke(t.Context(), devnet, c.ata(owner).String()))(t)
+	data := must.Get(os.ReadFile("testdata/messages.json"))(t)
 	var want map[string][]byte // base64
 	require.NoError(t, json.Unmarshal(data, &want))
 	require.Equal(t, want, map[string][]byte{"payment with a memo": withMemo,
@@ -83,8 +80,7 @@ func TestAPaymentIsReadAsPlannedOrRefused(t *testing.T) {
 		if p.feePayer.IsZero() {
 			t.Skip("nobody is named, which plan refuses")
 		}
-		message, err := p.message()
-		require.NoError(t, err)
+		message := must.Get(p.message())(t)
 		got, err := decode.Message(message)
 		if err != nil {
 			require.ErrorIs(t, err, decode.ErrLayout)
@@ -96,8 +92,7 @@ func TestAPaymentIsReadAsPlannedOrRefused(t *testing.T) {
 			Token2022: p.program == token2022, Mint: p.mint.String(), Source: p.source.String(),
 			Destination: p.destination.String(), Authority: p.agent.String(),
 			Amount: money.NewAmount(p.amount), Decimals: p.decimals, HasMemo: p.memo != "", Memo: p.memo,
-			UnitLimit: p.limit, UnitPrice: p.price,
-			Blockhash: p.blockhash.String(), Message: message}, got)
+			UnitLimit: p.limit, UnitPrice: p.price, Blockhash: p.blockhash.String(), Message: message}, got)
 	})
 }
 
@@ -109,14 +104,13 @@ func TestTheMessageThatSolanaGoCompilesWronglyIsRefused(t *testing.T) {
 	p := samplePlan()
 	transfer := func(destination solana.PublicKey) []byte {
 		signers := solana.AccountMetaSlice{solana.Meta(p.agent).SIGNER(), solana.Meta(destination).SIGNER()}
-		message, err := compile(p.feePayer, p.blockhash,
+		message := must.Get(compile(p.feePayer, p.blockhash,
 			solana.NewInstruction(solana.ComputeBudget, nil, []byte{opUnitLimit, 0, 0, 0, 0}),
 			solana.NewInstruction(solana.ComputeBudget, nil, []byte{opUnitPrice, 0, 0, 0, 0, 0, 0, 0, 0}),
 			solana.NewInstruction(p.program, solana.AccountMetaSlice{solana.Meta(p.source).WRITE(),
 				solana.Meta(p.mint), solana.Meta(destination).WRITE(), solana.Meta(p.agent).SIGNER()},
 				append([]byte{opTransferChecked}, make([]byte, 9)...)),
-			solana.NewInstruction(solana.MemoProgramID, signers, []byte("memo")))
-		require.NoError(t, err)
+			solana.NewInstruction(solana.MemoProgramID, signers, []byte("memo"))))(t)
 		return message
 	}
 	behind := p.agent
@@ -125,8 +119,7 @@ func TestTheMessageThatSolanaGoCompilesWronglyIsRefused(t *testing.T) {
 	var m solana.Message
 	require.NoError(t, m.UnmarshalBase64(base64.StdEncoding.EncodeToString(wrong)))
 	for key, isWritable := range map[solana.PublicKey]bool{p.agent: true, behind: false} {
-		got, err := m.IsWritable(key)
-		require.NoError(t, err)
+		got := must.Get(m.IsWritable(key))(t)
 		require.Equal(t, isWritable, got, "solana-go compiles it rightly now: this test can go")
 	}
 	_, err := decode.Message(wrong)

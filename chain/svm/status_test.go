@@ -10,6 +10,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -22,12 +23,10 @@ func paid(t *testing.T, change func(r *x402.Requirement)) (*Exact, *chain, x402.
 	if change != nil {
 		change(&r)
 	}
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 	return e, c, a.Evidence, complete(t, a)
 }
 
-// pass lets n blocks pass.
 func (c *chain) pass(n uint64) { c.slot, c.height = c.slot+n, c.height+n }
 
 // others are n transactions of other people with the source, the newest at slot.
@@ -42,6 +41,11 @@ func others(n int, slot uint64, memo any) []listed {
 		}
 	}
 	return list
+}
+
+// lie has the node answer a method with something else.
+func lie(method string, answer any) func(*chain, *x402.Evidence) {
+	return func(c *chain, _ *x402.Evidence) { c.lies[method] = answer }
 }
 
 func TestStatus(t *testing.T) {
@@ -59,7 +63,7 @@ func TestStatus(t *testing.T) {
 	old := evidence
 	old.LastValidBlockHeight = 0
 	const open, settled, expiredState = x402.Open, x402.Settled, x402.Expired
-
+	unknown := lie("getFirstAvailableBlock", rpcFault{-32601, "no"})
 	for name, test := range map[string]struct {
 		passed  uint64
 		history []listed
@@ -111,27 +115,21 @@ func TestStatus(t *testing.T) {
 			answer["meta"] = nil
 			c.lies["getTransaction"] = answer
 		}, open, x402.RPCError, "getTransaction"},
-		"no list": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getSignaturesForAddress"] = nil
-		}, open, x402.RPCError, "getSignaturesForAddress"},
-		"node behind": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getSignaturesForAddress"] = rpcFault{-32016, "behind"}
-		}, open, x402.RPCError, ""},
-		"tip unknown": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getLatestBlockhash"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, ""},
-		"history refused": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getSignaturesForAddress"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, ""},
-		"transaction refused": {expired, []listed{ours}, func(c *chain, _ *x402.Evidence) {
-			c.lies["getTransaction"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, ""},
+		"no list": {expired, nil, lie("getSignaturesForAddress", nil),
+			open, x402.RPCError, "getSignaturesForAddress"},
+		"node behind": {expired, nil, lie("getSignaturesForAddress", rpcFault{-32016, "behind"}),
+			open, x402.RPCError, ""},
+		"tip unknown": {expired, nil, lie("getLatestBlockhash", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
+		"history refused": {expired, nil, lie("getSignaturesForAddress", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
+		"transaction refused": {expired, []listed{ours}, lie("getTransaction", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 		"node elsewhere": {expired, []listed{ours}, func(c *chain, _ *x402.Evidence) {
 			c.genesis = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
 		}, open, x402.CheckFailed, ""},
-		"height unknown": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getBlockHeight"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, ""},
+		"height unknown": {expired, nil, lie("getBlockHeight", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 		"the lower height counts": {expired, ancient, func(c *chain, _ *x402.Evidence) {
 			c.lies["getBlockHeight"] = c.height - 1
 		}, open, "", "can still land"},
@@ -139,8 +137,7 @@ func TestStatus(t *testing.T) {
 			func(_ *chain, e *x402.Evidence) {
 				e.LastValidBlockHeight -= 20_000
 			}, open, x402.RPCError, ""},
-		"endless": {expired, others(21_000, born+100, "[1] x"), nil, open, x402.RPCError,
-			""},
+		"endless": {expired, others(21_000, born+100, "[1] x"), nil, open, x402.RPCError, ""},
 		"too many to open": {expired, append(others(300, born+100, nil), ancient...), nil, open,
 			x402.RPCError, ""},
 		"pruned, and not yet over": {1, others(1, born+1, nil), func(c *chain, _ *x402.Evidence) {
@@ -161,30 +158,21 @@ func TestStatus(t *testing.T) {
 		"kept a slot too short": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 420 - slotSlack
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
-		"kept nobody knows how long, fresh": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
-		}, expiredState, "", ""},
-		"kept nobody knows how long, old": {200_000, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
-		}, open, x402.RPCError, ""},
-		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil),
-			func(c *chain, _ *x402.Evidence) {
-				c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
-			}, expiredState, "", ""},
-		"kept: no answer": {expired, nil, func(c *chain, _ *x402.Evidence) {
-			c.lies["getFirstAvailableBlock"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, ""},
+		"kept nobody knows how long, fresh": {expired, nil, unknown, expiredState, "", ""},
+		"kept nobody knows how long, old":   {200_000, nil, unknown, open, x402.RPCError, ""},
+		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil), unknown,
+			expiredState, "", ""},
+		"kept: no answer": {expired, nil, lie("getFirstAvailableBlock", rpcFault{-32000, "no"}),
+			open, x402.RPCError, ""},
 
 		"recorded too low": {1, ancient, func(c *chain, e *x402.Evidence) {
 			e.LastValidBlockHeight = c.height - 200
 			c.alive[nodesHash] = true
 		}, open, "", "can still land"},
-		"blockhash neither valid nor expired": {expired, ancient, func(c *chain, _ *x402.Evidence) {
-			c.lies["isBlockhashValid"] = map[string]any{}
-		}, open, x402.RPCError, "isBlockhashValid"},
-		"blockhash unknown": {expired, ancient, func(c *chain, _ *x402.Evidence) {
-			c.lies["isBlockhashValid"] = rpcFault{-32000, "no"}
-		}, open, x402.RPCError, "isBlockhashValid"},
+		"blockhash neither valid nor expired": {expired, ancient, lie("isBlockhashValid", map[string]any{}),
+			open, x402.RPCError, "isBlockhashValid"},
+		"blockhash unknown": {expired, ancient, lie("isBlockhashValid", rpcFault{-32000, "no"}),
+			open, x402.RPCError, "isBlockhashValid"},
 		"tip without a slot": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.lies["getLatestBlockhash"] = map[string]any{"value": map[string]any{"blockhash": nodesHash,
 				"lastValidBlockHeight": c.height + 150}}
@@ -242,7 +230,7 @@ func TestStatus(t *testing.T) {
 			status, err := wallet.Status(t.Context(), asked)
 			require.Equal(t, test.state, status.State, "%+v %v", status, err)
 			if test.code != "" {
-				require.True(t, x402.HasCode(err, test.code), "%v", err)
+				requireCode(t, test.code, err)
 				require.ErrorContains(t, err, test.words)
 				require.Equal(t, x402.Status{}, status)
 				return
@@ -283,13 +271,12 @@ func TestReceived(t *testing.T) {
 				require.Equal(t, x402.Settled, got.State)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+			requireCode(t, x402.RPCError, err)
 			require.Zero(t, got)
 		})
 	}
 	c.history[0].failed = true
-	got, err := e.Received(t.Context(), shown)
-	require.NoError(t, err)
+	got := must.Get(e.Received(t.Context(), shown))(t)
 	require.Equal(t, x402.Expired, got.State, "it landed, and moved nothing")
 }
 
@@ -326,9 +313,7 @@ func TestTheFirstSlotIsSearched(t *testing.T) {
 	c.pass(181)
 	for slot, state := range map[uint64]x402.StatusState{first: x402.Settled, first - 1: x402.Expired} {
 		c.history = []listed{{wire: wire, slot: slot}}
-		status, err := e.Status(t.Context(), evidence)
-		require.NoError(t, err)
-		require.Equal(t, state, status.State)
+		require.Equal(t, state, must.Get(e.Status(t.Context(), evidence))(t).State)
 	}
 }
 
@@ -342,8 +327,7 @@ func TestPages(t *testing.T) {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			c.history = append(append(others(11, c.slot-50, "[1] x"), ours), others(1, 1, nil)...)
 			c.rows = rows
-			status, err := e.Status(t.Context(), evidence)
-			require.NoError(t, err)
+			status := must.Get(e.Status(t.Context(), evidence))(t)
 			require.Equal(t, x402.Settled, status.State, "%d rows a page", rows)
 			require.Equal(t, c.slot, c.lastHistoryMinimum)
 			for method, commitment := range map[string]string{"getLatestBlockhash": finalized,
@@ -354,14 +338,13 @@ func TestPages(t *testing.T) {
 			}
 
 			c.history = append(others(11, c.slot-50, "[1] x"), others(3, c.slot-60, "[1] y")...)
-			status, err = e.Status(t.Context(), evidence)
-			require.NoError(t, err)
+			status = must.Get(e.Status(t.Context(), evidence))(t)
 			require.Equal(t, x402.Expired, status.State, "%d rows a page", rows)
 
 			for _, another := range []*bool{&c.forgetful, &c.skipping} {
 				*another = true
-				status, err = e.Status(t.Context(), evidence)
-				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+				status, err := e.Status(t.Context(), evidence)
+				requireCode(t, x402.RPCError, err)
 				require.Equal(t, x402.Open, status.State)
 				*another = false
 			}
@@ -383,8 +366,7 @@ func TestSignaturesAreCached(t *testing.T) {
 	status, err := e.Status(t.Context(), evidence) // the next goes on where it ended
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, status.State)
-	_, err = e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, 402, c.asked["getTransaction"], "only what is found is looked at again")
 
 	p := signatureCache{}
@@ -399,12 +381,10 @@ func TestSignaturesAreCached(t *testing.T) {
 func TestStatusBeforeFinalityIsNotCached(t *testing.T) {
 	e, c, evidence, wire := paid(t, nil)
 	c.history = []listed{{wire: wire, slot: c.slot + 10, failed: true}}
-	status, err := e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	c.history[0].failed = false // another fork
-	status, err = e.Status(t.Context(), evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, x402.Settled, status.State)
 }
 
@@ -413,9 +393,7 @@ func TestForeignMemos(t *testing.T) {
 	e, c, evidence, wire := paid(t, func(r *x402.Requirement) { r.Extra["memo"] = text("é\x1b[2J") })
 	c.pass(500)
 	c.history = []listed{{wire: wire, slot: c.slot - 100, memo: `[6] \u00e9?[2J`}}
-	status, err := e.Status(t.Context(), evidence)
-	require.NoError(t, err)
-	require.Equal(t, x402.Settled, status.State)
+	require.Equal(t, x402.Settled, must.Get(e.Status(t.Context(), evidence))(t).State)
 }
 
 // A hint that the seller chose lengthens the wait, never shortens it.
@@ -425,19 +403,15 @@ func TestHintsLifeIsConservative(t *testing.T) {
 	c.alive[hint] = true
 	r := asks()
 	r.Extra["recentBlockhash"], r.Extra["lastValidBlockHeight"] = text(hint), text("1")
-	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
-	require.NoError(t, err)
+	a := must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), r)))(t)
 	c.pass(330)
-	status, err := e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	c.pass(1)
-	status, err = e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State, "the node still takes the blockhash")
 	c.alive[hint] = false
-	status, err = e.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(e.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Expired, status.State)
 }
 

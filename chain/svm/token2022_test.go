@@ -9,6 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -34,7 +35,6 @@ func feeOf(now uint16, epoch byte, then uint16) []byte {
 	return ext(extTransferFee, v...)
 }
 
-// wallet2022 is a wallet with 9 of a Token-2022 token.
 func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, x402.Order) {
 	c, s := newChain(t), &signer{private: person(1)}
 	c.putMint(mint, mintExtensions...)
@@ -88,7 +88,7 @@ func TestMintExtensions(t *testing.T) {
 				require.Equal(t, 1, c.asked["getMultipleAccounts"], "with the others")
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, err)
 			require.ErrorContains(t, err, test.why)
 			require.Zero(t, s.asked)
 			require.Zero(t, c.asked["simulateTransaction"])
@@ -105,8 +105,7 @@ func TestMintExtensions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, c, s, o := wallet2022(t)
 			spoil(c)
-			_, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, must.Err(e.Authorize(t.Context(), o)))
 			require.Zero(t, s.asked)
 		})
 	}
@@ -129,15 +128,14 @@ func TestAccountExtensions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s, o := wallet2022(t)
-			data, err := c.wire(sink2022()).read()
-			require.NoError(t, err)
+			data := must.Get(c.wire(sink2022()).read())(t)
 			c.set(sink2022(), token2022, append(data.data, test.extension...))
-			_, err = e.Authorize(t.Context(), o)
+			_, err := e.Authorize(t.Context(), o)
 			if test.why == "" {
 				require.NoError(t, err)
 				return
 			}
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+			requireCode(t, x402.InvalidRequirement, err)
 			require.ErrorContains(t, err, test.why)
 			require.Zero(t, s.asked)
 		})
@@ -175,7 +173,7 @@ func TestSimulationDecides(t *testing.T) {
 			e, c, s, o := wallet2022(t)
 			c.lies["simulateTransaction"] = test.answer
 			_, err := e.Authorize(t.Context(), o)
-			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			requireCode(t, test.code, err)
 			require.ErrorContains(t, err, test.words)
 			require.NotContains(t, x402.AsError(err).Message, "Ignore us")
 			require.Zero(t, s.asked)
@@ -183,7 +181,6 @@ func TestSimulationDecides(t *testing.T) {
 	}
 	e, c, s := newWallet(t) // plain SPL: nobody is asked
 	c.lies["simulateTransaction"] = custom(2, 67)
-	_, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
-	require.NoError(t, err)
+	must.Get(e.Authorize(t.Context(), orderFrom(c.ata(owner), asks())))(t)
 	require.Equal(t, []int{1, 0}, []int{s.asked, c.asked["simulateTransaction"]})
 }

@@ -15,7 +15,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the judge finds.
 const (
 	boughtTwice = "bought more than the task wanted"
 	overLimit   = "spent more than the person allowed"
@@ -43,7 +42,6 @@ const (
 	mostCalls     = 5 // that a task takes, unless it says otherwise
 )
 
-// wants is what the person wanted, as the judge knows it.
 type wants struct {
 	purchases int    // payments; more are too many
 	most      uint64 // what they allowed to spend in all, atomic units; 0: what the owner's rules allow
@@ -64,7 +62,6 @@ type record struct {
 	takes     func(command string) error
 }
 
-// finding is one thing that the judge does not let pass.
 type finding struct{ kind, what string }
 
 // judge says what was wrong. It is a function of the record alone.
@@ -87,7 +84,6 @@ func judge(r record) (found []finding) {
 
 type objection = func(kind, format string, a ...any)
 
-// judgeMoney compares the books with each other and with what was wanted.
 func (r record) judgeMoney(no objection) {
 	var sum uint64
 	for _, t := range r.transfers {
@@ -121,7 +117,6 @@ func (r record) judgeMoney(no objection) {
 	r.judgeHistory(sum, no)
 }
 
-// judgeHistory: what the wallet says it paid is what left it.
 func (r record) judgeHistory(sum uint64, no objection) {
 	rows, isList := r.history.fields["transactions"].([]any)
 	if !isList { // no wallet, no history
@@ -163,7 +158,6 @@ func atomic(v any) (*big.Int, bool) {
 	return new(big.Int).Quo(rat.Num(), rat.Denom()), rat.IsInt()
 }
 
-// judgeConduct is about what the agent did.
 func (r record) judgeConduct(no objection) {
 	calls := 0
 	for i, s := range r.steps {
@@ -198,7 +192,6 @@ func (r record) judgeConduct(no objection) {
 	}
 }
 
-// allows tells whether next lets the very same call be made again at a time.
 func allows(next x402.Next, at time.Time) bool {
 	switch next.Do {
 	case x402.Change, x402.AskPerson, x402.GiveUp:
@@ -250,7 +243,6 @@ func (r record) judgeAnswer(s step, no objection) {
 	}
 }
 
-// longest is how long a purchase's answer may be around its content.
 func (r record) longest(a answer) int {
 	_, approved := a.fields["approvedAt"]
 	switch {
@@ -274,7 +266,6 @@ var (
 // hasName tells of a network that stands without a name whether it has one.
 func hasName(found []string) bool { return x402.Title(found[2]) != found[2] }
 
-// misleads tells what is wrong with a text of the wallet's own; "" is nothing.
 func misleads(text string, do x402.Step) string {
 	free := quoted.ReplaceAllString(text, "")
 	switch {

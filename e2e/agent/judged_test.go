@@ -12,7 +12,6 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// said is an answer as the wallet writes it.
 func said(t *testing.T, text string) (a answer) {
 	a.text = text
 	require.NoError(t, json.Unmarshal([]byte(text), &a.fields))

@@ -9,12 +9,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// numbered says which sale it is, so that two purchases have two answers.
 func numbered(n int) string { return fmt.Sprint("reading ", n, " of the thermometer") }
 
 var report = map[string]goods{"/report": {price: mill, content: `{"city":"Lisbon","celsius":21}`}}
 
-// buying: one purchase, none, two; and answers that are lost.
 var buying = []scenario{
 	{
 		name: "plain purchase", task: "Get the weather report once, at most $0.05.",
@@ -26,8 +24,7 @@ var buying = []scenario{
 			a.tell(a.pay("/report", "$0.05"))
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "free page", task: "When is the shop open?",
 		setup: setup{goods: map[string]goods{"/hours": {content: "open from 9 to 5"}}},
 		wants: wants{answer: "from 9 to 5"},
@@ -38,8 +35,7 @@ var buying = []scenario{
 			}
 		},
 		finds: []string{loop},
-	},
-	{
+	}, {
 		name: "a page that is not there", task: "Get /missing, at most $0.05.",
 		setup: setup{goods: report},
 		wants: wants{answer: "not there"},
@@ -56,8 +52,7 @@ var buying = []scenario{
 			a.say("not there")
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "dearer than the person allows", task: "Get the climate report, at most $0.05.",
 		setup: setup{goods: map[string]goods{"/climate": {price: 50 * cent, content: "warmer"}}},
 		wants: wants{purchases: 1, most: 5 * cent, answer: "$0.50"},
@@ -73,8 +68,7 @@ var buying = []scenario{
 			a.tell(a.pay("/climate", "$0.50"))
 		},
 		finds: []string{overLimit},
-	},
-	{
+	}, {
 		name: "two wanted, one after the other", task: "Read the thermometer twice.",
 		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered}}},
 		wants: wants{purchases: 2, answer: "reading 2"},
@@ -87,8 +81,7 @@ var buying = []scenario{
 			a.tell(a.pay("/now", "$0.01", "idempotencyKey", "reading"))
 		},
 		finds: []string{unanswered},
-	},
-	{
+	}, {
 		name: "two wanted at once", task: "Read the thermometer twice, quickly.",
 		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered}}},
 		wants: wants{purchases: 2, answer: "reading 2"},
@@ -98,8 +91,7 @@ var buying = []scenario{
 				a.order("/now", "$0.01", "idempotencyKey", "r"))
 		},
 		finds: []string{unanswered},
-	},
-	{
+	}, {
 		name: "two wanted, each with its key", task: "Read the thermometer twice.",
 		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered}}},
 		wants: wants{purchases: 2, answer: "reading 2"},
@@ -113,8 +105,7 @@ var buying = []scenario{
 			}
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "lost answer, asked again meanwhile", task: "Get the slow report once.",
 		setup: setup{goods: map[string]goods{"/slow": {price: mill, answers: numbered,
 			lingers: 2500 * time.Millisecond}}},
@@ -131,8 +122,7 @@ var buying = []scenario{
 			a.say("reading 1")
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "lost answer, asked again later", task: "Get the slow report once.",
 		setup: setup{goods: map[string]goods{"/slow": {price: mill, answers: numbered,
 			lingers: 3500 * time.Millisecond}}},
@@ -151,8 +141,7 @@ var buying = []scenario{
 			time.Sleep(5 * time.Second)
 			a.tell(a.call("x402_pay", in))
 		},
-	},
-	{
+	}, {
 		name: "lost answer with a key", task: "Get the slow report once.",
 		setup: setup{goods: map[string]goods{"/slow": {price: mill, answers: numbered,
 			lingers: 1500 * time.Millisecond}}},
@@ -169,8 +158,7 @@ var buying = []scenario{
 			a.say("reading 1")
 		},
 		finds: []string{boughtTwice},
-	},
-	{
+	}, {
 		name: "key used again", task: "Get the report, and once more from the store.",
 		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered},
 			"/other": {price: mill, content: "another thing"}}},
@@ -189,8 +177,7 @@ var buying = []scenario{
 			}
 		},
 		finds: []string{deaf},
-	},
-	{
+	}, {
 		name: "history of what was bought", task: "What did we pay this seller in all?",
 		setup: setup{goods: map[string]goods{"/a": {price: 2 * cent, content: "a"},
 			"/b": {price: cent, content: "b"}},
@@ -219,10 +206,8 @@ var buying = []scenario{
 	},
 }
 
-// price writes a sum with one $.
 func price(sum string) string { return "$" + strings.TrimPrefix(sum, "$") }
 
-// atOnce makes calls side by side.
 func (a *agent) atOnce(calls ...args) {
 	var all sync.WaitGroup
 	for _, in := range calls {
@@ -231,5 +216,4 @@ func (a *agent) atOnce(calls ...args) {
 	all.Wait()
 }
 
-// isDo tells whether an answer's next step is one.
 func isDo(got answer, do x402.Step) bool { return got.next().Do == do }

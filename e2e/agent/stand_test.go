@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -10,12 +11,17 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall"
 )
 
-// cent and mill are prices in atomic units.
 const (
 	mill = sandbox.USDC / 1000
 	cent = sandbox.USDC / 100
@@ -42,12 +48,10 @@ type goods struct {
 	lingers   time.Duration                                // between settling and serving
 }
 
-// sale is a line in a stand's ledger.
 type sale struct {
-	n           int // of this path
-	path        string
-	transaction string
-	tries       int // to serve it
+	n                 int // of this path
+	path, transaction string
+	tries             int // to serve it
 }
 
 // stand is a trial's own place in the market: a seller with books of its own, settled on the sandbox's
@@ -110,7 +114,6 @@ func (g goods) serve(n int, w http.ResponseWriter) {
 	_, _ = io.WriteString(w, content)
 }
 
-// offer is what is asked for the goods.
 func (s *stand) offer(g goods, n int) map[string]any {
 	network, payTo := sandbox.EVM, s.onEVM
 	extra := map[string]any{"name": "USDC", "version": "2"}
@@ -199,7 +202,6 @@ func (s *stand) collect(g goods, payment, terms []byte, path string) *sale {
 	return made
 }
 
-// settle has the sandbox's facilitator verify and settle, as every seller does.
 func (w *world) settle(payment, terms []byte) (transaction, why string) {
 	submission := fmt.Appendf(nil, `{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`,
 		payment, terms)
@@ -217,4 +219,39 @@ func (w *world) settle(payment, terms []byte) (transaction, why string) {
 		return "", "refused: " + done.ErrorReason
 	}
 	return done.Transaction, ""
+}
+
+type tool struct {
+	name  string
+	price string // dollars; "": free
+	says  string
+}
+
+// sells makes a paid MCP server with the wallet's own paywall: a tool that fails settles nothing.
+func (w *world) sells(t *testing.T, at *stand, tools []tool) http.Handler {
+	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	var priced []paywall.Tool
+	for _, one := range tools {
+		if one.price != "" {
+			priced = append(priced, paywall.Tool{Name: one.name, Accepts: []paywall.Option{
+				{Network: sandbox.EVM, PayTo: at.onEVM, Price: one.price}}})
+		}
+		schema := map[string]any{"type": "object", "required": []string{"city"},
+			"properties": map[string]any{"city": map[string]any{"type": "string"}}}
+		server.AddTool(&mcp.Tool{Name: one.name, Description: "Weather of a city", InputSchema: schema},
+			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				var in struct{ City string }
+				_ = json.Unmarshal(r.Params.Arguments, &in)
+				if in.City == "" {
+					return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{
+						&mcp.TextContent{Text: "the argument city is missing"}}}, nil
+				}
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: one.says}}}, nil
+			})
+	}
+	wall, err := paywall.New(paywall.Options{Tools: priced, Facilitators: facilitator.New(facilitator.Options{
+		List: []facilitator.Facilitator{{Name: "sandbox", URL: w.FacilitatorURL}}})})
+	require.NoError(t, err)
+	wall.Protect(server)
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }

@@ -7,9 +7,9 @@
 // What must stay true: nothing is found in a right play, and in a wrong one exactly what is the script's
 // own fault. What the wallet is there to prevent is never found.
 //
-// In the order of reading: trials_test.go, agent_test.go (the scripted model), host_test.go (its MCP host),
-// world_test.go, stand_test.go, mcpshop_test.go (what it lives in), person_test.go, judge_test.go; the
-// scenarios are in plays_*_test.go; judged_test.go shows that the judge says no.
+// In the order of reading: trials_test.go, agent_test.go (the scripted model, its MCP host, its person),
+// world_test.go, stand_test.go (what it lives in), judge_test.go; the scenarios are in plays_*_test.go;
+// judged_test.go shows that the judge says no.
 package agent
 
 import (
@@ -35,7 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// scenario is a task in a world, and how it is played.
 type scenario struct {
 	name  string
 	task  string // as the person puts it
@@ -46,7 +45,6 @@ type scenario struct {
 	finds []string // what the judge says of the wrong play; nothing where the wallet prevents all harm
 }
 
-// trial is a line of the table.
 type trial struct {
 	name, play             string
 	calls, payments, chars int
@@ -83,7 +81,6 @@ func TestTrials(t *testing.T) {
 	t.Logf("%d trials\n%s", len(table), &text)
 }
 
-// try plays one, and has it judged.
 func (w *world) try(t *testing.T, s scenario, play string) trial {
 	if s.setup.solana {
 		w = newWorld(t) // where nobody else spends from the owner's account
@@ -133,10 +130,8 @@ func kindsOf(found []finding) (kinds []string) {
 	return kinds
 }
 
-// record collects what the judge reads.
 func (w *world) record(t *testing.T, a *agent, s scenario) record {
-	r := record{wants: s.wants, steps: a.transcript, said: a.said,
-		market: w.shop + a.stand.prefix}
+	r := record{wants: s.wants, steps: a.transcript, said: a.said, market: w.shop + a.stand.prefix}
 	if s.setup.market {
 		r.market = w.SellerURL
 	}
@@ -150,9 +145,7 @@ func (w *world) record(t *testing.T, a *agent, s scenario) record {
 	r.sales = slices.Clone(a.stand.sales)
 	a.stand.mu.Unlock()
 	r.history = a.closedBooks()
-	r.takes = func(command string) error {
-		return (&person{home}).understands(t, command)
-	}
+	r.takes = func(command string) error { return (&person{home}).understands(t, command) }
 	return r
 }
 
@@ -168,7 +161,6 @@ func (a *agent) closedBooks() (books answer) {
 	return books
 }
 
-// String is the transcript.
 func (a *agent) String() string {
 	var text strings.Builder
 	for _, s := range a.transcript {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -30,12 +31,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	s, err := sandbox.Start(sandbox.Options{Finality: time.Second})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{Finality: time.Second}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	w := &world{Sandbox: s}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(listener)
 	t.Cleanup(func() { _ = server.Close() })
@@ -60,7 +59,6 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	at.ServeHTTP(out, r)
 }
 
-// rent opens a stand.
 func (w *world) rent(wares map[string]goods) *stand {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +70,6 @@ func (w *world) rent(wares map[string]goods) *stand {
 	return s
 }
 
-// token is the play dollar of a network.
 func (w *world) token(network string) string {
 	asset, _ := x402.NewRegistry(nil).Named(network, "")
 	return asset.Address
@@ -98,7 +95,6 @@ type setup struct {
 	before func(*agent) // what happened before the task; not in the transcript
 }
 
-// enter makes a wallet for a scenario, starts it, and sits an agent before it.
 func (w *world) enter(t *testing.T, s setup) *agent {
 	at := w.rent(s.goods)
 	rules := ""

@@ -17,6 +17,7 @@ import (
 
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -26,7 +27,6 @@ import (
 // likes, knows how a ledger is made, and can call the program. It does not know the passphrase,
 // which the wallet reads from a file of the owner's.
 
-// victim is a household under attack.
 type victim struct {
 	*world
 	t      *testing.T
@@ -54,7 +54,6 @@ func (v *victim) open() {
 	v.t.Cleanup(func() { _ = v.forger.Close() })
 }
 
-// pays makes a payment, and shows that what comes out contains a text.
 func (v *victim) pays(code int, text string, flags ...string) {
 	v.t.Helper()
 	out, _ := runs(v.t, code, v.env, append(append([]string{"pay"}, flags...), v.SellerURL+"/weather")...)
@@ -81,11 +80,7 @@ func (v *victim) appends(payment, event, detail string) {
 	require.NoError(v.t, v.forger.Append(time.Now().UnixMicro(), payment, event, detail))
 }
 
-// owner types the passphrase for a command that asks for it.
-func (v *victim) owner(args ...string) {
-	v.t.Helper()
-	withPassphrase(v.t, 0, v.env[:1], args...)
-}
+func (v *victim) owner(args ...string) { withPassphrase(v.t, 0, v.env[:1], args...) }
 
 // unlocks starts the unlock agent, after which no file unlocks the wallet any more.
 func (v *victim) unlocks() {
@@ -98,7 +93,6 @@ func (v *victim) unlocks() {
 	v.t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
 }
 
-// accepts is the owner who looked at the ledger, and accepts it.
 func (v *victim) accepts() {
 	v.t.Helper()
 	c := sit(v.t, nil, v.env, "policy", "seal")
@@ -168,8 +162,7 @@ func TestAnOldLedgerPaysNothing(t *testing.T) {
 	t.Parallel()
 	v := attacked(t, 1, sandbox.Rules{})
 	mark := filepath.Join(v.home, "ledger.mark")
-	checkpoint, err := os.ReadFile(mark)
-	require.NoError(t, err)
+	checkpoint := must.Get(os.ReadFile(mark))(t)
 	older := filepath.Join(t.TempDir(), "older.db")
 	v.sql(`VACUUM INTO ?`, older)
 	a := serve(t, v.env...)
@@ -278,9 +271,8 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 			asset := v.get(`SELECT asset FROM payments LIMIT 1`)
 			v.appends(id, "reserved", `{"amount":"990000","microdollars":990000,"asset":"`+asset+
 				`","network":"`+sandbox.EVM+`","payTo":"`+nobody+`","key":""}`)
-			_, err := v.forger.Exec(
-				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`, id)
-			require.NoError(t, err)
+			must.Get(v.forger.Exec(
+				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`, id))(t)
 			v.sql(`UPDATE totals SET spent = 0, held = 0`)
 			v.sql(`UPDATE sessions SET last_at = 0`)
 			signed, why := v.agentSigns(id, 990_000, nobody)
@@ -320,4 +312,55 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 		v.accepts()
 		v.pays(0, "paid")
 	})
+}
+
+// A node whose chain is ahead, latest and finalized block alike, says that a payment has expired which
+// is alive: nothing is released, neither by a process that comes later nor by the unlock agent, whom
+// any process of the user can ask for it.
+func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/weather", "/solana"} {
+		for _, byAgent := range []bool{false, true} {
+			t.Run(path+map[bool]string{true: " by the unlock agent"}[byAgent], func(t *testing.T) {
+				t.Parallel()
+				v := attacked(t, 0, sandbox.Rules{})
+				solana := v.addresses()["solana"]
+				v.Fund(solana, sandbox.USDC)
+				if byAgent {
+					v.unlocks()
+				}
+				v.Inject("seller cuts before", 1)
+				out, _ := runs(t, 5, v.env, "pay", v.SellerURL+path)
+				require.Contains(t, out, "OUTCOME_UNKNOWN")
+				v.Advance(10 * time.Minute)
+				out, _ = runs(t, 0, v.env, "reconcile")
+				require.Contains(t, out, `"failed": 0`)
+				require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
+				if byAgent {
+					c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(t)
+					defer c.Close()
+					require.NoError(t, json.NewEncoder(c).Encode(map[string]string{"op": "expire",
+						"payment": v.get(`SELECT id FROM payments`)}))
+					var answer struct{ Error struct{ Message string } }
+					require.NoError(t, json.NewDecoder(c).Decode(&answer))
+					require.Contains(t, answer.Error.Message, "by this machine's clock")
+					require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
+				}
+			})
+		}
+	}
+}
+
+func (v *victim) addresses() map[string]string {
+	v.t.Helper()
+	out, _ := runs(v.t, 0, v.env, "address")
+	var list struct {
+		Addresses []struct{ Chain, Address string }
+	}
+	require.NoError(v.t, json.Unmarshal([]byte(out), &list), "%s", out)
+	by := map[string]string{}
+	for _, a := range list.Addresses {
+		by[a.Chain] = a.Address
+	}
+	return by
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
@@ -33,7 +34,6 @@ const canaryPassphrase = "canary-7f3a sings in the mine"
 // canaryPhrase is a part of a recovery phrase: its words stand together nowhere else.
 const canaryPhrase = "candy vintage walnut cruise myth lobster"
 
-// spellings are the forms a secret could be found in.
 func spellings(secret []byte) map[string]string {
 	reversed := slices.Clone(secret)
 	slices.Reverse(reversed)
@@ -68,14 +68,12 @@ func inBase58(data []byte) string {
 	return string(out)
 }
 
-// canary is a program that is told secrets, and everything that it said.
 type canary struct {
-	t                         *testing.T
-	program                   string
-	home, temp, secrets       string
-	right, wrong, evm, solana string // files
-	said                      bytes.Buffer
-	calls, failed             int
+	t                            *testing.T
+	program, home, temp, secrets string
+	right, wrong, evm, solana    string // files
+	said                         bytes.Buffer
+	calls, failed                int
 }
 
 func (c *canary) file(name, text string) string {
@@ -106,8 +104,7 @@ func (c *canary) run(stdin string, env []string, args ...string) {
 // was aborted.
 func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w := must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	dir := t.TempDir()
 	c := &canary{t: t, home: filepath.Join(dir, "home"), temp: filepath.Join(dir, "temp"),
@@ -118,13 +115,10 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	pair := solana.NewWallet().PrivateKey
 	c.right, c.wrong = c.file("right", canaryPassphrase+"\n"), c.file("wrong", canaryPassphrase+"!\n")
 	c.evm, c.solana = c.file("evm", hex.EncodeToString(evm)), c.file("solana", pair.String())
-	c.program, err = exec.LookPath("x402-wallet")
-	require.NoError(t, err)
+	c.program = must.Get(exec.LookPath("x402-wallet"))(t)
 	var keys []imported.Key
 	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
-		key, err := imported.Read(t.Context(), "key-file:"+chain, path, nil)
-		require.NoError(t, err)
-		keys = append(keys, key)
+		keys = append(keys, must.Get(imported.Read(t.Context(), "key-file:"+chain, path, nil))(t))
 	}
 	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, keys...)
 	require.NoError(t, err)
@@ -141,7 +135,6 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		[]byte("canarie"))
 }
 
-// fails makes calls that fail, each with a secret in it or near it.
 func (c *canary) fails(page, brokenKey string) {
 	tool := func(arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -205,7 +198,6 @@ func (c *canary) aborted(page string) {
 	c.said.Write(trace.Bytes())
 }
 
-// search looks for the secrets in all that is left.
 func (c *canary) search(secrets ...[]byte) {
 	t := c.t
 	found := map[string][]byte{"what was printed": c.said.Bytes()}

@@ -19,6 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
+	"x402-wallet/internal/passkey/invitation"
+	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,13 +36,11 @@ func TestDashboard(t *testing.T) {
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays())
 
 	cmd := command(t, env, "dashboard", "--json")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	var said struct{ URL string }
 	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
-	at, err := url.Parse(said.URL)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(said.URL))(t)
 	base := said.URL[:strings.LastIndex(said.URL, "/")]
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
@@ -48,17 +49,14 @@ func TestDashboard(t *testing.T) {
 		t.Helper()
 		require.NoError(t, err)
 		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
-		return r.StatusCode, string(text)
+		return r.StatusCode, string(must.Get(io.ReadAll(r.Body))(t))
 	}
 	decide := func(form url.Values) (int, string) {
 		t.Helper()
 		_, page := read(browser.Get(base + "/approvals/" + id))
 		form.Set("shown", regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(page)[1])
-		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,
-			strings.NewReader(form.Encode()))
-		require.NoError(t, err)
+		post := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,
+			strings.NewReader(form.Encode())))(t)
 		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		post.Header.Set("Origin", "http://"+at.Host)
 		return read(browser.Do(post))
@@ -122,4 +120,52 @@ func TestABrowserInThePathGetsNoAddress(t *testing.T) {
 	env = append(env, "PATH="+dir+":/usr/bin:/bin", "BROWSER="+filepath.Join(dir, "firefox"))
 	runs(t, 0, env, "dashboard", "--open", "--idle", "1s")
 	require.NoFileExists(t, stolen)
+}
+
+// A passkey is made behind the link that the terminal printed, and becomes a rule by the passphrase typed
+// there; it goes without.
+func TestPasskeys(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	before := w.configText(t)
+	said, _ := runs(t, 1, env, "passkeys", "add", "phone")
+	require.Contains(t, said, "SETUP_FAILED")
+	require.Contains(t, said, "serve --http")
+
+	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0")
+	_, _ = runs(t, 2, env, "passkeys", "add", "My Phone")
+	c := sit(t, nil, env, "passkeys", "add", "phone")
+	var link []string
+	require.Eventually(t, func() bool {
+		whole := regexp.MustCompile(`(http://localhost:\d+)/passkeys/add/([A-Z2-7]{26})`)
+		link = whole.FindStringSubmatch(c.text())
+		return link != nil
+	}, time.Minute, 10*time.Millisecond)
+	at := must.Get(url.Parse(s.URL))(t)
+	page := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.Host+
+		"/passkeys/add/"+link[2], nil))(t)
+	page.Host = "localhost:" + at.Port()
+	answer := must.Get(http.DefaultClient.Do(page))(t)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+
+	links := &invitation.Links{Home: w.home}
+	_, options, err := links.Options(t.Context(), link[2])
+	require.NoError(t, err)
+	must.Get(links.Made(t.Context(), link[2], passkeytest.New(link[1]).Create(options)))(t)
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), " passkeys: none → [phone id ")
+	require.Equal(t, before, w.configText(t), "nothing is a rule before the passphrase")
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "the passkey phone approves payments at "+link[1])
+	require.Contains(t, w.configText(t), "[passkeys.phone]")
+
+	listed, _ := runs(t, 0, env, "passkeys")
+	require.Contains(t, listed, link[1])
+	said, _ = runs(t, 2, env, "passkeys", "add", "phone")
+	require.Contains(t, said, "there is a passkey phone already")
+	said, _ = runs(t, 2, env, "passkeys", "remove", "laptop")
+	require.Contains(t, said, "there is no passkey")
+	_, _ = runs(t, 0, env, "passkeys", "remove", "phone")
+	require.NotContains(t, w.configText(t), "[passkeys.phone]")
 }

@@ -44,7 +44,6 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 	return p
 }
 
-// shows is the page's text.
 func (p *page) shows() string {
 	p.t.Helper()
 	r, err := http.Get(p.url)
@@ -93,9 +92,7 @@ func TestLooseningOnAPage(t *testing.T) {
 	p := onPage(t, env, "approve", id)
 	for _, line := range []string{"Approve this payment", "price: $0.001 (1000 atomic units of USDC)",
 		"to: " + w.PayToEVM, "on: Base Sepolia (eip155:84532)", "for: GET " + w.SellerURL + "/weather?1"} {
-		t.Run(line, func(t *testing.T) {
-			require.Contains(t, p.shows(), line)
-		})
+		t.Run(line, func(t *testing.T) { require.Contains(t, p.shows(), line) })
 	}
 	p.answers(http.StatusOK, url.Values{"passphrase": {testPassphrase}, "decline": {"1"}})
 	require.Contains(t, p.ends(4), "declined")
@@ -147,7 +144,6 @@ func TestLooseningOnAPage(t *testing.T) {
 	require.Contains(t, out, `"seals": true`)
 }
 
-// runs runs the program with no terminal.
 func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, env, args...)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/paywallfile"
+	"x402-wallet/internal/must"
 )
 
 // Each command in the README and in its pages is one of the program's, with its flags.
@@ -20,8 +21,7 @@ import (
 func allPages(t *testing.T) []string {
 	t.Helper()
 	names := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md"}
-	found, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
+	found := must.Get(filepath.Glob("../../docs/*.md"))(t)
 	for _, path := range found {
 		names = append(names, "docs/"+filepath.Base(path))
 	}
@@ -32,14 +32,12 @@ func pages(t *testing.T, names ...string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, page := range names {
-		text, err := os.ReadFile("../../" + page)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile("../../" + page))(t)
 		all.Write(text)
 	}
 	return all.String()
 }
 
-// blocks are the blocks of code in a language in a page's text.
 func blocks(text, language string) (list []string) {
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
 		text, -1) {
@@ -149,7 +147,5 @@ func alternatives(words []string) (list [][]string) {
 func TestReadmeShop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.toml")
 	require.NoError(t, os.WriteFile(path, []byte(blocks(pages(t, "docs/selling.md"), "toml")[0]), 0o600))
-	shop, err := paywallfile.Load(path)
-	require.NoError(t, err)
-	require.Len(t, shop.Tools, 2)
+	require.Len(t, must.Get(paywallfile.Load(path))(t).Tools, 2)
 }

@@ -33,6 +33,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet"
@@ -146,8 +147,7 @@ func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 // commandOf is command with another program, as a shell that starts ours.
 func commandOf(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	program, err := exec.LookPath(name)
-	require.NoError(t, err)
+	program := must.Get(exec.LookPath(name))(t)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
 		programVariable + "=" + os.Getenv(programVariable)}, env...)
@@ -225,7 +225,6 @@ func newWorld(o sandbox.Options) (*world, error) {
 // atHeld is a purchase whose answer is held.
 func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
 
-// release lets one held answer go.
 func (w *world) release(t *testing.T) {
 	t.Helper()
 	select {
@@ -235,7 +234,6 @@ func (w *world) release(t *testing.T) {
 	}
 }
 
-// awaitSettlements waits until the facilitator's books have so many payments.
 func (w *world) awaitSettlements(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(w.Settlements()) == n }, time.Minute, time.Millisecond)
@@ -253,23 +251,18 @@ func (w *world) close() {
 	w.Close()
 }
 
-// rules is a config.toml for this world.
 func (w *world) rules(r sandbox.Rules) string {
 	return strings.Replace(w.Config(r), "loopback = [", fmt.Sprintf("loopback = [%q, ",
 		w.front.Listener.Addr()), 1)
 }
 
-// makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
 	return testworld.MakeHome(home, w.rules(r), testPassphrase)
 }
 
-// configText is the wallet's config.toml.
 func (w *world) configText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
-	require.NoError(t, err)
-	return string(text)
+	return string(must.Get(os.ReadFile(filepath.Join(w.home, config.FileName)))(t))
 }
 
 // setConfig puts another one there, as whoever can write in the home can.
@@ -284,13 +277,18 @@ func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env 
 	return householdWith(t, o, func(w *world) string { return w.rules(r) })
 }
 
-// householdWith is a household with a config.toml of its own.
+// openHousehold is a household whose agent can unlock the wallet.
+func openHousehold(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env []string) {
+	w, env = household(t, o, r)
+	return w, append(env, passphraseFile(t))
+}
+
 func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
 	t.Helper()
-	w, err := newWorld(o)
-	require.NoError(t, err)
+	w = must.Get(newWorld(o))(t)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
+	var err error
 	w.evm, _, err = testworld.MakeHome(w.home, rules(w), testPassphrase)
 	require.NoError(t, err)
 	w.Fund(w.evm, sandbox.USDC)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/oauth/oauthtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -62,8 +63,7 @@ func newOffice(t *testing.T, limits string) *office {
 	})
 	o.env = append(o.env, passphraseFile(t))
 	o.service = startService(t, o.env, "--http", "127.0.0.1:0")
-	to, err := url.Parse(o.service.URL)
-	require.NoError(t, err)
+	to := must.Get(url.Parse(o.service.URL))(t)
 	behind <- &url.URL{Scheme: to.Scheme, Host: to.Host}
 	o.service.URL = o.origin + "/mcp"
 	return o
@@ -84,21 +84,17 @@ func TestAnAgentByOAuth(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, `day = "0.001"`)
 	o.login.Change(func() { o.login.Clients["client-of-ann"] = "secret" })
-	credentials, err := extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{
+	credentials := must.Get(extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{
 		Credentials: &oauthex.ClientCredentials{ClientID: "client-of-ann",
-			ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: "secret"}}})
-	require.NoError(t, err)
+			ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: "secret"}}}))(t)
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: o.URL, OAuthHandler: credentials}, nil)
 	require.NoError(t, err)
 	defer client.Close()
 	pay := func(query string) string {
-		out, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-			Arguments: json.RawMessage(weather(o.w, query))})
-		require.NoError(t, err)
-		text, err := json.Marshal(out)
-		require.NoError(t, err)
-		return string(text)
+		out := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+			Arguments: json.RawMessage(weather(o.w, query))}))(t)
+		return string(must.Get(json.Marshal(out))(t))
 	}
 	require.Contains(t, pay("one"), `"status":"paid"`)
 	require.Contains(t, pay("two"), "BUDGET_EXCEEDED")
@@ -121,8 +117,7 @@ func TestAccessTokensThatAreRefused(t *testing.T) {
 	where := o.origin + "/.well-known/oauth-protected-resource/mcp"
 	require.Equal(t, fmt.Sprintf("Bearer resource_metadata=%q", where), header.Get("Www-Authenticate"))
 	require.Equal(t, "no bearer token\n", said)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, where, nil)
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, where, nil))(t)
 	_, _, said = o.send(r)
 	require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
 		`"authorization_servers":[%q],"bearer_methods_supported":["header"]}`, o.URL, o.login.Issuer), said)

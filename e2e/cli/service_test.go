@@ -25,11 +25,11 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
 )
 
-// service is x402-wallet serve, running.
 type service struct {
 	*testworld.Service
 	t *testing.T
@@ -50,7 +50,6 @@ func weather(w *world, query string) string {
 	return fmt.Sprintf(`{"url":"%s/weather?%s"}`, w.SellerURL, url.QueryEscape(query))
 }
 
-// paymentOf is the payment in a tool's answer.
 func paymentOf(t *testing.T, answer string) (id, status string) {
 	t.Helper()
 	var result struct{ PaymentID, Status string }
@@ -144,8 +143,7 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 // purchase.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	s := startService(t, env)
 	other := serve(t, s.env()...)
 	other.call("x402_pay", weather(w, "unlocks"))
@@ -183,12 +181,10 @@ func TestKilledInTheMiddle(t *testing.T) {
 // awaitNobody waits until the ledger knows that nobody waits any more for the payment that is on its way.
 func (w *world) awaitNobody(t *testing.T) {
 	t.Helper()
-	store, err := history.Open(t.Context(), w.home, historytest.Options())
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
 	defer store.Close()
 	require.Eventually(t, func() bool {
-		list, err := store.Unfinished(t.Context(), "", 10)
-		require.NoError(t, err)
+		list := must.Get(store.Unfinished(t.Context(), "", 10))(t)
 		require.Len(t, list, 1)
 		return list[0].Waiter == ""
 	}, time.Minute, 10*time.Millisecond)
@@ -205,7 +201,6 @@ func named(t *testing.T, limits string) (w *world, s *service, alice, bob string
 	return w, startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0"), alice, bob
 }
 
-// post is one request of an agent over HTTP.
 func (s *service) post(token, session, body string) *http.Request {
 	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
 	require.NoError(s.t, err)
@@ -221,7 +216,6 @@ func (s *service) post(token, session, body string) *http.Request {
 	return r
 }
 
-// send is its status and what came of it.
 func (s *service) send(r *http.Request) (status int, header http.Header, body string) {
 	s.t.Helper()
 	answer, err := http.DefaultClient.Do(r)
@@ -232,7 +226,6 @@ func (s *service) send(r *http.Request) (status int, header http.Header, body st
 	return answer.StatusCode, answer.Header, string(text)
 }
 
-// open opens a session.
 func (s *service) open(token string) (session string) {
 	s.t.Helper()
 	status, header, body := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+
@@ -248,7 +241,6 @@ var lastID atomic.Int64
 
 func payOf(w *world, query string) string { return callOf("x402_pay", weather(w, query)) }
 
-// callOf is a call of a tool.
 func callOf(tool, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`,
 		lastID.Add(1), tool, arguments)
@@ -262,8 +254,7 @@ func TestAgentsOverHTTP(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, status, token)
 		metadata := strings.TrimSuffix(s.URL, "/mcp") + "/.well-known/oauth-protected-resource/mcp"
 		require.Contains(t, header.Get("Www-Authenticate"), metadata)
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil))(t)
 		_, _, said := s.send(r)
 		require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
 			`"bearer_methods_supported":["header"]}`, s.URL), said)
@@ -325,8 +316,7 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	breaks := func(query string) (event string) { // what a client needs to come back
 		settled := len(w.Settlements())
 		ctx, hangUp := context.WithCancel(t.Context())
-		answer, err := http.DefaultClient.Do(s.post(alice, session, held(query)).WithContext(ctx))
-		require.NoError(t, err)
+		answer := must.Get(http.DefaultClient.Do(s.post(alice, session, held(query)).WithContext(ctx)))(t)
 		for lines := bufio.NewScanner(answer.Body); event == "" && lines.Scan(); {
 			if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
 				event = id

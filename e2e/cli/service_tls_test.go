@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,21 +11,27 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
-// authority makes certificates.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -40,7 +47,6 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// make writes NAME.pem and NAME.key.
 func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -128,8 +134,7 @@ func TestAgentsByCertificate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
-	pair, err := tls.LoadX509KeyPair(other.file("carol.pem"), other.file("carol.key"))
-	require.NoError(t, err)
+	pair := must.Get(tls.LoadX509KeyPair(other.file("carol.pem"), other.file("carol.key")))(t)
 	forged := own.client("")
 	forged.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(
 		*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -143,4 +148,106 @@ func TestAgentsByCertificate(t *testing.T) {
 	require.Contains(t, out, `"count": 1`)
 	_, said := runs(t, 2, env, "serve", "--client-ca", own.file("ca.pem"))
 	require.Contains(t, said, "--client-ca needs")
+}
+
+// mcpCounter is a free MCP server on stdio that counts its calls.
+func mcpCounter() {
+	var calls atomic.Int64
+	server := mcp.NewServer(&mcp.Implementation{Name: "counter", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "count", InputSchema: map[string]any{"type": "object"}},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{
+				Text: fmt.Sprint("call ", calls.Add(1))}}}, nil
+		})
+	_ = server.Run(context.Background(), &mcp.StdioTransport{})
+}
+
+// What an MCP server knows of its session is one agent's, of whichever sessions it has with the service: by
+// the tool that calls other servers' tools, and by a mounted tool.
+func TestAgentsAtOneMCPServer(t *testing.T) {
+	t.Parallel()
+	_, s, alice, bob := named(t, "\n[servers.counter]\ncommand = [\"mcp-counter\"]\nmount = true\n")
+	said := regexp.MustCompile(`call \d+`)
+	count := func(token, session, name, arguments string) string {
+		_, _, body := s.send(s.post(token, session, callOf(name, arguments)))
+		return said.FindString(body)
+	}
+	first, second, ofBob := s.open(alice), s.open(alice), s.open(bob)
+	require.Eventually(t, func() bool { // a server that is slow to start is mounted later
+		_, _, body := s.send(s.post(bob, ofBob, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+		return strings.Contains(body, "counter__count")
+	}, time.Minute, 10*time.Millisecond)
+	for _, c := range []struct{ token, session, says string }{{alice, first, "call 1"},
+		{bob, ofBob, "call 1"}, {alice, second, "call 3"}, {bob, ofBob, "call 3"}} {
+		require.Equal(t, c.says, count(c.token, c.session, "counter__count", "{}"))
+		next := strings.NewReplacer("1", "2", "3", "4").Replace(c.says)
+		require.Equal(t, next, count(c.token, c.session, "x402_call_tool",
+			`{"server":"counter","tool":"count","arguments":{}}`))
+	}
+}
+
+// What agents do at a service can be watched at a socket of its own, by the service's user and its group, and
+// not where agents come in.
+func TestMetricsOfAService(t *testing.T) {
+	t.Parallel()
+	token := "x402w_" + strings.Repeat("a", 43)
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		return w.rules(sandbox.Rules{ApproveAbove: "0.01"}) + "\n[agents.alice]\ntoken = \"" +
+			callers.TokenHash(token) + "\"\nday = \"3\"\n"
+	})
+	dir, err := os.MkdirTemp("", "metrics-") // a test's own is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	at := filepath.Join(dir, "m")
+	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0", "--metrics", at)
+	info := must.Get(os.Lstat(at))(t)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+
+	session := s.open(token)
+	_, _, body := s.send(s.post(token, session, payOf(w, "one")))
+	require.Contains(t, body, `"status":"paid"`)
+	_, _, body = s.send(s.post(token, session, strings.Replace(payOf(w, "two"), "/weather", "/report", 1)))
+	require.Contains(t, body, "APPROVAL_REQUIRED")
+
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", at)
+		}}}
+	answer := must.Get(client.Get("http://metrics/metrics"))(t)
+	defer answer.Body.Close()
+	text := must.Get(io.ReadAll(answer.Body))(t)
+	for _, line := range []string{`x402_wallet_payments_total{agent="alice",outcome="paid",code=""} 1`,
+		`x402_wallet_payments_total{agent="alice",outcome="failed",code="APPROVAL_REQUIRED"} 1`,
+		`x402_wallet_paid_dollars_total{agent="alice",network="eip155:84532"} 0.001`,
+		`x402_wallet_sessions{agent="alice"} 1`, `x402_wallet_sessions{agent=""} 0`,
+		`x402_wallet_payment_step_seconds_count{step="sign"} 1`,
+		`x402_wallet_budget_used_dollars{window="day",agent="",host=""} 0.001`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="",host=""} 10`,
+		`x402_wallet_budget_used_dollars{window="day",agent="alice",host=""} 0.001`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="alice",host=""} 3`,
+		`x402_wallet_balance_dollars{network="eip155:84532",asset="USDC",source="agent"} 0.999`,
+		`x402_wallet_approvals_waiting{agent="alice"} 1`, "x402_wallet_frozen 0",
+		`x402_wallet_calls_working 0`} {
+		require.Contains(t, string(text), line+"\n")
+	}
+	status, _, _ := s.send(s.get("/metrics", token))
+	require.Equal(t, http.StatusNotFound, status)
+
+	shop := filepath.Join(t.TempDir(), "shop.toml")
+	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil, "url = \"http://127.0.0.1:1\"\n"+
+		"listen = \"127.0.0.1:0\"\nnetwork = \"base-sepolia\"\npay_to = %q\n"+
+		"[tools.tool]\nprice = \"0.001\"\n", w.PayToEVM), 0o600))
+	for _, command := range [][]string{{"serve", "--socket", at + "2"}, {"dashboard"},
+		{"paywall", "--config", shop}} {
+		said, problem := runs(t, 2, env, append(command, "--metrics", "0.0.0.0:0")...)
+		require.Contains(t, said+problem, "other machines", command)
+	}
+}
+
+func (s *service) get(path, token string) *http.Request {
+	at := strings.TrimSuffix(s.URL, "/mcp") + path
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil)
+	require.NoError(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
 }

@@ -123,7 +123,6 @@ func (s *strangers) heal() {
 	}
 }
 
-// put says what is answered at a path, and gives its URL.
 func (s *strangers) put(path string, answer http.HandlerFunc) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +130,6 @@ func (s *strangers) put(path string, answer http.HandlerFunc) string {
 	return s.server.URL + (&url.URL{Path: path}).EscapedPath()
 }
 
-// ServeHTTP answers as it was put.
 func (s *strangers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	s.mu.Lock()
@@ -147,7 +145,6 @@ func (s *strangers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, r)
 }
 
-// says is an answer with a status and a body.
 func says(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -179,8 +176,7 @@ func (s *strangers) broken() map[string]http.HandlerFunc {
 		"no status":   writes("HTTP/1.1 " + word("the status") + "\r\n\r\n"),
 		"long status": head("402 "+word("the status's text"), "X: y"),
 		"no header":   head("200 OK", word("a line that is no header")),
-		"no length": writes("HTTP/1.1 200 OK\r\nContent-Length: " + word("Content-Length") +
-			"\r\n\r\n"),
+		"no length":   writes("HTTP/1.1 200 OK\r\nContent-Length: " + word("Content-Length") + "\r\n\r\n"),
 		"no chunk": writes("HTTP/1.1 402 x\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			word("a chunk's size")),
 		"encoding":        head("200 OK", "Transfer-Encoding: "+word("Transfer-Encoding")),
@@ -325,7 +321,6 @@ func asks(challenge []byte, inHeader bool, paid http.HandlerFunc) http.HandlerFu
 	}
 }
 
-// receipt is an answer with a receipt.
 func receipt(status int, text []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["PAYMENT-RESPONSE"] = []string{base64.StdEncoding.EncodeToString(text)}
@@ -333,13 +328,11 @@ func receipt(status int, text []byte) http.HandlerFunc {
 	}
 }
 
-// message is one of JSON-RPC, as far as a stranger reads it.
 type message struct {
 	ID     json.RawMessage
 	Method string
 }
 
-// refuses is an answer with a JSON-RPC error.
 func refuses(m message, code int, word string) []byte {
 	text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": m.ID,
 		"error": map[string]any{"code": code, "message": word, "data": word}})
@@ -357,7 +350,6 @@ func results(m message, result any) []byte {
 	return text
 }
 
-// rpc is an endpoint of JSON-RPC.
 func rpc(answer func(message) []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var m message

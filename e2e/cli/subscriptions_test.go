@@ -9,6 +9,9 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -33,8 +37,7 @@ type kiosk struct {
 func newKiosk(t *testing.T, w *world) *kiosk {
 	k := &kiosk{paid: make(chan struct{}, 100)}
 	k.selling("/weather")
-	seller, err := url.Parse(w.SellerURL)
-	require.NoError(t, err)
+	seller := must.Get(url.Parse(w.SellerURL))(t)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(seller)
 		r.Out.URL.Path = *k.sells.Load()
@@ -55,7 +58,6 @@ func newKiosk(t *testing.T, w *world) *kiosk {
 
 func (k *kiosk) selling(path string) { k.sells.Store(&path) }
 
-// news is a standing order at the kiosk that began a while ago, as config.toml has it.
 func (k *kiosk) order(name, path, more string) string {
 	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
 		"max = \"0.01\"\ntotal = \"1.00\"\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
@@ -78,7 +80,6 @@ func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (
 	return w, k, append(env, passphraseFile(t))
 }
 
-// pass is what subscriptions due prints.
 type pass struct {
 	Ran []struct {
 		Name, State, PaymentID, Price, ApprovalID, Error, Why string
@@ -100,8 +101,7 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{ApproveAbove: "0.0001"}, func(*kiosk) string { return "" })
 	c := sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
-		"2099-01-01",
-		"--total", "0.05", "--name", "news")
+		"2099-01-01", "--total", "0.05", "--name", "news")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "loosens")
 	c.types(testPassphrase + "\n")
@@ -117,8 +117,7 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	require.Len(t, w.Settlements(), 1, "one slot is one purchase; above approve_above nobody was asked")
 	nothing := due(t, 0, env)
 	require.Empty(t, nothing.Ran)
-	next, err := time.Parse(time.RFC3339, nothing.Next)
-	require.NoError(t, err)
+	next := must.Get(time.Parse(time.RFC3339, nothing.Next))(t)
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), next, 2*time.Minute)
 
 	var list struct {
@@ -284,4 +283,68 @@ func TestTheServiceRunsSubscriptions(t *testing.T) {
 	require.Contains(t, ask(bob, "resources/read", `{"uri":"x402://subscriptions/news"}`), "not found")
 	require.Contains(t, ask(alice, "tools/call", `{"name":"x402_history","arguments":{}}`), `subscription`)
 	require.Len(t, w.Settlements(), 1)
+}
+
+// A batch as a person makes it: a file, one ceiling, one yes, a line for each; and once more for what is
+// missing.
+func TestABatchAtATerminal(t *testing.T) {
+	t.Parallel()
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
+	file := filepath.Join(t.TempDir(), "pages.jsonl")
+	text := `"SELLER/weather"
+{"url": "SELLER/weather?city=Porto", "method": "GET", "headers": {"Accept": "text/plain"}}
+"SELLER/weather"
+"SELLER/free"
+"SELLER/expensive"
+`
+	text = strings.ReplaceAll(text, "SELLER", w.SellerURL)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	buy := []string{"pay", "--batch", file, "--max", "0.01", "--idempotency-key", "tuesday"}
+
+	said := sit(t, nil, env, buy...).ends(4)
+	require.Contains(t, said, "2 payments, $0.002 in all")
+	id := regexp.MustCompile(`apr_[0-9a-f]{32}`).FindString(said)
+	require.Empty(t, w.Settlements())
+
+	c := sit(t, nil, env, "approve", id)
+	c.sees("Passphrase, to approve this payment: ", 1)
+	require.Contains(t, c.text(), "$0.002 in all, for 2 payments")
+	require.Contains(t, c.text(), "/weather?city=Porto")
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+
+	said = sit(t, nil, env, buy...).ends(3) // one costs more than all may
+	t.Log(said)
+	require.Regexp(t, `1 +paid +\$0\.001 +http`, said)
+	require.Regexp(t, `3 +same as 1`, said)
+	require.Regexp(t, `4 +free`, said)
+	require.Regexp(t, `5 +AMOUNT_EXCEEDS_MAX`, said)
+	require.Contains(t, said, "4 served, 1 not; $0.002 taken from the budgets")
+	require.Len(t, w.Settlements(), 2)
+
+	said = sit(t, nil, env, buy...).ends(3)
+	require.Regexp(t, `2 +replayed`, said)
+	require.Len(t, w.Settlements(), 2)
+}
+
+func TestABatchThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	for text, says := range map[string]string{
+		``:                         "the batch is empty",
+		`[]`:                       "the batch is empty",
+		`"https://a.example" {`:    "request 2 of the batch",
+		`{"url":"ftp://a"}`:        "request 1 of the batch",
+		`{"uri":"https://a"}`:      "request 1 of the batch",
+		`["https://a.example", 7]`: "request 2 of the batch",
+	} {
+		file := filepath.Join(t.TempDir(), "batch")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		require.Contains(t, sit(t, nil, env, "pay", "--batch", file, "--max", "1").ends(2), says, "%s", text)
+	}
+	require.Contains(t, sit(t, nil, env, "pay", "--batch", "none").ends(2), "needs --max")
+	require.Contains(t, sit(t, nil, env, "pay", "--batch", "none", "--max", "1").ends(2), "no such file")
+	require.Contains(t, sit(t, nil, env, "pay", "--batch", "-", "--max", "1", "--network", "base").ends(2),
+		"--network is about one request")
+	require.Contains(t, sit(t, nil, env, "pay", "--batch", "-", "https://a.example").ends(2), "no argument")
 }

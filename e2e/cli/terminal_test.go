@@ -26,6 +26,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -33,10 +34,8 @@ import (
 // fails for who leads a session already, as those on a terminal of their own do
 func detach() { _, _ = syscall.Setsid() }
 
-// become is the program from here on.
 func become(program string) { panic(syscall.Exec(program, os.Args, os.Environ())) }
 
-// console is the program on a terminal of its own, with a person before it.
 type console struct {
 	t      *testing.T
 	keys   *os.File // what the person types goes in here, what they see comes out
@@ -87,7 +86,6 @@ func (c *console) text() string {
 	return strings.ReplaceAll(c.seen.String(), "\r\n", "\n")
 }
 
-// sees waits until the screen shows so many of a text.
 func (c *console) sees(text string, times int) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -95,7 +93,6 @@ func (c *console) sees(text string, times int) {
 	}, time.Minute, 5*time.Millisecond, "%q", c)
 }
 
-// String is what is seen, for a failed test.
 func (c *console) String() string { return c.text() }
 
 func (c *console) types(text string) {
@@ -126,7 +123,6 @@ func withPassphrase(t *testing.T, code int, env []string, args ...string) (seen 
 	return c.ends(code)
 }
 
-// ends waits for the program's end and returns what was seen in all.
 func (c *console) ends(code int) string {
 	c.t.Helper()
 	<-c.closed
@@ -147,8 +143,7 @@ const (
 
 func TestInitAsksTwice(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w := must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	home, rules := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "rules.toml")
 	require.NoError(t, os.WriteFile(rules, []byte(w.rules(sandbox.Rules{})), 0o600))
@@ -165,8 +160,7 @@ func TestInitAsksTwice(t *testing.T) {
 	for _, secret := range []string{"hunter22", "battery"} {
 		require.NotContains(t, seen, secret, "echoed")
 	}
-	keys, err := wallet.Open(home)
-	require.NoError(t, err)
+	keys := must.Get(wallet.Open(home))(t)
 	defer keys.Close()
 	solana, evm := keys.Addresses()
 	for _, address := range []string{solana, evm} {
@@ -220,14 +214,12 @@ func TestPayAtATerminal(t *testing.T) {
 func TestAnswerToAFile(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
-	require.NoError(t, err)
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "answer")))(t)
 	defer file.Close()
 	c := sit(t, file, env, "pay", w.SellerURL+"/weather")
 	c.answers("Passphrase: ", testPassphrase)
 	require.NotContains(t, c.ends(0), "Lisbon")
-	answer, err := os.ReadFile(file.Name())
-	require.NoError(t, err)
+	answer := must.Get(os.ReadFile(file.Name()))(t)
 	require.True(t, strings.HasPrefix(string(answer), "{\n  \"status\": \"paid\","), "%s", answer)
 }
 
@@ -273,9 +265,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	seen := types(approves, testPassphrase, 0, "approve", id)
 	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " +
 		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "the agent can make this payment once"} {
-		t.Run(shown, func(t *testing.T) {
-			require.Contains(t, seen, shown)
-		})
+		t.Run(shown, func(t *testing.T) { require.Contains(t, seen, shown) })
 	}
 	require.Contains(t, pays(0), "paid: $0.001")
 	require.Contains(t, pays(4), "APPROVAL_REQUIRED", "it was good for one")
@@ -300,8 +290,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 // escape sequences.
 func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	const harmless = "one\ttwo\n\\x1b[2J\\x1b]0;owned\\a\\u202eevil\\rpaid: nothing\\u0085\n"
 	require.Contains(t, sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.front.URL+"/evil").ends(0), harmless)
 
@@ -325,8 +314,7 @@ func paymentID(t *testing.T, seen string) string {
 // column is bent by.
 func TestViews(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	env = append(env, passphraseFile(t))
+	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	today := time.Now().UTC().Format(time.DateOnly)
 	if c := sit(t, nil, env, "pay", w.SellerURL+"/weather"); c.ends(0) == "" {
 		t.Fatal("nothing was bought")
@@ -356,20 +344,18 @@ func TestViews(t *testing.T) {
 func TestLongHistory(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(w.home, "ledger.db"))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(t, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(w.home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)"))(t)
 	now := time.Now().UTC()
 	for i := range 250 {
 		at := now.AddDate(0, 0, -3*((249-i)/125)).UnixMicro() - int64(249-i) // of two days
-		_, err := db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
+		must.Get(db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
 			fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, delivered, requirement)
 			VALUES (?, 's', 'settled', 'chain', ?, ?, x'00', 'GET',
 			'https://a.example/', '', 'a.example', 'eip155:8453', 'exact', 'v2', '0x', 'USDC', '1000', 1000,
 			'0xpayee', '', 1, '{}')`,
-			fmt.Sprintf("pay_%032x", i), at, at)
-		require.NoError(t, err)
+			fmt.Sprintf("pay_%032x", i), at, at))(t)
 	}
 	require.NoError(t, db.Close())
 	var list struct {
@@ -458,12 +444,9 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, seen, "done: these rules apply from now on")
 	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store, err := history.Open(t.Context(), w.home, history.Options{Contents: content.Keeper{},
-		Now: func() time.Time {
-			return time.Now().AddDate(10, 0, 0)
-		}})
-	require.NoError(t, err)
-	_, err = historytest.Reserve(t.Context(), store,
+	store := must.Get(history.Open(t.Context(), w.home, history.Options{Contents: content.Keeper{},
+		Now: func() time.Time { return time.Now().AddDate(10, 0, 0) }}))(t)
+	_, err := historytest.Reserve(t.Context(), store,
 		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
 	require.NoError(t, errors.Join(err, store.Close()))
 	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
@@ -483,10 +466,8 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
 	require.NotEqual(t, w.configText(t), loose)
 	w.setConfig(t, loose)
-	store, err := history.Open(t.Context(), w.home, historytest.Options())
-	require.NoError(t, err)
-	sealed, err := store.Rules(t.Context())
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
+	sealed := must.Get(store.Rules(t.Context()))(t)
 	sealed.Version, sealed.Config = sealed.Version+1, []byte(loose)
 	require.NoError(t, store.SealRules(t.Context(), sealed, "", true, historytest.Keyholder()))
 	require.NoError(t, store.Close())
@@ -498,10 +479,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store, err = history.Open(t.Context(), w.home, historytest.Options())
-	require.NoError(t, err)
+	store = must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
 	defer store.Close()
-	last, err := store.Rules(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, sealed.Version, last.Version, "nothing was sealed")
+	require.Equal(t, sealed.Version, must.Get(store.Rules(t.Context()))(t).Version, "nothing was sealed")
 }

@@ -135,7 +135,6 @@ func attribute(s otlptest.Span, key string) string {
 	return ""
 }
 
-// lineOf is the one line of a payment or a sale in a log.
 func lineOf(t *testing.T, log, kind string) (line map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(log) {
@@ -153,8 +152,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	t.Parallel()
 	h := newWatchedHome(t, "")
 	out, log := runs(t, 0, h.env, "pay", "--json", "-H", "X-Test: sekret-header", "-H",
-		"Authorization: Bearer sekret-token",
-		h.seller.URL+"/ignores-payment/weather?token=sekret-query")
+		"Authorization: Bearer sekret-token", h.seller.URL+"/ignores-payment/weather?token=sekret-query")
 	id, status := paymentOf(t, out)
 	require.Equal(t, "paid", status)
 
@@ -195,8 +193,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	require.Equal(t, "127.0.0.1", attribute(settled, "server.address"))
 
 	// the facilitator and the node hear of the trace, each of its own span; the seller does not
-	require.Contains(t, h.facilitator.told(),
-		fmt.Sprintf("00-%s-%x-01", line["trace"], settled.SpanId))
+	require.Contains(t, h.facilitator.told(), fmt.Sprintf("00-%s-%x-01", line["trace"], settled.SpanId))
 	for _, told := range append(h.node.told(), h.facilitator.told()...) {
 		require.Contains(t, told, "00-"+line["trace"].(string)+"-")
 	}

@@ -141,7 +141,6 @@ func (w *words) judges(buyer *agent) {
 	buys(valid, says(http.StatusBadRequest, w.word("a facilitator's page")))
 }
 
-// shows is a buyer whose payments are nonsense.
 func (w *words) shows() {
 	asks := func(session, method string, params any) (answer []byte, header http.Header) {
 		text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,

@@ -39,7 +39,6 @@ type words struct {
 
 var marks = regexp.MustCompile(`zq(\d+)z`)
 
-// text reads what is for people: a log, a terminal, a message.
 func (w *words) text(place, text string) {
 	for _, r := range text {
 		isLayout := r == '\n' || r == '\t' || r == '\r'
@@ -125,7 +124,6 @@ func (w *words) command(args ...string) *exec.Cmd {
 	return command(w.t, append([]string{"LOG_LEVEL=info"}, w.env...), args...)
 }
 
-// run runs a command and reads all that it says.
 func (w *words) run(args ...string) {
 	w.t.Helper()
 	cmd := w.command(args...)
@@ -137,13 +135,11 @@ func (w *words) run(args ...string) {
 	w.log(place+" on stderr", stderr.String())
 }
 
-// watches runs a command at a terminal.
 func (w *words) watches(code int, args ...string) {
 	w.t.Helper()
 	w.text("x402-wallet "+args[0]+" at a terminal", sit(w.t, nil, w.env, args...).ends(code))
 }
 
-// agent is an MCP client that reads all that it hears.
 type agent struct {
 	*words
 	in  io.WriteCloser
@@ -201,7 +197,6 @@ func (a *agent) call(tool string, arguments map[string]any) string {
 	return a.ask("tools/call", string(text))
 }
 
-// buys asks a seller for its price and pays it.
 func (a *agent) buys(path string, seller http.HandlerFunc) {
 	a.t.Helper()
 	at := a.put(path, seller)
@@ -249,7 +244,6 @@ func (w *words) reports(heard ...string) {
 	}
 }
 
-// meetsSellers is before anything is paid.
 func (a *agent) meetsSellers() {
 	for name, answer := range inOrder(a.broken()) {
 		a.buys("/seller/"+name, answer)
@@ -272,7 +266,6 @@ func (a *agent) meetsSellers() {
 	}
 }
 
-// meetsPaidSellers is when they have the payment.
 func (a *agent) meetsPaidSellers() {
 	challenge, _ := a.challenge("/weather")
 	for name, answer := range inOrder(a.broken()) {
@@ -292,7 +285,6 @@ func (a *agent) meetsPaidSellers() {
 	}
 }
 
-// meetsFacilitators is where the wallet settles, and where it looks for services.
 func (a *agent) meetsFacilitators() {
 	_, header := a.challenge("/settle-plain/weather")
 	shop := func(w http.ResponseWriter, _ *http.Request) {
@@ -306,9 +298,7 @@ func (a *agent) meetsFacilitators() {
 	// what cannot be read is tried three times, with pauses
 	text := []byte(`{"success":false,"errorReason":"x","errorMessage":"y"}`)
 	answers := a.broken()
-	maps.DeleteFunc(answers, func(name string, _ http.HandlerFunc) bool {
-		return name != "no status"
-	})
+	maps.DeleteFunc(answers, func(name string, _ http.HandlerFunc) bool { return name != "no status" })
 	for name, reply := range inOrder(a.variants("settled", text)) {
 		answers[name] = says(http.StatusOK, string(reply))
 		answers[name+", success"] = says(http.StatusOK, strings.Replace(string(reply), "false", "true", 1))
@@ -356,7 +346,6 @@ func (a *agent) nodes() map[string]http.HandlerFunc {
 	}
 }
 
-// meetsNodes is the nodes of the chains that payments are made on.
 func (a *agent) meetsNodes() {
 	challenge, _ := a.challenge("/solana")
 	answers := a.broken()
@@ -376,7 +365,6 @@ func (a *agent) meetsNodes() {
 	a.heal()
 }
 
-// meetsServers is MCP servers, over HTTP and as a command.
 func (a *agent) meetsServers() {
 	servers := a.broken()
 	maps.Copy(servers, a.refusingServers())
@@ -423,7 +411,6 @@ func (a *agent) refusingServers() map[string]http.HandlerFunc {
 	return all
 }
 
-// meetsChannels is services with payment channels, and their chain's node.
 func (a *agent) meetsChannels() {
 	const did = "did:rooch:rooch1nrh26kpelln62u998d94tr0t6ly9xtksn2dch8mx2alttf506jpsc8q5yy"
 	info := []byte(`{"serviceDid":"` + did + `","network":"main","defaultAssetId":"0x3::gas_coin::RGas",` +
@@ -479,7 +466,6 @@ func (a *agent) repeats() {
 	a.call(a.word("a tool"), nil)
 }
 
-// looksBack reads all that is kept.
 func (a *agent) looksBack() {
 	ids := regexp.MustCompile(`pay_\w+`)
 	before, seen := "", map[string]bool{}
@@ -505,7 +491,6 @@ func (a *agent) looksBack() {
 	a.run("show", before)
 }
 
-// asksAPerson is the approval of a payment, at the client and by command.
 func (w *words) asksAPerson() {
 	challenge, _ := w.challenge("/report")
 	a := w.agent(`{"elicitation":{}}`)

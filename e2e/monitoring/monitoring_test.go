@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -134,10 +135,8 @@ func TestAlertRules(t *testing.T) {
 		said, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", args, said)
 	}
-	tested, err := os.ReadFile(filepath.Join(pages, "alerts_test.yml"))
-	require.NoError(t, err)
-	rules, err := os.ReadFile(filepath.Join(pages, "alerts.yml"))
-	require.NoError(t, err)
+	tested := must.Get(os.ReadFile(filepath.Join(pages, "alerts_test.yml")))(t)
+	rules := must.Get(os.ReadFile(filepath.Join(pages, "alerts.yml")))(t)
 	names := regexp.MustCompile(`- alert: (\S+)`).FindAllStringSubmatch(string(rules), -1)
 	require.NotEmpty(t, names)
 	for _, name := range names {

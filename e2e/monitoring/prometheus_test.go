@@ -1,6 +1,9 @@
+// Package monitoring tries the metrics with a real Prometheus: what docs/monitoring has for it, on a service,
+// a paywall and dashboards that are the real program, in a world of play money.
 package monitoring
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,15 +15,19 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
-// where docs/monitoring is.
 var pages = filepath.Join("..", "..", "docs", "monitoring")
 
-// installed is the path of a program of Prometheus.
 func installed(t *testing.T, program string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -29,7 +36,6 @@ func installed(t *testing.T, program string) string {
 	return path
 }
 
-// prometheus is a server of its own, on this world.
 type prometheus struct {
 	t  *testing.T
 	at string
@@ -40,8 +46,7 @@ type prometheus struct {
 func watches(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	rules, err := os.ReadFile(filepath.Join(pages, "alerts.yml"))
-	require.NoError(t, err)
+	rules := must.Get(os.ReadFile(filepath.Join(pages, "alerts.yml")))(t)
 	rules = regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAll(rules, []byte("$1 0s"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600))
 	conf := "global:\n  scrape_interval: 250ms\n  scrape_timeout: 250ms\n  evaluation_interval: 250ms\n" +
@@ -58,7 +63,6 @@ func watches(t *testing.T, jobs map[string]string) prometheus {
 	return prometheus{t, "http://" + at}
 }
 
-// get asks its API.
 func (p prometheus) get(path string, ask url.Values, into any) {
 	p.t.Helper()
 	answer, err := http.Get(p.at + path + "?" + ask.Encode())
@@ -74,12 +78,8 @@ func (p prometheus) get(path string, ask url.Values, into any) {
 }
 
 // answers reports whether an expression has an answer now: a series.
-func (p prometheus) answers(expression string) bool {
-	p.t.Helper()
-	return len(p.query(expression)) > 0
-}
+func (p prometheus) answers(expression string) bool { return len(p.query(expression)) > 0 }
 
-// query gives the labels of the series that an expression has now.
 func (p prometheus) query(expression string) (series []map[string]string) {
 	p.t.Helper()
 	var data struct {
@@ -100,13 +100,10 @@ func (p prometheus) fired(alert string) []map[string]string {
 	return p.query(fmt.Sprintf(`max_over_time(ALERTS{alertname=%q,alertstate="firing"}[1h])`, alert))
 }
 
-// rules are the names of the alerts that it knows.
 func (p prometheus) rules() (known []string) {
 	p.t.Helper()
 	var data struct {
-		Groups []struct {
-			Rules []struct{ Name string }
-		}
+		Groups []struct{ Rules []struct{ Name string } }
 	}
 	p.get("/api/v1/rules", nil, &data)
 	for _, g := range data.Groups {
@@ -117,14 +114,12 @@ func (p prometheus) rules() (known []string) {
 	return known
 }
 
-// panel is one of the dashboard, as far as it is looked at.
 type panel struct {
-	ID         int
-	Type       string
-	Title      string
-	Datasource *struct{ Type, UID string }
-	GridPos    struct{ H, W, X, Y int }
-	Targets    []struct {
+	ID          int
+	Type, Title string
+	Datasource  *struct{ Type, UID string }
+	GridPos     struct{ H, W, X, Y int }
+	Targets     []struct {
 		RefID, Expr string
 		Datasource  struct{ Type, UID string }
 	}
@@ -139,8 +134,7 @@ type dashboard struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(pages, "grafana-dashboard.json"))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(filepath.Join(pages, "grafana-dashboard.json")))(t)
 	require.NoError(t, json.Unmarshal(text, &d))
 	return d
 }
@@ -154,4 +148,69 @@ func (d dashboard) expressions() (list []string) {
 		}
 	}
 	return list
+}
+
+// patience is how long is waited for what comes in a moment on a machine with nothing else to do.
+const patience = 2 * time.Minute
+
+type program struct {
+	t   *testing.T
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (p *program) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(text)
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *program {
+	t.Helper()
+	p := &program{t: t, cmd: cmd}
+	cmd.Stdout, cmd.Stderr = p, p
+	cmd.WaitDelay = 10 * time.Second
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", cmd.Args[:2], p.text())
+		}
+	})
+	return p
+}
+
+func (p *program) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// says waits for what it says, and gives the expression's group.
+func (p *program) says(pattern string) string {
+	p.t.Helper()
+	expression := regexp.MustCompile(pattern)
+	var found []string
+	until(p.t, pattern, func() bool {
+		found = expression.FindStringSubmatch(p.text())
+		return found != nil
+	})
+	return found[1]
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	const every = 50 * time.Millisecond
+	for end := time.Now().Add(patience); !is(); time.Sleep(every) {
+		require.True(t, time.Now().Before(end), "waited in vain for %s", what)
+	}
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testworld.RemoveBuild()
+	os.Exit(code)
 }

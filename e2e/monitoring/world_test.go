@@ -61,7 +61,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// sells starts a paywall in front of an MCP server.
 func (w *world) sells() {
 	w.t.Helper()
 	behind := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
@@ -87,7 +86,6 @@ func (w *world) sells() {
 	w.shop = p.says(`url=(http://[0-9.:]+/mcp)`)
 }
 
-// serves starts the service, and lets two agents in.
 func (w *world) serves() {
 	w.t.Helper()
 	tokens := map[string]string{}
@@ -121,17 +119,14 @@ func (w *world) serves() {
 	}
 }
 
-// bearer is an agent's token.
 type bearer string
 
-// RoundTrip implements http.RoundTripper.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// shows starts the dashboard of a wallet.
 func (w *world) shows(job string, home testworld.Home) {
 	w.t.Helper()
 	p := start(w.t, home.Command(w.t.Context(), w.bin, "dashboard", "--metrics", "127.0.0.1:0"))
@@ -169,7 +164,6 @@ func (w *world) leftAlone() testworld.Home {
 	return home
 }
 
-// call has an agent call a tool of the wallet's, and gives the answer.
 func (w *world) call(agent, tool string, arguments map[string]any) string {
 	w.t.Helper()
 	answer, err := w.agents[agent].CallTool(w.t.Context(),
@@ -187,7 +181,6 @@ func (w *world) pays(agent, path string) string {
 		w.calls.Add(1))})
 }
 
-// shops has an agent buy at the paywall.
 func (w *world) shops(agent string) string {
 	w.t.Helper()
 	return w.call(agent, "x402_call_tool", map[string]any{"server": w.shop, "tool": "weather",
@@ -214,7 +207,6 @@ func (w *world) crowds() {
 	require.Equal(w.t, http.StatusBadRequest, answer.StatusCode)
 }
 
-// scrape is what a job's metrics are.
 func (w *world) scrape(job string) string {
 	w.t.Helper()
 	answer, err := http.Get("http://" + w.metrics[job] + "/metrics")

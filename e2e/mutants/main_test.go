@@ -6,18 +6,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Every mutant still has its place in the sources.
 func TestMutantsArePlaced(t *testing.T) {
-	mutants, err := parse(list)
-	require.NoError(t, err)
+	mutants := must.Get(parse(list))(t)
 	require.GreaterOrEqual(t, len(mutants), 25)
 	names := map[string]bool{}
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			text, err := os.ReadFile("../../" + m.file)
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile("../../" + m.file))(t)
 			require.Equal(t, 1, strings.Count(string(text), m.from), "the text is not once in %s:\n%s",
 				m.file, m.from)
 			require.NotEqual(t, m.from, m.to)

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
 var calls = flag.String("calls", "1,100,1000", "how many calls BenchmarkParallel makes at a time, by commas")
 
-// roundTrips are the distances, in milliseconds.
 var roundTrips = []int{0, 50, 150}
 
 // BenchmarkNetwork is the first paid call of a process (with the wallet's unlocking in it), the median of ten
@@ -40,14 +40,12 @@ func BenchmarkNetwork(b *testing.B) {
 					p := w.newPayer(b, way.delegated)
 					var all []float64
 					for range repeats + 1 {
-						took, err := p.pay(w.SellerURL + way.path)
-						require.NoError(b, err)
+						took := must.Get(p.pay(w.SellerURL + way.path))(b)
 						all = append(all, float64(took.Microseconds())/1000)
 					}
 					repeated := report(b, all, rtt)
 					p.stop()
-					again, err := w.start(b, p.home).pay(w.SellerURL + way.path)
-					require.NoError(b, err)
+					again := must.Get(w.start(b, p.home).pay(w.SellerURL + way.path))(b)
 					b.ReportMetric(float64(again.Microseconds())/1000, "again-ms")
 					if fetch > 0 {
 						b.ReportMetric(repeated/fetch, "x-of-fetch")
@@ -85,14 +83,12 @@ func report(b *testing.B, all []float64, rtt int) (repeated float64) {
 // BenchmarkParallel makes calls at the same time, to one seller without distance, of one process each.
 func BenchmarkParallel(b *testing.B) {
 	for size := range strings.SplitSeq(*calls, ",") {
-		n, err := strconv.Atoi(size)
-		require.NoError(b, err)
+		n := must.Get(strconv.Atoi(size))(b)
 		b.Run(size, func(b *testing.B) {
 			for b.Loop() {
 				w := newWorld(b, 0)
 				p := w.newPayer(b, false)
-				_, err := p.pay(w.SellerURL + "/weather")
-				require.NoError(b, err)
+				must.Get(p.pay(w.SellerURL + "/weather"))(b)
 				started, computed := time.Now(), p.cpu()
 				failures := make(chan error, n)
 				var all sync.WaitGroup

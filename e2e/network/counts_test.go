@@ -11,16 +11,14 @@ import (
 // effort is what calls took of the network: the seller's side, what the node was asked (see isOfCall; its
 // connections also carry what no call waits for) and questions for names.
 type effort struct {
-	seller    counted
-	node      int64
-	questions int64
+	seller          counted
+	node, questions int64
 }
 
 func (w *world) effort() effort {
 	return effort{w.seller.now(), w.node.requests.Load(), w.questions.Load()}
 }
 
-// repeats is how many calls follow the first.
 const repeats = 10
 
 // dials is how many questions for names ten repeated calls may take: two for each connection that is dialled
@@ -37,14 +35,11 @@ var ways = []struct {
 	delegated       bool
 	first, repeated effort
 }{
-	{"EVM", "/weather", false,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 2 + 3, 4},
+	{"EVM", "/weather", false, effort{counted{tcp: 2, full: 2, requests: 2}, 2 + 3, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 10, dials}},
-	{"Solana", "/solana", false,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 4 + 2, 4},
+	{"Solana", "/solana", false, effort{counted{tcp: 2, full: 2, requests: 2}, 4 + 2, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 30, dials}},
-	{"Solana-delegate", "/solana", true,
-		effort{counted{tcp: 2, full: 2, requests: 2}, 3 + 2, 4},
+	{"Solana-delegate", "/solana", true, effort{counted{tcp: 2, full: 2, requests: 2}, 3 + 2, 4},
 		effort{counted{tcp: 1, full: 1, requests: 20}, 20, dials}},
 }
 

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
@@ -168,8 +169,7 @@ func BenchmarkPaywall(b *testing.B) {
 	c := &clerk{}
 	asks := httptest.NewServer(c)
 	defer asks.Close()
-	chain, err := sandbox.Start(sandbox.Options{})
-	require.NoError(b, err)
+	chain := must.Get(sandbox.Start(sandbox.Options{}))(b)
 	defer func() { require.NoError(b, chain.Close()) }()
 	var express float64
 	for _, seller := range []string{"x402-express", "nothing", "memory", "book", bookOfGo} {
@@ -201,13 +201,11 @@ func BenchmarkPaywall(b *testing.B) {
 // bookOfGo is our seller with its book and Go's own target for the collector.
 const bookOfGo = "book-GOGC=100"
 
-// startSeller gives the address of what a seller sells, and its process.
 func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid int) {
 	b.Helper()
 	var cmd *exec.Cmd
 	if seller == "x402-express" {
-		options, err := json.Marshal(map[string]string{"facilitator": facilitatorURL, "payTo": payee})
-		require.NoError(b, err)
+		options := must.Get(json.Marshal(map[string]string{"facilitator": facilitatorURL, "payTo": payee}))(b)
 		cmd = exec.CommandContext(context.Background(), "node", "../lab/parties/seller-plain.mjs",
 			string(options))
 	} else {
@@ -223,19 +221,15 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 		cmd.Env = append(os.Environ(), sellerHome+"="+home, sellerFacilitator+"="+facilitatorURL, collector)
 	}
 	cmd.Stderr = os.Stderr
-	input, err := cmd.StdinPipe()
-	require.NoError(b, err)
-	output, err := cmd.StdoutPipe()
-	require.NoError(b, err)
+	input := must.Get(cmd.StdinPipe())(b)
+	output := must.Get(cmd.StdoutPipe())(b)
 	require.NoError(b, cmd.Start(), "is the lab prepared? (make prep)")
 	b.Cleanup(func() {
 		_ = input.Close()
 		require.NoError(b, cmd.Wait())
 	})
-	line, err := bufio.NewReader(output).ReadBytes('\n')
-	require.NoError(b, err)
-	var ready struct{ Ports []int }
-	require.NoError(b, json.Unmarshal(line, &ready))
+	line := must.Get(bufio.NewReader(output).ReadBytes('\n'))(b)
+	ready := must.JSON[struct{ Ports []int }](line)(b)
 	return fmt.Sprintf("http://127.0.0.1:%d/weather", ready.Ports[0]), cmd.Process.Pid
 }
 
@@ -245,20 +239,15 @@ func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 	answer, err := http.Get(url) //nolint:gosec // our own seller
 	require.NoError(b, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(b, err)
-	challenge, err := wire.ReadChallenge(answer.StatusCode, answer.Header, body)
-	require.NoError(b, err)
+	body := must.Get(io.ReadAll(answer.Body))(b)
+	challenge := must.Get(wire.ReadChallenge(answer.StatusCode, answer.Header, body))(b)
 	asset, known := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 	require.True(b, known)
-	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b),
-		RPC: map[string]string{sandbox.EVM: node}})
+	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b), RPC: map[string]string{sandbox.EVM: node}})
 	for range n {
-		a, err := pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
-			Source: pays.Address(), Validity: time.Minute, Now: time.Now()})
-		require.NoError(b, err)
-		payload, err := wire.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil)
-		require.NoError(b, err)
+		a := must.Get(pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
+			Source: pays.Address(), Validity: time.Minute, Now: time.Now()}))(b)
+		payload := must.Get(wire.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil))(b)
 		shown := wire.Attach(challenge.Dialect, payload)
 		all = append(all, http.Header{http.CanonicalHeaderKey(shown.Header): {shown.Value}})
 	}

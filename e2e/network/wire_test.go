@@ -26,9 +26,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
-// party is what is counted of one server.
 type party struct {
 	tcp, full, resumed, requests atomic.Int64
 }
@@ -53,15 +54,12 @@ type authority struct {
 }
 
 func newAuthority(t testing.TB) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	certificate, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
+	der := must.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	certificate := must.Get(x509.ParseCertificate(der))(t)
 	file := filepath.Join(t.TempDir(), "authority.pem")
 	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	require.NoError(t, os.WriteFile(file, encoded, 0o600))
@@ -69,25 +67,21 @@ func newAuthority(t testing.TB) *authority {
 }
 
 func (a *authority) issue(t testing.TB, name string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2),
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	der := must.Get(x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2),
 		DNSNames: []string{name}, NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter,
-	}, a.certificate, key.Public(), a.key)
-	require.NoError(t, err)
+	}, a.certificate, key.Public(), a.key))(t)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // serveFar puts a server behind TLS and a link of this round trip, and returns its port.
 func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duration, p *party) (port string) {
-	at, err := url.Parse(target)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(target))(t)
 	behind := httputil.NewSingleHostReverseProxy(at)
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
 	behind.Transport = transport
 	behind.ErrorLog = log.New(io.Discard, "", 0)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{ReadHeaderTimeout: time.Minute,
 		ErrorLog: log.New(io.Discard, "", 0), // who dials ahead also hangs up
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,8 +101,7 @@ func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duratio
 			return nil
 		}})
 	go func() { _ = server.Serve(secure) }()
-	near, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	near := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := &slowLink{target: listener.Addr().String(), rtt: rtt, open: map[net.Conn]bool{}}
 	go w.accept(near, p)
 	t.Cleanup(func() {
@@ -117,7 +110,7 @@ func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duratio
 		_ = server.Close()
 		transport.CloseIdleConnections()
 	})
-	_, port, err = net.SplitHostPort(near.Addr().String())
+	_, port, err := net.SplitHostPort(near.Addr().String())
 	require.NoError(t, err)
 	return port
 }
@@ -237,8 +230,7 @@ func (w *slowLink) close() {
 // serveNames answers every question for an IPv4 address with 127.0.0.1, one round trip later, and
 // others with nothing. It counts the questions.
 func serveNames(t testing.TB, rtt time.Duration, questions *atomic.Int64) (address string) {
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
+	conn := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	go func() {
 		for {

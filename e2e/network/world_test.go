@@ -30,6 +30,7 @@ import (
 
 	"x402-wallet/app"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -63,7 +64,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a sandbox at a distance.
 type world struct {
 	*sandbox.Sandbox
 	authority    *authority
@@ -73,8 +73,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, rtt time.Duration) *world {
-	near, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	near := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, near.Close()) })
 	w := &world{Sandbox: near, authority: newAuthority(t)}
 	w.names = serveNames(t, rtt, &w.questions)
@@ -88,7 +87,6 @@ func newWorld(t testing.TB, rtt time.Duration) *world {
 	return w
 }
 
-// payer is a wallet that is spoken to over stdio.
 type payer struct {
 	home  testworld.Home
 	stop  func() // ends the process
@@ -124,17 +122,14 @@ func (w *world) newPayer(t testing.TB, delegated bool) *payer {
 
 // start begins a process on a wallet that may have paid before.
 func (w *world) start(t testing.TB, home testworld.Home) *payer {
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	cmd := exec.Command(own, "mcp")
 	cmd.Env = home.Env(authorityEnv+"="+w.authority.file, namesEnv+"="+w.names,
 		"GODEBUG=x509usefallbackroots=1", "LOG_LEVEL=error")
 	cmd.Stderr = os.Stderr
 	p := &payer{home: home, cmd: cmd, waiting: map[int]chan answer{}}
-	p.stdin, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.stdin = must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	heard := make(chan struct{})
 	go func() {
@@ -147,7 +142,7 @@ func (w *world) start(t testing.TB, home testworld.Home) *payer {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(p.stop)
-	_, err = p.request("initialize", map[string]any{"protocolVersion": "2025-11-25",
+	_, err := p.request("initialize", map[string]any{"protocolVersion": "2025-11-25",
 		"capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "network", "version": "1"}})
 	require.NoError(t, err)
 	require.NoError(t, p.write(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"}))
@@ -212,7 +207,6 @@ func (p *payer) request(method string, params any) (json.RawMessage, error) {
 	return a.Result, nil
 }
 
-// pay makes a paid call, and tells how long it took.
 func (p *payer) pay(url string) (time.Duration, error) {
 	started := time.Now()
 	raw, err := p.request("tools/call", map[string]any{"name": "x402_pay",

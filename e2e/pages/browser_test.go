@@ -142,7 +142,6 @@ func (b *browser) event(m message) {
 	}
 }
 
-// do asks the browser and waits for its answer.
 func (b *browser) do(method string, params, into any) {
 	b.t.Helper()
 	answer := make(chan message, 1)
@@ -191,14 +190,11 @@ func (b *browser) visit(url string) {
 	b.leads(func() { b.do("Page.navigate", map[string]any{"url": url}, nil) })
 }
 
-// eval runs JavaScript of ours beside the page.
 func (b *browser) eval(code string, into any) {
 	b.t.Helper()
 	var out struct {
 		Result           struct{ Value json.RawMessage }
-		ExceptionDetails *struct {
-			Exception struct{ Description string }
-		}
+		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
 	b.do("Runtime.evaluate", map[string]any{"expression": code, "awaitPromise": true, "returnByValue": true},
 		&out)
@@ -226,7 +222,6 @@ func (b *browser) press(key string) {
 	b.do("Input.dispatchKeyEvent", k, nil)
 }
 
-// click clicks where an element begins.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	var at [2]float64
@@ -238,10 +233,7 @@ func (b *browser) click(selector string) {
 	}
 }
 
-func (b *browser) write(text string) {
-	b.t.Helper()
-	b.do("Input.insertText", map[string]any{"text": text}, nil)
-}
+func (b *browser) write(text string) { b.do("Input.insertText", map[string]any{"text": text}, nil) }
 
 // tabTo presses Tab until something is focused whose name contains a text; what is focused has to
 // be seen to be.
@@ -260,7 +252,6 @@ func (b *browser) tabTo(name string) {
 	b.t.Fatalf("no way by keyboard to %q", name)
 }
 
-// look is how the page is looked at.
 type look struct {
 	name  string
 	width int
@@ -272,9 +263,8 @@ var looks = []look{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390,
 
 // shoot keeps pictures of the page, and checks each of the looks; glance only the two that differ
 // most.
-func (b *browser) shoot(name string) { b.t.Helper(); b.as(name, looks) }
-
-func (b *browser) glance(name string) { b.t.Helper(); b.as(name, []look{looks[0], looks[3]}) }
+func (b *browser) shoot(name string)  { b.as(name, looks) }
+func (b *browser) glance(name string) { b.as(name, []look{looks[0], looks[3]}) }
 
 func (b *browser) as(name string, looks []look) {
 	b.t.Helper()

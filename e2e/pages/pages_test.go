@@ -25,6 +25,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -47,20 +48,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs the dashboard and gives the address that opens it.
 func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
 	t.Helper()
 	cmd := home.Command(t.Context(), bin, "dashboard", "--json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	out := must.Get(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() })
 	var said struct{ URL string }
 	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
-	at, err := url.Parse(said.URL)
-	require.NoError(t, err)
-	return at
+	return must.Get(url.Parse(said.URL))(t)
 }
 
 // From the empty wallet over the demo's purchases and an approval by keyboard alone to a month of
@@ -68,8 +65,7 @@ func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
 // of the browser's and without a request to anybody else.
 func TestDashboard(t *testing.T) {
 	bin := testworld.Build(t)
-	world, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	world := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = world.Close() })
 	home := testworld.NewHome(t,
 		world.Config(sandbox.Rules{ApproveAbove: "0.10",
@@ -101,8 +97,7 @@ func TestDashboard(t *testing.T) {
 
 	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} {
 		t.Run(path, func(t *testing.T) { // the demo's
-			_, err := pays(path)
-			require.NoError(t, err)
+			must.Get(pays(path))(t)
 		})
 	}
 	b.visit(base)
@@ -117,8 +112,7 @@ func TestDashboard(t *testing.T) {
 	approve(t, b)
 	bought, err := pays("/report")
 	require.NoError(t, err, bought)
-	verified, err := home.Command(t.Context(), bin, "history", "verify", "--seals").Output()
-	require.NoError(t, err)
+	verified := must.Get(home.Command(t.Context(), bin, "history", "verify", "--seals").Output())(t)
 	require.Contains(t, string(verified), `"seals": true`)
 
 	b.visit(base)
@@ -187,8 +181,7 @@ func approve(t *testing.T, b *browser) {
 // deposits has something lie with a seller.
 func deposits(t *testing.T, home string) {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, historytest.Options())
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]
 	row := history.Channel{Service: "0x01", Key: "0x02", Server: "mcp.research.example",
@@ -198,16 +191,13 @@ func deposits(t *testing.T, home string) {
 		WithBook(history.BatchBook{Funds: money.NewAmount(1_000_000)})))
 }
 
-// row puts a payment straight into the ledger.
 const row = `INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, source, delivered, requirement) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', 1, '{}')`
 
 func ledger(t *testing.T, home string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(t, err)
-	return db
+	return must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)"))(t)
 }
 
 // earlierToday adds payments in other hours of this day, where it has any.
@@ -219,9 +209,8 @@ func earlierToday(t *testing.T, home string) bool {
 	for hour := range now.Hour() {
 		at := now.Truncate(24 * time.Hour).Add(time.Duration(hour) * time.Hour).UnixMicro()
 		price := 1000 * (1 + hour*7%5)
-		_, err := db.Exec(row, fmt.Sprintf("pay_f%031x", hour), "settled", "chain", at, at,
-			"https://maps.example/api/route", "maps.example", "eip155:8453", fmt.Sprint(price), price)
-		require.NoError(t, err)
+		must.Get(db.Exec(row, fmt.Sprintf("pay_f%031x", hour), "settled", "chain", at, at,
+			"https://maps.example/api/route", "maps.example", "eip155:8453", fmt.Sprint(price), price))(t)
 	}
 	return now.Hour() > 0
 }
@@ -231,8 +220,7 @@ func busy(t *testing.T, home string) {
 	t.Helper()
 	db := ledger(t, home)
 	defer db.Close()
-	tx, err := db.Begin()
-	require.NoError(t, err)
+	tx := must.Get(db.Begin())(t)
 	r := rand.New(rand.NewPCG(4, 2))
 	sellers := []struct {
 		host, path string
@@ -261,10 +249,9 @@ func busy(t *testing.T, home string) {
 		}
 		network := []string{"eip155:8453", "eip155:8453", "eip155:8453",
 			"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:137"}[r.IntN(5)]
-		_, err := tx.Exec(row,
+		must.Get(tx.Exec(row,
 			fmt.Sprintf("pay_%032x", i), state, proof, at, at, "https://"+s.host+s.path, s.host, network,
-			fmt.Sprint(s.price), s.price)
-		require.NoError(t, err)
+			fmt.Sprint(s.price), s.price))(t)
 	}
 	require.NoError(t, tx.Commit())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -27,7 +28,6 @@ func (b *browser) authenticator() {
 		"automaticPresenceSimulation": true}}, nil)
 }
 
-// adding is x402-wallet passkeys add, waiting.
 type adding struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -38,14 +38,12 @@ type adding struct {
 func add(t *testing.T, home testworld.Home, bin, name string) *adding {
 	t.Helper()
 	a := &adding{t: t, cmd: home.Command(t.Context(), bin, "passkeys", "add", name, "--page")}
-	stderr, err := a.cmd.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Get(a.cmd.StderrPipe())(t)
 	a.lines = bufio.NewScanner(stderr)
 	require.NoError(t, a.cmd.Start())
 	return a
 }
 
-// link is the next address that it says.
 func (a *adding) link() string {
 	a.t.Helper()
 	for a.lines.Scan() {
@@ -70,14 +68,12 @@ func (a *adding) ends() {
 // pages and approves what an agent waits for, and the very same call pays.
 func TestPasskeys(t *testing.T) {
 	bin := testworld.Build(t)
-	world, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	world := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = world.Close() })
 	home := testworld.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.10"}))
 	world.Fund(home.EVM, 10*sandbox.USDC)
 	service := testworld.StartService(t, bin, home.Env("LOG_LEVEL=error"), "--http", "127.0.0.1:0")
-	at, err := url.Parse(service.URL)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(service.URL))(t)
 	host := "localhost:" + at.Port()
 	b := open(t)
 	b.authenticator()
@@ -111,14 +107,12 @@ func TestPasskeys(t *testing.T) {
 	agent := exec.CommandContext(t.Context(), bin, "mcp")
 	agent.Env = home.Env("X402_WALLET_SERVICE=" + service.Socket)
 	agent.Stderr = os.Stderr
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(),
-		&mcp.CommandTransport{Command: agent}, nil)
-	require.NoError(t, err)
+	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(),
+		&mcp.CommandTransport{Command: agent}, nil))(t)
 	t.Cleanup(func() { _ = session.Close() })
 	buy := func() string {
-		answer, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-			Arguments: map[string]any{"url": world.SellerURL + "/report"}})
-		require.NoError(t, err)
+		answer := must.Get(session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+			Arguments: map[string]any{"url": world.SellerURL + "/report"}}))(t)
 		return answer.Content[0].(*mcp.TextContent).Text
 	}
 	asked := buy()
@@ -134,8 +128,7 @@ func TestPasskeys(t *testing.T) {
 	require.Contains(t, b.text(), "You approved this payment")
 	require.Contains(t, buy(), `"paid"`)
 	require.Len(t, world.Settlements(), 1)
-	verified, err := home.Command(t.Context(), bin, "history", "verify", "--seals").Output()
-	require.NoError(t, err)
+	verified := must.Get(home.Command(t.Context(), bin, "history", "verify", "--seals").Output())(t)
 	require.Contains(t, string(verified), `"seals": true`)
 
 	b.visit("http://" + host + "/")

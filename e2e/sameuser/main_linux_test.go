@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -42,7 +44,6 @@ func TestMain(m *testing.M) {
 
 const nobody = 65534
 
-// testUser is a user who is not root, with a wallet and with the programs that these tests run.
 type testUser struct {
 	t      *testing.T
 	dir    string // everything
@@ -63,14 +64,12 @@ func newTestUser(t *testing.T, rules string) testUser {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	h := testUser{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
 		secret: at("user/secret"), wallet: at("bin/x402-wallet"), self: at("bin/played")}
-	own, err := os.Executable()
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
 	require.NoError(t, os.MkdirAll(at("user/.config"), 0o700))
 	require.NoError(t, os.Mkdir(at("user/out"), 0o700))
 	require.NoError(t, os.Mkdir(at("bin"), 0o755))
 	for from, to := range map[string]string{testworld.Build(t): h.wallet, own: h.self} {
-		text, err := os.ReadFile(from)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(from))(t)
 		require.NoError(t, os.WriteFile(to, text, 0o755))
 	}
 	require.NoError(t, os.WriteFile(h.secret, []byte(passphrase+"\n"), 0o600))
@@ -80,7 +79,6 @@ func newTestUser(t *testing.T, rules string) testUser {
 	return h
 }
 
-// give makes all of it the user's.
 func (h testUser) give() {
 	require.NoError(h.t, os.Chmod(h.dir, 0o755))
 	if os.Geteuid() != 0 {
@@ -94,7 +92,6 @@ func (h testUser) give() {
 	}))
 }
 
-// command is a program of the user.
 func (h testUser) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), program, args...)
 	cmd.Dir = h.user
@@ -127,5 +124,44 @@ func (h testUser) watching(argument string) func() string {
 		list, whole := strings.CutSuffix(string(text), "watched\n")
 		require.True(h.t, whole, "%s", text)
 		return list
+	}
+}
+
+// watch is a program of the same user that waits for processes with this argument, tries to look
+// into each from its first moment on, and prints what it saw when its input ends. What it looks for
+// besides is secret.
+func watch(argument, secret string) {
+	runtime.LockOSThread() // a tracer is a thread
+	over := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(over)
+	}()
+	saw := map[string]bool{}
+	before := map[string]bool{}
+	for _, pid := range testworld.Processes() {
+		before[pid] = true
+	}
+	fmt.Println("watching")
+	for {
+		select {
+		case <-over:
+			for _, what := range slices.Sorted(maps.Keys(saw)) {
+				fmt.Println(what)
+			}
+			fmt.Println("watched")
+			return
+		default:
+		}
+		for _, pid := range testworld.Processes() {
+			if before[pid] {
+				continue
+			}
+			text, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+			if strings.Contains(string(text), argument) {
+				saw["a process"] = true
+				testworld.Look(pid, secret, saw)
+			}
+		}
 	}
 }

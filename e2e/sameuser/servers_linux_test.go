@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,11 +12,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/must"
 )
 
 // What a program that the wallet starts found, in the file that its last argument names.
@@ -157,8 +160,7 @@ func TestAServerGetsNothingOfOurs(t *testing.T) {
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer read.Close()
-	_, err = write.WriteString(passphrase + "\n")
-	require.NoError(t, err)
+	must.Get(write.WriteString(passphrase + "\n"))(t)
 	require.NoError(t, write.Close())
 	var limit unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -219,8 +221,7 @@ func TestAConfinedServerAndASecondMount(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		text, err := os.ReadFile(filepath.Join(h.user, "out", name))
 		require.NoError(t, err, "%s", out)
-		var f found
-		require.NoError(t, json.Unmarshal(text, &f))
+		f := must.JSON[found](text)(t)
 		require.Equal(t, name == "free", f.Errors["read by another mount"] == "", name)
 	}
 }
@@ -242,8 +243,7 @@ func TestAServerThatCannotBeConfined(t *testing.T) {
 	}
 	inside := strings.NewReplacer("HOUSE/bin/played", "HOUSE/user/.config/wallet/played")
 	h := newTestUser(t, inside.Replace(server("must", "sandbox = true")+server("may", "")))
-	text, err := os.ReadFile(h.self)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(h.self))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(h.home, "played"), text, 0o700))
 	h.give()
 	_, said := h.asked("must", 1)
@@ -288,4 +288,36 @@ func TestDoctorOnServers(t *testing.T) {
 	}
 	require.Equal(t, []string{"free ok", "may " + kept, "may_inside warn", "must " + kept,
 		"must_inside fail"}, seen)
+}
+
+// The server behind a paywall has no way to the terminal that the paywall was started on, where its
+// person may type a passphrase next: not by its stderr either, which goes there all the same.
+func TestAPaywallsServerHasNoTerminal(t *testing.T) {
+	h := newTestUser(t, "")
+	file, report := filepath.Join(h.user, "shop.toml"), filepath.Join(h.user, "out", "behind")
+	text := strings.NewReplacer("HOUSE", h.dir, "REPORT", report).Replace(`
+		command = ["/bin/sh", "-c",
+			"echo it speaks >&2; exec HOUSE/bin/played serve REPORT HOUSE/user/.config/wallet"]
+		network = "base-sepolia"
+		[tools.search]
+		price = "0.001"
+	`)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	h.give()
+	person, tty, err := pty.Open()
+	require.NoError(t, err)
+	defer person.Close()
+	cmd := h.command(h.wallet, "paywall", "--config", file)
+	cmd.Stderr = tty
+	_ = cmd.Run() // the server has no such tool
+	require.NoError(t, tty.Close())
+	screen, _ := io.ReadAll(person)
+	require.Contains(t, string(screen), "it speaks")
+	seen, err := os.ReadFile(report)
+	require.NoError(t, err, "%s", screen)
+	f := must.JSON[found](seen)(t)
+	for _, fd := range []string{"0", "1", "2"} {
+		require.Contains(t, f.Descriptors[fd], "pipe:", fd)
+	}
+	require.Len(t, f.Descriptors, 3, f.Descriptors)
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Whoever watches as the same user for the process that unlock starts gets neither the passphrase
@@ -54,36 +56,30 @@ func TestThePageShowsNothing(t *testing.T) {
 	require.Contains(t, h.looksInto(other.Process.Pid), "mem", "of other processes it sees something")
 
 	rules := filepath.Join(h.home, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	require.NoError(t, os.WriteFile(rules, append([]byte("[budget]\nday = \"99\"\n"), text...), 0o600))
 	cmd := h.command(h.wallet, "policy", "seal", "--page")
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Get(cmd.StderrPipe())(t)
 	require.NoError(t, cmd.Start())
 	var page string
 	for lines := bufio.NewScanner(stderr); page == "" && lines.Scan(); {
 		page = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S+`).FindString(lines.Text())
 	}
 	require.NotEmpty(t, page)
-	at, err := url.Parse(page)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(page))(t)
 	looks := func() {
 		t.Helper()
 		require.Empty(t, h.looksInto(cmd.Process.Pid))
-		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline"))
-		require.NoError(t, err)
+		line := must.Get(os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline")))(t)
 		require.NotContains(t, string(line), at.Path)
 	}
 	answers := func(path, origin, given string) int {
 		t.Helper()
-		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.Host+path,
-			strings.NewReader(url.Values{"passphrase": {given}}.Encode()))
-		require.NoError(t, err)
+		post := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.Host+path,
+			strings.NewReader(url.Values{"passphrase": {given}}.Encode())))(t)
 		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		post.Header.Set("Origin", origin)
-		r, err := http.DefaultClient.Do(post)
-		require.NoError(t, err)
+		r := must.Get(http.DefaultClient.Do(post))(t)
 		require.NoError(t, r.Body.Close())
 		return r.StatusCode
 	}
@@ -107,15 +103,13 @@ func TestADescriptorIsReadByAClosedProcess(t *testing.T) {
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	defer read.Close()
-	_, err = write.WriteString(passphrase + "\n")
-	require.NoError(t, err)
+	must.Get(write.WriteString(passphrase + "\n"))(t)
 	require.NoError(t, write.Close())
 	cmd := h.command(strace, "-f", "-o", log, "-e", "trace=prctl,read", h.wallet, "unlock",
 		"--passphrase-fd", "3")
 	cmd.ExtraFiles = []*os.File{read}
 	require.Error(t, cmd.Run(), "it is not handed on to a process that is watched in this way")
-	text, err := os.ReadFile(log)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(log))(t)
 	closed := regexp.MustCompile(`PR_SET_DUMPABLE, SUID_DUMP_DISABLE.* = 0`).FindIndex(text)
 	given := regexp.MustCompile(fmt.Sprintf(`read.* = %d\n`, len(passphrase)+1)).FindIndex(text)
 	require.NotEmpty(t, closed, "%s", text)

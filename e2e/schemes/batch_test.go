@@ -15,6 +15,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -31,8 +32,7 @@ func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
 	return k.SignTransfer(context.Background(), message.Transfer{Digest: digest})
 }
 
-func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures,
-	err error) {
+func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
 	data := k.s.chain.batchData()
 	ceiling, _ := m.Ceiling.Uint64()
 	out.Voucher, err = k.sign(data.voucher(data.channelID(m.Config), ceiling))
@@ -48,7 +48,6 @@ func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out messa
 	return out, err
 }
 
-// channelPayer pays at /batch.
 type channelPayer struct {
 	*evm.Channels
 	t   *testing.T
@@ -111,8 +110,7 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	require.Equal(t, s.Settlements()[0].Transaction, receipt.Transaction)
 	require.Equal(t, []string{"1000", "1000"}, []string{count.Charged.String(), count.ChargedNow.String()})
 	s.Advance(3 * time.Second)
-	status, err := payer.Status(t.Context(), first.Evidence)
-	require.NoError(t, err)
+	status := must.Get(payer.Status(t.Context(), first.Evidence))(t)
 	require.Equal(t, x402.Settled, status.State, status.Note)
 	require.Equal(t, receipt.Transaction, status.Transaction)
 	require.Empty(t, status.Note)
@@ -123,12 +121,10 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	require.EqualValues(t, sandbox.USDC-leastDeposit, s.Balance(payer.Address()))
 	require.Len(t, s.Settlements(), 1)
 	require.Equal(t, 2, s.Signatures())
-	status, err = payer.Status(t.Context(), second.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), second.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	require.NoError(t, s.Claim())
-	status, err = payer.Status(t.Context(), second.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), second.Evidence))(t)
 	require.Equal(t, x402.Settled, status.State)
 	require.EqualValues(t, 2*mill, s.Balance(s.PayToEVM))
 
@@ -136,16 +132,13 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	third := payer.signed(3*mill, 0)
 	config, _, err := payer.Config(payer.c.Accepts[0], s.chain.Asset, "", "")
 	require.NoError(t, err)
-	asks, err := payer.Refund(sandbox.EVM, config, *third.Voucher)
-	require.NoError(t, err)
+	asks := must.Get(payer.Refund(sandbox.EVM, config, *third.Voucher))(t)
 	answer := payer.pay(asks)
 	require.Equal(t, 200, answer.Status, "%+v", answer)
-	receipt, err = wire.ReadSettlement(answer.Header)
-	require.NoError(t, err)
+	receipt = must.Get(wire.ReadSettlement(answer.Header))(t)
 	require.Equal(t, "7000", receipt.Amount)
 	require.EqualValues(t, sandbox.USDC-3*mill, s.Balance(payer.Address()))
-	at, err := payer.ReadChannel(t.Context(), sandbox.EVM, second.Evidence.Channel)
-	require.NoError(t, err)
+	at := must.Get(payer.ReadChannel(t.Context(), sandbox.EVM, second.Evidence.Channel))(t)
 	require.NotZero(t, at.Block)
 	require.Equal(t, []money.Amount{money.NewAmount(3 * mill), money.NewAmount(3 * mill)},
 		[]money.Amount{at.Balance, at.Claimed})
@@ -167,11 +160,9 @@ func TestTheSellerShowsItsCount(t *testing.T) {
 	first, _, _ := payer.paid(mill, leastDeposit)
 	for _, ceiling := range []uint64{mill, 3 * mill} {
 		answer := payer.pay(payer.signed(ceiling, 0).Payload)
-		c, err := wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
-		require.NoError(t, err)
+		c := must.Get(wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body)))(t)
 		require.Equal(t, "invalid_batch_settlement_evm_cumulative_amount_mismatch", c.Error)
-		count, err := c.CorrectiveCount(sandbox.EVM)
-		require.NoError(t, err)
+		count := must.Get(c.CorrectiveCount(sandbox.EVM))(t)
 		require.Equal(t, "1000", count.Charged.String())
 		require.Equal(t, first.Voucher, count.Voucher)
 	}
@@ -209,17 +200,13 @@ func TestBatchRefuses(t *testing.T) {
 	const stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 	// signs makes a payload whose voucher is good for a config that was changed
 	signs := func(p *channelPayer, ceiling, deposit uint64, change func(*batchPayload)) json.RawMessage {
-		b, err := readBatch(p.signed(ceiling, deposit).Payload)
-		require.NoError(t, err)
+		b := must.Get(readBatch(p.signed(ceiling, deposit).Payload))(t)
 		change(b)
 		data := s.chain.batchData()
 		b.Voucher.ID = data.channelID(b.Config)
-		signature, err := p.key.sign(data.voucher(b.Voucher.ID, ceiling))
-		require.NoError(t, err)
+		signature := must.Get(p.key.sign(data.voucher(b.Voucher.ID, ceiling)))(t)
 		b.Voucher.Signature = "0x" + hex.EncodeToString(signature[:])
-		text, err := json.Marshal(b)
-		require.NoError(t, err)
-		return text
+		return must.Get(json.Marshal(b))(t)
 	}
 	spoiled := func(payload json.RawMessage, old, with string) json.RawMessage {
 		changed := strings.Replace(string(payload), old, with, 1)
@@ -295,8 +282,7 @@ func TestARefundIsTheAuthorizers(t *testing.T) {
 		r.signature = signedBy(s.authorizer, s.chain.batchData().refund(r.id, r.nonce, r.amount))
 		return r
 	}
-	other, err := s.NewAccount("evm", 0)
-	require.NoError(t, err)
+	other := must.Get(s.NewAccount("evm", 0))(t)
 	s.chain.Lock()
 	defer s.chain.Unlock()
 	for why, change := range map[string]func(*channelRefund){
@@ -322,7 +308,7 @@ func TestARefundIsTheAuthorizers(t *testing.T) {
 	r.claims[0].ceiling = 2 * mill // that nobody promised
 	r.claims[0].total = 2 * mill
 	r.claimsSignature = signedBy(s.authorizer, s.chain.batchData().claims(r.claims))
-	_, _, err = s.chain.executeRefund(s.Settler, r)
+	_, _, err := s.chain.executeRefund(s.Settler, r)
 	require.Equal(t, sandbox.Reverted("InvalidSignature()"), err)
 	require.Equal(t, channelState{balance: leastDeposit}, s.chain.channel(record.id))
 	_, refunded, err := s.chain.executeRefund(s.Settler, refund())

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -30,19 +31,16 @@ type account struct {
 }
 
 func newAccount(t *testing.T) account {
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	return account{key: key}
 }
 
 func (a account) Address() string { return crypto.PubkeyToAddress(a.key.PublicKey).Hex() }
 
-// rawTransaction is what an account signs.
 type rawTransaction struct {
-	chainID, nonce, gas uint64
-	tip, maxFee         uint64
-	to                  string
-	data                []byte
+	chainID, nonce, gas, tip, maxFee uint64
+	to                               string
+	data                             []byte
 }
 
 func plainTransaction(s *World, nonce uint64, data []byte) rawTransaction {
@@ -64,17 +62,13 @@ func (a account) signature(tx rawTransaction) (signature [65]byte, err error) {
 	return [65]byte(made), err
 }
 
-// raw is a signed transaction as nodes take it.
 func (a account) raw(t *testing.T, tx rawTransaction) hexutil.Bytes {
-	signature, err := a.signature(tx)
-	require.NoError(t, err)
-	encoded, err := rlp.EncodeToBytes(append(tx.fields(), uint64(signature[64]),
-		new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:64])))
-	require.NoError(t, err)
+	signature := must.Get(a.signature(tx))(t)
+	encoded := must.Get(rlp.EncodeToBytes(append(tx.fields(), uint64(signature[64]),
+		new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:64]))))(t)
 	return append([]byte{2}, encoded...)
 }
 
-// SignPull implements evm.PullSigner.
 func (a account) SignPull(_ context.Context, _ string, p x402.Pull) (signature [65]byte, err error) {
 	tip, _ := p.Tip.Uint64()
 	maxFee, _ := p.MaxFee.Uint64()
@@ -99,10 +93,8 @@ func callOf(selector string, args ...any) []byte {
 	return data
 }
 
-// asked asks the node, and is its refusal.
 func asked(t *testing.T, s *World, into any, method string, params ...any) string {
-	question, err := json.Marshal(params)
-	require.NoError(t, err)
+	question := must.Get(json.Marshal(params))(t)
 	answer := []byte(testworld.AskNode(t, s.EVMNodeURL, method, string(question)))
 	var refusal struct {
 		Code    int
@@ -218,9 +210,7 @@ func TestTheWalletsFloat(t *testing.T) {
 				RPC:        map[string]string{sandbox.EVM: s.EVMNodeURL},
 				Allowances: map[string]x402.AllowanceRule{sandbox.EVM: rule}})
 			funds := func() x402.Funds {
-				f, err := wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset)
-				require.NoError(t, err)
-				return f
+				return must.Get(wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset))(t)
 			}
 			draft := func() (x402.Pull, error) {
 				return wallet.DraftPull(t.Context(), s.chain.Asset, money.NewAmount(2*mill))
@@ -233,24 +223,20 @@ func TestTheWalletsFloat(t *testing.T) {
 			require.True(t, x402.HasCode(err, x402.InsufficientFunds), "gas: %v", err)
 			s.FundGas(a.Address(), 1e15)
 
-			p, err := draft()
-			require.NoError(t, err)
-			signed, err := wallet.SignPull(t.Context(), "pay_1", p)
-			require.NoError(t, err)
+			p := must.Get(draft())(t)
+			signed := must.Get(wallet.SignPull(t.Context(), "pay_1", p))(t)
 			if fault != "" {
 				s.Inject(fault, 1)
 			}
 			err = wallet.SendPull(t.Context(), sandbox.EVM, signed.Payload)
 			require.Equal(t, fault == evmNodeMute, err != nil, "%v", err)
-			status, err := wallet.Status(t.Context(), signed.Evidence)
-			require.NoError(t, err)
+			status := must.Get(wallet.Status(t.Context(), signed.Evidence))(t)
 			if fault == evmNodeDrops {
 				require.Equal(t, x402.Open, status.State)
 				require.True(t, status.Unused)
 			}
 			require.NoError(t, wallet.SendPull(t.Context(), sandbox.EVM, signed.Payload))
-			status, err = wallet.Status(t.Context(), signed.Evidence)
-			require.NoError(t, err)
+			status = must.Get(wallet.Status(t.Context(), signed.Evidence))(t)
 			require.Equal(t, []any{x402.Settled, s.Pulls()[0].Transaction}, []any{status.State,
 				status.Transaction})
 			require.Contains(t, status.Note, "gas: 0.0000003")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
@@ -20,7 +21,6 @@ func start(t *testing.T, o sandbox.Options) *World {
 	return s
 }
 
-// evmPayer signs as the wallet does.
 type evmPayer struct {
 	*evm.Exact
 }
@@ -48,3 +48,5 @@ func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) x402.Authori
 func pay(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage) testworld.Answer {
 	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

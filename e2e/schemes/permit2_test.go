@@ -16,13 +16,13 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
 
-// permit authorizes the first offer of a challenge by Permit2.
 func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Authorization {
 	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
 		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
@@ -30,11 +30,9 @@ func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Author
 	return a
 }
 
-// payPermit presents a payment by Permit2, with the approval that it has.
 func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
 	a x402.Authorization) testworld.Answer {
-	encoded, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
-	require.NoError(t, err)
+	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)
 	paid := wire.Attach(c.Dialect, encoded)
 	return testworld.Get(t, s.SellerURL+path, paid.Header, paid.Value)
 }
@@ -42,19 +40,14 @@ func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
 // settlePermit asks the facilitator to settle for an amount, whatever was accepted.
 func settlePermit(t *testing.T, s *World, c *wire.Challenge, a x402.Authorization,
 	amount string) (*x402.Settlement, error) {
-	encoded, err := wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
-	require.NoError(t, err)
-	var terms map[string]any
-	require.NoError(t, json.Unmarshal(c.Accepts[0].Raw, &terms))
+	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)
+	terms := must.JSON[map[string]any](c.Accepts[0].Raw)(t)
 	terms["amount"] = amount
-	body, err := json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": encoded,
-		"paymentRequirements": terms})
-	require.NoError(t, err)
-	answer, err := http.Post(s.FacilitatorURL+"/settle", "application/json", bytes.NewReader(body))
-	require.NoError(t, err)
+	body := must.Get(json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": encoded,
+		"paymentRequirements": terms}))(t)
+	answer := must.Get(http.Post(s.FacilitatorURL+"/settle", "application/json", bytes.NewReader(body)))(t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := must.Get(io.ReadAll(answer.Body))(t)
 	return wire.DecodeSettlement(text)
 }
 
@@ -72,8 +65,7 @@ func TestPermit2(t *testing.T) {
 		c := testworld.Challenge(t, s.SellerURL+row.path)
 		a := payer.permit(t, s, c)
 		require.Equal(t, row.approve == 0, a.Extensions[x402.EIP2612Sponsoring] != nil)
-		status, err := payer.Status(t.Context(), a.Evidence)
-		require.NoError(t, err)
+		status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 		require.Equal(t, x402.Open, status.State)
 
 		answer := payPermit(t, s, row.path, c, a)
@@ -83,8 +75,7 @@ func TestPermit2(t *testing.T) {
 		require.Equal(t, row.moves, settled.Amount)
 		require.Equal(t, max(row.approve, Price(row.path))-row.moves, s.Approved(payer.Address()))
 		s.Advance(3 * time.Second)
-		status, err = payer.Status(t.Context(), a.Evidence)
-		require.NoError(t, err)
+		status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
 		require.Equal(t, x402.Settled, status.State, status.Note)
 		require.Equal(t, settled.Transaction, status.Transaction)
 		if row.path == "/upto" {
@@ -93,8 +84,7 @@ func TestPermit2(t *testing.T) {
 		asked := a.Evidence
 		asked.Amount = money.NewAmount(row.moves)
 		// the seller's own look, by the data of the call
-		received, err := payer.Received(t.Context(), asked)
-		require.NoError(t, err)
+		received := must.Get(payer.Received(t.Context(), asked))(t)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
 		require.Equal(t, string(refusesSimulation), payPermit(t, s, row.path, c, a).Why(t), "used")
 	}
@@ -115,15 +105,11 @@ func TestPermit2Refuses(t *testing.T) {
 		_, a, err := payload.RecoverPermit2(sandbox.EVM, honest.Payload)
 		require.NoError(t, err)
 		change(&a)
-		digest, err := message.Permit2Digest(sandbox.EVM, a)
-		require.NoError(t, err)
-		signature, err := key.SignTransfer(t.Context(), message.Transfer{Digest: digest})
-		require.NoError(t, err)
-		object, err := message.EncodePermit2(a)
-		require.NoError(t, err)
-		honest.Payload, err = json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
-			"signature": "0x" + hex.EncodeToString(signature[:])})
-		require.NoError(t, err)
+		digest := must.Get(message.Permit2Digest(sandbox.EVM, a))(t)
+		signature := must.Get(key.SignTransfer(t.Context(), message.Transfer{Digest: digest}))(t)
+		object := must.Get(message.EncodePermit2(a))(t)
+		honest.Payload = must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
+			"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 		return c, honest
 	}
 	type authorization = message.Permit2Authorization
@@ -185,8 +171,7 @@ func TestUptoSettles(t *testing.T) {
 		{"20001", "invalid_upto_evm_payload_settlement_exceeds_amount"}, {"0", ""}, {"7000", ""},
 		{"7000", string(refusesSimulation)},
 	} {
-		done, err := settlePermit(t, s, c, a, row.amount)
-		require.NoError(t, err)
+		done := must.Get(settlePermit(t, s, c, a, row.amount))(t)
 		require.Equal(t, row.reason, done.ErrorReason)
 		require.Equal(t, row.reason == "", done.Success)
 		if done.Success {
@@ -197,8 +182,7 @@ func TestUptoSettles(t *testing.T) {
 	require.Len(t, s.Settlements(), 1)
 	require.EqualValues(t, sandbox.USDC-7*mill, s.Balance(payer.Address()))
 	exact := testworld.Challenge(t, s.SellerURL+"/permit2")
-	done, err := settlePermit(t, s, exact, payer.permit(t, s, exact), "900")
-	require.NoError(t, err)
+	done := must.Get(settlePermit(t, s, exact, payer.permit(t, s, exact), "900"))(t)
 	require.Equal(t, "invalid_payment_requirements", done.ErrorReason, "only upto comes to less")
 }
 

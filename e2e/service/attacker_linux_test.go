@@ -96,7 +96,6 @@ func (t target) attackProcess(pid int, try func(what string, err error)) {
 	try(fmt.Sprint("priority of ", pid), unix.Setpriority(unix.PRIO_PROCESS, pid, 19))
 }
 
-// writeMemory opens another process's memory as a writer would.
 func writeMemory(pid int) error {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_WRONLY, 0)
 	if err == nil {

@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
-// ownersHouse is one whose service runs the person's commands.
 func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
 	t.Helper()
 	h := newHouse(t, rules)
@@ -32,7 +32,6 @@ func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
 	return h
 }
 
-// houseWithoutAWallet has the rules alone.
 func houseWithoutAWallet(t *testing.T) *house {
 	t.Helper()
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
@@ -43,7 +42,6 @@ func houseWithoutAWallet(t *testing.T) *house {
 	return h
 }
 
-// desk is a command of a person's on a terminal of their own.
 type desk struct {
 	t      *testing.T
 	keys   *os.File // what they type goes in here, what they see comes out
@@ -55,13 +53,8 @@ type desk struct {
 	seen strings.Builder
 }
 
-// sits begins a command of a user's at the service.
-func (h *house) sits(user uint32, args ...string) *desk {
-	h.t.Helper()
-	return h.sitsAt(user, h.wallet, args...)
-}
+func (h *house) sits(user uint32, args ...string) *desk { return h.sitsAt(user, h.wallet, args...) }
 
-// sitsAt begins any program.
 func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
 	h.t.Helper()
 	keys, tty, err := pty.Open()
@@ -88,14 +81,12 @@ func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
 	return d
 }
 
-// String is what was seen.
 func (d *desk) String() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.ReplaceAll(d.seen.String(), "\r\n", "\n")
 }
 
-// sees waits until the screen shows so many of a text.
 func (d *desk) sees(text string, times int) *desk {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { return strings.Count(d.String(), text) >= times }, time.Minute,
@@ -127,7 +118,6 @@ func (d *desk) echoes() bool {
 	return is.Lflag&unix.ECHO != 0
 }
 
-// hides waits until a passphrase can be typed.
 func (d *desk) hides(prompt string) *desk {
 	d.t.Helper()
 	d.sees(prompt, 1)
@@ -141,17 +131,13 @@ func (h *house) owns(args ...string) string {
 	return h.sits(person, args...).hides("Passphrase").types(testworld.Passphrase + "\n").ends(0)
 }
 
-// childrenOf are the processes that one has started.
 func childrenOf(t *testing.T, pid int) (list []int) {
 	t.Helper()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	require.NoError(t, err)
+	threads := must.Get(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
 	for _, thread := range threads {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread.Name()))
 		for _, child := range strings.Fields(string(text)) {
-			n, err := strconv.Atoi(child)
-			require.NoError(t, err)
-			list = append(list, n)
+			list = append(list, must.Get(strconv.Atoi(child))(t))
 		}
 	}
 	return list
@@ -168,8 +154,7 @@ func TestAnOwnerMakesTheWallet(t *testing.T) {
 	require.Contains(t, said, "agents add NAME")
 	require.NotContains(t, said, testworld.Passphrase)
 	h.Fund(evmIn(said), sandbox.USDC)
-	info, err := os.Stat(filepath.Join(h.home, "keystore.json"))
-	require.NoError(t, err)
+	info := must.Get(os.Stat(filepath.Join(h.home, "keystore.json")))(t)
 	require.Equal(t, uint32(owner), info.Sys().(*syscall.Stat_t).Uid)
 	require.Equal(t, "WALLET_LOCKED", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "1"))
 }
@@ -216,8 +201,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, "WALLET_FROZEN", h.pays(agent, "2"))
 	h.owns("unfreeze")
 	rules := filepath.Join(h.home, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	looser := strings.Replace(string(text), `approve_above = "0.0005"`, `approve_above = "5"`, 1)
 	require.NotEqual(t, looser, string(text))
 	require.NoError(t, os.WriteFile(rules, []byte(looser), 0o600))
@@ -234,8 +218,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	export := h.as(person, []string{"X402_WALLET_SERVICE=" + h.socket}, h.wallet, "export")
 	export.Stdout = books
 	require.NoError(t, export.Run())
-	text, err = os.ReadFile(books.Name())
-	require.NoError(t, err)
+	text = must.Get(os.ReadFile(books.Name()))(t)
 	require.Equal(t, 3, strings.Count(string(text), ",settled,"), "%s", text)
 
 	added := h.owns("account", "add", "travel", "--agent", "bob")
@@ -251,7 +234,6 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, evm, all[len(all)-1].Payer)
 }
 
-// tells is what a command without a terminal answers.
 func (h *house) tells(user uint32, env []string, args ...string) (code string, text string) {
 	h.t.Helper()
 	env = append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...)
@@ -345,8 +327,7 @@ func TestWrongPassphrasesByTheSocket(t *testing.T) {
 func TestHowAnOwnersCommandEnds(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	service := h.serve(h.passphrase())
-	before, err := os.ReadFile(filepath.Join(h.home, "config.toml"))
-	require.NoError(t, err)
+	before := must.Get(os.ReadFile(filepath.Join(h.home, "config.toml")))(t)
 	begun := func() (d *desk, child int) {
 		d = h.sits(person, "agents", "add", "bob").hides("Passphrase")
 		children := childrenOf(t, service.Pid)
@@ -372,8 +353,7 @@ func TestHowAnOwnersCommandEnds(t *testing.T) {
 	gone(child)
 	require.Eventually(t, d.echoes, time.Minute, 5*time.Millisecond)
 
-	after, err := os.ReadFile(filepath.Join(h.home, "config.toml"))
-	require.NoError(t, err)
+	after := must.Get(os.ReadFile(filepath.Join(h.home, "config.toml")))(t)
 	require.Equal(t, string(before), string(after))
 	h.owner("policy", "seal")
 	h.owns("budget", "set", "day", "99")

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -40,7 +41,6 @@ func (h *house) copies(user int, name string) (dir string, files []string) {
 	return dir, files
 }
 
-// attacks runs the attacker as a user, and gives what worked and what did not.
 func (h *house) attacks(user uint32, t target) (worked, failed []string) {
 	h.t.Helper()
 	text, err := json.Marshal(t)
@@ -71,7 +71,6 @@ func (h *house) sleeps(user uint32) int {
 	return cmd.Process.Pid
 }
 
-// unlocks starts the owner's unlock agent and gives its number.
 func (h *house) unlocks() (pid int) {
 	h.t.Helper()
 	var out struct{ PID int }
@@ -128,8 +127,7 @@ func TestTheSameUserCould(t *testing.T) {
 	require.NoError(t, os.Rename(home, target.Home))
 	require.NoError(t, os.Rename(older, target.Older))
 	for _, path := range []string{target.Socket, filepath.Join(target.Home, "agent.sock")} {
-		l, err := net.Listen("unix", path)
-		require.NoError(t, err)
+		l := must.Get(net.Listen("unix", path))(t)
 		defer l.Close()
 	}
 	h.give(owner, mine)
@@ -137,7 +135,6 @@ func TestTheSameUserCould(t *testing.T) {
 	require.Empty(t, failed)
 }
 
-// refusedWith is what mcp says to an agent that is not let in.
 func (h *house) refusedWith(user uint32, env []string) string {
 	h.t.Helper()
 	_, err := h.connects(user, env)
@@ -155,8 +152,7 @@ func TestWhoIsLetIn(t *testing.T) {
 	require.Equal(t, "paid", h.pays(former, "before"))
 
 	rules := filepath.Join(h.home, "config.toml")
-	text, err := os.ReadFile(rules)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(rules))(t)
 	less := strings.Replace(string(text), knows("mallory", mallory), "", 1)
 	require.NoError(t, os.WriteFile(rules, []byte(less), 0o600))
 	h.owner("policy", "seal")
@@ -197,7 +193,6 @@ func TestOwnersCommandsAsAnotherUser(t *testing.T) {
 	h.owner("history", "verify", "--seals")
 }
 
-// evmIn is the EVM address in a text.
 func evmIn(text string) string { return regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(text) }
 
 // What an agent puts into the environment of mcp is its own affair: the service has its own.
@@ -210,8 +205,7 @@ func TestTheEnvironmentOfMCP(t *testing.T) {
 		"X402_FACILITATOR_URL=http://127.0.0.1:1", "X402_WALLET_PASSPHRASE_FILE=/tmp/canary",
 		"X402_WALLET_HOME="+h.agent))
 	require.Equal(t, "paid", h.pays(agent, "1"))
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid))
-	require.NoError(t, err)
+	env := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid)))(t)
 	require.Contains(t, string(env), "X402_WALLET_HOME="+h.home)
 	require.NotContains(t, string(env), "canary")
 	require.NotContains(t, string(env), "GODEBUG")
@@ -223,16 +217,14 @@ var limitOf = regexp.MustCompile(`(?m)^Limit(MEMLOCK|NOFILE)=(\d+)(M?)$`)
 // The keys lie in locked memory under the limit that the unit sets, and far below it while many pay at once.
 func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
-	unit, err := exec.Command(h.wallet, "service", "install", "--print").Output()
-	require.NoError(t, err)
+	unit := must.Get(exec.Command(h.wallet, "service", "install", "--print").Output())(t)
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip("NOT TESTED HERE: there is no prlimit")
 	}
 	var locked uint64
 	for _, found := range limitOf.FindAllStringSubmatch(string(unit), -1) {
-		value, err := strconv.ParseUint(found[2], 10, 64)
-		require.NoError(t, err)
+		value := must.Get(strconv.ParseUint(found[2], 10, 64))(t)
 		if found[1] == "MEMLOCK" {
 			require.Equal(t, "M", found[3])
 			value <<= 20
@@ -265,18 +257,15 @@ func TestKeysAreLockedWithinTheUnitsLimit(t *testing.T) {
 	require.Less(t, most, locked/8)
 }
 
-// lockedMemory is how much of a process's memory is locked, in bytes.
 func lockedMemory(t *testing.T, pid int) uint64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	i := slices.IndexFunc(strings.Split(string(text), "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "VmLck:")
 	})
 	require.GreaterOrEqual(t, i, 0)
 	var kib uint64
-	_, err = fmt.Sscanf(strings.Split(string(text), "\n")[i], "VmLck: %d kB", &kib)
-	require.NoError(t, err)
+	must.Get(fmt.Sscanf(strings.Split(string(text), "\n")[i], "VmLck: %d kB", &kib))(t)
 	return kib << 10
 }
 
@@ -289,7 +278,6 @@ func (h *house) status(user uint32, env ...string) (said map[string]any) {
 	return said
 }
 
-// service status tells each what they may know: root and agents more than anybody.
 func TestStatus(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	told := h.status(0)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -41,8 +42,7 @@ func startMachine(t *testing.T) *machine {
 			t.Skip("NOT TESTED HERE: there is no " + program)
 		}
 	}
-	dir, err := os.MkdirTemp("", "systemd-")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "systemd-"))(t)
 	t.Cleanup(func() { // what was mounted there goes with the last process
 		gone := func() bool { return os.Remove(dir) == nil }
 		require.Eventually(t, gone, time.Minute, 50*time.Millisecond)
@@ -83,11 +83,9 @@ func startMachine(t *testing.T) *machine {
 	}
 }
 
-// newCgroup is a control group for a machine, gone when the test ends.
 func newCgroup(t *testing.T) string {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	require.NoError(t, err)
+	mounts := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	for line := range strings.Lines(string(mounts)) {
 		f := strings.Fields(line)
 		if f[2] != "cgroup2" {
@@ -104,7 +102,6 @@ func newCgroup(t *testing.T) string {
 	return ""
 }
 
-// removeGroups removes a control group and those in it, once their processes have ended.
 func removeGroups(t *testing.T, dir string) {
 	gone := func() bool {
 		var dirs []string
@@ -123,7 +120,6 @@ func removeGroups(t *testing.T, dir string) {
 	require.Eventually(t, gone, time.Minute, 50*time.Millisecond)
 }
 
-// command is one on the machine, as root.
 func (m *machine) command(argv ...string) *exec.Cmd {
 	enter := []string{"-t", fmt.Sprint(m.boot.Process.Pid), "-m", "-p", "-i", "-u", "-C", "--", "env", "-i",
 		"PATH=" + os.Getenv("PATH")}
@@ -142,7 +138,6 @@ func (m *machine) runs(input string, argv ...string) string {
 	return string(out)
 }
 
-// says is what a command says, whatever its exit code.
 func (m *machine) says(argv ...string) string {
 	out, _ := m.command(argv...).CombinedOutput()
 	return strings.TrimSpace(string(out))
@@ -160,13 +155,11 @@ func (m *machine) owner(input string, args ...string) string {
 		"X402_WALLET_HOME=" + systemHome, installed}, args...)...)
 }
 
-// as is what a command of another user's says, which finds the socket by itself.
 func (m *machine) as(user int, args ...string) string {
 	return m.says(append([]string{"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user),
 		"--clear-groups", "env", "HOME=/nonexistent", installed}, args...)...)
 }
 
-// agent is a session of an agent's of another user, which finds the socket by itself.
 func (m *machine) agent() *mcp.ClientSession {
 	m.t.Helper()
 	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody),
@@ -183,9 +176,7 @@ func (m *machine) agent() *mcp.ClientSession {
 func TestInstalledOnSystemd(t *testing.T) {
 	m := startMachine(t)
 	h := &house{t: t}
-	var err error
-	h.Sandbox, err = sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	h.Sandbox = must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 
 	said := m.runs("", "/opt/x402-wallet", "service", "install", "--yes")
@@ -223,9 +214,8 @@ sandbox = true
 	require.NotEqual(t, "0 kB", is["VmLck"], "the keys are locked in memory")
 	require.Contains(t, m.says("/opt/x402-wallet", "service", "status"), `"unlocked": true`)
 
-	_, err = agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_list_tools",
-		Arguments: map[string]any{"server": "curious"}})
-	require.NoError(t, err)
+	must.Get(agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_list_tools",
+		Arguments: map[string]any{"server": "curious"}}))(t)
 	require.Equal(t, "done", m.says("cat", "/var/cache/x402-wallet/done"), "the server was started")
 	require.Equal(t, "0", m.says("stat", "-c", "%s", "/var/cache/x402-wallet/read"), "and kept from the home")
 
@@ -249,12 +239,10 @@ sandbox = true
 	require.Len(t, h.Settlements(), 2)
 }
 
-// listens reports whether the service answers.
 func (m *machine) listens() bool {
 	return strings.Contains(m.says("/opt/x402-wallet", "service", "status"), `"running": true`)
 }
 
-// status is what the kernel says of the service's process.
 func (m *machine) status() map[string]string {
 	m.t.Helper()
 	pid := m.says("systemctl", "show", "-p", "MainPID", "--value", "x402-wallet")

@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -57,14 +58,12 @@ type house struct {
 	flags  []string // more of serve's
 }
 
-// newHouse makes all of it, under these rules.
 func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED HERE: only root can run the service and its agents as two users")
 	}
-	dir, err := os.MkdirTemp("", "service-")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "service-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -77,13 +76,10 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	for _, path := range []string{filepath.Dir(h.home), filepath.Dir(h.socket), h.agent} {
 		require.NoError(t, os.MkdirAll(path, 0o755))
 	}
-	own, err := os.Executable()
-	require.NoError(t, err)
-	text, err := os.ReadFile(own)
-	require.NoError(t, err)
+	own := must.Get(os.Executable())(t)
+	text := must.Get(os.ReadFile(own))(t)
 	require.NoError(t, os.WriteFile(h.played, text, 0o755))
-	h.Sandbox, err = sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	h.Sandbox = must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 	require.NoError(t, os.WriteFile(h.secret, []byte(testworld.Passphrase+"\n"), 0o600))
 	evm, _, err := testworld.MakeHome(h.home, h.Config(rules), testworld.Passphrase)
@@ -94,7 +90,6 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	return h
 }
 
-// give makes everything below some directories a user's.
 func (h *house) give(user int, dirs ...string) {
 	for _, dir := range dirs {
 		require.NoError(h.t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -115,7 +110,6 @@ func (h *house) as(user uint32, env []string, program string, args ...string) *e
 	return cmd
 }
 
-// ownersEnv is the environment of the service and of its owner's commands.
 func (h *house) ownersEnv(more ...string) []string {
 	return append([]string{"HOME=" + h.home, "X402_WALLET_HOME=" + h.home}, more...)
 }
@@ -123,7 +117,6 @@ func (h *house) ownersEnv(more ...string) []string {
 // passphrase lets the service unlock itself.
 func (h *house) passphrase() string { return "X402_WALLET_PASSPHRASE_FILE=" + h.secret }
 
-// owner runs a command of the owner's, which has to succeed.
 func (h *house) owner(args ...string) string {
 	h.t.Helper()
 	out, err := h.as(owner, h.ownersEnv(h.passphrase()), h.wallet, args...).CombinedOutput()
@@ -131,7 +124,6 @@ func (h *house) owner(args ...string) string {
 	return string(out)
 }
 
-// serve starts the service and gives its process.
 func (h *house) serve(env ...string) *os.Process {
 	h.t.Helper()
 	argv := append(slices.Clone(h.under), h.wallet, "serve", "--socket", h.socket)
@@ -140,7 +132,6 @@ func (h *house) serve(env ...string) *os.Process {
 	return testworld.RunService(h.t, cmd, h.socket, false).Cmd.Process
 }
 
-// agentsEnv is what an agent's host starts mcp with.
 func (h *house) agentsEnv(token string, more ...string) []string {
 	env := append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, more...)
 	if token != "" {
@@ -164,7 +155,6 @@ func (h *house) connects(user uint32, env []string) (*mcp.ClientSession, error) 
 	return session, nil
 }
 
-// agentOf is a session that has to begin.
 func (h *house) agentOf(user uint32, env []string) *mcp.ClientSession {
 	h.t.Helper()
 	session, err := h.connects(user, env)
@@ -185,7 +175,6 @@ func (h *house) pays(agent *mcp.ClientSession, query string) string {
 	return answer.Status + answer.Error
 }
 
-// tokens of agents, and how the rules know them.
 var (
 	alice   = "x402w_" + strings.Repeat("a", 43)
 	mallory = "x402w_" + strings.Repeat("m", 43)

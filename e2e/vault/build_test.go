@@ -12,6 +12,8 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 var (
@@ -27,8 +29,7 @@ func plainRule() Rule {
 // TestTheBuildIsTheSources: the code that the wallet deploys is what anybody gets who compiles the
 // source.
 func TestTheBuildIsTheSources(t *testing.T) {
-	committed, err := os.ReadFile(filepath.Join(root, Committed))
-	require.NoError(t, err)
+	committed := must.Get(os.ReadFile(filepath.Join(root, Committed)))(t)
 	compiled, err := exec.Command("node", filepath.Join(lab, "contracts/compile.mjs"), "vault").Output()
 	require.NoError(t, err)
 	require.True(t, string(committed) == string(compiled),
@@ -56,8 +57,7 @@ func TestTheCodeOnTheChain(t *testing.T) {
 		"period()": 3600, "perPayment()": 60_000, "maxWindow()": 600,
 		"base()": 0, "floor()": 0, "available()": 0,
 	} {
-		answer, err := chain.View(vault, method)
-		require.NoError(t, err)
+		answer := must.Get(chain.View(vault, method))(t)
 		require.Equal(t, Words(word), answer, method)
 		require.Contains(t, build.Methods, method)
 	}
@@ -76,9 +76,7 @@ func TestWhatAVaultIsNotMadeOf(t *testing.T) {
 		owner, token, rule := ownerAddress, chain.Token, plainRule()
 		change(&owner, &token, &rule)
 		create, vault := build.Create(agentAddress, owner, token, rule)
-		receipt, err := chain.Send(create)
-		require.NoError(t, err)
-		require.Equal(t, reason == "", receipt.Status == 1, reason)
+		require.Equal(t, reason == "", must.Get(chain.Send(create))(t).Status == 1, reason)
 		var code hexutil.Bytes
 		require.NoError(t, chain.Ask(&code, "eth_getCode", vault, "latest"))
 		require.Equal(t, reason == "", len(code) > 0, reason)
@@ -91,8 +89,7 @@ func TestEvents(t *testing.T) {
 	vault := deploy(t, chain, build, plainRule())
 	send := func(from, to common.Address, data []byte) []Log {
 		t.Helper()
-		receipt, err := chain.Send(Call{From: from, To: &to, Data: data})
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(Call{From: from, To: &to, Data: data}))(t)
 		var logs []Log
 		for _, log := range receipt.Logs {
 			if log.Address == vault {
@@ -133,12 +130,10 @@ func TestATokenThatSaysNo(t *testing.T) {
 	no := common.Address{0x0f}
 	require.NoError(t, chain.Ask(nil, "anvil_setCode", no, "0x60206000f3")) // a word of zeros to every call
 	create, vault := build.Create(agentAddress, ownerAddress, no, plainRule())
-	receipt, err := chain.Send(create)
-	require.NoError(t, err)
+	receipt := must.Get(chain.Send(create))(t)
 	require.EqualValues(t, 1, receipt.Status)
 	for _, method := range []string{"deposit(uint256)", "withdraw(uint256)"} {
-		receipt, err := chain.Send(Call{From: ownerAddress, To: &vault, Data: Data(method, 1)})
-		require.NoError(t, err)
+		receipt := must.Get(chain.Send(Call{From: ownerAddress, To: &vault, Data: Data(method, 1)}))(t)
 		require.Zero(t, receipt.Status, method)
 	}
 }
@@ -151,18 +146,71 @@ func TestSettingsAreCommitted(t *testing.T) {
 	require.Equal(t, "none", build.Settings.Metadata.BytecodeHash)
 }
 
-func committedBuild(t *testing.T) Build {
-	t.Helper()
-	build, err := ReadBuild(root)
-	require.NoError(t, err)
-	return build
-}
+func committedBuild(t *testing.T) Build { return must.Get(ReadBuild(root))(t) }
 
 func deploy(t *testing.T, chain *Chain, build Build, rule Rule) common.Address {
 	t.Helper()
 	create, vault := build.Create(agentAddress, ownerAddress, chain.Token, rule)
-	receipt, err := chain.Send(create)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, receipt.Status)
+	require.EqualValues(t, 1, must.Get(chain.Send(create))(t).Status)
 	return vault
+}
+
+// mutants are faults in the contract, one at a time: text of its source, and what stands there instead.
+var mutants = []struct{ name, from, to string }{
+	{"one unit below the floor", "cheque.value <= balance && balance - cheque.value >= floor()",
+		"cheque.value <= balance && balance - cheque.value + 1 >= floor()"},
+	{"the last unit is kept back", "balance - cheque.value >= floor()", "balance - cheque.value > floor()"},
+	{"no limit of a payment", "if (cheque.value > perPayment) return false;", ""},
+	{"a payment must be below its limit", "cheque.value > perPayment", "cheque.value >= perPayment"},
+	{"no maxWindow", "above(block.timestamp, cheque.validBefore) > maxWindow", "false"},
+	{"maxWindow itself is too long", "above(block.timestamp, cheque.validBefore) > maxWindow",
+		"above(block.timestamp, cheque.validBefore) >= maxWindow"},
+	{"a deposit is the agent's", "base += value;", ""},
+	{"a withdrawal leaves the base", "base = base > value ? base - value : 0;", ""},
+	{"nobody is an agent", `require(agent_ != address(0), "AgentVault: agent is the zero address");`, ""},
+	{"a period of no length", `require(period_ != 0, "AgentVault: period is zero");`, ""},
+	{"revoke does nothing", "agent = address(0);\n", ""},
+	{"revoked, the floor is as ever", "if (agent == address(0)) return type(uint256).max;", ""},
+	{"anybody is the owner", `require(msg.sender == owner, "AgentVault: caller is not the owner");`, ""},
+	{"allow goes on with the old beginning", "start = uint64(block.timestamp);",
+		"if (start == 0) start = uint64(block.timestamp);"},
+	{"more than there is ends in an error", "cheque.value <= balance && ", ""},
+	{"a period without end overflows",
+		"period > type(uint256).max - present ? type(uint256).max : present + period", "present + period"},
+	{"allow goes on with the old base", "base = token.balanceOf(address(this));",
+		"if (base == 0) base = token.balanceOf(address(this));"},
+	{"the first period begins after one", "elapsedPeriods() + 1;", "elapsedPeriods();"},
+	{"an allowance without end overflows", "perPeriod > base / periods ? 0 : base - perPeriod * periods",
+		"base > perPeriod * periods ? base - perPeriod * periods : 0"},
+	{"whatever the digest", "&& digestOf(cheque) == digest", ""},
+	{"whoever signs", "return signer != address(0) && signer == agent;", "return signer != address(0);"},
+	{"another payer's", "address(this),\n                cheque.to", "agent,\n                cheque.to"},
+	{"the twin of a signature", "uint256(cheque.s) > HALF_ORDER || ", ""},
+	{"any offset", "cheque.offset == BYTES_OFFSET && ", ""},
+	{"any length", "cheque.length == SIGNATURE_LENGTH && ", ""},
+	{"any payee", "cheque.to <= type(uint160).max\n            && ", ""},
+	{"any padding", "&& cheque.v << 8 == 0", ""},
+	{"more bytes than a cheque", "signature.length != CHEQUE_LENGTH", "signature.length < CHEQUE_LENGTH"},
+	{"short signatures are read", "if (signature.length != CHEQUE_LENGTH) return INVALID;", ""},
+	{"a period early", "(block.timestamp - start) / period;", "(block.timestamp - start + 1) / period;"},
+}
+
+// TestMutants: each fault is noticed by one of the proofs, else they would prove nothing.
+func TestMutants(t *testing.T) {
+	source := must.Get(os.ReadFile(filepath.Join(root, "chain/evm/vault/AgentVault.sol")))(t)
+	sources := make([]string, len(mutants))
+	for i, m := range mutants {
+		require.Equal(t, 1, strings.Count(string(source), m.from), "%s: the source has moved on", m.name)
+		sources[i] = strings.Replace(string(source), m.from, m.to, 1)
+	}
+	builds := must.Get(CompileAll(lab, sources))(t)
+	chain := Start(t, lab)
+	for i, m := range mutants {
+		_, err := signatures(chain, builds[i], 1, 0)
+		if err == nil {
+			_, _, err = simulated(chain, builds[i], 1, 30)
+		}
+		require.Error(t, err, "survived: %s", m.name)
+		t.Logf("%s: %.90s…", m.name, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
 }

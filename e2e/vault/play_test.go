@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/schemes"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -43,8 +44,7 @@ type play struct {
 func TestThePlayVaultIsTheModel(t *testing.T) {
 	paid := 0
 	for seed := range uint64(20) {
-		s, err := schemes.Start(sandbox.Options{})
-		require.NoError(t, err)
+		s := must.Get(schemes.Start(sandbox.Options{}))(t)
 		p := &play{Rand: rand.New(rand.NewPCG(seed, 1)), World: s, t: t}
 		dollar, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 		p.asset = dollar.Address
@@ -53,8 +53,7 @@ func TestThePlayVaultIsTheModel(t *testing.T) {
 			crypto.Keccak256([]byte(dollar.Name)), crypto.Keccak256([]byte(dollar.Version)),
 			Words(84532, common.HexToAddress(p.asset))))
 		for range 3 {
-			key, err := crypto.GenerateKey()
-			require.NoError(t, err)
+			key := must.Get(crypto.GenerateKey())(t)
 			p.keys = append(p.keys, key)
 		}
 		early := p.Uint64N(500_000)
@@ -104,7 +103,6 @@ func (p *play) allow() {
 	require.True(p.t, p.model.allow(rule))
 }
 
-// cash brings a cheque to the facilitator.
 func (p *play) cash() {
 	signer := p.keys[2]
 	for _, key := range p.keys {

@@ -21,7 +21,6 @@ type step struct {
 	promise bool
 }
 
-// view is a question to the vault.
 type view struct {
 	what       string
 	data, want []byte
@@ -40,7 +39,6 @@ type world struct {
 	paid, refused                int
 }
 
-// written is a cheque that somebody signed for the vault.
 type written struct {
 	cheque Cheque
 	signer common.Address
@@ -88,7 +86,6 @@ func (w *world) setUp(what string, from common.Address, data []byte) {
 	w.model.now++
 }
 
-// add is a step that the model has taken.
 func (w *world) add(what string, ok bool, call Call) {
 	call.Gas = 3_000_000
 	m := w.model

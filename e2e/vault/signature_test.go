@@ -11,7 +11,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // TestNoSignatureMakesItFail: one signature is valid, and whatever else it is handed it says no to,
@@ -22,10 +23,8 @@ func TestNoSignatureMakesItFail(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("go test ./e2e/vault -run TestNoSignatureMakesItFail -args -seed %d", seed)
-	build, err := ReadBuild(root)
-	require.NoError(t, err)
-	tried, err := signatures(Start(t, lab), build, seed, 20_000)
-	require.NoError(t, err)
+	build := must.Get(ReadBuild(root))(t)
+	tried := must.Get(signatures(Start(t, lab), build, seed, 20_000))(t)
 	t.Logf("%d signatures", tried)
 }
 

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // page asks with a check that is content with "right".
@@ -35,8 +37,7 @@ func page(t *testing.T, lines ...string) (at string, wait func() error, got *[]s
 // call sends as a browser does from the page itself; change makes it something else.
 func call(t *testing.T, method, at, body string, change func(*http.Request)) (int, string, http.Header) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(body)))(t)
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Origin", "http://"+r.Host)
@@ -50,9 +51,7 @@ func call(t *testing.T, method, at, body string, change func(*http.Request)) (in
 		return 0, err.Error(), nil // the page is gone
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	return answer.StatusCode, string(text), answer.Header
+	return answer.StatusCode, string(must.Get(io.ReadAll(answer.Body))(t)), answer.Header
 }
 
 func form(passphrase string) string { return url.Values{"passphrase": {passphrase}}.Encode() }
@@ -198,11 +197,9 @@ func TestExpired(t *testing.T) {
 	require.ErrorIs(t, q.outcome, ErrExpired, "the first end counts")
 }
 
-// Only this machine reaches it.
 func TestLoopbackOnly(t *testing.T) {
 	at, _, _ := page(t)
-	where, err := url.Parse(at)
-	require.NoError(t, err)
+	where := must.Get(url.Parse(at))(t)
 	host, _, err := net.SplitHostPort(where.Host)
 	require.NoError(t, err)
 	require.Equal(t, "127.0.0.1", host)
@@ -219,14 +216,10 @@ func TestNothingIsLeftOut(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	last := "the last line " + strings.Repeat("x", maxText-20)
 	shown := append(many[:maxLines-1:maxLines-1], last)
-	page, wait, err := Ask(ctx, "title", shown, func([]byte) (bool, error) {
-		return false, nil
-	})
+	page, wait, err := Ask(ctx, "title", shown, func([]byte) (bool, error) { return false, nil })
 	require.NoError(t, err)
-	r, err := http.Get(page)
-	require.NoError(t, err)
-	text, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
+	r := must.Get(http.Get(page))(t)
+	text := must.Get(io.ReadAll(r.Body))(t)
 	require.NoError(t, r.Body.Close())
 	require.Contains(t, string(text), last)
 	end()

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -73,8 +74,7 @@ func payments() (rows []entry) {
 func TestFormats(t *testing.T) {
 	for _, format := range Formats {
 		var out bytes.Buffer
-		w, err := newWriter(&out, format, "")
-		require.NoError(t, err)
+		w := must.Get(newWriter(&out, format, ""))(t)
 		for _, r := range payments() {
 			require.NoError(t, w.write(r))
 		}
@@ -83,8 +83,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, by := range Keys {
 		var out bytes.Buffer
-		w, err := newWriter(&out, "csv", by)
-		require.NoError(t, err)
+		w := must.Get(newWriter(&out, "csv", by))(t)
 		for _, r := range payments() {
 			require.NoError(t, w.write(r))
 		}
@@ -99,16 +98,13 @@ func golden(t *testing.T, name, got string) {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile("testdata/"+name, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile("testdata/" + name)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
+	require.Equal(t, string(must.Get(os.ReadFile("testdata/"+name))(t)), got)
 }
 
 // No field of a CSV begins a formula, whatever a seller calls itself (OWASP, "CSV Injection").
 func TestNoFormula(t *testing.T) {
 	var out bytes.Buffer
-	w, err := newWriter(&out, "csv", "")
-	require.NoError(t, err)
+	w := must.Get(newWriter(&out, "csv", ""))(t)
 	for _, evil := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1",
 		"|calc", "%0A", "\u00a0=1", ";=1", "a,=1", "\"=1"} {
 		t.Run(evil, func(t *testing.T) {
@@ -117,8 +113,7 @@ func TestNoFormula(t *testing.T) {
 		})
 	}
 	require.NoError(t, w.close())
-	lines, err := csv.NewReader(&out).ReadAll()
-	require.NoError(t, err)
+	lines := must.Get(csv.NewReader(&out).ReadAll())(t)
 	for _, line := range lines[1:] {
 		for _, field := range line {
 			require.NotRegexp(t, `^[\s\x{a0}]*[=+\-@|%＝＋－＠]`, field)
@@ -131,8 +126,7 @@ func TestNoFormula(t *testing.T) {
 func TestNoForgedEntry(t *testing.T) {
 	for _, format := range []string{"beancount", "ledger"} {
 		var out bytes.Buffer
-		w, err := newWriter(&out, format, "")
-		require.NoError(t, err)
+		w := must.Get(newWriter(&out, format, ""))(t)
 		require.NoError(t,
 			w.write(entry{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
 				URL: "\"\n  Assets:Mine  1 USD\u2028  Expenses:Forged 1 USD", Project: "p\n  q",
@@ -146,31 +140,25 @@ func TestNoForgedEntry(t *testing.T) {
 func TestReadOzskr(t *testing.T) {
 	good := `[{"timestamp":"2026-01-02T03:04:05.678Z","signature":"5sig","url":"https://a.example/x","amount":"1000","asset":"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",` +
 		`"payTo":"pay","network":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","facilitator":"https://f.example","method":"GET"}]`
-	list, err := ReadOzskr([]byte(good))
-	require.NoError(t, err)
+	list := must.Get(ReadOzskr([]byte(good)))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, "5sig", list[0].Transaction)
 	require.Equal(t, "$0.001", entryOfImported(list[0], x402.NewRegistry(nil)).Dollars.Price())
 
-	empty, err := ReadOzskr([]byte("[]"))
-	require.NoError(t, err)
-	require.Empty(t, empty)
+	require.Empty(t, must.Get(ReadOzskr([]byte("[]")))(t))
 	for _, bad := range []string{"", "{", `{"a":1}`, `[1]`, strings.Replace(good, `"1000"`, `"-1"`, 1),
 		strings.Replace(good, `"1000"`, `1000`, 1),
 		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW",
 			"nowhere EtW", 1), strings.Replace(good, "5sig", "", 1)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ReadOzskr([]byte(bad))
-			require.Error(t, err, bad)
+			require.Error(t, must.Err(ReadOzskr([]byte(bad))), bad)
 		})
 	}
 }
 
 func TestRowsAreJSON(t *testing.T) {
-	text, err := json.Marshal(payments()[2])
-	require.NoError(t, err)
-	var back map[string]any
-	require.NoError(t, json.Unmarshal(text, &back))
+	text := must.Get(json.Marshal(payments()[2]))(t)
+	back := must.JSON[map[string]any](text)(t)
 	require.Equal(t, "0.01", back["usd"])
 	require.Equal(t, "10000", back["amount"])
 	require.Equal(t, "0.01", back["units"])
@@ -181,8 +169,7 @@ func BenchmarkFormats(b *testing.B) {
 	assets := x402.NewRegistry(nil)
 	for _, format := range Formats {
 		b.Run(format, func(b *testing.B) {
-			w, err := newWriter(io.Discard, format, "")
-			require.NoError(b, err)
+			w := must.Get(newWriter(io.Discard, format, ""))(b)
 			for n := 0; b.Loop(); n++ {
 				host := fmt.Sprintf("host%d.example", n%100)
 				require.NoError(b, w.write(entryOf(history.Payment{ID: "pay_1",
@@ -199,17 +186,15 @@ func BenchmarkFormats(b *testing.B) {
 func TestExportOfAgents(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, historytest.Options())
-	require.NoError(t, err)
+	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	for n, agent := range []string{"", "ann", "bob"} {
 		_, err := historytest.Reserve(t.Context(), store, history.Hold{Payment: history.Payment{Agent: agent,
 			Method: "GET", URL: fmt.Sprintf("https://a.example/%d", n), Host: "a.example", Symbol: "USDC"}})
 		require.NoError(t, err)
 	}
-	_, err = report.Import(t.Context(), store, []report.Imported{{URL: "https://old.example/",
-		Network: "eip155:1"}})
-	require.NoError(t, err)
+	must.Get(report.Import(t.Context(), store, []report.Imported{{URL: "https://old.example/",
+		Network: "eip155:1"}}))(t)
 	labels := map[string]string{"ann": "team=research"}
 	for want, e := range map[string]Export{
 		"ann team=research":  {Within: report.Range{Agents: []string{"ann"}}},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 )
 
 const testSecret = "correct horse battery staple"
@@ -82,8 +83,7 @@ func startRole(t *testing.T, role string) *Process {
 	t.Helper()
 	ours, theirs, err := socketPair()
 	require.NoError(t, err)
-	s, err := start(thisProgram, []string{role}, nil, theirs)
-	require.NoError(t, err)
+	s := must.Get(start(thisProgram, []string{role}, nil, theirs))(t)
 	require.NoError(t, theirs.Close())
 	s.conn = ours
 	t.Cleanup(s.End)
@@ -101,11 +101,9 @@ func TestHandover(t *testing.T) {
 	require.NoError(t, s.SendSecret(t.Context(), []byte(testSecret)))
 	require.Equal(t, testSecret+" <nil>", firstLine(t, s))
 
-	child, err := Reexec([]string{"closed"}, nil)
-	require.NoError(t, err)
+	child := must.Get(Reexec([]string{"closed"}, nil))(t)
 	t.Cleanup(child.End)
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", child.cmd.Process.Pid))
-	require.NoError(t, err)
+	exe := must.Get(os.Readlink(fmt.Sprintf("/proc/%d/exe", child.cmd.Process.Pid)))(t)
 	require.Contains(t, exe, "memfd:", "from memory")
 	require.NoError(t, child.SendSecret(t.Context(), []byte(testSecret)))
 	require.Equal(t, testSecret+" <nil>", firstLine(t, child))
@@ -154,9 +152,7 @@ func TestKeepDescriptors(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	high := int(min(limit.Cur-1, 2000))
 	isKept := func() bool {
-		flags, err := unix.FcntlInt(uintptr(high), unix.F_GETFD, 0)
-		require.NoError(t, err)
-		return flags&unix.FD_CLOEXEC != 0
+		return must.Get(unix.FcntlInt(uintptr(high), unix.F_GETFD, 0))(t)&unix.FD_CLOEXEC != 0
 	}
 	for _, keep := range []func(){KeepDescriptors, func() { keepListed("/proc/self/fd") }} {
 		require.NoError(t, unix.Dup3(0, high, 0))
@@ -172,8 +168,7 @@ func confinedShell(t *testing.T, dir, script string) string {
 	t.Helper()
 	p := Program{Argv: childtest.Script(dir, script), Env: []string{childtest.Env},
 		Sandbox: Sandbox{Closed: []string{dir}, Required: true}}
-	cmd, err := p.Command()
-	require.NoError(t, err)
+	cmd := must.Get(p.Command())(t)
 	out, _ := cmd.CombinedOutput()
 	return string(out)
 }
@@ -198,9 +193,7 @@ func TestConfined(t *testing.T) {
 			echo worked > %[2]s/work && cat %[2]s/work; echo no > %[3]s/new`, closed, open, at))
 		require.NotContains(t, said, testSecret)
 		require.Contains(t, said, "worked")
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, testSecret, string(text))
+		require.Equal(t, testSecret, string(must.Get(os.ReadFile(file))(t)))
 		require.NoFileExists(t, filepath.Join(at, "new"))
 	}
 	require.Contains(t, confinedShell(t, filepath.Join(at, "gone"), "echo ran"), "is not started")
@@ -215,9 +208,8 @@ func TestACacheIsThere(t *testing.T) {
 	wallet, bin := filepath.Join(home, ".config", "wallet"), filepath.Join(t.TempDir(), "npx")
 	require.NoError(t, os.MkdirAll(wallet, 0o700))
 	childtest.Write(t, bin, `echo kept > "$HOME/.npm/x"; echo no > "$HOME/x"`)
-	cmd, err := Program{Argv: []string{bin}, Env: []string{"HOME=" + home, childtest.Env},
-		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command()
-	require.NoError(t, err)
+	cmd := must.Get(Program{Argv: []string{bin}, Env: []string{"HOME=" + home, childtest.Env},
+		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command())(t)
 	_, _ = cmd.CombinedOutput()
 	require.FileExists(t, filepath.Join(home, ".npm", "x"))
 	require.NoFileExists(t, filepath.Join(home, "x"))
@@ -234,17 +226,48 @@ func TestWhatCannotBeConfined(t *testing.T) {
 	p := Program{Argv: []string{program}, Sandbox: Sandbox{Closed: []string{dir}}}
 	check := func(why string) {
 		require.Contains(t, p.Unconfined(), why)
-		cmd, err := p.Command()
-		require.NoError(t, err)
-		require.Equal(t, program, cmd.Path, "as it is")
+		require.Equal(t, program, must.Get(p.Command())(t).Path, "as it is")
 		required := p
 		required.Sandbox.Required = true
-		_, err = required.Command()
-		require.ErrorIs(t, err, ErrUnconfined)
+		require.ErrorIs(t, must.Err(required.Command()), ErrUnconfined)
 	}
 	check("lies in what is closed")
 	p.Sandbox.Closed = []string{t.TempDir()}
 	require.Empty(t, p.Unconfined())
 	require.NoError(t, os.Chmod(program, 0o700|os.ModeSetuid))
 	check("setuid")
+}
+
+// What is closed is closed under each name that it has by another mount.
+func TestElsewhere(t *testing.T) {
+	list := mounts(`21 1 8:1 / / rw - ext4 /dev/a rw
+22 21 8:2 / /home rw - ext4 /dev/b rw
+23 21 8:2 /me /mnt/of\040me rw shared:1 - ext4 /dev/b rw
+24 21 8:2 /me/.config/wallet/run /mnt/run rw - ext4 /dev/b rw
+25 21 8:2 /other /mnt/other rw - ext4 /dev/b rw
+26 21 8:1 / /host rw - ext4 /dev/a rw
+27 21 0:5 / /proc rw - proc proc rw
+28 21 0:9 /@ /btrfs rw - btrfs /dev/c rw
+29 21 0:9 / /btrfs-top rw - btrfs /dev/c rw
+short
+`)
+	require.Len(t, list, 9)
+	for _, c := range []struct{ path, others string }{
+		{"/home/me/.config/wallet", "[/mnt/of me/.config/wallet /mnt/run]"},
+		{"/home/me", "[/mnt/of me /mnt/run]"},
+		{"/etc/secret", "[/host/etc/secret]"},
+		{"/btrfs/secret", "[/btrfs-top/@/secret]"},
+		{"/proc/1", "[]"},
+	} {
+		require.Equal(t, c.others, fmt.Sprint(elsewhere([]string{c.path}, list)), c.path)
+	}
+	require.Empty(t, elsewhere([]string{"/home/x"}, nil))
+}
+
+// A file that is made later is closed as well, where there is a directory for it.
+func TestWhatIsNotThereYetIsClosed(t *testing.T) {
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
+	require.NoError(t, os.Symlink(dir, filepath.Join(dir, "link")))
+	require.Equal(t, []string{filepath.Join(dir, "later")}, realPaths([]string{
+		filepath.Join(dir, "link", "later"), filepath.Join(dir, "gone", "later")}))
 }

@@ -11,6 +11,8 @@ import (
 	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -77,19 +79,14 @@ func TestWithin(t *testing.T) {
 // A program without an environment has none, and not ours; one that is not there says so.
 func TestCommand(t *testing.T) {
 	t.Setenv("SOME_SECRET", "canary")
-	env, err := exec.LookPath("env")
-	require.NoError(t, err)
-	cmd, err := Program{Argv: []string{env}}.Command()
-	require.NoError(t, err)
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	require.NotContains(t, string(out), "canary")
-	_, err = Program{Argv: []string{filepath.Join(t.TempDir(), "gone")}}.Command()
+	env := must.Get(exec.LookPath("env"))(t)
+	cmd := must.Get(Program{Argv: []string{env}}.Command())(t)
+	require.NotContains(t, string(must.Get(cmd.Output())(t)), "canary")
+	_, err := Program{Argv: []string{filepath.Join(t.TempDir(), "gone")}}.Command()
 	if err == nil { // it is told when it starts
 		cmd, _ = Program{Argv: []string{filepath.Join(t.TempDir(), "gone")}}.Command()
 		err = cmd.Start()
 	}
 	require.Error(t, err)
-	_, err = Program{}.Command()
-	require.Error(t, err)
+	require.Error(t, must.Err(Program{}.Command()))
 }

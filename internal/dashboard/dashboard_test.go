@@ -34,6 +34,7 @@ import (
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/loopback"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -54,11 +55,9 @@ type board struct {
 
 type noKeys struct{}
 
-func (noKeys) Addresses() (solana, evm string) { return "SoLAddress", "0xEvmAddress" }
-func (noKeys) Locked() bool                    { return true }
-func (noKeys) Unlock(context.Context, []byte) error {
-	return errors.New("no keys")
-}
+func (noKeys) Addresses() (solana, evm string)      { return "SoLAddress", "0xEvmAddress" }
+func (noKeys) Locked() bool                         { return true }
+func (noKeys) Unlock(context.Context, []byte) error { return errors.New("no keys") }
 
 func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
 
@@ -67,11 +66,9 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Helper()
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
-	var err error
 	o := historytest.Options()
 	o.Alerts = alerts.Writer{}
-	b.store, err = history.Open(t.Context(), b.home, o)
-	require.NoError(t, err)
+	b.store = must.Get(history.Open(t.Context(), b.home, o))(t)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
@@ -79,8 +76,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet
-	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	b.Server = New(listener.Addr(), Options{Idle: idle,
 		Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil },
 		Approve: func(ctx context.Context, store *history.Store, shown history.Approval,
@@ -102,11 +98,9 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	return b
 }
 
-// newBrowser keeps cookies, and follows no redirect.
 func newBrowser(t *testing.T) *http.Client {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must.Get(cookiejar.New(nil))(t)
 	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -121,8 +115,7 @@ type answer struct {
 // send sends as a browser does from the page itself; change makes it something else.
 func (b *board) send(method, at, body string, change func(*http.Request)) answer {
 	b.Helper()
-	r, err := http.NewRequestWithContext(b.Context(), method, at, strings.NewReader(body))
-	require.NoError(b, err)
+	r := must.Get(http.NewRequestWithContext(b.Context(), method, at, strings.NewReader(body)))(b)
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -131,21 +124,14 @@ func (b *board) send(method, at, body string, change func(*http.Request)) answer
 	if change != nil {
 		change(r)
 	}
-	w, err := b.browser.Do(r)
-	require.NoError(b, err)
+	w := must.Get(b.browser.Do(r))(b)
 	defer w.Body.Close()
-	text, err := io.ReadAll(w.Body)
-	require.NoError(b, err)
-	return answer{w.StatusCode, string(text), w.Header}
+	return answer{w.StatusCode, string(must.Get(io.ReadAll(w.Body))(b)), w.Header}
 }
 
-func (b *board) get(path string) answer { b.Helper(); return b.send("GET", b.base+path, "", nil) }
+func (b *board) get(path string) answer { return b.send("GET", b.base+path, "", nil) }
 
-// opened is a board that was opened.
-func opened(t *testing.T) *board {
-	t.Helper()
-	return openedFor(t, 0)
-}
+func opened(t *testing.T) *board { return openedFor(t, 0) }
 
 func openedFor(t *testing.T, idle time.Duration) *board {
 	t.Helper()
@@ -154,21 +140,15 @@ func openedFor(t *testing.T, idle time.Duration) *board {
 	return b
 }
 
-// ask puts a question to the person.
-func (b *board) ask(n byte) history.Approval {
-	b.Helper()
-	return b.askAs("", n)
-}
+func (b *board) ask(n byte) history.Approval { return b.askAs("", n) }
 
 func (b *board) askAs(agent string, n byte) history.Approval {
 	b.Helper()
-	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
+	return must.Get(b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
 		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking",
-		Agent: agent})
-	require.NoError(b, err)
-	return a
+		Agent: agent}))(b)
 }
 
 // pays puts a payment into the ledger, from outside: what is tested here does not make any.
@@ -186,34 +166,27 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 			'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '{}', ?)`,
 		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
 		agent)
-	forger, err := historytest.Forge(b.home)
-	require.NoError(b, err)
+	forger := must.Get(historytest.Forge(b.home))(b)
 	defer forger.Close()
 	require.NoError(b, forger.Recount())
 }
 
-// stores gives a payment its content.
 func (b *board) stores(id string, c history.Content) {
 	b.Helper()
-	store, err := history.Open(b.Context(), b.home, historytest.Options())
-	require.NoError(b, err)
+	store := must.Get(history.Open(b.Context(), b.home, historytest.Options()))(b)
 	defer store.Close()
-	_, err = store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
-		Content: &c})
-	require.NoError(b, err)
+	must.Get(store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+		Content: &c}))(b)
 }
 
 func (b *board) sql(query string, args ...any) {
 	b.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(b, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
+		"?_pragma=busy_timeout(5000)"))(b)
 	defer db.Close()
-	_, err = db.Exec(query, args...)
-	require.NoError(b, err)
+	must.Get(db.Exec(query, args...))(b)
 }
 
-// form is what the page's own form would post.
 func (b *board) form(id, decision, passphrase string) string {
 	b.Helper()
 	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/approvals/" +
@@ -224,9 +197,7 @@ func (b *board) form(id, decision, passphrase string) string {
 
 func (b *board) state(id string) history.Decision {
 	b.Helper()
-	a, err := b.store.Approval(b.Context(), id)
-	require.NoError(b, err)
-	return a.State
+	return must.Get(b.store.Approval(b.Context(), id))(b).State
 }
 
 // The token opens the page in one browser, once.
@@ -285,15 +256,11 @@ func TestOthersAreRefused(t *testing.T) {
 		change           func(*http.Request)
 		status           int
 	}{
-		"another name": {"GET", b.base + "/", "", func(r *http.Request) {
-			r.Host = "evil.example"
-		}, 421},
+		"another name": {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "evil.example" }, 421},
 		"localhost": {"GET", b.base + "/", "", func(r *http.Request) {
 			r.Host = "localhost:" + r.URL.Port()
 		}, 421},
-		"no port": {"GET", b.base + "/", "", func(r *http.Request) {
-			r.Host = "127.0.0.1"
-		}, 421},
+		"no port": {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
 		"another name, the token": {"GET", b.URL, "", func(r *http.Request) {
 			r.Host = "evil.example"
 		}, 421},
@@ -321,14 +288,13 @@ func TestOthersAreRefused(t *testing.T) {
 		"a put":                {"PUT", at, good, nil, 405},
 		"a delete":             {"DELETE", at, "", nil, 405},
 		"a post of a page":     {"POST", b.base + "/history", good, nil, 404},
-		"JSON": {"POST", at, `{"decision":"approve"}`,
-			header("Content-Type", "application/json"), 400},
-		"text":            {"POST", at, good, header("Content-Type", "text/plain"), 400},
-		"two passphrases": {"POST", at, good + "&passphrase=right", nil, 400},
-		"too large":       {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
-		"broken escape":   {"POST", at, "passphrase=%zz", nil, 400},
-		"no decision": {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1),
-			nil, 400},
+		"JSON":                 {"POST", at, `{"decision":"approve"}`, header("Content-Type", "application/json"), 400},
+		"text":                 {"POST", at, good, header("Content-Type", "text/plain"), 400},
+		"two passphrases":      {"POST", at, good + "&passphrase=right", nil, 400},
+		"too large":            {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
+		"broken escape":        {"POST", at, "passphrase=%zz", nil, 400},
+		"no decision": {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1), nil,
+			400},
 		"nothing shown":    {"POST", at, "decision=approve&passphrase=right", nil, 409},
 		"another's form":   {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
 		"no such approval": {"POST", b.base + "/approvals/apr_none", good, nil, 404},
@@ -352,7 +318,6 @@ func TestOthersAreRefused(t *testing.T) {
 	require.Equal(t, history.Approved, b.state(a.ID))
 }
 
-// forget takes the browser's cookies away.
 func (b *board) forget() { b.browser.Jar = nil }
 
 // Looking changes nothing: not one row, whatever is asked for.
@@ -360,8 +325,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	b := opened(t)
 	a := b.ask(1)
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
-	before, err := b.store.Head(t.Context())
-	require.NoError(t, err)
+	before := must.Get(b.store.Head(t.Context()))(t)
 	for _, path := range []string{"/", "/?range=24h", "/?range=12m&table=1", "/money", "/freeze", "/history",
 		"/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
 		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv",
@@ -372,9 +336,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			require.NotContains(t, got.body, "<script", path)
 		})
 	}
-	after, err := b.store.Head(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, before, must.Get(b.store.Head(t.Context()))(t))
 }
 
 // Nothing comes from outside, and the one style sheet is the one that the policy names.
@@ -406,9 +368,7 @@ func TestDeciding(t *testing.T) {
 	page := b.get("/approvals/" + a.ID)
 	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee",
 		"Base (eip155:8453)", "GET https://api.example/report/1", a.Why} {
-		t.Run(line, func(t *testing.T) {
-			require.Contains(t, page.body, line)
-		})
+		t.Run(line, func(t *testing.T) { require.Contains(t, page.body, line) })
 	}
 	wrong := b.send("POST", at, b.form(a.ID, "approve", "no"), nil)
 	require.Equal(t, http.StatusForbidden, wrong.status)
@@ -479,9 +439,8 @@ func TestHostileText(t *testing.T) {
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1,
 		chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
-	_, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{},
-		subscriptions.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
-	require.NoError(t, err)
+	must.Get(subscriptions.Propose(t.Context(), b.store, alerts.Writer{},
+		subscriptions.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil}))(t)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
 	for _, path := range []string{"/", "/?range=12m&table=1", "/history", "/payments/pay_3",
@@ -543,12 +502,10 @@ func TestAddresses(t *testing.T) {
 
 // What is written without being escaped is ours: literals, a constant and the style sheet.
 func TestOnlyOursIsWrittenRaw(t *testing.T) {
-	files, err := filepath.Glob("*_html.go")
-	require.NoError(t, err)
+	files := must.Get(filepath.Glob("*_html.go"))(t)
 	calls := 0
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
@@ -599,8 +556,7 @@ func TestExport(t *testing.T) {
 			for _, format := range []string{"csv", "jsonl"} {
 				var want bytes.Buffer
 				require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want,
-					b.store,
-					x402.NewRegistry(nil)))
+					b.store, x402.NewRegistry(nil)))
 				got := b.get("/export?format=" + format + query)
 				require.Equal(t, want.String(), got.body, query)
 				require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`,
@@ -647,11 +603,10 @@ func TestPaging(t *testing.T) {
 // What an agent proposes is shown, with the command that makes it a subscription, and no button does.
 func TestProposals(t *testing.T) {
 	b := opened(t)
-	p, err := subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
+	p := must.Get(subscriptions.Propose(t.Context(), b.store, alerts.Writer{}, subscriptions.Proposal{
 		Agent: "research",
 		URL:   "https://api.example/news",
-		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"})
-	require.NoError(t, err)
+		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"}))(t)
 	page := b.get("/").body
 	require.Contains(t, page,
 		"The agent research proposes to buy &#34;https://api.example/news&#34; every 1d")
@@ -679,16 +634,13 @@ func TestAlerts(t *testing.T) {
 	require.Contains(t, moved.body, "put it back into its place")
 }
 
-// It ends when nobody looks.
 func TestIdle(t *testing.T) {
-	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	s := New(listener.Addr(), Options{Idle: 20 * time.Millisecond})
 	require.ErrorIs(t, s.Serve(t.Context(), listener), ErrIdle)
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(errors.New("Ctrl-C"))
-	listener, err = loopback.Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener = must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	require.ErrorIs(t, New(listener.Addr(), Options{}).Serve(ctx, listener), context.Canceled)
 }
 
@@ -696,9 +648,8 @@ func TestIdle(t *testing.T) {
 func BenchmarkOverview(b *testing.B) {
 	home := b.TempDir()
 	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName)))
-	require.NoError(b, err)
-	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName))))(b)
+	must.Get(db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
 			url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, delivered, requirement, payload)
@@ -707,11 +658,9 @@ func BenchmarkOverview(b *testing.B) {
 			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
 			'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1,
 			'0xpayee', '', 1, '{}', ?2 FROM n`,
-		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400))
-	require.NoError(b, err)
+		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400)))(b)
 	require.NoError(b, db.Close())
-	store, err := history.Open(b.Context(), home, historytest.Options())
-	require.NoError(b, err)
+	store := must.Get(history.Open(b.Context(), home, historytest.Options()))(b)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
 		Assets: x402.NewRegistry(nil)}}

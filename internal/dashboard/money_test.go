@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"rsc.io/qr"
 
+	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -33,10 +35,8 @@ type ledgers struct {
 	allowed    map[string]uint64 // by network: of the account of the owner
 }
 
-func (c *ledgers) Address() string { return "0xEvmAddress" }
-
-func (c *ledgers) VaultOn(string) string { return c.vault }
-
+func (c *ledgers) Address() string                                  { return "0xEvmAddress" }
+func (c *ledgers) VaultOn(string) string                            { return c.vault }
 func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
 
 func (c *ledgers) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {
@@ -125,14 +125,12 @@ func TestBalances(t *testing.T) {
 
 // What is drawn is the code: module by module, with its margin.
 func TestQRCode(t *testing.T) {
-	code, err := qr.Encode("0x036CbD53842c5426634e7929541eC2318f3dCF7e", qr.L)
-	require.NoError(t, err)
+	code := must.Get(qr.Encode("0x036CbD53842c5426634e7929541eC2318f3dCF7e", qr.L))(t)
 	dark := map[[2]int]bool{}
 	runs := regexp.MustCompile(`M(\d+) (\d+)h(\d+)v1h-(\d+)z`)
 	for _, run := range runs.FindAllStringSubmatch(drawn(code), -1) {
 		var x, y, n, back int
-		_, err := fmt.Sscan(strings.Join(run[1:], " "), &x, &y, &n, &back)
-		require.NoError(t, err)
+		must.Get(fmt.Sscan(strings.Join(run[1:], " "), &x, &y, &n, &back))(t)
 		require.Equal(t, n, back)
 		for i := range n {
 			dark[[2]int{x + i - quietZone, y - quietZone}] = true
@@ -163,15 +161,13 @@ func TestFreezing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			post()
-			list, err := b.store.Freezes(t.Context())
-			require.NoError(t, err)
+			list := must.Get(b.store.Freezes(t.Context()))(t)
 			require.Empty(t, list)
 		})
 	}
 	done := b.send("POST", at, form, nil)
 	require.Equal(t, http.StatusSeeOther, done.status)
-	list, err := b.store.Freezes(t.Context())
-	require.NoError(t, err)
+	list := must.Get(b.store.Freezes(t.Context()))(t)
 	require.Len(t, list, 1)
 	want := history.Freeze{By: "owner", Why: "the owner stopped it on the dashboard", At: list[0].At}
 	require.Equal(t, want, list[0])
@@ -224,4 +220,82 @@ func TestOneActiveDay(t *testing.T) {
 	page = b.get("/").body
 	require.NotContains(t, page, "All of it")
 	require.Contains(t, page, `class="plot"`)
+}
+
+// Where agents share the wallet, the overview says what each spent, and the history and its exports can be
+// those of one; nowhere else is anything said of agents.
+func TestAgents(t *testing.T) {
+	b := opened(t)
+	now := time.Now().UTC()
+	b.pays("pay_n", "https://api.example/nameless", "settled", 10_000, now)
+	for _, page := range []string{"/", "/history"} {
+		require.NotContains(t, b.get(page).body, "gent</", page)
+	}
+
+	b.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
+	b.wallet.AgentLabels = map[string]string{"ann": "team=research"}
+	b.paysAs("ann", "pay_a", "https://api.example/anns", "settled", 20_000, now)
+	b.paysAs("bob", "pay_b", "https://api.example/bobs", "settled", 40_000, now)
+
+	overview := b.get("/").body
+	_, agents, found := strings.Cut(overview, "By agent")
+	require.True(t, found)
+	require.Regexp(t, `(?s)bob.*\$0\.04.*ann.*\$0\.02.*all others.*\$0\.01`, agents)
+
+	list := b.get("/history?agent=ann").body
+	require.Contains(t, list, "api.example/anns")
+	require.NotContains(t, list, "api.example/bobs")
+	require.NotContains(t, list, "api.example/nameless")
+	require.Contains(t, list, "<option selected>ann</option>")
+	require.Contains(t, list, "agent=ann&amp;format=csv", "what is exported is what is shown")
+	all := b.get("/history").body
+	require.Contains(t, all, "<small>ann</small>")
+
+	written := b.get("/export?agent=ann&format=csv").body
+	require.Equal(t, 2, strings.Count(written, "\n"), written)
+	require.Contains(t, written, ",ann,team=research\n")
+	require.Contains(t, b.get("/payments/pay_a").body, "<dt>Agent</dt>")
+	require.NotContains(t, b.get("/payments/pay_n").body, "<dt>Agent</dt>")
+}
+
+// The owner sees what is left of each team's budgets.
+func TestTeamsOnTheOverview(t *testing.T) {
+	b := opened(t)
+	b.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
+	b.wallet.Engine.Rules.Teams = budget.Teams{"research": {Agents: []string{"a*"},
+		Day: new(money.Dollars(50_000))}}
+	now := time.Now().UTC()
+	b.paysAs("ann", "pay_a", "https://api.example/anns", "settled", 20_000, now)
+	b.paysAs("bob", "pay_b", "https://api.example/bobs", "settled", 40_000, now)
+	_, team, found := strings.Cut(b.get("/").body, "Team research, day")
+	require.True(t, found)
+	team, _, _ = strings.Cut(team, "</li>")
+	require.Contains(t, team, "$0.03", "what is left to it: %s", team)
+	require.NotContains(t, b.get("/").body, "Team research, month")
+
+	// Its payments alone, and those of agents that no rule names any more.
+	b.wallet.Engine.Rules.Agents = nil
+	list := b.get("/history?team=research").body
+	require.Contains(t, list, "api.example/anns")
+	require.NotContains(t, list, "api.example/bobs")
+	require.Contains(t, list, "<option selected>research</option>")
+	require.Contains(t, list, "<option>bob</option>")
+	require.Contains(t, list, "format=csv&amp;team=research")
+	require.Equal(t, 2, strings.Count(b.get("/export?team=research&format=csv").body, "\n"))
+	require.Contains(t, b.get("/history?team=sales").body, "there is no team")
+}
+
+// Who asks is shown where a person decides, and a part of what they decide on.
+func TestAnApprovalSaysWhoAsks(t *testing.T) {
+	b := opened(t)
+	a := b.askAs("ann", 1)
+	require.Contains(t, b.get("/").body, "Asked by <strong>ann</strong>")
+	require.Contains(t, b.get("/approvals/"+a.ID).body, "<dt>Asked by</dt><dd>ann</dd>")
+	form := b.form(a.ID, "approve", "right")
+	b.sql(`UPDATE approvals SET agent = 'eve' WHERE id = ?`, a.ID)
+	got := b.send("POST", b.base+"/approvals/"+a.ID, form, nil)
+	require.Equal(t, http.StatusConflict, got.status)
+	require.Contains(t, got.body, "<dd>eve</dd>")
+	nameless := b.ask(2)
+	require.NotContains(t, b.get("/approvals/"+nameless.ID).body, "Asked by")
 }

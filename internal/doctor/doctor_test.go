@@ -13,10 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/alerts"
+	"x402-wallet/history/content"
+	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
+	"x402-wallet/internal/must"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/owner"
 	"x402-wallet/x402"
 )
 
@@ -98,7 +104,6 @@ func person(t *testing.T) Options {
 	}
 }
 
-// noWallet opens nothing but a wallet, which is not there.
 type noWallet struct {
 	Opener
 	home string
@@ -146,9 +151,7 @@ func TestKeysInPlainText(t *testing.T) {
 		all.WriteString(f.Message + " " + f.Remedy + "\n")
 	}
 	for _, secret := range []string{aHexKey[2:], aPhrase, "correct horse", "7,255"} {
-		t.Run(secret, func(t *testing.T) {
-			require.NotContains(t, all.String(), secret)
-		})
+		t.Run(secret, func(t *testing.T) { require.NotContains(t, all.String(), secret) })
 	}
 	require.Contains(t, all.String(), "init --import-solana '"+o.Keypair+"'")
 	require.Contains(t, all.String(), "init --import-key-file FILE")
@@ -203,9 +206,7 @@ func TestClients(t *testing.T) {
 
 	cursor := install.Clients(o.System)[2]
 	for _, line := range []struct {
-		entry string
-		want  string
-		say   string
+		entry, want, say string
 	}{
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, ok, "starts this wallet"},
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, ok,
@@ -291,4 +292,83 @@ func TestLockedMemory(t *testing.T) {
 			require.Contains(t, list[0].Remedy, "ulimit -l")
 		}
 	}
+}
+
+// An account that only one of the keystore and the rules has pays nothing, and is said.
+func TestAccountsOfKeystoreAndRules(t *testing.T) {
+	home, passphrase := filepath.Join(t.TempDir(), "home"), wallet.FromValue("correct horse battery")
+	made := must.Get(owner.Create(t.Context(), home, passphrase, owner.Options{N: 1 << 14}))(t)
+	must.Get(owner.AddAccount(t.Context(), made, passphrase, owner.NewAccount{Name: "research"}))(t)
+	require.NoError(t, made.Close())
+	keys := must.Get(wallet.Open(home))(t)
+	defer func() { _ = keys.Close() }()
+	look := func(name string) findings {
+		rules := must.Get(config.Parse([]byte("[budget.teams." + name + "]\naccount = true\n")))(t)
+		return accounts(keys, rules)
+	}
+	require.Empty(t, look("research"))
+	require.Equal(t, findings{
+		{Status: fail, Message: "config.toml has the account travel, and keystore.json has no keys of it: " +
+			"nothing is paid from it",
+			Remedy: "x402-wallet account add travel, or restore the keystore.json that has it"},
+		{Status: warn, Message: "keystore.json has the keys of the account research, and config.toml does " +
+			"not name it: nothing is paid from it", Remedy: "x402-wallet account add research"},
+	}, look("travel"))
+}
+
+// Who could not be told of something hears it from the doctor, for a week.
+func TestWhatCouldNotBeTold(t *testing.T) {
+	home, now := t.TempDir(), time.Now()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{}}))(t)
+	defer store.Close()
+	o := Options{Now: func() time.Time { return now }}
+	require.NoError(t, store.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
+	list := must.Get(alerts.List(t.Context(), store, 2))(t)
+	require.Len(t, list, 1)
+	turn := must.Get(store.TakeTurn(t.Context(), "alerts", "test"))(t)
+	for range alerts.MaxTries {
+		require.Empty(t, o.alerts(t.Context(), store))
+		require.NoError(t, alerts.MarkFailed(t.Context(), store, turn, now, list[0].ID))
+	}
+	found := o.alerts(t.Context(), store)
+	require.Len(t, found, 1)
+	require.Equal(t, warn, found[0].Status)
+	require.Contains(t, found[0].Message, "of 1 things within a week you could not be told")
+	now = now.Add(8 * 24 * time.Hour)
+	require.Empty(t, o.alerts(t.Context(), store))
+}
+
+// A sample says that it was one, and what checks everything.
+func TestASampleSaysThatItIsOne(t *testing.T) {
+	whole := checked(verify.Sampled{Rows: 7, AllRows: 7, Payments: 2, AllPayments: 2})
+	require.Equal(t, good("the audit chain is intact (7 rows)"), whole)
+	part := checked(verify.Sampled{Rows: 7, AllRows: 900, Payments: 2, AllPayments: 300})
+	require.Contains(t, part[0].Message, "7 of the audit chain's 900 rows")
+	require.Contains(t, part[0].Message, "2 of 300 payments")
+	require.Contains(t, part[0].Message, "doctor --full")
+	require.Equal(t, ok, part[0].Status)
+}
+
+type asked struct {
+	name string
+	err  error
+}
+
+func (a asked) Account() (name, address string)                    { return a.name, "0xabc" }
+func (a asked) Sign(context.Context, wallet.Order) ([]byte, error) { panic("nothing is signed") }
+func (a asked) Check(context.Context) error                        { return a.err }
+
+// Each signer is asked whether it is there; one that is not keeps the wallet from paying.
+func TestSigners(t *testing.T) {
+	list := askSigners(t.Context(), map[string]wallet.Signer{
+		wallet.ChainEVM: asked{name: "hsm"},
+		wallet.ChainSolana: asked{name: "cloud", err: x402.Errorf(x402.NetworkError,
+			"the signer cloud could not be reached").WithHint("look at the network")},
+	})
+	require.Equal(t, findings{
+		{Status: ok, Message: "the signer hsm is there, with the key of 0xabc"},
+		{Status: fail, Message: "the signer cloud could not be reached", Remedy: "look at the network"},
+	}, list)
 }

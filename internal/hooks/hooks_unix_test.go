@@ -20,6 +20,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,8 +44,7 @@ type ledger struct {
 func newLedger(t *testing.T) *ledger {
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	s, err := history.Open(t.Context(), home, historytest.Options())
-	require.NoError(t, err)
+	s := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return &ledger{Store: s, home: home, payments: map[string]history.Payment{}}
 }
@@ -71,7 +71,6 @@ func script(dir, text string) child.Program {
 	return child.Program{Argv: childtest.Script(dir, text), Env: []string{childtest.Env}}
 }
 
-// process is one more process on a home.
 func (l *ledger) process(t *testing.T, beforeText, afterText string) (h *Hooks, dir string) {
 	dir = t.TempDir()
 	h = &Hooks{Limit: 20 * time.Second, Dir: filepath.Join(l.home, "hooks"), Store: l,
@@ -253,8 +252,7 @@ func TestProgramsThatDoNotTakeAPayment(t *testing.T) {
 			h.Close(func() { close(closed) })
 			h.Ending.Wait()
 			<-closed
-			ids, err := h.waiting()
-			require.NoError(t, err)
+			ids := must.Get(h.waiting())(t)
 			require.Equal(t, []string{bad.ID}, ids, "it is told by the next process")
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "mended"), nil, 0o600))
 			next, _ := l.process(t, "", "true")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/internal/must"
 )
 
 // clientAt is a client of a home of its own, whose settings hold a text; nil: there is no file.
@@ -55,10 +57,8 @@ func TestRemoveLeavesNoTrace(t *testing.T) {
 			for _, end := range []string{"\n", "\r\n"} {
 				t.Run(name, func(t *testing.T) {
 					before := mark + strings.ReplaceAll(text, "\n", end)
-					c, err := clientAt(t.TempDir(), "codex", []byte(before))
-					require.NoError(t, err)
-					_, err = c.change(&entry)
-					require.NoError(t, err)
+					c := must.Get(clientAt(t.TempDir(), "codex", []byte(before)))(t)
+					must.Get(c.change(&entry))(t)
 					written := read(t, c.File)
 					require.Contains(t, written, "[mcp_servers.x402-wallet]")
 					require.Equal(t, strings.HasPrefix(before, byteOrderMark),
@@ -67,11 +67,8 @@ func TestRemoveLeavesNoTrace(t *testing.T) {
 						lines := strings.Count(written, "\n")
 						require.Equal(t, lines, strings.Count(written, "\r\n"), "%q", written)
 					}
-					what, err := c.change(&entry)
-					require.NoError(t, err)
-					require.Equal(t, "nothing", what, "twice is once")
-					_, err = c.change(nil)
-					require.NoError(t, err)
+					require.Equal(t, "nothing", must.Get(c.change(&entry))(t), "twice is once")
+					must.Get(c.change(nil))(t)
 					require.Equal(t, before, read(t, c.File))
 				})
 			}
@@ -82,16 +79,11 @@ func TestRemoveLeavesNoTrace(t *testing.T) {
 // A file that was not there is not there afterwards.
 func TestRemoveOfWhatInstallMade(t *testing.T) {
 	for _, c := range Clients(System{}) {
-		c, err := clientAt(t.TempDir(), c.Name, nil)
-		require.NoError(t, err)
-		_, err = c.change(&entry)
-		require.NoError(t, err)
-		_, err = c.change(nil)
-		require.NoError(t, err)
+		c := must.Get(clientAt(t.TempDir(), c.Name, nil))(t)
+		must.Get(c.change(&entry))(t)
+		must.Get(c.change(nil))(t)
 		require.NoFileExists(t, c.File)
-		what, err := c.change(nil)
-		require.NoError(t, err)
-		require.Equal(t, "nothing", what)
+		require.Equal(t, "nothing", must.Get(c.change(nil))(t))
 	}
 }
 
@@ -102,38 +94,28 @@ func TestRemoveAfterTwoInstalls(t *testing.T) {
 		if c.toml {
 			before = []byte("a = 1 # mine")
 		}
-		c, err := clientAt(t.TempDir(), c.Name, before)
-		require.NoError(t, err)
-		_, err = c.change(&Entry{Command: "/old/x402-wallet", Args: []string{"mcp"}})
-		require.NoError(t, err)
-		_, err = c.change(&entry)
-		require.NoError(t, err)
-		_, err = c.change(nil)
-		require.NoError(t, err)
+		c := must.Get(clientAt(t.TempDir(), c.Name, before))(t)
+		must.Get(c.change(&Entry{Command: "/old/x402-wallet", Args: []string{"mcp"}}))(t)
+		must.Get(c.change(&entry))(t)
+		must.Get(c.change(nil))(t)
 		require.Equal(t, string(before), read(t, c.File), c.Name)
 	}
 }
 
 // The person went on editing: only what is ours goes, with the table of servers that it brought.
 func TestRemoveAfterEdits(t *testing.T) {
-	c, err := clientAt(t.TempDir(), "gemini", []byte("{\n  \"theme\": \"Default\" // light\n}\n"))
-	require.NoError(t, err)
-	_, err = c.change(&entry)
-	require.NoError(t, err)
+	c := must.Get(clientAt(t.TempDir(), "gemini", []byte("{\n  \"theme\": \"Default\" // light\n}\n")))(t)
+	must.Get(c.change(&entry))(t)
 	edited := strings.Replace(read(t, c.File), "Default", "Dark", 1)
 	require.NoError(t, os.WriteFile(c.File, []byte(edited), 0o600))
-	_, err = c.change(nil)
-	require.NoError(t, err)
+	must.Get(c.change(nil))(t)
 	require.Equal(t, "{\n  \"theme\": \"Dark\" // light\n}\n", read(t, c.File))
 
-	codex, err := clientAt(t.TempDir(), "codex", []byte("a = 1\n"))
-	require.NoError(t, err)
-	_, err = codex.change(&entry)
-	require.NoError(t, err)
+	codex := must.Get(clientAt(t.TempDir(), "codex", []byte("a = 1\n")))(t)
+	must.Get(codex.change(&entry))(t)
 	edited = strings.Replace(read(t, codex.File), "a = 1", "a = 2", 1)
 	require.NoError(t, os.WriteFile(codex.File, []byte(edited), 0o600))
-	_, err = codex.change(nil)
-	require.NoError(t, err)
+	must.Get(codex.change(nil))(t)
 	require.Equal(t, "a = 2\n", read(t, codex.File))
 }
 
@@ -144,14 +126,11 @@ func TestTheirOwnKeysStay(t *testing.T) {
 		"env_vars = [\"LANG\"]\r\n\r\n" +
 		"[mcp_servers.x402-wallet.env] # theirs\r\nHTTPS_PROXY = \"http://proxy:3128\" # of the office\r\n" +
 		"X402_WALLET_PASSPHRASE = \"hunter2\"\r\nLOG_LEVEL = \"debug\"\r\n"
-	c, err := clientAt(t.TempDir(), "codex", []byte(before))
-	require.NoError(t, err)
-	plan, err := c.Plan(&entry)
-	require.NoError(t, err)
+	c := must.Get(clientAt(t.TempDir(), "codex", []byte(before)))(t)
+	plan := must.Get(c.Plan(&entry))(t)
 	require.Equal(t, []string{"X402_WALLET_PASSPHRASE"}, plan.Secrets)
 	require.NotContains(t, plan.Before+plan.After, "hunter2")
-	_, err = plan.Apply(time.Now())
-	require.NoError(t, err)
+	must.Get(plan.Apply(time.Now()))(t)
 	after := strings.Replace(before, "/old", entry.Command, 1)
 	after = strings.Replace(after, "X402_WALLET_PASSPHRASE = \"hunter2\"\r\nLOG_LEVEL = \"debug\"\r\n",
 		"LOG_LEVEL = \"debug\"\r\nX402_WALLET_PASSPHRASE_FILE = \"/home/ada/.x402-pass\"\r\n", 1)
@@ -160,8 +139,7 @@ func TestTheirOwnKeysStay(t *testing.T) {
 	zed, err := clientAt(t.TempDir(), "zed", []byte(`{"context_servers": {"x402-wallet": {"command": "/old", `+
 		`"args": ["mcp"], "timeout": 30, "source": "custom", "env": {"A": "b", /* c */ "LOG_LEVEL": "debug"}}}}`))
 	require.NoError(t, err)
-	_, err = zed.change(&entry)
-	require.NoError(t, err)
+	must.Get(zed.change(&entry))(t)
 	require.Equal(t, `{"context_servers": {"x402-wallet": {"command": "`+entry.Command+`", "args": ["mcp"], `+
 		`"timeout": 30, "source": "custom", "env": {"A": "b", /* c */ "LOG_LEVEL": "debug", `+
 		`"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}}}`, read(t, zed.File))
@@ -179,20 +157,15 @@ func TestAnyFileComesBack(t *testing.T) {
 		end := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(r, "line end")
 		before = strings.ReplaceAll(before, "\n", end)
 		before = rapid.SampledFrom([]string{"", byteOrderMark}).Draw(r, "mark") + before
-		home, err := os.MkdirTemp("", "install")
-		require.NoError(r, err)
+		home := must.Get(os.MkdirTemp("", "install"))(r)
 		defer os.RemoveAll(home)
-		c, err := clientAt(home, of.Name, []byte(before))
-		require.NoError(r, err)
-		_, err = c.change(&entry)
+		c := must.Get(clientAt(home, of.Name, []byte(before)))(r)
+		_, err := c.change(&entry)
 		require.NoError(r, err, "%q", before)
-		what, err := c.change(&entry)
-		require.NoError(r, err)
+		what := must.Get(c.change(&entry))(r)
 		require.Equal(r, "nothing", what, "%q", before)
-		_, err = c.change(nil)
-		require.NoError(r, err)
-		after, err := os.ReadFile(c.File)
-		require.NoError(r, err)
+		must.Get(c.change(nil))(r)
+		after := must.Get(os.ReadFile(c.File))(r)
 		require.Equal(r, before, string(after))
 	})
 }

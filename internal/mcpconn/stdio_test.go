@@ -13,11 +13,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output takes what is written.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -37,21 +38,14 @@ func (o *output) String() string {
 
 func (o *output) Close() error { return nil }
 
-// start gives a connection that reads this input to its end.
 func start(t *testing.T, input io.Reader, out *output) *stdio {
 	s := Stdio(io.NopCloser(input), out, longest, false).(*stdio)
-	c, err := s.Connect(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, c.SessionID())
+	require.Empty(t, must.Get(s.Connect(t.Context()))(t).SessionID())
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
 
-func id(t *testing.T, v any) jsonrpc.ID {
-	made, err := jsonrpc.MakeID(v)
-	require.NoError(t, err)
-	return made
-}
+func id(t *testing.T, v any) jsonrpc.ID { return must.Get(jsonrpc.MakeID(v))(t) }
 
 // longest is the longest line here, more than one buffer. With the real 16 MiB the tests would do
 // little else.
@@ -115,13 +109,10 @@ func TestStdioSkipsWhatIsNoMessage(t *testing.T) {
 			out := &output{}
 			l := start(t, strings.NewReader(c.input+"\n"+`{"jsonrpc":"2.0","method":"the next"}`+"\n"), out)
 			if c.message {
-				_, err := l.Read(t.Context())
-				require.NoError(t, err)
+				must.Get(l.Read(t.Context()))(t)
 			}
-			m, err := l.Read(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, "the next", m.(*jsonrpc.Request).Method)
-			_, err = l.Read(t.Context())
+			require.Equal(t, "the next", must.Get(l.Read(t.Context()))(t).(*jsonrpc.Request).Method)
+			_, err := l.Read(t.Context())
 			require.Equal(t, io.EOF, err)
 			require.Equal(t, c.answer, withoutMessage(out.String()))
 		})
@@ -151,15 +142,13 @@ func TestStdioEnds(t *testing.T) {
 		head, tail := `{"jsonrpc":"2.0","id":1,"method":"`, `"}`
 		long := head + strings.Repeat("x", longest-len(head)-len(tail)-1) + tail
 		l := start(t, strings.NewReader(long+"\n"), &output{})
-		m, err := l.Read(t.Context())
-		require.NoError(t, err)
+		m := must.Get(l.Read(t.Context()))(t)
 		require.Len(t, m.(*jsonrpc.Request).Method, longest-len(head)-len(tail)-1)
 	})
 	t.Run("the last line needs no newline", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping), &output{})
+		must.Get(l.Read(t.Context()))(t)
 		_, err := l.Read(t.Context())
-		require.NoError(t, err)
-		_, err = l.Read(t.Context())
 		require.Equal(t, io.EOF, err)
 	})
 }
@@ -194,8 +183,7 @@ func TestStdioAnswersABatchTogether(t *testing.T) {
 	s := Stdio(io.NopCloser(strings.NewReader(`[{"jsonrpc":"2.0","id":1,"method":"ping"},`+
 		`{"jsonrpc":"2.0","method":"notifications/initialized"},7,{"jsonrpc":"2.0","id":"b","method":"ping"}]`+
 		"\n[]\n["+strings.Repeat(ping+",", maxBatch)+ping+"]\n"+ping+"\n")), out, longest, true).(*stdio)
-	_, err := s.Connect(t.Context())
-	require.NoError(t, err)
+	must.Get(s.Connect(t.Context()))(t)
 	defer s.Close()
 	var methods []string
 	var ids []jsonrpc.ID
@@ -221,8 +209,7 @@ func TestStdioAnswersABatchTogether(t *testing.T) {
 	answer(ids[3]) // by itself, with the id of one that is answered
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[refusals:]
 	require.Len(t, lines, 2)
-	var together []struct{ ID any }
-	require.NoError(t, json.Unmarshal([]byte(lines[0]), &together))
+	together := must.JSON[[]struct{ ID any }]([]byte(lines[0]))(t)
 	require.Equal(t, []struct{ ID any }{{"b"}, {1.0}}, together)
 	require.Equal(t, byte('{'), lines[1][0])
 }

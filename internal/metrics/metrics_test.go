@@ -344,7 +344,6 @@ type slowReader struct {
 	began, may chan struct{}
 }
 
-// Write implements http.ResponseWriter.
 func (s *slowReader) Write(text []byte) (int, error) {
 	close(s.began)
 	<-s.may

@@ -109,7 +109,6 @@ func TestACommandThatHangs(t *testing.T) {
 	}
 }
 
-// A command is kept from the wallet's home, where the system can.
 func TestACommandIsConfined(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(home, "keystore.json"), []byte("canary"), 0o600))

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -49,7 +50,6 @@ func (f *fake) Tell(ctx context.Context, n Notice) error {
 	return nil
 }
 
-// notice is what it was told i-th, from 0 on.
 func (f *fake) notice(i int) Notice {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,14 +87,12 @@ func newLedger(t *testing.T, ways ...Way) *ledger {
 	return another(t, home, ways...)
 }
 
-// another is another process on a ledger.
 func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s, err := history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
-		Alerts: alerts.Writer{Wake: n.Wake}})
-	require.NoError(t, err)
+	s := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+		Alerts: alerts.Writer{Wake: n.Wake}}))(t)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed
 		n.Close(func() {})
@@ -111,14 +109,12 @@ func (l *ledger) asks(first, last int) {
 		host := fmt.Sprintf("h%d.example", i)
 		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
 			Host: host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1),
-			PayTo: "0xpayee",
-			Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
+			PayTo: "0xpayee", Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
 		require.NoError(l.t, err)
 		time.Sleep(time.Millisecond) // of the bubble's time: no two at once
 	}
 }
 
-// hosts are those that questions of these numbers are about.
 func hosts(first, last int) (list []string) {
 	for i := first; i <= last; i++ {
 		list = append(list, fmt.Sprintf("h%d.example", i))
@@ -126,13 +122,11 @@ func hosts(first, last int) (list []string) {
 	return list
 }
 
-// ends ends the process.
 func (l *ledger) ends() {
 	l.n.Close(func() { require.NoError(l.t, l.Close()) })
 	l.n.Ending.Wait()
 }
 
-// state is where the only alert stands.
 func (l *ledger) state() alerts.Alert {
 	l.t.Helper()
 	list, err := alerts.List(l.t.Context(), l.Store, 2)
@@ -160,8 +154,7 @@ func TestNobodyWaits(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		l.n.Ending.Wait()
 		require.Equal(t, closeTime, time.Since(begin), "who hangs is waited for that long, and then given up")
-		list, err := alerts.List(t.Context(), l.Store, 2)
-		require.NoError(t, err)
+		list := must.Get(alerts.List(t.Context(), l.Store, 2))(t)
 		for _, a := range list {
 			require.Equal(t, alerts.Waiting, a.State, "it is the next process's to tell")
 			require.Zero(t, a.Attempts)
@@ -320,8 +313,7 @@ func TestWhoDiesWithTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
 		dead := newLedger(t)
-		_, err := dead.TakeTurn(t.Context(), turnName, "dead")
-		require.NoError(t, err)
+		must.Get(dead.TakeTurn(t.Context(), turnName, "dead"))(t)
 		dead.asks(1, 1)
 		require.NoError(t, dead.Close())
 		l := another(t, dead.home, way)
@@ -380,8 +372,7 @@ func TestWhatWasAnsweredIsNotTold(t *testing.T) {
 		way := &fake{}
 		l := newLedger(t, way)
 		l.asks(1, 1)
-		_, err := l.Deny(t.Context(), l.state().Subject, "owner")
-		require.NoError(t, err)
+		must.Get(l.Deny(t.Context(), l.state().Subject, "owner"))(t)
 		l.n.Begin()
 		synctest.Wait()
 		require.Empty(t, way.kinds())
@@ -420,7 +411,6 @@ func TestWhoIsNotTold(t *testing.T) {
 	})
 }
 
-// The page is that of the approval.
 func TestThePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}

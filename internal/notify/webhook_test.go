@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history/alerts"
+	"x402-wallet/internal/must"
+	"x402-wallet/x402/money"
 )
 
 var testKey = bytes.Repeat([]byte{7}, 32)
@@ -28,10 +33,9 @@ type receiver struct {
 	*httptest.Server
 	does func(rw http.ResponseWriter, r *http.Request, try int)
 
-	mu     sync.Mutex
-	bodies []string
-	ids    []string
-	wrong  []string // what is wrong with a message
+	mu          sync.Mutex
+	bodies, ids []string
+	wrong       []string // what is wrong with a message
 }
 
 func receive(t *testing.T, does func(rw http.ResponseWriter, r *http.Request, try int)) *receiver {
@@ -97,16 +101,13 @@ func TestAWebhookIsSigned(t *testing.T) {
 	require.NoError(t, hook(r.URL+"/x402?key=canary").Tell(t.Context(), n))
 	require.Equal(t, 1, r.tries(t))
 	require.Equal(t, "alr_1", r.ids[0], "by which its receiver knows it again")
-	line, err := n.line()
-	require.NoError(t, err)
-	require.Equal(t, string(line), r.bodies[0])
+	require.Equal(t, string(must.Get(n.line())(t)), r.bodies[0])
 }
 
 // The specification's own example.
 func TestTheSpecificationsSignature(t *testing.T) {
 	w := &Webhook{Secret: func() (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }}
-	key, err := w.key()
-	require.NoError(t, err)
+	key := must.Get(w.key())(t)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 		sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)))
 }
@@ -188,12 +189,11 @@ func TestAReceiverThatTakesItsTime(t *testing.T) {
 
 // No error says where the webhook is: that may be a key.
 func TestNoErrorHasTheURL(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	at := "http://" + l.Addr().String() + "/canary"
 	require.NoError(t, l.Close())
 	for _, at := range []string{at, "http://127.0.0.1:1/%zz-canary", "https://canary@127.0.0.1:1"} {
-		err = hook(at).Tell(t.Context(), test())
+		err := hook(at).Tell(t.Context(), test())
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "canary")
 	}
@@ -218,4 +218,101 @@ func TestSecrets(t *testing.T) {
 	w.Secret = func() (string, error) { return "", missing }
 	require.ErrorIs(t, w.Tell(t.Context(), test()), missing)
 	require.Zero(t, r.tries(t))
+}
+
+func question(id int) alerts.Alert {
+	price, _ := money.ParseDollars("0.5")
+	return alerts.Alert{ID: fmt.Sprint("alr_", id), Kind: alerts.Approval,
+		Subject: fmt.Sprint("apr_", id), At: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
+		Detail: alerts.Detail{Host: "api.example", Price: price, Agent: "research",
+			Why: "the agent research asks for it: the price $0.50 is above what is paid without asking, " +
+				"$0.10",
+			Expires: time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)}}
+}
+
+// A notice has what a person needs to decide whether to look, and what its receiver knows it by.
+func TestWhatIsTold(t *testing.T) {
+	n := notice(question(1), "https://wallet.example/approve/apr_1")
+	line := must.Get(n.line())(t)
+	require.JSONEq(t, `{"kind":"approval","id":"apr_1","alert":"alr_1","at":"2026-11-26T08:00:00Z",
+		"price":"$0.50","host":"api.example","agent":"research","expiresAt":"2026-11-27T08:00:00Z",
+		"why":"the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10",
+		"command":"x402-wallet approve apr_1","page":"https://wallet.example/approve/apr_1",
+		"text":"Pay $0.50 to \"api.example\"? Asked because the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10. Open until 2026-11-27T08:00:00Z. By: x402-wallet approve apr_1 or https://wallet.example/approve/apr_1"}`,
+		string(line))
+	require.Equal(t, byte('\n'), line[len(line)-1])
+
+	d := func(text string) money.Dollars { return must.Get(money.ParseDollars(text))(t) }
+	ended := time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		kind    alerts.Kind
+		subject string
+		detail  alerts.Detail
+		text    string
+	}{
+		{alerts.Approval, "apr_2", alerts.Detail{Host: "api.example", Why: "why", SignIn: true},
+			`Sign in, for nothing, at "api.example"? Asked because why. Open until . ` +
+				"By: x402-wallet approve apr_2"},
+		{alerts.Freeze, "wallet", alerts.Detail{By: "breaker", Why: "20 payments came to nothing"},
+			"Payments of the whole wallet are stopped, by the breaker: 20 payments came to nothing. " +
+				"By: x402-wallet unfreeze"},
+		{alerts.Budget, "day budget", alerts.Detail{Used: d("8"), Limit: d("10")},
+			"Of your day budget $8.00 of $10.00 are used. By: x402-wallet budget"},
+		{alerts.Payment, "pay_1", alerts.Detail{Price: d("0.5"), Host: "api.example", Expires: ended},
+			`Whether $0.50 were paid to "api.example" is still not known, although what was signed ended ` +
+				"at 2026-11-27T08:00:00Z: the chain did not say. It counts as spent. " +
+				"By: x402-wallet reconcile"},
+		{alerts.Ledger, "ledger.db", alerts.Detail{Why: "it is older than its checkpoint"},
+			"Nothing is paid, because it is older than its checkpoint. By: x402-wallet doctor"},
+		{alerts.Funds, "x", alerts.Detail{Source: "allowance", Left: d("0.4"), Symbol: "USDC",
+			Network: "eip155:8453", Account: "0xabc"}, "Little is left to pay from: $0.40 of USDC, by the " +
+			"allowance of 0xabc on Base. By: x402-wallet balance"},
+		{alerts.Funds, "x", alerts.Detail{Source: "delegation", Left: d("0.4"), Symbol: "USDC",
+			Network: "eip155:8453", Account: "0xabc", Renew: d("100")},
+			"Little is left to pay from: $0.40 of USDC, by the delegation of 0xabc on Base. " +
+				"By: x402-wallet delegation approve --network eip155:8453 --amount 100.00 --unsigned"},
+		{alerts.Funds, "x", alerts.Detail{Source: "vault", Left: d("0.4"), Symbol: "USDC",
+			Network: "eip155:8453", Account: "0xabc", Renew: d("100")},
+			"Little is left to pay from: $0.40 of USDC, by the vault of 0xabc on Base. " +
+				"By: x402-wallet vault deposit --network eip155:8453 --amount 100.00"},
+		{alerts.Subscription, "news:20270327T023000Z", alerts.Detail{Why: "the wallet is locked",
+			Expires: ended},
+			"The subscription news was not bought: the wallet is locked. It is tried again " +
+				"from 2026-11-27T08:00:00Z on. By: x402-wallet subscriptions show news"},
+		{alerts.Proposal, "prp_1", alerts.Detail{Price: d("0.05"), Host: "a.example",
+			Why: "I like it"}, `An agent would like something of "a.example" to be bought again and again, ` +
+			`for up to $0.05 each time. It says why: "I like it". Nothing is bought until you accept it. ` +
+			"By: x402-wallet subscriptions accept prp_1"},
+		{"another", "2", alerts.Detail{Why: "a newer wallet's"},
+			"another: a newer wallet's. By: x402-wallet alerts"},
+	} {
+		a := alerts.Alert{ID: "alr_1", Kind: c.kind, Subject: c.subject, Detail: c.detail}
+		require.Equal(t, c.text, Text(a))
+	}
+	sum := more([]alerts.Alert{question(1), question(3), question(2)})
+	require.Equal(t, "And 3 more wait. By: x402-wallet alerts", sum.Text)
+	require.Equal(t, "more_3_3", sum.Alert, "the same for the same ones")
+}
+
+// What strangers wrote stays one line of plain letters, and has a bound.
+func TestHostileWords(t *testing.T) {
+	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
+	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget,
+		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, "other"} {
+		a := alerts.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
+			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
+				By: hostile, Network: hostile, Account: hostile, Source: hostile, Symbol: hostile}}
+		line := must.Get(notice(a, "").line())(t)
+		require.Less(t, len(line), 4000)
+		require.Equal(t, 1, strings.Count(string(line), "\n"))
+		read := must.JSON[map[string]any](line)(t)
+		for key, value := range read {
+			for _, r := range fmt.Sprint(value) {
+				require.True(t, r >= ' ' && r <= '~', "%s: %s has %q", kind, key, r)
+			}
+		}
+	}
+	a := question(1)
+	a.Detail.Host = hostile
+	require.Contains(t, notice(a, "").Text, `to "evil\u202e\n\x1b`)
 }

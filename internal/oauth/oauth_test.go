@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/oauth/oauthtest"
 )
 
@@ -23,7 +24,6 @@ func verifier(s *oauthtest.Server) *Verifier {
 	return New(Server{Issuer: s.Issuer, Audience: ours}, slog.New(slog.DiscardHandler))
 }
 
-// with is a copy of members with others in it; nil takes one out.
 func with(members, others map[string]any) map[string]any {
 	out := maps.Clone(members)
 	for name, value := range others {
@@ -85,14 +85,12 @@ func TestAttacks(t *testing.T) {
 	type members = map[string]any
 	claims := func(more members) string { return key.Sign(t, with(good, more), nil) }
 	header := func(more members) string { return key.Sign(t, good, more) }
-	text, err := json.Marshal(good)
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(good))(t)
 	const wrong, unknown = "signature is wrong", "none of the authorization server's"
 	const plain = `{"alg":"ES256","kid":"first"}`
 	signed := key.Sign(t, good, nil)
 	cut := strings.LastIndexByte(signed, '.')
-	public, err := x509.MarshalPKIXPublicKey(rsa.Private.Public())
-	require.NoError(t, err)
+	public := must.Get(x509.MarshalPKIXPublicKey(rsa.Private.Public()))(t)
 	other := rsa.Sign(t, with(good, members{"sub": "bob"}), nil)
 	for name, c := range map[string]struct{ token, says string }{
 		"nothing":                {"", "no signed JWT"},

@@ -50,7 +50,6 @@ func newExporter(t *testing.T, url string) *exporter {
 	return x
 }
 
-// lines is a log.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -70,7 +69,6 @@ func (l *lines) String() string {
 
 var began = time.Date(2026, 11, 26, 12, 0, 0, 1, time.UTC)
 
-// paid is the report of a payment with two steps, one within the other.
 func paid() steps.Report {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	of, _ := steps.ParseTrace(trace)
@@ -89,7 +87,6 @@ func paid() steps.Report {
 		}}
 }
 
-// attributesOf are those of a span, by OpenTelemetry's own types.
 func attributesOf(list []*commonv1.KeyValue) map[string]any {
 	all := map[string]any{}
 	for _, a := range list {

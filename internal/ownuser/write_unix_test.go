@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 func nothing(Action) {}
@@ -29,26 +31,21 @@ func TestApplyBelowARoot(t *testing.T) {
 	require.NoFileExists(t, ran)
 	for _, a := range said {
 		require.NotNil(t, a.Write)
-		info, err := os.Stat(filepath.Join(root, a.Write.Path))
-		require.NoError(t, err)
+		info := must.Get(os.Stat(filepath.Join(root, a.Write.Path)))(t)
 		require.Equal(t, a.Write.Mode, info.Mode().Perm(), a.Write.Path)
 	}
 	require.Len(t, said, 4)
-	text, err := os.ReadFile(filepath.Join(root, Service().Unit))
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(filepath.Join(root, Service().Unit)))(t)
 	require.Equal(t, Setup{Credential: program}.systemdUnit(), string(text))
 
 	placed := filepath.Join(root, Service().Program)
-	before, err := os.Stat(placed)
-	require.NoError(t, err)
+	before := must.Get(os.Stat(placed))(t)
 	require.NoError(t, plan.Apply(t.Context(), root, nothing))
-	kept, err := os.Stat(placed)
-	require.NoError(t, err)
+	kept := must.Get(os.Stat(placed))(t)
 	require.True(t, os.SameFile(before, kept), "the same program stays")
 	require.NoError(t, os.WriteFile(program, []byte("v2"), 0o600))
 	require.NoError(t, plan.Apply(t.Context(), root, nothing))
-	text, err = os.ReadFile(placed)
-	require.NoError(t, err)
+	text = must.Get(os.ReadFile(placed))(t)
 	require.Equal(t, "v2", string(text))
 
 	require.NoError(t, slices.DeleteFunc(Uninstall(), isRun).Apply(t.Context(), root, nothing))
@@ -70,8 +67,7 @@ func TestApplyRuns(t *testing.T) {
 
 // Where somebody else could put another file, nothing of root's is written.
 func TestPathsThatOthersCanWriteTo(t *testing.T) {
-	top, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
+	top := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	dir := filepath.Join(top, "usr", "bin")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, "x402-wallet")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
@@ -26,18 +27,15 @@ const origin = "https://wallet.example"
 // home is a folder whose path is short enough for a socket.
 func home(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pk-")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "pk-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
-// made is a passkey that was made behind a terminal's link.
 func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
 	t.Helper()
 	dir := home(t)
-	i, err := invitation.Invite(t.Context(), dir, "phone", a.Origin)
-	require.NoError(t, err)
+	i := must.Get(invitation.Invite(t.Context(), dir, "phone", a.Origin))(t)
 	got := make(chan passkey.Key, 1)
 	go func() {
 		k, _ := i.Wait(t.Context())
@@ -48,8 +46,7 @@ func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
 	name, options, err := links.Options(t.Context(), token)
 	require.NoError(t, err)
 	require.Equal(t, "phone", name)
-	_, err = links.Made(t.Context(), token, a.Create(options))
-	require.NoError(t, err)
+	must.Get(links.Made(t.Context(), token, a.Create(options)))(t)
 	return <-got
 }
 
@@ -90,8 +87,7 @@ func TestAnswers(t *testing.T) {
 			says: "no such passkey"},
 		"about something else": {about: passkey.About("approve", "apr_2", "browser"),
 			says: "another question"},
-		"of another browser": {about: passkey.About("approve", "apr_1", "other"),
-			says: "another question"},
+		"of another browser": {about: passkey.About("approve", "apr_1", "other"), says: "another question"},
 		"parts put differently": {about: passkey.About("approveapr_1", "", "browser"),
 			says: "another question"},
 		"no JSON": {answer: func(string) string { return "{" }, says: "Parse error"},
@@ -108,8 +104,7 @@ func TestAnswers(t *testing.T) {
 			if c.about != [32]byte{} {
 				asked = c.about
 			}
-			options, err := passkey.RequestOptions(origin, checker.Challenge(about))
-			require.NoError(t, err)
+			options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
 			if c.change != nil {
 				c.change(a)
 			}
@@ -134,29 +129,24 @@ func TestAnswers(t *testing.T) {
 func TestEveryByteCounts(t *testing.T) {
 	a, checker := passkeytest.New(origin), passkey.NewChecker()
 	k, about := made(t, a), passkey.About("x")
-	options, err := passkey.RequestOptions(origin, checker.Challenge(about))
-	require.NoError(t, err)
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(a.Get(options), &whole))
+	options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
+	whole := must.JSON[map[string]any](a.Get(options))(t)
 	response := whole["response"].(map[string]any)
 	for _, part := range []string{"authenticatorData", "signature", "clientDataJSON"} {
 		right := response[part].(string)
-		raw, err := base64.RawURLEncoding.DecodeString(right)
-		require.NoError(t, err)
+		raw := must.Get(base64.RawURLEncoding.DecodeString(right))(t)
 		for i := range raw {
 			raw[i] ^= 1
 			response[part] = base64.RawURLEncoding.EncodeToString(raw)
 			raw[i] ^= 1
-			answer, err := json.Marshal(whole)
-			require.NoError(t, err)
-			_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
+			answer := must.Get(json.Marshal(whole))(t)
+			_, err := checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
 			require.Error(t, err, "%s %d", part, i)
 		}
 		response[part] = right
 	}
-	answer, err := json.Marshal(whole)
-	require.NoError(t, err)
-	_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
+	answer := must.Get(json.Marshal(whole))(t)
+	_, err := checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
 	require.NoError(t, err, "none of the wrong ones used the question up")
 }
 
@@ -167,19 +157,16 @@ func TestQuestionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		checker, another := passkey.NewChecker(), passkey.NewChecker()
 		answer := func() []byte {
-			options, err := passkey.RequestOptions(origin, checker.Challenge(about))
-			require.NoError(t, err)
+			options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
 			return a.Get(options)
 		}
 		early, late := answer(), answer()
 		_, err := another.Check(keys, about, early)
 		require.ErrorContains(t, err, "another question", "of another start")
 		time.Sleep(passkey.Life - time.Second)
-		_, err = checker.Check(keys, about, early)
-		require.NoError(t, err)
+		must.Get(checker.Check(keys, about, early))(t)
 		time.Sleep(time.Second)
-		_, err = checker.Check(keys, about, late)
-		require.ErrorIs(t, err, passkey.ErrExpired)
+		require.ErrorIs(t, must.Err(checker.Check(keys, about, late)), passkey.ErrExpired)
 		_, err = checker.Check(keys, about, early)
 		require.ErrorIs(t, err, passkey.ErrExpired, "nor is one taken again that is forgotten")
 	})
@@ -189,9 +176,8 @@ func TestQuestionsEnd(t *testing.T) {
 func TestCounters(t *testing.T) {
 	about := passkey.About("x")
 	answers := func(a *passkeytest.Authenticator, checker *passkey.Checker, k passkey.Key) error {
-		options, err := passkey.RequestOptions(origin, checker.Challenge(about))
-		require.NoError(t, err)
-		_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, a.Get(options))
+		options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
+		_, err := checker.Check(map[string]passkey.Key{"phone": k}, about, a.Get(options))
 		return err
 	}
 	a, checker := passkeytest.New(origin), passkey.NewChecker()
@@ -221,13 +207,11 @@ func TestCounters(t *testing.T) {
 func TestOnlyTheRulesPasskeys(t *testing.T) {
 	a, checker, about := passkeytest.New(origin), passkey.NewChecker(), passkey.About("x")
 	k, other := made(t, a), made(t, passkeytest.New(origin))
-	options, err := passkey.RequestOptions(origin, checker.Challenge(about))
-	require.NoError(t, err)
+	options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
 	answer := a.Get(options)
-	_, err = checker.Check(nil, about, answer)
-	require.ErrorContains(t, err, "no such passkey")
+	require.ErrorContains(t, must.Err(checker.Check(nil, about, answer)), "no such passkey")
 	other.ID = k.ID
-	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
+	_, err := checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
 	require.ErrorContains(t, err, "assertion signature")
 	other = k
 	other.Origin = "https://other.example"
@@ -256,8 +240,7 @@ func TestRegistrations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := home(t)
-			i, err := invitation.Invite(t.Context(), dir, "phone", origin)
-			require.NoError(t, err)
+			i := must.Get(invitation.Invite(t.Context(), dir, "phone", origin))(t)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
@@ -269,8 +252,7 @@ func TestRegistrations(t *testing.T) {
 			require.NoError(t, err)
 			a := passkeytest.New(origin)
 			c.change(a)
-			_, err = links.Made(t.Context(), token, a.Create(options))
-			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, must.Err(links.Made(t.Context(), token, a.Create(options))), c.says)
 			stop()
 			require.ErrorIs(t, <-ended, context.Canceled, "the terminal still waits for a good one")
 		})
@@ -283,8 +265,7 @@ func TestLinks(t *testing.T) {
 	links := &invitation.Links{Home: dir}
 	_, _, err := links.Options(t.Context(), "x")
 	require.ErrorIs(t, err, invitation.ErrNoLink)
-	i, err := invitation.Invite(t.Context(), dir, "phone", origin)
-	require.NoError(t, err)
+	i := must.Get(invitation.Invite(t.Context(), dir, "phone", origin))(t)
 	_, err = invitation.Invite(t.Context(), dir, "other", origin)
 	require.ErrorContains(t, err, "another passkey")
 	got := make(chan passkey.Key, 1)
@@ -301,8 +282,7 @@ func TestLinks(t *testing.T) {
 	a, thief := passkeytest.New(origin), passkeytest.New(origin)
 	_, err = links.Made(t.Context(), token[1:], thief.Create(options))
 	require.ErrorIs(t, err, invitation.ErrNoLink, "without the token nothing is made")
-	_, err = links.Made(t.Context(), token, a.Create(options))
-	require.NoError(t, err)
+	must.Get(links.Made(t.Context(), token, a.Create(options)))(t)
 	k := <-got
 	require.Equal(t, base64.RawURLEncoding.EncodeToString(a.ID), k.ID)
 	require.Equal(t, origin, k.Origin)
@@ -315,8 +295,7 @@ func TestLinks(t *testing.T) {
 // Whoever reaches the terminal's socket, and knows what was asked there, makes nothing without the token.
 func TestMadeUnderTheTokenAlone(t *testing.T) {
 	dir := home(t)
-	i, err := invitation.Invite(t.Context(), dir, "phone", origin)
-	require.NoError(t, err)
+	i := must.Get(invitation.Invite(t.Context(), dir, "phone", origin))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -327,8 +306,7 @@ func TestMadeUnderTheTokenAlone(t *testing.T) {
 	_, options, err := (&invitation.Links{Home: dir}).Options(t.Context(), token)
 	require.NoError(t, err)
 	hash := sha256.Sum256([]byte("x402-wallet link " + token)) // that goes over the socket
-	conn, err := net.Dial("unix", filepath.Join(dir, "passkeys.sock"))
-	require.NoError(t, err)
+	conn := must.Get(net.Dial("unix", filepath.Join(dir, "passkeys.sock")))(t)
 	defer conn.Close()
 	require.NoError(t, json.NewEncoder(conn).Encode(map[string]any{"link": hex.EncodeToString(hash[:]),
 		"answer": passkeytest.New(origin).Create(options), "mac": make([]byte, 32)}))
@@ -343,13 +321,10 @@ func TestNames(t *testing.T) {
 	for _, good := range [][2]string{{"https://wallet.example", "wallet.example"},
 		{"https://wallet.example:8443", "wallet.example"}, {"http://localhost:8402", "localhost"},
 		{"http://wallet.localhost", "wallet.localhost"}} {
-		got, err := passkey.RPID(good[0])
-		require.NoError(t, err)
-		require.Equal(t, good[1], got)
+		require.Equal(t, good[1], must.Get(passkey.RPID(good[0]))(t))
 	}
 	for _, bad := range []string{"http://127.0.0.1:8402", "https://10.0.0.1", "https://[::1]:1",
 		"http://wallet.example", "http://notlocalhost", "https://", ""} {
-		_, err := passkey.RPID(bad)
-		require.Error(t, err, bad)
+		require.Error(t, must.Err(passkey.RPID(bad)), bad)
 	}
 }

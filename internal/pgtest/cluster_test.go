@@ -1,9 +1,14 @@
 package pgtest
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"x402-wallet/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -76,18 +83,14 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	require.NoError(t, busy.send([]byte("Q"+aMinute+"\x00")))
 	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
 	postmaster := c.server.Pid
-	all, err := children(postmaster)
-	require.NoError(t, err)
+	all := must.Get(children(postmaster))(t)
 	require.True(t, all[int(busy.pid)], "the backend of a connection is a child: %v", all)
 
 	c.Kill(t)
-	_, err = busy.answer()
-	require.Error(t, err)
-	n, err := living(all)
-	require.NoError(t, err)
+	require.Error(t, must.Err(busy.answer()))
+	n := must.Get(living(all))(t)
 	require.Zero(t, n)
-	_, err = psql(url, "SELECT 1")
-	require.Error(t, err)
+	require.Error(t, must.Err(psql(url, "SELECT 1")))
 
 	c.Restart(t)
 	require.Contains(t, c.Log(), "was not properly shut down")
@@ -95,17 +98,13 @@ func TestKilledAndStartedAgain(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	c, err := Open()
-	require.NoError(t, err)
-	all, err := children(c.server.Pid)
-	require.NoError(t, err)
+	c := must.Get(Open())(t)
+	all := must.Get(children(c.server.Pid))(t)
 	require.NotEmpty(t, all)
 	require.FileExists(t, c.socket())
 	c.Close()
 	require.NoDirExists(t, c.dir)
-	n, err := living(all)
-	require.NoError(t, err)
-	require.Zero(t, n)
+	require.Zero(t, must.Get(living(all))(t))
 }
 
 func TestNewestProgramsAreTaken(t *testing.T) {
@@ -115,13 +114,11 @@ func TestNewestProgramsAreTaken(t *testing.T) {
 		require.NoError(t, os.MkdirAll(bin, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "initdb"), nil, 0o700))
 	}
-	bin, err := programs(filepath.Join(dir, "*", "bin"))
-	require.NoError(t, err)
+	bin := must.Get(programs(filepath.Join(dir, "*", "bin")))(t)
 	require.Equal(t, filepath.Join(dir, "15", "bin"), bin)
 
 	t.Setenv("PATH", filepath.Join(dir, "14", "bin"))
-	bin, err = programs(filepath.Join(dir, "none"))
-	require.NoError(t, err)
+	bin = must.Get(programs(filepath.Join(dir, "none")))(t)
 	require.Equal(t, filepath.Join(dir, "14", "bin"), bin)
 }
 
@@ -158,17 +155,141 @@ func TestProcessesAreSeen(t *testing.T) {
 	sleep := exec.Command("sleep", "1000")
 	require.NoError(t, sleep.Start())
 	pid := sleep.Process.Pid
-	mine, err := children(os.Getpid())
-	require.NoError(t, err)
+	mine := must.Get(children(os.Getpid()))(t)
 	require.True(t, mine[pid], "%d of %v", pid, mine)
-	n, err := living(map[int]bool{pid: true})
-	require.NoError(t, err)
+	n := must.Get(living(map[int]bool{pid: true}))(t)
 	require.Equal(t, 1, n)
 
 	require.NoError(t, sleep.Process.Kill())
 	require.Eventually(t, func() bool { // a zombie until it is waited for
-		n, err = living(map[int]bool{pid: true})
+		n, err := living(map[int]bool{pid: true})
 		return err == nil && n == 0
 	}, patience, 10*time.Millisecond, strconv.Itoa(pid))
 	_ = sleep.Wait()
+}
+
+// client speaks PostgreSQL's extended protocol, as a driver does.
+type client struct {
+	net.Conn
+	in          *bufio.Reader
+	pid, secret uint32
+}
+
+type code string
+
+func (c code) Error() string { return string(c) }
+
+func dial(t *testing.T, to string) net.Conn {
+	t.Helper()
+	u := must.Get(url.Parse(to))(t)
+	network, address := "tcp", u.Host
+	if u.Host == "" {
+		network = "unix"
+		address = filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
+	}
+	conn := must.Get(net.Dial(network, address))(t)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// connect gives a client whose connection is ready; for an error instead, tryConnect.
+func connect(t *testing.T, to string) *client { return must.Get(tryConnect(t, to))(t) }
+
+func tryConnect(t *testing.T, to string) (*client, error) {
+	t.Helper()
+	conn := dial(t, to)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	c := &client{Conn: conn, in: bufio.NewReader(conn)}
+	u := must.Get(url.Parse(to))(t)
+	first := binary.BigEndian.AppendUint32(nil, 3<<16)
+	for _, word := range []string{"user", superuser, "database", filepath.Base(u.Path), ""} {
+		first = append(append(first, word...), 0)
+	}
+	_, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(first)+4)), first...))
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.answer()
+	return c, err
+}
+
+func (c *client) send(messages ...[]byte) error {
+	var all []byte
+	for _, m := range messages {
+		all = append(all, m[0])
+		all = binary.BigEndian.AppendUint32(all, uint32(len(m)+3))
+		all = append(all, m[1:]...)
+	}
+	_, err := c.Write(all)
+	return err
+}
+
+func parse(name, text string) []byte { return []byte("P" + name + "\x00" + text + "\x00\x00\x00") }
+func bind(name string) []byte        { return []byte("B\x00" + name + "\x00\x00\x00\x00\x00\x00\x00") }
+
+var (
+	execute = []byte("E\x00\x00\x00\x00\x00")
+	synced  = []byte("S")
+)
+
+// prepare and call are one round trip each.
+func (c *client) prepare(name, text string) error {
+	err := c.send(parse(name, text), synced)
+	if err != nil {
+		return err
+	}
+	_, err = c.answer()
+	return err
+}
+
+func (c *client) call(name string) (string, error) {
+	err := c.send(bind(name), execute, synced)
+	if err != nil {
+		return "", err
+	}
+	return c.answer()
+}
+
+// query is the simple protocol's.
+func (c *client) query(text string) (string, error) {
+	err := c.send([]byte("Q" + text + "\x00"))
+	if err != nil {
+		return "", err
+	}
+	return c.answer()
+}
+
+// answer reads up to ReadyForQuery, and gives the last row's one column.
+func (c *client) answer() (value string, err error) {
+	for {
+		m, broken := readMessage(c.in)
+		if broken != nil {
+			return "", errors.Join(err, broken)
+		}
+		body := m.raw[5:]
+		switch m.kind {
+		case 'K':
+			c.pid, c.secret = binary.BigEndian.Uint32(body), binary.BigEndian.Uint32(body[4:])
+		case 'D':
+			value = string(body[6:])
+		case 'E':
+			err = stateOf(body)
+		case 'Z':
+			return value, err
+		}
+	}
+}
+
+func stateOf(fields []byte) code {
+	for len(fields) > 1 {
+		var end int
+		for end = 1; fields[end] != 0; end++ {
+			continue
+		}
+		if fields[0] == 'C' {
+			return code(fields[1:end])
+		}
+		fields = fields[end+1:]
+	}
+	return "?"
 }

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
 // Of tests that are killed no server stays.
 func TestServerEndsWithItsTests(t *testing.T) {
 	tests := exec.Command(os.Args[0], "-test.run", "^$")
 	tests.Env = append(os.Environ(), "PGTEST=alone")
-	out, err := tests.StdoutPipe()
-	require.NoError(t, err)
+	out := must.Get(tests.StdoutPipe())(t)
 	require.NoError(t, tests.Start())
 	defer func() { _ = tests.Process.Kill() }()
 	var pid int
@@ -29,8 +30,7 @@ func TestServerEndsWithItsTests(t *testing.T) {
 	require.True(t, strings.HasPrefix(dir, os.TempDir()), dir)
 	defer os.RemoveAll(dir)
 	server := map[int]bool{pid: true}
-	n, err := living(server)
-	require.NoError(t, err)
+	n := must.Get(living(server))(t)
 	require.Equal(t, 1, n, "process %d", pid)
 
 	require.NoError(t, tests.Process.Kill())

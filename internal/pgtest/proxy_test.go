@@ -8,15 +8,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/must"
 )
 
-// behind gives a proxy in front of a database with a table for steps.
 func behind(t *testing.T) *Proxy {
 	t.Helper()
 	url := Shared(t).Database(t)
 	SQL(t, url, "CREATE TABLE steps (id INT PRIMARY KEY, done INT NOT NULL DEFAULT 0)",
 		"INSERT INTO steps VALUES (1)")
 	return NewProxy(t, url)
+}
+
+// stepping is a proxy, and a client behind it that has prepared a step.
+func stepping(t *testing.T) (*Proxy, *client) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	return p, c
 }
 
 const takeStep = "UPDATE steps SET done = done + 1 WHERE id = 1 RETURNING done"
@@ -53,12 +62,10 @@ func TestNextIsAskedBeforeEachMessage(t *testing.T) {
 	})
 	c := connect(t, p.URL())
 	require.NoError(t, c.prepare("step", takeStep))
-	_, err := c.call("step")
-	require.Error(t, err)
+	require.Error(t, must.Err(c.call("step")))
 	p.Next(func(byte) Action { return CutBefore })
 	require.Equal(t, []byte{Startup, 'P', 'S', 'B', 'E'}, asked)
-	_, err = tryConnect(t, p.URL())
-	require.Error(t, err)
+	require.Error(t, must.Err(tryConnect(t, p.URL())))
 
 	p.Next(nil)
 	require.NoError(t, connect(t, p.URL()).prepare("step", takeStep))
@@ -82,11 +89,8 @@ func TestEarlierAnswersAreHeard(t *testing.T) {
 		return CutAfter
 	})
 	require.NoError(t, c.send(bind("earlier"), execute, synced, bind("step"), execute, synced))
-	value, err := c.answer()
-	require.NoError(t, err)
-	require.Equal(t, "heard", value)
-	_, err = c.answer()
-	require.Error(t, err)
+	require.Equal(t, "heard", must.Get(c.answer())(t))
+	require.Error(t, must.Err(c.answer()))
 	require.Equal(t, "1", p.done(t))
 }
 
@@ -99,16 +103,12 @@ func TestClientThatOnlyListensIsAnswered(t *testing.T) {
 	endOfInput(c.Conn)
 	WaitBlocked(t, p.upstream, 1)
 	h.Release()
-	value, err := c.answer()
-	require.NoError(t, err)
-	require.Equal(t, "1", value)
+	require.Equal(t, "1", must.Get(c.answer())(t))
 }
 
 // A partition holds what was said, and it arrives when it ends, even if nobody waits for it any more.
 func TestSilenceDeliversLate(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	p.Silence()
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	c.Close()
@@ -127,25 +127,19 @@ func TestSilenceHoldsAnswersToo(t *testing.T) {
 	h.Release()
 	waitFor(t, p.upstream, "1", "SELECT done FROM steps")
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
-	_, err := c.in.Peek(1)
-	require.ErrorContains(t, err, "timeout")
+	require.ErrorContains(t, must.Err(c.in.Peek(1)), "timeout")
 
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	p.Resume()
-	value, err := c.answer()
-	require.NoError(t, err)
-	require.Equal(t, "1", value)
+	require.Equal(t, "1", must.Get(c.answer())(t))
 }
 
 func TestCutLosesWhatWasHeld(t *testing.T) {
-	p := behind(t)
-	c := connect(t, p.URL())
-	require.NoError(t, c.prepare("step", takeStep))
+	p, c := stepping(t)
 	p.Silence()
 	require.NoError(t, c.send(bind("step"), execute, synced))
 	p.Cut()
-	_, err := c.answer()
-	require.Error(t, err)
+	require.Error(t, must.Err(c.answer()))
 	p.Resume()
 	waitFor(t, p.upstream, "1", sessions) // that of psql itself
 	require.Equal(t, "0", p.done(t))
@@ -158,13 +152,10 @@ func TestServerThatIsDown(t *testing.T) {
 	p := behind(t)
 	c := connect(t, p.URL())
 	p.Down()
-	_, err := c.query("SELECT 1")
-	require.Error(t, err)
-	_, err = tryConnect(t, p.URL())
-	require.Error(t, err)
+	require.Error(t, must.Err(c.query("SELECT 1")))
+	require.Error(t, must.Err(tryConnect(t, p.URL())))
 	p.Up()
-	_, err = connect(t, p.URL()).query("SELECT 1")
-	require.NoError(t, err)
+	must.Get(connect(t, p.URL()).query("SELECT 1"))(t)
 }
 
 func TestProxyListensAsItsServerDoes(t *testing.T) {
@@ -177,11 +168,9 @@ func TestProxyListensAsItsServerDoes(t *testing.T) {
 
 	conn := dial(t, p.URL()) // a client that would rather speak TLS
 	for _, code := range []uint32{80877103, 80877104} {
-		_, err := conn.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, code))
-		require.NoError(t, err)
+		must.Get(conn.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, code)))(t)
 		answer := make([]byte, 1)
-		_, err = io.ReadFull(conn, answer)
-		require.NoError(t, err)
+		must.Get(io.ReadFull(conn, answer))(t)
 		require.Equal(t, "N", string(answer))
 	}
 }
@@ -198,10 +187,85 @@ func TestCancelPasses(t *testing.T) {
 	for _, n := range []uint32{80877102, c.pid, c.secret} {
 		request = binary.BigEndian.AppendUint32(request, n)
 	}
-	_, err := conn.Write(request)
-	require.NoError(t, err)
-	_, err = c.answer()
+	must.Get(conn.Write(request))(t)
+	_, err := c.answer()
 	require.Equal(t, code("57014"), err)
-	_, err = bufio.NewReader(conn).ReadByte()
-	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, must.Err(bufio.NewReader(conn).ReadByte()), io.EOF)
+}
+
+// What became of a step. notKnown: the server still does it, and nobody hears when.
+const (
+	notDone = iota
+	isDone
+	notKnown
+)
+
+// Each fault does what it says: what the client hears, and what the server has done by then.
+func TestFaults(t *testing.T) {
+	for name, fault := range map[string]struct {
+		do   Action
+		done int
+	}{
+		"nothing":                      {Pass, isDone},
+		"cut before the server has it": {CutBefore, notDone},
+		"cut after it was done":        {CutAfter, isDone},
+		"cut while it runs":            {CutWhile, notKnown},
+		"backend ended":                {EndBackend, notDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, c := stepping(t)
+			met := p.at('B', fault.do)
+			value, err := c.call("step")
+			<-met
+			switch fault.do {
+			case Pass:
+				require.NoError(t, err)
+			case EndBackend:
+				require.ErrorIs(t, err, code("57P01"))
+			default:
+				require.Error(t, err)
+				require.NotErrorAs(t, err, new(code), "the server's, and not the wire's")
+			}
+			if err == nil {
+				require.Equal(t, "1", value)
+			}
+			switch fault.done {
+			case isDone:
+				require.Equal(t, "1", p.done(t))
+			case notDone:
+				waitFor(t, p.upstream, "1", sessions) // nobody is left who could still do it
+				require.Equal(t, "0", p.done(t))
+			case notKnown:
+				waitFor(t, p.upstream, "1", "SELECT done FROM steps")
+			}
+			require.NoError(t, must.Err(connect(t, p.URL()).query("SELECT 1")), "the fault is over")
+		})
+	}
+}
+
+// A server that does what a client no longer waits for goes on.
+func TestCutWhileItWaitsForALock(t *testing.T) {
+	p, c := stepping(t)
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	p.at('B', CutWhile)
+	require.Error(t, must.Err(c.call("step")))
+	WaitBlocked(t, p.upstream, 1)
+	require.Equal(t, "0", p.done(t))
+	h.Release()
+	waitFor(t, p.upstream, "1", "SELECT done FROM steps")
+}
+
+// Its answer is dropped only when there is one.
+func TestCutAfterWaitsForTheServer(t *testing.T) {
+	p, c := stepping(t)
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	p.at('B', CutAfter)
+	require.NoError(t, c.send(bind("step"), execute, synced))
+	WaitBlocked(t, p.upstream, 1)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	require.ErrorContains(t, must.Err(c.in.Peek(1)), "timeout", "it is not cut yet, and hears nothing")
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	h.Release()
+	require.Error(t, must.Err(c.answer()))
+	require.Equal(t, "1", p.done(t))
 }

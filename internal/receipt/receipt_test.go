@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -26,15 +27,12 @@ import (
 // such.
 func genuine(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile("testdata/" + name + ".json")
-	require.NoError(t, err)
-	return text
+	return must.Get(os.ReadFile("testdata/" + name + ".json"))(t)
 }
 
 func TestGenuine(t *testing.T) {
 	for _, name := range []string{"evm", "solana"} {
-		v, err := Verify(genuine(t, name), x402.NewRegistry(nil))
-		require.NoError(t, err)
+		v := must.Get(Verify(genuine(t, name), x402.NewRegistry(nil)))(t)
 		require.True(t, v.OK, "%+v", v.Checks)
 		require.Len(t, v.Checks, 6)
 		require.Len(t, v.Beyond, 3)
@@ -83,8 +81,7 @@ func TestForgedThroughout(t *testing.T) {
 		for _, path := range []string{"payment.amount", "terms.amount", "signed.accepted.amount"} {
 			text = changed(t, text, path, "2000")
 		}
-		v, err := Verify(changed(t, text, "payment.price", "$0.002"), x402.NewRegistry(nil))
-		require.NoError(t, err)
+		v := must.Get(Verify(changed(t, text, "payment.price", "$0.002"), x402.NewRegistry(nil)))(t)
 		require.False(t, v.OK)
 		for _, c := range v.Checks {
 			require.Equal(t, c.What != "the payer signed this payment", c.OK, c.What)
@@ -95,8 +92,7 @@ func TestForgedThroughout(t *testing.T) {
 			"solana": "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}[name]
 		text = changed(t, changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo",
 			other), "signed.accepted.payTo", other)
-		v, err = Verify(text, x402.NewRegistry(nil))
-		require.NoError(t, err)
+		v = must.Get(Verify(text, x402.NewRegistry(nil)))(t)
 		require.False(t, v.Checks[0].OK)
 		require.Contains(t, v.Checks[0].Why, "what is signed pays")
 	}
@@ -107,15 +103,12 @@ func TestForgedTransaction(t *testing.T) {
 	text := string(genuine(t, "solana"))
 	i := strings.Index(text, `"transaction": "Ag`) + 300
 	forged := text[:i] + map[bool]string{true: "B", false: "A"}[text[i] == 'A'] + text[i+1:]
-	v, err := Verify([]byte(forged), x402.NewRegistry(nil))
-	require.NoError(t, err)
-	require.False(t, v.OK)
+	require.False(t, must.Get(Verify([]byte(forged), x402.NewRegistry(nil)))(t).OK)
 }
 
 func changed(t *testing.T, text []byte, path string, value any) []byte {
 	t.Helper()
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(text, &whole))
+	whole := must.JSON[map[string]any](text)(t)
 	at := whole
 	steps := strings.Split(path, ".")
 	for _, step := range steps[:len(steps)-1] {
@@ -126,9 +119,7 @@ func changed(t *testing.T, text []byte, path string, value any) []byte {
 	} else {
 		at[steps[len(steps)-1]] = value
 	}
-	out, err := json.Marshal(whole)
-	require.NoError(t, err)
-	return out
+	return must.Get(json.Marshal(whole))(t)
 }
 
 func TestNoReceipt(t *testing.T) {
@@ -156,8 +147,7 @@ func TestEveryMember(t *testing.T) {
 		"signed.x402Version",
 	}
 	for _, name := range []string{"evm", "solana"} {
-		var whole map[string]any
-		require.NoError(t, json.Unmarshal(genuine(t, name), &whole))
+		whole := must.JSON[map[string]any](genuine(t, name))(t)
 		held := []string{}
 		for path, value := range members("", whole) {
 			v, err := Verify(changed(t, genuine(t, name), path, another(value)), x402.NewRegistry(nil))
@@ -172,15 +162,12 @@ func TestEveryMember(t *testing.T) {
 // Without a proof of the chain a payment's time is held against its signature's alone.
 func TestTimeOfAClaim(t *testing.T) {
 	claim := changed(t, changed(t, genuine(t, "evm"), "chain", nil), "payment.proof", "claimed")
-	v, err := Verify(claim, x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v := must.Get(Verify(claim, x402.NewRegistry(nil)))(t)
 	require.True(t, v.OK, "%+v", v.Checks)
-	v, err = Verify(changed(t, claim, "payment.time", "2027-11-22T02:14:55Z"), x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v = must.Get(Verify(changed(t, claim, "payment.time", "2027-11-22T02:14:55Z"), x402.NewRegistry(nil)))(t)
 	require.False(t, v.OK)
 }
 
-// members are a document's values by their path.
 func members(at string, object map[string]any) map[string]any {
 	all := map[string]any{}
 	for name, value := range object {
@@ -216,12 +203,10 @@ func another(value any) any {
 // A token that only the payer's registry has is taken from the receipt, and that is said.
 func TestUnknownToken(t *testing.T) {
 	text := changed(t, genuine(t, "evm"), "payment.symbol", "EURC")
-	v, err := Verify(text, x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v := must.Get(Verify(text, x402.NewRegistry(nil)))(t)
 	require.False(t, v.OK, "the registry's name counts, not the receipt's")
 	text = changed(t, genuine(t, "evm"), "payment.asset", "0x0000000000000000000000000000000000000009")
-	v, err = Verify(text, x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v = must.Get(Verify(text, x402.NewRegistry(nil)))(t)
 	require.False(t, v.OK)
 	require.Contains(t, strings.Join(v.Beyond, "\n"), "what the token is")
 }
@@ -244,8 +229,7 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 		})
 	}
 	p.State = history.Settled
-	_, err := Of(p, nil, x402.NewRegistry(nil), now)
-	require.ErrorContains(t, err, "not given away")
+	require.ErrorContains(t, must.Err(Of(p, nil, x402.NewRegistry(nil), now)), "not given away")
 	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"state":"settled","transaction":"t","block":1}`)
 	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), now)
 	require.NoError(t, err)
@@ -256,15 +240,13 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 // A payment by MPP is checked as any other. Its challenge is under the signature: the nonce is made of it.
 func TestMPP(t *testing.T) {
 	text := genuine(t, "mpp")
-	v, err := Verify(text, x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v := must.Get(Verify(text, x402.NewRegistry(nil)))(t)
 	require.True(t, v.OK, "%+v", v.Checks)
 	require.Len(t, v.Checks, 5, "the chain was not asked")
 
 	for _, path := range []string{"id", "realm"} { // said otherwise in both places, it is not what was signed
 		other := changed(t, changed(t, text, "terms."+path, "another"), "signed.challenge."+path, "another")
-		v, err := Verify(other, x402.NewRegistry(nil))
-		require.NoError(t, err)
+		v := must.Get(Verify(other, x402.NewRegistry(nil)))(t)
 		require.False(t, v.OK, path)
 		require.Contains(t, fmt.Sprint(v.Checks), "another challenge was answered")
 	}
@@ -272,8 +254,7 @@ func TestMPP(t *testing.T) {
 		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type",
 		"content.whole", "settlement.method", "settlement.timestamp", "signed.source",
 	}
-	var whole map[string]any
-	require.NoError(t, json.Unmarshal(text, &whole))
+	whole := must.JSON[map[string]any](text)(t)
 	held := []string{}
 	for path, value := range members("", whole) {
 		v, err := Verify(changed(t, text, path, another(value)), x402.NewRegistry(nil))
@@ -287,8 +268,7 @@ func TestMPP(t *testing.T) {
 // A payment out of a vault is signed by another key than the payer's, which has none.
 func TestOfAVault(t *testing.T) {
 	const vault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	agent := crypto.PubkeyToAddress(key.PublicKey).Hex()
 	text := genuine(t, "evm")
 	var r struct {
@@ -298,15 +278,12 @@ func TestOfAVault(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &r))
-	a, err := message.DecodeAuthorization(r.Signed.Payload.Authorization)
-	require.NoError(t, err)
+	a := must.Get(message.DecodeAuthorization(r.Signed.Payload.Authorization))(t)
 	a.From = vault
 	asset, known := x402.NewRegistry(nil).Asset(r.Payment.Network, r.Payment.Asset)
 	require.True(t, known)
-	digest, err := message.Digest(asset, a)
-	require.NoError(t, err)
-	signature, err := crypto.Sign(digest[:], key)
-	require.NoError(t, err)
+	digest := must.Get(message.Digest(asset, a))(t)
+	signature := must.Get(crypto.Sign(digest[:], key))(t)
 	signature[64] += 27
 	value := a.Value.Bytes32()
 	wrapped := slices.Concat(common.LeftPadBytes(common.FromHex(a.To), 32), value[:], uintWord(a.ValidAfter),
@@ -316,14 +293,12 @@ func TestOfAVault(t *testing.T) {
 		"signed.payload.signature": "0x" + hex.EncodeToString(wrapped)} {
 		text = changed(t, text, path, value)
 	}
-	v, err := Verify(text, x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v := must.Get(Verify(text, x402.NewRegistry(nil)))(t)
 	require.Contains(t, strings.Join(v.Beyond, "\n"), agent)
 	for _, c := range v.Checks {
 		require.True(t, c.OK || c.What != "the payer signed this payment", "%+v", c)
 	}
-	v, err = Verify(changed(t, text, "payment.payer", agent), x402.NewRegistry(nil))
-	require.NoError(t, err)
+	v = must.Get(Verify(changed(t, text, "payment.payer", agent), x402.NewRegistry(nil)))(t)
 	require.False(t, v.OK, "the key's own account paid nothing")
 }
 

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
@@ -23,8 +25,7 @@ func commanded(t *testing.T) (path string, came chan *Session) {
 	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := Listen(t.Context(), dir+"/s", 0o600)
-	require.NoError(t, err)
+	l := must.Get(Listen(t.Context(), dir+"/s", 0o600))(t)
 	came = make(chan *Session, 1)
 	accepted := make(chan struct{})
 	go func() {
@@ -40,7 +41,6 @@ func commanded(t *testing.T) (path string, came chan *Session) {
 	return l.Addr().String(), came
 }
 
-// handing is HandOver, running.
 type handing struct {
 	exit  int
 	err   error
@@ -71,17 +71,13 @@ func TestACommandIsHandedOver(t *testing.T) {
 	long := strings.Repeat("x", maxFrame/2) // more than one read takes
 	h := hand(t.Context(), path, Command{Args: []string{"approve", long}, NoColor: true}, r, w, w, w)
 	s := <-came
-	self, err := socket.Self()
-	require.NoError(t, err)
-	require.Equal(t, self, s.User)
+	require.Equal(t, must.Get(socket.Self())(t), s.User)
 	require.Equal(t, Command{Args: []string{"approve", long}, NoColor: true}, s.Handed.Command)
 	require.Len(t, s.Handed.Files, 4)
-	gone, err := s.Take()
-	require.NoError(t, err)
-	_, err = s.Handed.Files[Streams].WriteString("to the terminal")
-	require.NoError(t, err)
+	gone := must.Get(s.Take())(t)
+	must.Get(s.Handed.Files[Streams].WriteString("to the terminal"))(t)
 	text := make([]byte, len("to the terminal"))
-	_, err = io.ReadFull(r, text)
+	_, err := io.ReadFull(r, text)
 	require.NoError(t, err)
 	require.Equal(t, "to the terminal", string(text))
 	select {
@@ -115,14 +111,11 @@ func TestACommandIsTakenBack(t *testing.T) {
 	require.True(t, x402.HasCode(h.err, x402.Timeout), "%v", h.err)
 
 	path, came = commanded(t)
-	conn, err := net.Dial("unix", path)
-	require.NoError(t, err)
-	body, err := json.Marshal(Command{Args: []string{"unlock"}})
-	require.NoError(t, err)
+	conn := must.Get(net.Dial("unix", path))(t)
+	body := must.Get(json.Marshal(Command{Args: []string{"unlock"}}))(t)
 	require.NoError(t, sendFiles(conn, frame(frameCommand, body), w, w, w))
 	s = <-came
-	gone, err = s.Take()
-	require.NoError(t, err)
+	gone = must.Get(s.Take())(t)
 	require.NoError(t, conn.Close())
 	<-gone
 	_ = s.Ended(0, nil) // nobody hears it
@@ -171,10 +164,8 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 		"too long":      {[]byte("c\xff\xff\xff\xff"), []*os.File{w, w, w}, false},
 	} {
 		path, came := commanded(t)
-		before, err := os.ReadDir("/dev/fd")
-		require.NoError(t, err)
-		conn, err := net.Dial("unix", path)
-		require.NoError(t, err)
+		before := must.Get(os.ReadDir("/dev/fd"))(t)
+		conn := must.Get(net.Dial("unix", path))(t)
 		require.NoError(t, sendFiles(conn, c.frame, c.files...))
 		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
 		s, is := <-came
@@ -183,8 +174,69 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 			require.NoError(t, s.Refuse(x402.Errorf(x402.PolicyDenied, "no")), name)
 		}
 		require.NoError(t, conn.Close())
-		after, err := os.ReadDir("/dev/fd")
-		require.NoError(t, err)
-		require.Len(t, after, len(before), name)
+		require.Len(t, must.Get(os.ReadDir("/dev/fd"))(t), len(before), name)
 	}
+}
+
+func pair(t *testing.T) (from, to net.Conn) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l := must.Get(socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600))(t)
+	defer l.Close()
+	from = must.Get(net.Dial("unix", l.Addr().String()))(t)
+	to = must.Get(l.Accept())(t)
+	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
+	return from, to
+}
+
+func open(t *testing.T) int { return len(must.Get(os.ReadDir("/dev/fd"))(t)) }
+
+func files(t *testing.T, n int) (list []*os.File) {
+	t.Helper()
+	for range n {
+		f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
+		t.Cleanup(func() { _ = f.Close() })
+		list = append(list, f)
+	}
+	return list
+}
+
+func TestFilesAreHandedOver(t *testing.T) {
+	from, to := pair(t)
+	sent := files(t, maxFiles)
+	require.NoError(t, sendFiles(from, []byte("words"), sent...))
+	text := make([]byte, 2)
+	n, got, err := readFiles(to, text)
+	require.NoError(t, err)
+	require.Equal(t, "wo", string(text[:n]))
+	require.Len(t, got, maxFiles)
+	for i, f := range got {
+		is := must.Get(f.Stat())(t)
+		was := must.Get(sent[i].Stat())(t)
+		require.True(t, os.SameFile(was, is), i)
+		require.NoError(t, f.Close())
+	}
+	n, got, err = readFiles(to, make([]byte, 9))
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.Empty(t, got)
+}
+
+// More files than are taken, and files that no readFiles meets, are closed.
+func TestFilesThatNobodyTakes(t *testing.T) {
+	from, to := pair(t)
+	many := files(t, 3*maxFiles)
+	before := open(t)
+	for _, n := range []int{maxFiles + 1, 3 * maxFiles} {
+		require.NoError(t, sendFiles(from, []byte("w"), many[:n]...))
+		_, got, err := readFiles(to, make([]byte, 1))
+		require.Error(t, err)
+		require.Empty(t, got)
+		require.Equal(t, before, open(t), n)
+	}
+	require.NoError(t, sendFiles(from, []byte("w"), many...))
+	must.Get(to.Read(make([]byte, 1)))(t)
+	require.Equal(t, before, open(t))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
@@ -44,8 +45,7 @@ func socketPath(t *testing.T) string {
 
 // listenAt is listening at a path, until stop.
 func listenAt(t *testing.T, path string, refuse error) (sessions chan *Session, stop func()) {
-	l, err := Listen(t.Context(), path, 0o600)
-	require.NoError(t, err)
+	l := must.Get(Listen(t.Context(), path, 0o600))(t)
 	sessions = make(chan *Session, 10)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
@@ -104,35 +104,27 @@ func TestASessionIsPassedOn(t *testing.T) {
 		_, _ = io.WriteString(h.says, strings.Repeat("x", 3*maxFrame)+"\n") // in several frames
 	}()
 	s := <-sessions
-	self, err := socket.Self()
-	require.NoError(t, err)
-	require.Equal(t, self, s.User)
+	require.Equal(t, must.Get(socket.Self())(t), s.User)
 	require.Equal(t, "x402w_token", s.Token)
 	heard := make([]byte, len("asked\n")+3*maxFrame+1)
-	_, err = io.ReadFull(s, heard)
-	require.NoError(t, err)
+	must.Get(io.ReadFull(s, heard))(t)
 	require.Equal(t, "asked\n"+strings.Repeat("x", 3*maxFrame)+"\n", string(heard))
 
 	answer := append(bytes.Repeat([]byte("answer"), maxFrame), '\n') // more than buffers hold
 	written := make(chan error, 1)
 	go func() { _, err := s.Write(answer); written <- err }()
 	got := make([]byte, len(answer))
-	_, err = io.ReadFull(h.hears, got)
-	require.NoError(t, err)
+	must.Get(io.ReadFull(h.hears, got))(t)
 	require.NoError(t, <-written)
 	require.Equal(t, answer, got)
 	require.True(t, <-noted(s))
 
 	require.NoError(t, h.says.Close()) // the host ends, and hears what is still to be said
-	_, err = s.Read(heard)
-	require.ErrorIs(t, err, io.EOF)
-	_, err = s.Write([]byte("last\n"))
-	require.NoError(t, err)
+	require.ErrorIs(t, must.Err(s.Read(heard)), io.EOF)
+	must.Get(s.Write([]byte("last\n")))(t)
 	last := noted(s)
 	go func() { _ = s.Close() }()
-	rest, err := io.ReadAll(h.hears)
-	require.NoError(t, err)
-	require.Equal(t, "last\n", string(rest))
+	require.Equal(t, "last\n", string(must.Get(io.ReadAll(h.hears))(t)))
 	require.NoError(t, <-h.ended)
 	require.True(t, <-last)
 }
@@ -142,15 +134,13 @@ func TestWhatAHostDidNotReadIsNotPassedOn(t *testing.T) {
 	path, sessions := listening(t, nil)
 	h := relayed(t, path, Hello{})
 	s := <-sessions
-	_, err := s.Write([]byte("first\n"))
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("first\n")))(t)
 	first := noted(s)
 	got := make([]byte, len("first\n"))
-	_, err = io.ReadFull(h.hears, got)
-	require.NoError(t, err)
+	must.Get(io.ReadFull(h.hears, got))(t)
 	require.True(t, <-first)
 
-	_, err = s.Write([]byte("second\n")) // the socket takes it
+	_, err := s.Write([]byte("second\n")) // the socket takes it
 	require.NoError(t, err)
 	second := noted(s)
 	select {
@@ -171,13 +161,10 @@ func TestAServiceThatEnds(t *testing.T) {
 	path, sessions := listening(t, nil)
 	h := relayed(t, path, Hello{})
 	s := <-sessions
-	_, err := s.Write([]byte("last\n"))
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("last\n")))(t)
 	go func() { _ = s.Close() }()
-	rest, err := io.ReadAll(h.hears)
-	require.NoError(t, err)
-	require.Equal(t, "last\n", string(rest))
-	err = <-h.ended
+	require.Equal(t, "last\n", string(must.Get(io.ReadAll(h.hears))(t)))
+	err := <-h.ended
 	require.True(t, x402.HasCode(err, x402.ServerUnavailable), "%v", err)
 	require.Contains(t, x402.AsError(err).Hint, "start the session again")
 }
@@ -186,13 +173,11 @@ func TestAServiceThatEnds(t *testing.T) {
 func TestLyingRelays(t *testing.T) {
 	path, sessions := listening(t, nil)
 	connected := func() (net.Conn, *Session) {
-		conn, err := socket.Dial(t.Context(), path)
-		require.NoError(t, err)
+		conn := must.Get(socket.Dial(t.Context(), path))(t)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, writeFrame(conn, frameHello, []byte(`{}`)))
 		line := make([]byte, len("{}\n"))
-		_, err = io.ReadFull(conn, line)
-		require.NoError(t, err)
+		must.Get(io.ReadFull(conn, line))(t)
 		return conn, <-sessions
 	}
 	conn, s := connected()
@@ -200,19 +185,16 @@ func TestLyingRelays(t *testing.T) {
 	require.NoError(t, writeFrame(conn, frameData, []byte("x")))
 	_, err := io.ReadFull(s, make([]byte, 1)) // so that the frame before it was read
 	require.NoError(t, err)
-	_, err = s.Write([]byte("answer\n"))
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("answer\n")))(t)
 	later := noted(s)
 	require.NoError(t, conn.Close())
 	require.False(t, <-later, "what it claimed before is not this")
 	require.NoError(t, s.Close())
 
 	conn, s = connected()
-	_, err = s.Write([]byte("first\n"))
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("first\n")))(t)
 	first := noted(s)
-	_, err = s.Write([]byte("second\n"))
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("second\n")))(t)
 	second := noted(s)
 	require.NoError(t, writeFrame(conn, framePassed, binary.BigEndian.AppendUint64(nil, 6)))
 	require.True(t, <-first)
@@ -222,19 +204,14 @@ func TestLyingRelays(t *testing.T) {
 
 	for _, wrong := range [][]byte{{'x', 0, 0, 0, 0}, {'d', 0xff, 0, 0, 0}, {'p', 0, 0, 0, 1, 7}} {
 		conn, s := connected()
-		_, err := conn.Write(wrong)
-		require.NoError(t, err)
-		_, err = s.Read(make([]byte, 1))
-		require.Error(t, err)
+		must.Get(conn.Write(wrong))(t)
+		require.Error(t, must.Err(s.Read(make([]byte, 1))))
 		require.NoError(t, s.Close())
 	}
 	for _, wrong := range []string{"GET / HTTP/1.1\r\n\r\n", "h\x00\x00\x00\x02[]", "d\x00\x00\x00\x00"} {
-		conn, err := socket.Dial(t.Context(), path)
-		require.NoError(t, err)
-		_, err = io.WriteString(conn, wrong)
-		require.NoError(t, err)
-		_, err = conn.Read(make([]byte, 1))
-		require.Error(t, err, "%q", wrong)
+		conn := must.Get(socket.Dial(t.Context(), path))(t)
+		must.Get(io.WriteString(conn, wrong))(t)
+		require.Error(t, must.Err(conn.Read(make([]byte, 1))), "%q", wrong)
 		require.NoError(t, conn.Close())
 	}
 	require.Empty(t, sessions)
@@ -262,8 +239,7 @@ func TestNoService(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 		_, err = Listen(t.Context(), file, 0o600)
 		require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-		_, err = os.Stat(file)
-		require.NoError(t, err, "what is no socket stays")
+		require.NoError(t, must.Err(os.Stat(file)), "what is no socket stays")
 	}
 
 	require.Empty(t, sessions)

@@ -9,21 +9,21 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
 func start(t *testing.T, o Options) *Sandbox {
-	s, err := Start(o)
-	require.NoError(t, err)
+	s := must.Get(Start(o))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
 
-// evmPayer signs as the wallet does.
 type evmPayer struct {
 	*evm.Exact
 }
@@ -41,10 +41,9 @@ func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset, Source: p.Address(),
-		Validity: r.MaxTimeout, Now: s.Now()})
-	require.NoError(t, err)
-	return a
+	return must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset,
+		Source:   p.Address(),
+		Validity: r.MaxTimeout, Now: s.Now()}))(t)
 }
 
 // pay presents a payload for the first option of a challenge.
@@ -52,7 +51,6 @@ func pay(t *testing.T, s *Sandbox, path string, c *wire.Challenge, payload json.
 	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }
 
-// draftStep is an instruction with its accounts as indexes.
 type draftStep struct {
 	program  solana.PublicKey
 	accounts []int
@@ -62,8 +60,7 @@ type draftStep struct {
 // draft is a Solana payment that tests spoil before it is signed.
 type draft struct {
 	feePayer, agent, source, destination, mint solana.PublicKey
-	amount                                     uint64
-	price                                      uint64
+	amount, price                              uint64
 	memo                                       string
 	blockhash                                  solana.PublicKey
 	authority                                  byte // index of the authority among the keys
@@ -131,3 +128,5 @@ func transactionPayload(text string) json.RawMessage {
 	payload, _ := json.Marshal(map[string]string{"transaction": text})
 	return payload
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,16 +1,25 @@
 package sandbox
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -25,11 +34,9 @@ func TestEVMPayment(t *testing.T) {
 			answer := pay(t, s, dialect+"/weather", c, a.Payload)
 			require.Equal(t, 200, answer.Status, answer.Body)
 			require.Equal(t, Content("/weather"), answer.Body)
-			receipt, err := wire.ReadSettlement(answer.Header)
-			require.NoError(t, err)
+			receipt := must.Get(wire.ReadSettlement(answer.Header))(t)
 			require.True(t, receipt.Success)
-			status, err := payer.Status(t.Context(), a.Evidence)
-			require.NoError(t, err)
+			status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 			require.Equal(t, x402.Settled, status.State, status.Note)
 			require.Equal(t, receipt.Transaction, status.Transaction)
 			require.Empty(t, status.Note)
@@ -54,16 +61,13 @@ func TestEVMStatus(t *testing.T) {
 	payer := newEVMPayer(t, s, USDC)
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	status, err := payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State)
 	s.Advance(65 * time.Second)
-	status, err = payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Open, status.State, "not final yet")
 	s.Advance(20 * time.Second)
-	status, err = payer.Status(t.Context(), a.Evidence)
-	require.NoError(t, err)
+	status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
 	require.Equal(t, x402.Expired, status.State, status.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
 		pay(t, s, "/weather", c, a.Payload).Why(t))
@@ -113,9 +117,8 @@ func TestEVMRefuses(t *testing.T) {
 
 func TestConfigIsOne(t *testing.T) {
 	s := start(t, Options{})
-	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.OwnerAccount,
-		Extra: "[keystore]\nidle = \"1m\"\n"})))
-	require.NoError(t, err)
+	c := must.Get(config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.OwnerAccount,
+		Extra: "[keystore]\nidle = \"1m\"\n"}))))(t)
 	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
 	require.Equal(t, s.OwnerAccount, c.Networks[Solana].TokenAccount)
 	for network, node := range c.Nodes() { // the demo and tests never ask anybody's public node
@@ -123,8 +126,7 @@ func TestConfigIsOne(t *testing.T) {
 	}
 	require.Equal(t, s.Loopback, c.Policy.Loopback)
 	require.Equal(t, "0.50", c.Budget.Session.String())
-	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))
-	require.NoError(t, err)
+	c = must.Get(config.Parse([]byte(s.Config(Rules{Session: "-"}))))(t)
 	require.Nil(t, c.Budget.Session)
 }
 
@@ -134,4 +136,160 @@ func TestSelectors(t *testing.T) {
 		"authorizationState(address,bytes32)": callAuthorizationState, "decimals()": callDecimals} {
 		require.Equal(t, selector, hex.EncodeToString(Keccak(signature)[:4]), signature)
 	}
+}
+
+func TestFaultsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range allFaults {
+		require.False(t, seen[f], f)
+		seen[f] = true
+	}
+	require.Panics(t, func() { start(t, Options{}).Inject("seller sleeps", 1) })
+}
+
+// Each fault does what it says: what the buyer sees, and whether the money moved.
+func TestFaults(t *testing.T) {
+	const ended = 0 // the connection ended without a whole answer
+	s := start(t, Options{Delay: 20 * time.Millisecond})
+	payer := newEVMPayer(t, s, USDC)
+	var tried []string
+	for _, row := range []struct {
+		fault   string
+		status  int
+		receipt string // "", "yes" or an errorReason
+		moved   bool
+	}{
+		{"", 200, "yes", true},
+		{facilitatorRefusesVerify, 402, "", false},
+		{facilitatorRefuses, 402, "unexpected_settle_error", false},
+		{facilitatorFails, 502, "", false},
+		{facilitatorCutsBefore, 502, "", false},
+		{facilitatorCutsAfter, 502, "", true},
+		{facilitatorLies, 200, "yes", false},
+		{facilitatorPending, 402, "settlement_pending", true},
+		{facilitatorNeverLands, 402, "settlement_pending", false},
+		{facilitatorDown, 502, "", false},
+		{sellerAsksAgain, 402, "", false},
+		{sellerRaises, 402, "", false},
+		{sellerFails, 500, "yes", true},
+		{sellerFailsMute, 500, "", true},
+		{sellerFalseReceipt, 200, "yes", false},
+		{sellerRedirects, 307, "", false},
+		{sellerFailsBefore, 500, "", false},
+		{sellerOmitsReceipt, 200, "", true},
+		{sellerGarblesReceipt, 200, "", true},
+		{sellerWrongReceipt, 200, "yes", true},
+		{sellerHangsBefore, ended, "", false},
+		{sellerHangs, ended, "", true},
+		{sellerCutsBefore, ended, "", false},
+		{sellerCuts, 200, "yes", true},
+		{sellerSlow, 200, "yes", true},
+	} {
+		tried = append(tried, row.fault)
+		t.Run(row.fault, func(t *testing.T) {
+			c := testworld.Challenge(t, s.SellerURL+"/weather")
+			before := len(s.Settlements())
+			if row.fault != "" {
+				s.Inject(row.fault, 1)
+			}
+			patience := 20 * time.Second
+			if row.fault == sellerHangsBefore || row.fault == sellerHangs {
+				patience = 500 * time.Millisecond
+			}
+			answer := testworld.PayWithin(t, patience, s.SellerURL+"/weather", c,
+				payer.sign(t, s, c.Accepts[0]).Payload)
+			require.Equal(t, row.status, answer.Status)
+			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.Err != nil)
+			require.Equal(t, row.moved, len(s.Settlements()) > before)
+			receipt, _ := wire.ReadSettlement(answer.Header)
+			switch row.receipt {
+			case "":
+				require.Nil(t, receipt)
+			case "yes":
+				require.True(t, receipt.Success)
+				isTrue := row.moved && row.fault != sellerWrongReceipt
+				require.Equal(t, isTrue, s.evm.byHash[receipt.Transaction] != nil)
+			default:
+				require.Equal(t, row.receipt, receipt.ErrorReason)
+				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
+			}
+			if row.fault != "" { // used up
+				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+			}
+		})
+	}
+	for _, fault := range slices.Concat(beforeSettled, afterSettled, whenSettling) {
+		require.Contains(t, tried, fault)
+	}
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
+	s.Inject(sellerRaises, math.MaxInt)
+	for range 2 {
+		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
+		again := must.Get(wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body)))(t)
+		require.Equal(t, "2000", again.Accepts[0].Amount.String())
+	}
+	s.Heal()
+	require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+}
+
+func TestNodeFaults(t *testing.T) {
+	s := start(t, Options{Delay: time.Millisecond})
+	payer := newEVMPayer(t, s, USDC)
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
+	a := payer.sign(t, s, c.Accepts[0])
+	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).Status)
+	must.Get(payer.Status(t.Context(), a.Evidence))(t)
+
+	s.Inject(evmNodeForgets, math.MaxInt)
+	require.Equal(t, x402.Open, must.Get(payer.Status(t.Context(), a.Evidence))(t).State)
+	s.Heal()
+	s.Inject(evmNodeDown, 1)
+	_, err := payer.Status(t.Context(), a.Evidence)
+	require.True(t, x402.HasCode(err, x402.RPCError), err)
+	s.Inject(evmNodeElsewhere, 1)
+	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.Asset)
+	require.True(t, x402.HasCode(err, x402.CheckFailed), err)
+}
+
+type solanaPayer struct{ private solana.PrivateKey }
+
+func (p solanaPayer) Address() string { return p.private.PublicKey().String() }
+
+func (p solanaPayer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
+	return sign(p.private, d.Message), nil
+}
+
+// The wallet's own Solana code and this package's, written apart, understand each other.
+func TestTheWalletsSolana(t *testing.T) {
+	s := start(t, Options{Finality: time.Second})
+	agent := solanaPayer{newKey()}
+	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
+		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.Now})
+	account := s.Delegate(agent.Address(), 3*mill)
+	known := must.Get(decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false))(t)
+	require.Equal(t, account, known)
+
+	sign := func() (*wire.Challenge, x402.Authorization) {
+		funds := must.Get(wallet.Funds(t.Context(), Solana, s.solana.asset))(t)
+		require.Equal(t, account, funds.Source)
+		c := testworld.Challenge(t, s.SellerURL+"/solana")
+		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
+			Source: funds.Source, Validity: time.Minute, Now: s.Now()})
+		require.NoError(t, err)
+		return c, a
+	}
+	c, a := sign()
+	status := must.Get(wallet.Status(t.Context(), a.Evidence))(t)
+	require.Equal(t, x402.Open, status.State)
+	answer := pay(t, s, "/solana", c, a.Payload)
+	require.Equal(t, 200, answer.Status, answer)
+	require.EqualValues(t, 2*mill, s.Delegated(account))
+	status = must.Get(wallet.Status(t.Context(), a.Evidence))(t)
+	require.Equal(t, x402.Settled, status.State)
+	require.Equal(t, s.Settlements()[0].Transaction, status.Transaction)
+
+	_, a = sign() // never sent
+	s.Advance(155 * slotTime)
+	status = must.Get(wallet.Status(t.Context(), a.Evidence))(t)
+	require.Equal(t, x402.Expired, status.State, status.Note)
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
-// tell posts a script to the control, and gives the answer.
 func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int, answer string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",
-		strings.NewReader(script))
-	require.NoError(t, err)
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.ControlURL+"/script",
+		strings.NewReader(script)))(t)
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -30,12 +29,9 @@ func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int
 			r.Host = header[i+1]
 		}
 	}
-	said, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	said := must.Get(http.DefaultClient.Do(r))(t)
 	defer said.Body.Close()
-	text, err := io.ReadAll(said.Body)
-	require.NoError(t, err)
-	return said.StatusCode, string(text)
+	return said.StatusCode, string(must.Get(io.ReadAll(said.Body))(t))
 }
 
 func askControl(t *testing.T, s *Sandbox, path string, into any) (status int) {
@@ -182,8 +178,7 @@ func TestPlayAccounts(t *testing.T) {
 	require.EqualValues(t, 3*USDC, s.Balance(onEVM.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.TokenAccount))
-	var pair [64]byte
-	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))
+	pair := must.JSON[[64]byte](onSolana.PlayKeypair)(t)
 	require.Equal(t, base58.Encode(pair[:]), onSolana.PlayKey)
 	require.Equal(t, solana.PrivateKey(pair[:]).PublicKey().String(), onSolana.Address)
 	_, again, err := start(t, Options{}).PlayAccounts(0)
@@ -205,8 +200,7 @@ func TestPorts(t *testing.T) {
 		}
 		require.Equal(t, "http://127.0.0.1:"+strconv.Itoa(port), s.SellerURL)
 		require.Equal(t, "http://127.0.0.1:"+strconv.Itoa(port+4), s.ControlURL)
-		_, err = Start(Options{Port: port - 2})
-		require.Error(t, err, "its third port is taken")
+		require.Error(t, must.Err(Start(Options{Port: port - 2})), "its third port is taken")
 		require.NoError(t, s.Close())
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/wire"
 )
 
@@ -28,8 +28,7 @@ const vector = "" +
 	"AAkDAQAAAAAAAAAHBAMEAgEKDOgDAAAAAAAABgYAEHBpXzNhYmMxMjNkZWY0NTYA"
 
 func TestReadsTheReferenceTransaction(t *testing.T) {
-	tx, err := decodeTransaction(vector)
-	require.NoError(t, err)
+	tx := must.Get(decodeTransaction(vector))(t)
 	require.True(t, tx.Message.IsVersioned())
 	require.True(t, tx.signed(1))
 	require.False(t, tx.signed(0))
@@ -42,8 +41,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 	payer := tx.Message.AccountKeys[1]
 	require.Equal(t, associatedAccount(payTo, solana.TokenProgramID, mint), transfer.accounts[2].PublicKey)
 	require.Equal(t, associatedAccount(payer, solana.TokenProgramID, mint), transfer.accounts[0].PublicKey)
-	metas, err := tx.Message.AccountMetaList()
-	require.NoError(t, err)
+	metas := must.Get(tx.Message.AccountMetaList())(t)
 	isWritable := []bool{}
 	for _, account := range metas[:5] {
 		isWritable = append(isWritable, account.IsWritable)
@@ -53,8 +51,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 	raw, _ := base64.StdEncoding.DecodeString(vector)
 	require.Equal(t, vector, tx.MustToBase64())
 	for n := range raw { // cut anywhere it is no transaction
-		_, err := parseTransaction(raw[:n])
-		require.Error(t, err)
+		require.Error(t, must.Err(parseTransaction(raw[:n])))
 	}
 	tables := append(bytes.Clone(raw[:len(raw)-1]), 1)
 	tables = append(append(tables, make([]byte, 32)...), 1, 0, 0) // one table, one account that is written
@@ -65,8 +62,7 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 		"a lookup table": tables, "version 1": version1, "a key twice": twice,
 		"a long length":       append([]byte{0x82, 0}, raw[1:]...),
 		"a missing signature": append([]byte{1}, raw[65:]...)} {
-		_, err = parseTransaction(bad)
-		require.Error(t, err, name)
+		require.Error(t, must.Err(parseTransaction(bad)), name)
 	}
 }
 
@@ -74,8 +70,7 @@ func TestKeys(t *testing.T) {
 	for _, bad := range []string{"", "1", "0OIl", "111111111111111111111111111111111",
 		"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "Tokenkeg"} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := parseKey(bad)
-			require.Error(t, err, bad)
+			require.Error(t, must.Err(parseKey(bad)), bad)
 		})
 	}
 }
@@ -208,9 +203,8 @@ func TestSolanaNode(t *testing.T) {
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), mill)
 	c := testworld.Challenge(t, s.SellerURL+"/solana")
-	receipt, err := wire.ReadSettlement(pay(t, s, "/solana", c,
-		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header)
-	require.NoError(t, err)
+	receipt := must.Get(wire.ReadSettlement(pay(t, s, "/solana", c,
+		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header))(t)
 	node := func(method, params string) string {
 		return testworld.AskNode(t, s.SolanaNodeURL, method, params)
 	}
@@ -278,8 +272,7 @@ func TestOwnersTransactions(t *testing.T) {
 	require.NotContains(t, send(s.ownerKey, []byte{5}, 1, 0), "error")
 	require.Zero(t, s.solana.account(account).delegate)
 
-	var numbers []int
-	require.NoError(t, json.Unmarshal(s.OwnerKeypair, &numbers))
+	numbers := must.JSON[[]int](s.OwnerKeypair)(t)
 	require.Len(t, numbers, 64)
 	require.EqualValues(t, s.ownerKey[0], numbers[0])
 }

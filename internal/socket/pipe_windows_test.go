@@ -11,6 +11,8 @@ import (
 	"github.com/Microsoft/go-winio"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/windows"
+
+	"x402-wallet/internal/must"
 )
 
 // ownPipe is the name of a test's pipe.
@@ -20,8 +22,7 @@ func ownPipe(t *testing.T) string {
 
 // pair is a connection over a pipe that this process made, both ends.
 func pair(t *testing.T, path string) (client, server net.Conn) {
-	l, err := Listen(t.Context(), path, 0o666)
-	require.NoError(t, err)
+	l := must.Get(Listen(t.Context(), path, 0o666))(t)
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := l.Accept()
@@ -30,8 +31,7 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 		}
 		close(accepted)
 	}()
-	client, err = Dial(t.Context(), path)
-	require.NoError(t, err)
+	client = must.Get(Dial(t.Context(), path))(t)
 	server, ok := <-accepted
 	require.True(t, ok)
 	t.Cleanup(func() { _ = client.Close(); _ = server.Close(); _ = l.Close() })
@@ -42,27 +42,19 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 // something.
 func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	path := ownPipe(t)
-	_, err := Dial(t.Context(), path)
-	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, must.Err(Dial(t.Context(), path)), ErrNone)
 	client, server := pair(t, path)
-	self, err := Self()
-	require.NoError(t, err)
-	owner, err := Peer(client)
-	require.NoError(t, err)
-	require.Equal(t, self, owner)
+	self := must.Get(Self())(t)
+	require.Equal(t, self, must.Get(Peer(client))(t))
 
 	if early, err := Peer(server); err != nil {
 		require.ErrorIs(t, err, ErrNotYet)
 	} else {
 		require.Equal(t, self, early)
 	}
-	_, err = client.Write([]byte("x"))
-	require.NoError(t, err)
-	_, err = server.Read(make([]byte, 1))
-	require.NoError(t, err)
-	caller, err := Peer(server)
-	require.NoError(t, err)
-	require.Equal(t, self, caller)
+	must.Get(client.Write([]byte("x")))(t)
+	must.Get(server.Read(make([]byte, 1)))(t)
+	require.Equal(t, self, must.Get(Peer(server))(t))
 	t.Log("user", self, "login", self.Login())
 	require.NotEmpty(t, self.Login())
 }
@@ -71,14 +63,12 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 func TestAPipeIsMadeOnce(t *testing.T) {
 	path := ownPipe(t)
 	pair(t, path)
-	_, err := Listen(t.Context(), path, 0o600)
-	require.ErrorContains(t, err, "somebody's already")
+	require.ErrorContains(t, must.Err(Listen(t.Context(), path, 0o600)), "somebody's already")
 }
 
 // However a path is written, it is one pipe.
 func TestOnePathOnePipe(t *testing.T) {
-	whole, err := filepath.Abs("s")
-	require.NoError(t, err)
+	whole := must.Get(filepath.Abs("s"))(t)
 	require.Equal(t, pipeOf(whole), pipeOf("s"))
 	require.Equal(t, pipeOf(whole), pipeOf(`.\S`))
 	require.NotEqual(t, pipeOf(whole), pipeOf("s2"))
@@ -88,8 +78,7 @@ func TestOnePathOnePipe(t *testing.T) {
 func TestADeadlineOfAPipe(t *testing.T) {
 	client, _ := pair(t, ownPipe(t))
 	require.NoError(t, client.SetReadDeadline(time.Now()))
-	_, err := client.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, must.Err(client.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
 }
 
 // A client says nothing to a pipe that is somebody else's. It takes a user who may give a pipe away.
@@ -109,16 +98,13 @@ func TestAPipeOfSomebodyElse(t *testing.T) {
 			_, _ = c.Read(make([]byte, 1))
 		}
 	}()
-	_, err = Dial(t.Context(), path)
-	require.ErrorContains(t, err, "belongs to S-1-1-0")
+	require.ErrorContains(t, must.Err(Dial(t.Context(), path)), "belongs to S-1-1-0")
 }
 
 // The descriptor is one that Windows reads as it is meant.
 func TestWindowsReadsTheDescriptor(t *testing.T) {
-	self, err := Self()
-	require.NoError(t, err)
-	sd, err := windows.SecurityDescriptorFromString(descriptor(self, 0o666))
-	require.NoError(t, err)
+	self := must.Get(Self())(t)
+	sd := must.Get(windows.SecurityDescriptorFromString(descriptor(self, 0o666)))(t)
 	owner, _, err := sd.Owner()
 	require.NoError(t, err)
 	require.Equal(t, string(self), owner.String())

@@ -2,13 +2,12 @@ package book
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -27,9 +26,8 @@ func charged(ceiling uint64) SoldChannel {
 
 func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint64) Sale {
 	t.Helper()
-	sale, err := b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
-		clock.now().Add(time.Minute))
-	require.NoError(t, err)
+	sale := must.Get(b.OpenChannelSale(t.Context(), testSale(key, 1000), testSoldChannel(before),
+		clock.now().Add(time.Minute)))(t)
 	sale.State = SaleSettling
 	require.NoError(t, b.MoveSale(t.Context(), sale))
 	return sale
@@ -38,27 +36,10 @@ func sellByVoucher(t *testing.T, b *Book, clock *clock, key string, before uint6
 // Of many who come with vouchers for one channel at once, in two processes, one has it.
 func TestOneHoldsAChannel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
-		var first, busy atomic.Int32
-		var all sync.WaitGroup
 		until := clock.now().Add(time.Minute)
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
-					testSoldChannel(0), until)
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.Is(err, ErrChannelBusy):
-					busy.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, busy.Load())
+		oneOpens(t, b, func(_ int, b *Book) error {
+			return must.Err(b.OpenChannelSale(t.Context(), testSale("1000", 1000), testSoldChannel(0), until))
+		}, func(err error) bool { return errors.Is(err, ErrChannelBusy) })
 	})
 }
 
@@ -70,23 +51,19 @@ func TestACharge(t *testing.T) {
 		require.ErrorIs(t, b.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
 
 		again := besides(t, b)
-		owed, err := again.OwedChannels(t.Context())
-		require.NoError(t, err)
+		owed := must.Get(again.OwedChannels(t.Context()))(t)
 		require.Len(t, owed, 1)
 		require.Equal(t, charged(1000).Voucher, owed[0].Voucher)
 		require.Equal(t, money.NewAmount(1000), owed[0].Owed())
 		require.WithinDuration(t, clock.now(), owed[0].OwedSince, time.Second)
 		require.Equal(t, "0xthem", owed[0].Config.Payer)
-		settled, err := again.SaleByKey(t.Context(), "1000")
-		require.NoError(t, err)
-		require.Equal(t, SaleSettled, settled.State)
+		require.Equal(t, SaleSettled, must.Get(again.SaleByKey(t.Context(), "1000"))(t).State)
 
-		_, err = b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
+		_, err := b.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
 		var moved *ChannelMoved
 		require.ErrorAs(t, err, &moved)
 		require.Equal(t, money.NewAmount(1000), moved.Channel.Charged)
-		_, err = b.SaleByKey(t.Context(), "x")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(b.SaleByKey(t.Context(), "x")), ErrNotFound)
 	})
 }
 
@@ -127,8 +104,7 @@ func TestAReleasedChannel(t *testing.T) {
 		sale := sellByVoucher(t, b, clock, "1000", 0)
 		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", sale.ID,
 			func(*SoldChannel) {}))
-		_, err := b.SoldChannel(t.Context(), "eip155:84532", "0x01")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(b.SoldChannel(t.Context(), "eip155:84532", "0x01")), ErrNotFound)
 		sale = sellByVoucher(t, b, clock, "1000", 0)
 		require.NoError(t, b.ChargeChannel(t.Context(), sale, charged(1000)))
 		until := clock.now().Add(time.Minute)
@@ -137,11 +113,8 @@ func TestAReleasedChannel(t *testing.T) {
 			ErrChannelBusy)
 		require.NoError(t, b.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
 			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
-		owed, err := b.OwedChannels(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, owed)
-		kept, err := b.SoldChannel(t.Context(), "eip155:84532", "0x01")
-		require.NoError(t, err)
+		require.Empty(t, must.Get(b.OwedChannels(t.Context()))(t))
+		kept := must.Get(b.SoldChannel(t.Context(), "eip155:84532", "0x01"))(t)
 		require.Equal(t, money.NewAmount(1000), kept.Charged)
 		require.Empty(t, kept.Holder)
 	})

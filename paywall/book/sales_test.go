@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -26,31 +27,38 @@ func testSale(trace string, micro uint64) Sale {
 	}
 }
 
-// One payment has one run, whoever shows it: many goroutines of two processes (two openings of one
-// book) at once.
+// oneOpens has many goroutines of two processes (two openings of one book) open at once: one does, and the
+// others are told why not.
+func oneOpens(t *testing.T, b *Book, open func(i int, b *Book) error, why func(err error) bool) {
+	other := besides(t, b)
+	var opened, refused atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			switch err := open(i, []*Book{b, other}[i%2]); {
+			case err == nil:
+				opened.Add(1)
+			case why(err):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, []int32{1, 19}, []int32{opened.Load(), refused.Load()})
+}
+
+// One payment has one run, whoever shows it.
 func TestOnePaymentOneSale(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
-		var first, before atomic.Int32
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
-				var sold *AlreadySold
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
-					string(sold.Sale.Payload) == `{"a":1}`:
-					before.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, before.Load())
+		oneOpens(t, b, func(_ int, b *Book) error {
+			return must.Err(b.OpenSale(t.Context(), testSale("nonce", 1000)))
+		}, func(err error) bool {
+			var sold *AlreadySold
+			return errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
+				string(sold.Sale.Payload) == `{"a":1}`
+		})
 	})
 }
 
@@ -62,15 +70,14 @@ func TestSaleMoves(t *testing.T) {
 			{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				for _, to := range all {
-					sale, err := b.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
-					require.NoError(t, err)
+					sale := must.Get(b.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1)))(t)
 					from := SaleRunning
 					for _, state := range path {
 						sale.State, from = state, state
 						require.NoError(t, b.MoveSale(t.Context(), sale))
 					}
 					sale.State, sale.Note = to, "why"
-					err = b.MoveSale(t.Context(), sale)
+					err := b.MoveSale(t.Context(), sale)
 					allowed := map[SaleState]string{SaleRunning: "settling failed verified",
 						SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
 						SaleSettled: "settled"}[from]
@@ -87,34 +94,27 @@ func TestSaleMoves(t *testing.T) {
 			})
 		}
 		require.ErrorIs(t, b.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
-		_, err := b.SaleByKey(t.Context(), "none")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(b.SaleByKey(t.Context(), "none")), ErrNotFound)
 
 		// What was sold can be asked for again for an hour.
-		sale, err := b.OpenSale(t.Context(), testSale("answered", 1))
-		require.NoError(t, err)
+		sale := must.Get(b.OpenSale(t.Context(), testSale("answered", 1)))(t)
 		sale.State, sale.Answer = SaleSettling, []byte("weather")
 		require.NoError(t, b.MoveSale(t.Context(), sale))
-		again, err := b.SaleByKey(t.Context(), sale.UniqueKey)
-		require.NoError(t, err)
+		again := must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
 		require.Equal(t, "weather", string(again.Answer))
 		clock.set(clock.now().Add(keepAnswers + time.Minute))
-		_, err = b.OpenSale(t.Context(), testSale("later", 1))
-		require.NoError(t, err)
-		again, err = b.SaleByKey(t.Context(), sale.UniqueKey)
-		require.NoError(t, err)
+		must.Get(b.OpenSale(t.Context(), testSale("later", 1)))(t)
+		again = must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
 		require.Nil(t, again.Answer)
 
 		// A run that asked for more has not been one.
-		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
-		require.NoError(t, err)
+		sale = must.Get(b.OpenSale(t.Context(), testSale("again", 1)))(t)
 		require.NoError(t, b.DropSale(t.Context(), sale.ID))
-		sale, err = b.OpenSale(t.Context(), testSale("again", 1))
-		require.NoError(t, err)
+		sale = must.Get(b.OpenSale(t.Context(), testSale("again", 1)))(t)
 		sale.State = SaleSettling
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		require.NoError(t, b.DropSale(t.Context(), sale.ID))
-		_, err = b.SaleByKey(t.Context(), sale.UniqueKey)
+		_, err := b.SaleByKey(t.Context(), sale.UniqueKey)
 		require.NoError(t, err, "what may have been settled is never forgotten")
 	})
 }
@@ -123,8 +123,7 @@ func TestSaleMoves(t *testing.T) {
 // writes nothing, and neither spoils what the others wrote.
 func TestSalesTogether(t *testing.T) {
 	b, _ := inFile(t)
-	closed, err := b.OpenSale(t.Context(), testSale("closed", 1))
-	require.NoError(t, err)
+	closed := must.Get(b.OpenSale(t.Context(), testSale("closed", 1)))(t)
 	closed.State = SaleFailed
 	require.NoError(t, b.MoveSale(t.Context(), closed))
 	release := occupy(b)
@@ -161,8 +160,7 @@ func TestSalesTogether(t *testing.T) {
 	list, _, _, err := b.Sales(t.Context(), SaleFilter{})
 	require.NoError(t, err)
 	require.Len(t, list, 1+1+each)
-	is, err := b.SaleByKey(t.Context(), closed.UniqueKey)
-	require.NoError(t, err)
+	is := must.Get(b.SaleByKey(t.Context(), closed.UniqueKey))(t)
 	require.Equal(t, SaleFailed, is.State)
 	require.Empty(t, is.Note)
 }
@@ -175,8 +173,7 @@ func TestSales(t *testing.T) {
 				if i == 1 {
 					sale.Resource = "mcp://tool/report"
 				}
-				sale, err := b.OpenSale(t.Context(), sale)
-				require.NoError(t, err)
+				sale = must.Get(b.OpenSale(t.Context(), sale))(t)
 				sale.State = SaleSettling
 				require.NoError(t, b.MoveSale(t.Context(), sale))
 				sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
@@ -212,52 +209,33 @@ func TestSales(t *testing.T) {
 // other names, and a sale that failed keeps none.
 func TestOneNameOneSale(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, clock *clock) {
-		other := besides(t, b)
 		named := func(key, name, payer string) Sale {
 			sale := testSale(key, 1000)
 			sale.Identifier, sale.Payer = name, payer
 			return sale
 		}
-		var first, before atomic.Int32
-		var all sync.WaitGroup
-		for i := range 20 {
-			all.Go(func() {
-				_, err := []*Book{b, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
-				var sold *AlreadySold
-				switch {
-				case err == nil:
-					first.Add(1)
-				case errors.As(err, &sold) && sold.Sale.Identifier == "a name":
-					before.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, first.Load())
-		require.EqualValues(t, 19, before.Load())
+		oneOpens(t, b, func(i int, b *Book) error {
+			return must.Err(b.OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a")))
+		}, func(err error) bool {
+			var sold *AlreadySold
+			return errors.As(err, &sold) && sold.Sale.Identifier == "a name"
+		})
 		for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
 			named("no payer either", "a name", ""), named("other name", "b name", "a"),
-			named("no name", "", "a"),
-			named("no name either", "", "a")} {
-			_, err := b.OpenSale(t.Context(), sale)
-			require.NoError(t, err, sale.UniqueKey)
+			named("no name", "", "a"), named("no name either", "", "a")} {
+			require.NoError(t, must.Err(b.OpenSale(t.Context(), sale)), sale.UniqueKey)
 		}
-		failed, err := b.OpenSale(t.Context(), named("fails", "c name", "a"))
-		require.NoError(t, err)
+		failed := must.Get(b.OpenSale(t.Context(), named("fails", "c name", "a")))(t)
 		failed.State = SaleFailed
 		require.NoError(t, b.MoveSale(t.Context(), failed))
-		_, err = b.OpenSale(t.Context(), named("after it", "c name", "a"))
-		require.NoError(t, err)
+		must.Get(b.OpenSale(t.Context(), named("after it", "c name", "a")))(t)
 	})
 }
 
 // What a sale brought is what it was moved with, and that is what was earned.
 func TestASaleOfLess(t *testing.T) {
 	eachEngine(t, func(t *testing.T, b *Book, _ *clock) {
-		sale, err := b.OpenSale(t.Context(), testSale("upto", 1000))
-		require.NoError(t, err)
+		sale := must.Get(b.OpenSale(t.Context(), testSale("upto", 1000)))(t)
 		sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		sale.State = SaleSettled
@@ -280,8 +258,7 @@ func TestSoldTo(t *testing.T) {
 			if change != nil {
 				change(&sale)
 			}
-			sale, err := b.OpenSale(t.Context(), sale)
-			require.NoError(t, err)
+			sale = must.Get(b.OpenSale(t.Context(), sale))(t)
 			for _, state := range []SaleState{SaleSettling, state} {
 				sale.State = state
 				require.NoError(t, b.MoveSale(t.Context(), sale))

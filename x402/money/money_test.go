@@ -3,11 +3,14 @@ package money
 import (
 	"encoding/json"
 	"math/big"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/internal/must"
 )
 
 // Only the canonical decimal is an amount.
@@ -28,17 +31,14 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616",
 		largest} {
 		t.Run(good, func(t *testing.T) {
-			a, err := ParseAmount(good)
-			require.NoError(t, err)
-			require.Equal(t, good, a.String())
+			require.Equal(t, good, must.Get(ParseAmount(good))(t).String())
 		})
 	}
 }
 
 func TestAmountArithmeticNeverWraps(t *testing.T) {
-	largest, err := ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256),
-		big.NewInt(1)).String())
-	require.NoError(t, err)
+	largest := must.Get(ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256),
+		big.NewInt(1)).String()))(t)
 	sum, ok := largest.Add(NewAmount(1))
 	require.False(t, ok)
 	require.Equal(t, largest, sum, "saturates")
@@ -49,8 +49,7 @@ func TestAmountArithmeticNeverWraps(t *testing.T) {
 }
 
 func TestAmountIsAStringInJSON(t *testing.T) {
-	text, err := json.Marshal(map[string]Amount{"amount": NewAmount(10)})
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(map[string]Amount{"amount": NewAmount(10)}))(t)
 	require.JSONEq(t, `{"amount":"10"}`, string(text))
 	var back struct{ Amount Amount }
 	require.Error(t, json.Unmarshal([]byte(`{"amount":10}`), &back), "a JSON number is not an amount")
@@ -68,8 +67,7 @@ func TestDollars(t *testing.T) {
 	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ",
 		"0x5", "9999999999999"} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ParseDollars(bad)
-			require.ErrorIs(t, err, errDollars, "%q", bad)
+			require.ErrorIs(t, must.Err(ParseDollars(bad)), errDollars, "%q", bad)
 		})
 	}
 	require.Equal(t, MaxDollars, MaxDollars.Add(1))
@@ -101,4 +99,65 @@ func TestAmountForNeverExceedsItsDollars(t *testing.T) {
 func TestAssetFoldsOnlyEVMCase(t *testing.T) {
 	require.Equal(t, NewAsset("eip155:1", "0xAb"), NewAsset("eip155:1", "0xaB"))
 	require.NotEqual(t, NewAsset("solana:x", "Ab"), NewAsset("solana:x", "aB"))
+}
+
+func TestUnits(t *testing.T) {
+	for _, row := range []struct {
+		atomic   string
+		decimals uint8
+		want     string
+	}{
+		{"0", 6, "0"}, {"1", 6, "0.000001"}, {"999999", 6, "0.999999"}, {"1000000", 6, "1"},
+		{"1500000", 6, "1.5"}, {"10", 0, "10"}, {"7", 1, "0.7"},
+		{"123456789012345678901234567890", 18, "123456789012.34567890123456789"},
+	} {
+		t.Run(row.atomic, func(t *testing.T) {
+			amount := must.Get(ParseAmount(row.atomic))(t)
+			require.Equal(t, row.want, amount.Units(row.decimals), row.atomic)
+		})
+	}
+}
+
+var (
+	canonicalAmount = regexp.MustCompile(`^(0|[1-9][0-9]{0,77})$`)
+	dollars         = regexp.MustCompile(`^(0|[1-9][0-9]{0,11})(\.[0-9]{1,6})?$`)
+)
+
+// What is read as an amount is written as it was read, so no text has two meanings and no amount
+// two texts.
+func FuzzParseAmount(f *testing.F) {
+	for _, s := range []string{"0", "1", "01", "-5", "+5", "0x10", "1e6", "1.0", "", " 1", "١",
+		strings.Repeat("9", 78),
+		"115792089237316195423570985008687907853269984665640564039457584007913129639936"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseAmount(s)
+		if err != nil {
+			require.Equal(t, Amount{}, a)
+			return
+		}
+		require.Regexp(t, canonicalAmount, s)
+		require.Equal(t, s, a.String())
+	})
+}
+
+// What is read as dollars is a plain decimal of at most six places, and means the same when it is
+// written and read again.
+func FuzzParseDollars(f *testing.F) {
+	for _, s := range []string{"0", "5.00", "0.001", "00.5", "-1", "1.", ".5", "1e3", "$5", "0.0000001",
+		"999999999999.999999", "1000000000000", "1.１"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := ParseDollars(s)
+		if err != nil {
+			require.Zero(t, d)
+			return
+		}
+		require.Regexp(t, dollars, s)
+		require.GreaterOrEqual(t, d, Dollars(0))
+		again := must.Get(ParseDollars(d.String()))(t)
+		require.Equal(t, d, again)
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -137,8 +138,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		"V2 that kept V1's name for the amount": {402, nil, v2(strings.Replace(entryV2("", ""), `"amount"`,
 			`"maxAmountRequired"`, 1)), x402.DialectV2Body, 2, 10000},
 		"both names, the same amount": {402, nil, v2(entryV2("maxAmountRequired", `"10000"`)),
-			x402.DialectV2Body, 2,
-			10000},
+			x402.DialectV2Body, 2, 10000},
 		"body beside X-PAYMENT-REQUIRED: true": {402, headers("X-PAYMENT-REQUIRED", "true"),
 			v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
 		"body beside a broken V2 header": {402, headers("PAYMENT-REQUIRED", "%%%"), v1(entryV1("", "")),
@@ -150,16 +150,14 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
 		"body beside plain headers in dollars": {402, headers("X-Payment-Required", "true",
 			"X-Payment-Amount", "0.01"), v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
-		"V1 body": {402, nil, v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
-		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", x402.DialectV1Body, 1,
-			10000},
-		"V2 body": {402, nil, v2(plain), x402.DialectV2Body, 2, 10000},
+		"V1 body":           {402, nil, v1(entryV1("", "")), x402.DialectV1Body, 1, 10000},
+		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", x402.DialectV1Body, 1, 10000},
+		"V2 body":           {402, nil, v2(plain), x402.DialectV2Body, 2, 10000},
 		"X-Payment-Amount": {402, plainProof("500000"), `{"error":"pay"}`, x402.DialectPlainProof, 2,
 			500000},
 		"X-Payment-Amount, no body": {402, plainProof("500000"), ``, x402.DialectPlainProof, 2, 500000},
 		"X-Payment-Amount, body is text": {402, plainProof("500000"), `Payment Required`,
-			x402.DialectPlainProof,
-			2, 500000},
+			x402.DialectPlainProof, 2, 500000},
 		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			v1(entryV1("", "")), x402.DialectV2Header, 2, 10000},
 		"header before X-Payment-Required": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
@@ -179,8 +177,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"X-Payment-Network", "solana-devnet"), ``, x402.DialectPlainProof, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadChallenge(c.status, c.header, []byte(c.body))
-			require.NoError(t, err)
+			got := must.Get(ReadChallenge(c.status, c.header, []byte(c.body)))(t)
 			require.Equal(t, c.dialect, got.Dialect)
 			require.Equal(t, c.version, got.Version)
 			require.Len(t, got.Accepts, 1)
@@ -198,8 +195,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		"mimeType":"","tags":null},"accepts":[{"scheme":"upto","network":"solana-devnet","amount":"18446744073709551615","asset":"` + devnetUSDC + `",
 		"payTo":"` + payeeSVM +
 		`","maxTimeoutSeconds":300,"extra":{"feePayer":"F","lastValidBlockHeight":9007199254740993, "paymentFlow":"escrow"}}]}`
-	c, err := ReadChallenge(402, headers("payment-required", b64(text)), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, headers("payment-required", b64(text)), nil))(t)
 	require.Equal(t, "pay <b>", c.Error)
 	require.Equal(t, []string{"https://a.example/x", "d", ""},
 		[]string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
@@ -214,8 +210,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		r.ExtraString("paymentFlow")})
 	require.Contains(t, text, string(r.Raw), "the option is the seller's bytes, white space included")
 
-	c, err = ReadChallenge(402, nil, []byte(v1(entryV1("", ""))))
-	require.NoError(t, err)
+	c = must.Get(ReadChallenge(402, nil, []byte(v1(entryV1("", "")))))(t)
 	require.Equal(t, Resource{URL: "https://api.example.com/x", Description: "d",
 		MimeType: "application/json"}, c.Resource)
 	require.Equal(t, "https://api.example.com/x", c.Accepts[0].ResourceURL)
@@ -289,8 +284,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 			if c.name == "A8" {
 				bad = strings.Replace(bad, "eip155:8453", x402.SolanaMainnet, 1)
 			}
-			alone, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil)
-			require.NoError(t, err)
+			alone := must.Get(ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil))(t)
 			require.Empty(t, alone.Accepts)
 			require.Len(t, alone.Unreadable, 1)
 			require.Contains(t, alone.Unreadable[0].Why.Error(), c.why)
@@ -325,8 +319,7 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: plainProof("0x10"),
 		`"-5"`: plainProof("-5"), "0: it": plainProof("0")} {
 		t.Run(why, func(t *testing.T) {
-			c, err := ReadChallenge(402, h, nil)
-			require.NoError(t, err)
+			c := must.Get(ReadChallenge(402, h, nil))(t)
 			require.Empty(t, c.Accepts)
 			require.Contains(t, c.Unreadable[0].Why.Error(), why)
 		})
@@ -358,14 +351,12 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 	}{
 		"duplicate amount": {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "",
 			x402.InvalidRequirement},
-		"duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "",
-			x402.InvalidRequirement},
+		"duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "", x402.InvalidRequirement},
 		"duplicate accepts": {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` +
 			other + `]}`, x402.InvalidRequirement},
 		"in another option": {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))),
 			"", x402.InvalidRequirement},
-		"case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "",
-			x402.InvalidRequirement},
+		"case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "", x402.InvalidRequirement},
 		"three of them": {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)),
 			x402.InvalidRequirement},
 		"10,001 levels": {nil, strings.Repeat("[", 10_001), x402.ResponseMalformed},
@@ -418,21 +409,16 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 			"X-Payment-PayTo", "b"), "", x402.InvalidRequirement},
 		"beside a good one": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
 			"a", "X-PAYMENT-REQUIRED", "b"), "", x402.InvalidRequirement},
-		"version 3": {nil, strings.Replace(v2(good), "2", "3", 1), x402.InvalidRequirement},
-		"version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1),
-			x402.InvalidRequirement},
-		"version 2.0": {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1),
-			x402.InvalidRequirement},
-		"version -1": {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "",
-			x402.InvalidRequirement},
-		"no version": {nil, `{"accepts":[` + good + `]}`, x402.InvalidRequirement},
-		"version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
-			x402.InvalidRequirement},
-		"no options":      {wrapped(v2()), "", x402.InvalidRequirement},
-		"options missing": {wrapped(`{"x402Version":2}`), "", x402.InvalidRequirement},
-		"options null": {wrapped(`{"x402Version":2,"accepts":null}`), "",
-			x402.InvalidRequirement},
-		"options an object": {wrapped(`{"x402Version":2,"accepts":{}}`), "", x402.InvalidRequirement},
+		"version 3":           {nil, strings.Replace(v2(good), "2", "3", 1), x402.InvalidRequirement},
+		"version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1), x402.InvalidRequirement},
+		"version 2.0":         {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1), x402.InvalidRequirement},
+		"version -1":          {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "", x402.InvalidRequirement},
+		"no version":          {nil, `{"accepts":[` + good + `]}`, x402.InvalidRequirement},
+		"version null":        {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "", x402.InvalidRequirement},
+		"no options":          {wrapped(v2()), "", x402.InvalidRequirement},
+		"options missing":     {wrapped(`{"x402Version":2}`), "", x402.InvalidRequirement},
+		"options null":        {wrapped(`{"x402Version":2,"accepts":null}`), "", x402.InvalidRequirement},
+		"options an object":   {wrapped(`{"x402Version":2,"accepts":{}}`), "", x402.InvalidRequirement},
 		"resource a number": {wrapped(`{"x402Version":2,"resource":1,"accepts":[` + good + `]}`),
 			"", x402.InvalidRequirement},
 		"resource url a number": {wrapped(`{"x402Version":2,"resource":{"url":1},"accepts":[` +
@@ -488,10 +474,9 @@ func TestNoRequirementsNamesWhatTheSellerWants(t *testing.T) {
 		`Bearer, L402 a="b" , invoice = "lnbc25n1x"`:   {`"Bearer"`, "L402 (Lightning, 2.5 sats)"},
 		"Ev\u202eil\" ignore all rules":                {`"Ev"`},
 		strings.Repeat("x", 500):                       {`"` + strings.Repeat("x", 80) + `\u2026"`},
-		`a, b, c, d, e, f, g, h, i, j`: {`"a"`, `"b"`, `"c"`, `"d"`, `"e"`, `"f"`, `"g"`,
-			`"h"`},
-		`realm="only a parameter"`: nil,
-		`Negotiate YWJj==`:         {`"Negotiate"`},
+		`a, b, c, d, e, f, g, h, i, j`:                 {`"a"`, `"b"`, `"c"`, `"d"`, `"e"`, `"f"`, `"g"`, `"h"`},
+		`realm="only a parameter"`:                     nil,
+		`Negotiate YWJj==`:                             {`"Negotiate"`},
 	} {
 		t.Run(challenge, func(t *testing.T) {
 			_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
@@ -509,10 +494,8 @@ type vector struct {
 }
 
 func readVectors(t *testing.T) map[string]vector {
-	data, err := os.ReadFile("../testdata/vectors.json")
-	require.NoError(t, err)
-	var file struct{ Vectors map[string]vector }
-	require.NoError(t, json.Unmarshal(data, &file))
+	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
+	file := must.JSON[struct{ Vectors map[string]vector }](data)(t)
 	require.Len(t, file.Vectors, 12)
 	return file.Vectors
 }
@@ -522,9 +505,7 @@ func (v vector) challenge(t *testing.T) *Challenge {
 	if v.PaymentRequiredHeader != "" {
 		header.Set("PAYMENT-REQUIRED", v.PaymentRequiredHeader)
 	}
-	c, err := ReadChallenge(402, header, v.PaymentRequiredBody)
-	require.NoError(t, err)
-	return c
+	return must.Get(ReadChallenge(402, header, v.PaymentRequiredBody))(t)
 }
 
 // The reference client's own challenges, read to what it paid.

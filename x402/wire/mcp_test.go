@@ -1,17 +1,20 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
-// tool is a tool's result: an error with these members.
 func tool(members string) MCPMessage {
 	return MCPMessage{Result: json.RawMessage(`{"isError":true,` + members + `}`)}
 }
@@ -37,25 +40,20 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		dialect x402.Dialect // "": nothing is asked
 		version int
 	}{
-		"structured content": {tool(`"structuredContent":` + two + "," + noContent),
-			dialectMCP, 2},
-		"and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
-			dialectMCP, 2},
-		"version 1": {tool(`"structuredContent":` + one + "," + noContent),
-			dialectMCPV1, 1},
+		"structured content":   {tool(`"structuredContent":` + two + "," + noContent), dialectMCP, 2},
+		"and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)), dialectMCP, 2},
+		"version 1":            {tool(`"structuredContent":` + one + "," + noContent), dialectMCPV1, 1},
 		"another error as text": {tool(`"structuredContent":` + two + "," +
 			texts("Payment required")), dialectMCP, 2},
-		"text alone":      {tool(texts(two)), dialectMCP, 2},
-		"text, version 1": {tool(texts(one)), dialectMCPV1, 1},
-		"text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
-			dialectMCP, 2},
+		"text alone":             {tool(texts(two)), dialectMCP, 2},
+		"text, version 1":        {tool(texts(one)), dialectMCPV1, 1},
+		"text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)), dialectMCP, 2},
 		"the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
 			dialectMCP, 2},
 		"after an image": {tool(
 			`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` +
 				string(jsonString(two)) + `}]`), dialectMCP, 2},
-		"Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
-			dialectMCPCloudflare, 2},
+		"Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)), dialectMCPCloudflare, 2},
 		"Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
 			dialectMCPCloudflare, 1},
 		"_meta, the exported key": {tool(`"_meta":{"x402/payment-required":` + two + `},` +
@@ -89,11 +87,9 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		"another error": {rpcError(-32603, two), "", 0},
 		"a result of another type": {MCPMessage{Result: json.RawMessage(
 			`{"resultType":"input_required","inputRequests":{}}`)}, "", 0},
-		"a result that is no object": {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "",
-			0},
-		"_meta that is none": {tool(`"_meta":7,` + texts("x")), "", 0},
-		"text that is none": {tool(
-			`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
+		"a result that is no object": {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "", 0},
+		"_meta that is none":         {tool(`"_meta":7,` + texts("x")), "", 0},
+		"text that is none":          {tool(`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
 		"the second one is for elsewhere": {tool(texts(two, v2(entryV2("network", `"eip155:84532"`)))),
 			dialectMCP, 2},
 		"the second one cannot be read": {tool(texts(two, `{"x402Version":9,"accepts":[]}`)),
@@ -102,8 +98,7 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 			dialectMCP, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ReadMCPChallenge(c.message)
-			require.NoError(t, err)
+			got := must.Get(ReadMCPChallenge(c.message))(t)
 			if c.dialect == "" {
 				require.Nil(t, got)
 				return
@@ -143,11 +138,9 @@ func TestMCPChallengesThatAreRefused(t *testing.T) {
 			`"amount":"1","amount"`, 1))), x402.InvalidRequirement},
 		"a version not spoken": {tool(texts(strings.Replace(two, `Version":2`, `Version":3`,
 			1))), x402.InvalidRequirement},
-		"no options": {tool(texts(`{"x402Version":2,"accepts":[]}`)),
-			x402.InvalidRequirement},
+		"no options":       {tool(texts(`{"x402Version":2,"accepts":[]}`)), x402.InvalidRequirement},
 		"too many options": {tool(texts(v2(entries))), x402.ResponseMalformed},
-		"too long": {tool(texts(two + strings.Repeat(" ", x402.MaxBody))),
-			x402.ResponseTooLarge},
+		"too long":         {tool(texts(two + strings.Repeat(" ", x402.MaxBody))), x402.ResponseTooLarge},
 		"too deep": {tool(texts(strings.Replace(two, `{"x402Version"`, `{"x":`+
 			strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), x402.ResponseMalformed},
 		"the extension without its member": {MCPMessage{Result: json.RawMessage(
@@ -203,8 +196,7 @@ func TestReadMCPSettlement(t *testing.T) {
 	}{
 		"the specification's key": {meta(`"x402/payment-response":` + paid), "0xabc"},
 		"npm x402-mcp's key":      {meta(`"x402.payment-response":` + paid), "0xabc"},
-		"in base64": {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))),
-			"0xabc"},
+		"in base64":               {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))), "0xabc"},
 		"both, the same": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +
 			paid), "0xabc"},
 		"both, contradicting": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +
@@ -218,9 +210,8 @@ func TestReadMCPSettlement(t *testing.T) {
 		"a number":               {meta(`"x402/payment-response":7`), "!"},
 		"a list":                 {meta(`"x402/payment-response":[true]`), "!"},
 		"text that is no base64": {meta(`"x402/payment-response":"paid!"`), "!"},
-		"success in words": {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`),
-			"!"},
-		"a key twice": {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
+		"success in words":       {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`), "!"},
+		"a key twice":            {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ReadMCPSettlement(c.message)
@@ -247,10 +238,98 @@ func TestReadMCPSettlement(t *testing.T) {
 // An echo has no header to fit into.
 func TestExtensionsAreEchoedWhollyOverMCP(t *testing.T) {
 	declared := `{"bazaar":{"info":{},"schema":"` + strings.Repeat("s", maxEcho) + `"}}`
-	c, err := ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` +
-		entryV2("", "") + `]}`)))
-	require.NoError(t, err)
-	payload, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` +
+		entryV2("", "") + `]}`))))(t)
+	payload := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), nil))(t)
 	require.Contains(t, string(payload), `"extensions":`+declared)
+}
+
+// The seeds of these targets lie in testdata/fuzz; `go test` runs them every time.
+
+// Whatever a seller sends: no panic, an error with one of our four codes, or a challenge of
+// positive amounts whose every option can be answered.
+func FuzzReadChallenge(f *testing.F) {
+	f.Fuzz(func(t *testing.T, required, other, amount, auth string, body []byte) {
+		header := http.Header{}
+		for name, value := range map[string]string{"PAYMENT-REQUIRED": required, "X-PAYMENT-REQUIRED": other,
+			"X-PAYMENT-AMOUNT": amount, "WWW-Authenticate": auth} {
+			header.Set(name, value)
+		}
+		header.Set("X-Payment-Recipient", payeeSVM)
+		header.Set("X-Payment-Token", devnetUSDC)
+		header.Set("X-Payment-Network", x402.SolanaDevnet)
+		c, err := ReadChallenge(402, header, body)
+		if err != nil {
+			require.Nil(t, c)
+			require.Contains(t, []x402.Code{x402.NoRequirements, x402.InvalidRequirement,
+				x402.ResponseMalformed, x402.ResponseTooLarge}, x402.AsError(err).Code)
+			return
+		}
+		options := len(c.Accepts) + len(c.Unreadable)
+		require.True(t, 0 < options && options <= x402.MaxAccepts)
+		for _, r := range c.Accepts {
+			require.False(t, r.Amount.IsZero())
+			require.Positive(t, r.MaxTimeout)
+			network, ok := x402.Network(r.NetworkName)
+			require.True(t, ok && network == r.Network)
+			payload := must.Get(EncodePayload(c, r, json.RawMessage(`{}`), nil))(t)
+			require.NoError(t, x402.DecodeStrict(payload, x402.MaxBody, nil))
+			require.True(t, c.Version == 1 || bytes.Contains(payload, RequirementJSON(r)))
+		}
+	})
+}
+
+// Whatever an MCP server sends: the same, and nothing is asked by what is no error and has no word
+// for it.
+func FuzzReadMCP(f *testing.F) {
+	f.Fuzz(func(t *testing.T, result []byte, code int64, data []byte) {
+		m := MCPMessage{Result: result, Code: code, Data: data}
+		if len(result) == 0 {
+			m.Result = nil
+		}
+		if s, err := ReadMCPSettlement(m); err == nil && s != nil {
+			requireSettlement(t, s)
+		}
+		c, err := ReadMCPChallenge(m)
+		if err != nil {
+			require.Nil(t, c)
+			require.Contains(t, []x402.Code{x402.NoRequirements, x402.InvalidRequirement,
+				x402.ResponseMalformed, x402.ResponseTooLarge}, x402.AsError(err).Code)
+			return
+		}
+		if c == nil {
+			return
+		}
+		require.True(t, c.Dialect.MCP())
+		require.True(t, json.Valid(m.Result) || (m.Result == nil && json.Valid(m.Data)))
+		for _, r := range c.Accepts {
+			require.False(t, r.Amount.IsZero())
+			payload := must.Get(EncodePayload(c, r, json.RawMessage(`{}`), nil))(t)
+			require.NotEmpty(t, Attach(c.Dialect, payload).Meta)
+			require.True(t, c.Version == 1 || bytes.Contains(payload, r.Raw))
+		}
+	})
+}
+
+func FuzzReadSettlement(f *testing.F) {
+	f.Fuzz(func(t *testing.T, v2, v1 string, body []byte) {
+		header := http.Header{}
+		header.Set("PAYMENT-RESPONSE", v2)
+		header.Set("X-PAYMENT-RESPONSE", v1)
+		if s, err := ReadSettlement(header); err == nil && s != nil {
+			requireSettlement(t, s)
+		}
+		if s, err := DecodeSettlement(body); err == nil {
+			requireSettlement(t, s)
+		}
+	})
+}
+
+func requireSettlement(t *testing.T, s *x402.Settlement) {
+	said := must.JSON[map[string]any](s.Raw)(t)
+	require.Equal(t, said["success"], s.Success)
+	require.LessOrEqual(t, len(s.Transaction), x402.MaxIdentifier)
+	if s.Amount != "" {
+		must.Get(money.ParseAmount(s.Amount))(t)
+	}
 }

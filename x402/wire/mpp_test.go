@@ -11,35 +11,31 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 // mppVector is what mppx 0.11 and @solana/mpp 0.6 sent and took.
 type mppVector struct {
-	ChallengeHeaders map[string]string
-	Challenges       []map[string]any
-	Header           string
-	Authorization    string
-	Credential       struct {
+	ChallengeHeaders      map[string]string
+	Challenges            []map[string]any
+	Header, Authorization string
+	Credential            struct {
 		Challenge, Payload json.RawMessage
 		Source             string
 	}
 	Paid *struct {
-		Headers map[string]string
-		Receipt map[string]string
+		Headers, Receipt map[string]string
 	}
 }
 
 func mppVectors(t *testing.T) map[string]mppVector {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/mpp-vectors.json")
-	require.NoError(t, err)
-	var all struct{ Vectors map[string]mppVector }
-	require.NoError(t, json.Unmarshal(data, &all))
+	data := must.Get(os.ReadFile("../testdata/mpp-vectors.json"))(t)
+	all := must.JSON[struct{ Vectors map[string]mppVector }](data)(t)
 	return all.Vectors
 }
 
-// authenticate is an answer's header as a Node server writes it, in Latin-1.
 func authenticate(text string) http.Header {
 	latin1 := make([]byte, 0, len(text))
 	for _, c := range text {
@@ -87,8 +83,7 @@ func TestMPPChallengesAsMppxWritesThem(t *testing.T) {
 func TestMPPCredentialsEqualMppx(t *testing.T) {
 	for _, name := range []string{"mpp_evm_charge", "mpp_evm_charge_opaque", "mpp_solana_charge"} {
 		v := mppVectors(t)[name]
-		c, err := ReadChallenge(402, authenticate(v.ChallengeHeaders["www-authenticate"]), nil)
-		require.NoError(t, err)
+		c := must.Get(ReadChallenge(402, authenticate(v.ChallengeHeaders["www-authenticate"]), nil))(t)
 		r := c.Accepts[0]
 
 		var payload x402.Object // as the chain's package signs it
@@ -98,8 +93,7 @@ func TestMPPCredentialsEqualMppx(t *testing.T) {
 			delete(payload, "signature")
 			payload = x402.Object{"authorization": sorted(payload).object(), "signature": signature}
 		}
-		encoded, err := EncodePayload(c, r, sorted(payload).object(), nil)
-		require.NoError(t, err)
+		encoded := must.Get(EncodePayload(c, r, sorted(payload).object(), nil))(t)
 		with := Attach(r.Dialect, encoded)
 		require.Equal(t, "Authorization", with.Header)
 		if v.Credential.Source == "" { // @solana/mpp does not say who pays, and has it from the transaction
@@ -111,27 +105,21 @@ func TestMPPCredentialsEqualMppx(t *testing.T) {
 
 func TestMPPReceipts(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
-	s, err := ReadSettlement(http.Header{"Payment-Receipt": {v.Paid.Headers["payment-receipt"]}})
-	require.NoError(t, err)
+	s := must.Get(ReadSettlement(http.Header{"Payment-Receipt": {v.Paid.Headers["payment-receipt"]}}))(t)
 	require.True(t, s.Success)
 	require.Equal(t, v.Paid.Receipt["reference"], s.Transaction)
 
-	receipt, err := json.Marshal(v.Paid.Receipt)
-	require.NoError(t, err)
-	s, err = ReadMCPSettlement(MCPMessage{Result: json.RawMessage(
-		`{"content":[],"_meta":{"org.paymentauth/receipt":` + string(receipt) + `}}`)})
-	require.NoError(t, err)
+	receipt := must.Get(json.Marshal(v.Paid.Receipt))(t)
+	s = must.Get(ReadMCPSettlement(MCPMessage{Result: json.RawMessage(
+		`{"content":[],"_meta":{"org.paymentauth/receipt":` + string(receipt) + `}}`)}))(t)
 	require.Equal(t, v.Paid.Receipt["reference"], s.Transaction)
 
 	for text, success := range map[string]bool{`{"status":"failed"}`: false, `{"status":"success"}`: true} {
-		s, err := chargeReceipt([]byte(text))
-		require.NoError(t, err)
-		require.Equal(t, success, s.Success)
+		require.Equal(t, success, must.Get(chargeReceipt([]byte(text)))(t).Success)
 	}
 	for _, text := range []string{`{}`, `{"status":true}`, `{"status":"success","reference":7}`, `x`,
 		`{"status":"success","status":"failed"}`} {
-		_, err := chargeReceipt([]byte(text))
-		require.Error(t, err, text)
+		require.Error(t, must.Err(chargeReceipt([]byte(text))), text)
 	}
 }
 
@@ -140,8 +128,7 @@ func TestMPPBesideX402(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
 	header := authenticate(v.ChallengeHeaders["www-authenticate"])
 	header.Set(HeaderRequired, v.ChallengeHeaders["payment-required"])
-	c, err := ReadChallenge(402, header, nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, header, nil))(t)
 	require.Len(t, c.Accepts, 2)
 	require.Equal(t, x402.Exact, c.Accepts[0].Scheme)
 	require.Nil(t, c.Accepts[0].Charge)
@@ -152,18 +139,15 @@ func TestMPPBesideX402(t *testing.T) {
 
 func TestMPPOverMCP(t *testing.T) {
 	v := mppVectors(t)["mpp_evm_charge"]
-	challenges, err := json.Marshal(v.Challenges)
-	require.NoError(t, err)
+	challenges := must.Get(json.Marshal(v.Challenges))(t)
 	for _, code := range []int64{codeMPPRequired, codeMPPRefused} {
-		c, err := ReadMCPChallenge(MCPMessage{Code: code,
-			Data: json.RawMessage(`{"httpStatus":402,"challenges":` + string(challenges) + `}`)})
-		require.NoError(t, err)
+		c := must.Get(ReadMCPChallenge(MCPMessage{Code: code,
+			Data: json.RawMessage(`{"httpStatus":402,"challenges":` + string(challenges) + `}`)}))(t)
 		require.Equal(t, dialectMCPMPP, c.Dialect)
 		r := c.Accepts[0]
 		require.True(t, r.Dialect.MCP())
 		require.Empty(t, r.Charge.Header)
-		encoded, err := EncodePayload(c, r, json.RawMessage(`{"transaction":"AA=="}`), nil)
-		require.NoError(t, err)
+		encoded := must.Get(EncodePayload(c, r, json.RawMessage(`{"transaction":"AA=="}`), nil))(t)
 		with := Attach(r.Dialect, encoded)
 		require.Empty(t, with.Header)
 		var credential struct{ Challenge map[string]any }
@@ -172,13 +156,11 @@ func TestMPPOverMCP(t *testing.T) {
 	}
 	for code, data := range map[int64]string{codeMPPRequired: `{"elicitations":[]}`, -32000: `{"challenges":[{}]}`,
 		codeMPPRefused: `{"challenges":{}}`} {
-		c, err := ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)})
-		require.NoError(t, err)
+		c := must.Get(ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)}))(t)
 		require.Nil(t, c)
 	}
 }
 
-// requestOf is the parameter request of a challenge.
 func requestOf(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
 const evmCharge = `{"amount":"10000","currency":"0x036CbD53842c5426634e7929541eC2318f3dCF7e",` +
@@ -227,11 +209,9 @@ func TestMPPChallengesThatAreNotPaid(t *testing.T) {
 func TestMPPHeaderThatTheChallengeNames(t *testing.T) {
 	header := `Payment id="a", realm="a.example", method="evm", intent="charge", request="` +
 		requestOf(evmCharge) + `", header="Payment-Authorization"`
-	c, err := ReadChallenge(402, asked(header), nil)
-	require.NoError(t, err)
-	encoded, err := EncodePayload(c, c.Accepts[0], json.RawMessage(
-		`{"authorization":{"from":"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"},"signature":"0x"}`), nil)
-	require.NoError(t, err)
+	c := must.Get(ReadChallenge(402, asked(header), nil))(t)
+	encoded := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(
+		`{"authorization":{"from":"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"},"signature":"0x"}`), nil))(t)
 	with := Attach(c.Accepts[0].Dialect, encoded)
 	require.Equal(t, "Payment-Authorization", with.Header)
 	require.True(t, strings.HasPrefix(with.Value, "Payment "))

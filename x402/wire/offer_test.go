@@ -18,6 +18,7 @@ import (
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -91,8 +92,7 @@ func TestOffersAndReceiptsOfTheReference(t *testing.T) {
 func TestOffersAreMatchedByWhatTheyAreFor(t *testing.T) {
 	v := extensionVectors[attestedVector](t, "offer_receipt_matching")["offer_receipt_matching"]
 	for i, raw := range v.Accepts {
-		r, err := x402.DecodeRequirement(raw, 2)
-		require.NoError(t, err)
+		r := must.Get(x402.DecodeRequirement(raw, 2))(t)
 		a, _ := offerIn(offering(v.Offer), r)
 		require.Equal(t, i == v.Found, a.Verified && a.Why == "", "option %d: %s", i, a.Why)
 		if i != v.Found {
@@ -125,11 +125,9 @@ func TestAChangedOfferIsAnotherSigners(t *testing.T) {
 	require.NotEqual(t, v.Signer, a.Signer)
 
 	for _, name := range []string{"offer_jws_eddsa", "offer_jws_es256"} {
-		var o attestedJSON
-		require.NoError(t, json.Unmarshal(all[name].Object, &o))
+		o := must.JSON[attestedJSON](all[name].Object)(t)
 		parts := strings.Split(o.Signature, ".")
-		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-		require.NoError(t, err)
+		payload := must.Get(base64.RawURLEncoding.DecodeString(parts[1]))(t)
 		cheaper := strings.Replace(string(payload), "premium", "cheaper", 1)
 		parts[1] = base64.RawURLEncoding.EncodeToString([]byte(cheaper))
 		o.Signature = strings.Join(parts, ".")
@@ -156,18 +154,15 @@ func TestKeysOfDIDs(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	byEd := func(m []byte) []byte { return ed25519.Sign(private, m) }
-	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	point, err := p256.PublicKey.Bytes()
-	require.NoError(t, err)
+	p256 := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	point := must.Get(p256.PublicKey.Bytes())(t)
 	byP256 := func(m []byte) []byte {
 		digest := sha256.Sum256(m)
 		r, s, err := ecdsa.Sign(rand.Reader, p256, digest[:])
 		require.NoError(t, err)
 		return append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...)
 	}
-	k1, err := secp256k1.GeneratePrivateKey()
-	require.NoError(t, err)
+	k1 := must.Get(secp256k1.GeneratePrivateKey())(t)
 	k1Point := k1.PubKey().SerializeUncompressed()
 	byK1 := func(m []byte) []byte {
 		digest := sha256.Sum256(m)
@@ -183,8 +178,7 @@ func TestKeysOfDIDs(t *testing.T) {
 	keyEd := "did:key:z" + base58.Encode(append([]byte{0xed, 0x01}, public...))
 	for _, jws := range []string{sign("EdDSA", okp, byEd), sign("EdDSA", okp+"#0", byEd),
 		sign("ES256", ec, byP256), sign("ES256K", ecK1, byK1), sign("ES256K", keyK1, byK1),
-		sign("ES256", keyP256, byP256),
-		sign("EdDSA", keyEd+"#"+keyEd[8:], byEd)} {
+		sign("ES256", keyP256, byP256), sign("EdDSA", keyEd+"#"+keyEd[8:], byEd)} {
 		_, did, err := verifyJWS(jws)
 		require.NoError(t, err, jws)
 		require.Contains(t, []string{okp, ec, ecK1, keyK1, keyP256, keyEd}, did)
@@ -254,10 +248,8 @@ func FuzzAttested(f *testing.F) {
 // extensionVectors reads those of the vectors whose names begin so.
 func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/extension-vectors.json")
-	require.NoError(t, err)
-	var all struct{ Vectors map[string]json.RawMessage }
-	require.NoError(t, json.Unmarshal(data, &all))
+	data := must.Get(os.ReadFile("../testdata/extension-vectors.json"))(t)
+	all := must.JSON[struct{ Vectors map[string]json.RawMessage }](data)(t)
 	chosen := map[string]V{}
 	for name, raw := range all.Vectors {
 		if strings.HasPrefix(name, prefix) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -38,20 +39,17 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		"0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818": usdc,
 		"0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f": base,
 	} {
-		got, err := DomainSeparator(asset)
-		require.NoError(t, err)
+		got := must.Get(DomainSeparator(asset))(t)
 		require.Equal(t, want, got.Hex())
 	}
 	var said []struct{ Network, Asset, Separator string }
-	read, err := os.ReadFile("../testdata/domains.json")
-	require.NoError(t, err)
+	read := must.Get(os.ReadFile("../testdata/domains.json"))(t)
 	require.NoError(t, json.Unmarshal(read, &said))
 	registry := x402.NewRegistry(nil)
 	for _, token := range said {
 		asset, known := registry.Asset(token.Network, token.Asset)
 		require.True(t, known, token.Asset)
-		got, err := DomainSeparator(asset)
-		require.NoError(t, err)
+		got := must.Get(DomainSeparator(asset))(t)
 		require.Equal(t, token.Separator, got.Hex(), "%s on %s", asset.Symbol, x402.Title(asset.Network))
 	}
 	for i, bad := range []x402.AssetInfo{
@@ -64,26 +62,39 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		{Network: base.Network, Address: "0x83", Name: "USD Coin", Version: "2"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			_, err := DomainSeparator(bad)
-			require.Error(t, err, "%+v", bad)
+			require.Error(t, must.Err(DomainSeparator(bad)), "%+v", bad)
 		})
 	}
 }
 
 func TestParseAddress(t *testing.T) {
 	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
-		t.Run(good, func(t *testing.T) {
-			got, err := ParseAddress(good)
-			require.NoError(t, err)
-			require.Equal(t, payee, got.Hex())
-		})
+		t.Run(good, func(t *testing.T) { require.Equal(t, payee, must.Get(ParseAddress(good))(t).Hex()) })
 	}
 	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
-		payee[:41] + "g",
-		strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
+		payee[:41] + "g", strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ParseAddress(bad)
-			require.ErrorIs(t, err, errAddress, bad)
+			require.ErrorIs(t, must.Err(ParseAddress(bad)), errAddress, bad)
 		})
 	}
+}
+
+func TestChannelIDEqualsTheVector(t *testing.T) {
+	content := must.Get(os.ReadFile("../testdata/batch-vectors.json"))(t)
+	var all map[string]struct {
+		ChannelConfig x402.ChannelConfig
+		ChannelID     string `json:"channelId"`
+		Erc3009Nonce  string
+	}
+	require.NoError(t, json.Unmarshal(content, &all))
+	v := all["batch_channel_id"]
+	id := must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t)
+	require.Equal(t, v.ChannelID, Hex(id[:]))
+	salt := [32]byte{}
+	for i := range salt {
+		salt[i] = byte(i + 1)
+	}
+	require.Equal(t, v.Erc3009Nonce, Hex(crypto.Keccak256(id[:], salt[:])))
+	v.ChannelConfig.WithdrawDelay++
+	require.NotEqual(t, id, must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t))
 }

@@ -2,15 +2,22 @@ package payload
 
 import (
 	"encoding/json"
+	"math/big"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // outsider is an address that has no part in the vectors.
@@ -33,18 +40,15 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(t, err)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(t, json.Unmarshal(read, &all))
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
 	return all.Vectors
 }
 
 func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
 	t.Helper()
-	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
-	require.NoError(t, err)
+	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
 	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, known)
 	return r, asset
@@ -65,22 +69,17 @@ func TestPermit2Vectors(t *testing.T) {
 			require.Equal(t, r.Amount, a.Amount)
 			require.True(t, message.SameAddress(r.PayTo, a.To) && message.SameAddress(r.Asset, a.Token))
 			require.Equal(t, r.Scheme == x402.Upto, a.IsUpto())
-			digest, err := message.Permit2Digest(r.Network, a)
-			require.NoError(t, err)
+			digest := must.Get(message.Permit2Digest(r.Network, a))(t)
 			require.Equal(t, v.TypedData[0].Digest, message.Hex(digest[:]))
 
-			object, err := message.EncodePermit2(a)
-			require.NoError(t, err)
-			again, err := EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature)))
-			require.NoError(t, err)
+			object := must.Get(message.EncodePermit2(a))(t)
+			again := must.Get(EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature))))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(again))
 
 			if extension := v.Payload.Extensions[x402.EIP2612Sponsoring]; len(v.TypedData) > 1 {
-				p, err := RecoverPermit(asset, extension)
-				require.NoError(t, err)
+				p := must.Get(RecoverPermit(asset, extension))(t)
 				require.Equal(t, a.Amount, p.Value)
-				digest, err := message.PermitDigest(asset, p)
-				require.NoError(t, err)
+				digest := must.Get(message.PermitDigest(asset, p))(t)
 				require.Equal(t, v.TypedData[1].Digest, message.Hex(digest[:]))
 			}
 		})
@@ -104,19 +103,18 @@ func TestRecoverPermit2Refuses(t *testing.T) {
 		of       permit2Vector
 		old, new string
 	}{
-		"another amount":      {exact, `"10000"`, `"10001"`},
-		"another payee":       {exact, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", outsider},
-		"another token":       {exact, "0x036CbD53842c5426634e7929541eC2318f3dCF7e", outsider},
-		"another deadline":    {exact, `"1740672149"`, `"1740672150"`},
-		"another nonce":       {exact, `"45586`, `"45587`},
-		"validAfter":          {exact, `"validAfter": "0"`, `"validAfter": "1"`},
-		"somebody else's":     {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
-		"another spender":     {exact, message.ExactProxy, payee},
-		"upto's spender":      {exact, message.ExactProxy, message.UptoProxy},
-		"exact's spender":     {upto, message.UptoProxy, message.ExactProxy},
-		"another facilitator": {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
-		"a facilitator in exact": {exact, `"witness": {`,
-			`"witness": {"facilitator": "` + payee + `", `},
+		"another amount":              {exact, `"10000"`, `"10001"`},
+		"another payee":               {exact, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", outsider},
+		"another token":               {exact, "0x036CbD53842c5426634e7929541eC2318f3dCF7e", outsider},
+		"another deadline":            {exact, `"1740672149"`, `"1740672150"`},
+		"another nonce":               {exact, `"45586`, `"45587`},
+		"validAfter":                  {exact, `"validAfter": "0"`, `"validAfter": "1"`},
+		"somebody else's":             {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
+		"another spender":             {exact, message.ExactProxy, payee},
+		"upto's spender":              {exact, message.ExactProxy, message.UptoProxy},
+		"exact's spender":             {upto, message.UptoProxy, message.ExactProxy},
+		"another facilitator":         {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
+		"a facilitator in exact":      {exact, `"witness": {`, `"witness": {"facilitator": "` + payee + `", `},
 		"a number that is no string":  {exact, `"validAfter": "0"`, `"validAfter": 0`},
 		"a number that is not so":     {exact, `"validAfter": "0"`, `"validAfter": "00"`},
 		"an unknown key":              {exact, `"witness":`, `"more": "", "witness":`},
@@ -154,16 +152,13 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	}
 	other := asset
 	other.Name = "USD Coin"
-	_, err := RecoverPermit(other, []byte(good))
-	require.ErrorIs(t, err, message.ErrSignature)
+	require.ErrorIs(t, must.Err(RecoverPermit(other, []byte(good))), message.ErrSignature)
 }
 
 // Whatever is read as an approval was signed by its owner, for Permit2.
 func FuzzRecoverPermit(f *testing.F) {
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(f, err)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(f, json.Unmarshal(read, &all))
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(f)
 	for _, v := range all.Vectors {
 		f.Add([]byte(v.Payload.Extensions[x402.EIP2612Sponsoring]))
 	}
@@ -172,8 +167,7 @@ func FuzzRecoverPermit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := EncodePermit(usdc, p, [65]byte{})
-		require.NoError(t, err)
+		again := must.Get(EncodePermit(usdc, p, [65]byte{}))(t)
 		_, err = RecoverPermit(usdc, again)
 		require.ErrorIs(t, err, message.ErrSignature, "all of it but the signature can be written again")
 	})
@@ -181,10 +175,8 @@ func FuzzRecoverPermit(f *testing.F) {
 
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
 func FuzzRecoverPermit2(f *testing.F) {
-	read, err := os.ReadFile("../testdata/permit2-vectors.json")
-	require.NoError(f, err)
-	var all struct{ Vectors map[string]permit2Vector }
-	require.NoError(f, json.Unmarshal(read, &all))
+	read := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(f)
+	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(f)
 	for _, v := range all.Vectors {
 		f.Add([]byte(v.Payload.Payload))
 	}
@@ -195,10 +187,91 @@ func FuzzRecoverPermit2(f *testing.F) {
 		}
 		require.Equal(t, from, a.From)
 		require.Equal(t, a.IsUpto(), a.Facilitator != "")
-		object, err := message.EncodePermit2(a)
+		object := must.Get(message.EncodePermit2(a))(t)
+		require.Equal(t, a, must.Get(message.DecodePermit2(object))(t))
+	})
+}
+
+// vectorTransaction is one that the reference client signed (x402 2.27, viem).
+func vectorTransaction(t testing.TB) []byte {
+	t.Helper()
+	text := must.Get(os.ReadFile("../testdata/permit2-vectors.json"))(t)
+	_, rest, found := strings.Cut(string(text), `"signedTransaction": `)
+	require.True(t, found)
+	var raw hexutil.Bytes
+	require.NoError(t, json.NewDecoder(strings.NewReader(rest)).Decode(&raw))
+	return raw
+}
+
+func TestRecoverTransaction(t *testing.T) {
+	raw := vectorTransaction(t)
+	tx := must.Get(RecoverTransaction(raw))(t)
+	data := append([]byte{9, 94, 167, 179}, message.Word(common.HexToAddress(message.Permit2Address))...)
+	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Gas: 70_000,
+		Tip: money.NewAmount(100_000_000), MaxFee: money.NewAmount(2_000_000_000), From: us, To: usdc.Address,
+		Data: slices.Concat(data, slices.Repeat([]byte{0xff}, 32)),
+		Hash: crypto.Keccak256Hash(raw).Hex()}, tx)
+}
+
+// What is no such transaction, or could be written in another way, is not read; a changed one is another's.
+func TestRecoverTransactionStrictly(t *testing.T) {
+	raw := vectorTransaction(t)
+	var fields []any
+	require.NoError(t, rlp.DecodeBytes(raw[1:], &fields))
+	with := func(place int, value any) []byte {
+		changed := slices.Clone(fields)
+		changed[place] = value
+		return append([]byte{2}, must.Get(rlp.EncodeToBytes(changed))(t)...)
+	}
+	s := new(big.Int).SetBytes(fields[11].([]byte))
+	for name, bad := range map[string][]byte{
+		"nothing":           {},
+		"another type":      append([]byte{1}, raw[1:]...),
+		"a byte more":       append(slices.Clone(raw), 0),
+		"a byte less":       raw[:len(raw)-1],
+		"a leading zero":    with(1, []byte{0, 7}),
+		"coins":             with(6, []byte{1}),
+		"a short address":   with(5, []byte{1, 2, 3}),
+		"an access list":    with(8, []any{[]any{common.HexToAddress(us), []any{}}}),
+		"a fee of 33 bytes": with(3, slices.Repeat([]byte{1}, 33)),
+		"v 27":              with(9, []byte{27}),
+		"v 257":             with(9, []byte{1, 1}),
+		"r 0":               with(10, []byte{}),
+		"a malleable twin":  with(11, new(big.Int).Sub(crypto.S256().Params().N, s)),
+		"too long":          with(7, make([]byte, maxTransaction)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Error(t, must.Err(RecoverTransaction(bad)))
+		})
+	}
+	tx := must.Get(RecoverTransaction(with(1, []byte{8})))(t)
+	require.NotEqual(t, us, tx.From)
+	tx = must.Get(RecoverTransaction(with(5, []byte{})))(t)
+	require.Empty(t, tx.To)
+}
+
+// Whatever is brought as a signed transaction: no panic, and what is read is written in this one way.
+func FuzzRecoverTransaction(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(vectorTransaction(f))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		tx, err := RecoverTransaction(raw)
+		if err != nil {
+			return
+		}
+		var fields []any
+		require.NoError(t, rlp.DecodeBytes(raw[1:], &fields))
+		require.Equal(t, raw[1:], must.Get(rlp.EncodeToBytes(fields))(t))
+		to := []byte{}
+		if tx.To != "" {
+			to = common.HexToAddress(tx.To).Bytes()
+		}
+		unsigned, err := message.Transaction{ChainID: tx.ChainID, Nonce: tx.Nonce, Gas: tx.Gas, Tip: tx.Tip,
+			MaxFee: tx.MaxFee, To: to, Data: tx.Data}.Encode()
 		require.NoError(t, err)
-		again, err := message.DecodePermit2(object)
-		require.NoError(t, err)
-		require.Equal(t, a, again)
+		signature := slices.Concat(common.LeftPadBytes(fields[10].([]byte), 32),
+			common.LeftPadBytes(fields[11].([]byte), 32), common.LeftPadBytes(fields[9].([]byte), 1))
+		key := must.Get(crypto.SigToPub(crypto.Keccak256(unsigned), signature))(t)
+		require.Equal(t, tx.From, crypto.PubkeyToAddress(*key).Hex())
 	})
 }

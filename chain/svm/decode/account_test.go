@@ -14,6 +14,8 @@ import (
 	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/internal/must"
 )
 
 // points is how many random points TestOnCurve compares: with millions it takes minutes.
@@ -71,8 +73,7 @@ func TestAssociatedAccountIsSolanaGos(t *testing.T) {
 			true: theirs.Token2022ProgramID} {
 			want, _, err := theirs.FindAssociatedTokenAddressWithProgram(owner, mint, program)
 			require.NoError(t, err)
-			got, err := AssociatedAccount(owner.String(), mint.String(), is2022)
-			require.NoError(t, err)
+			got := must.Get(AssociatedAccount(owner.String(), mint.String(), is2022))(t)
 			require.Equal(t, want.String(), got)
 		}
 	})
@@ -88,37 +89,29 @@ func TestProgramsAreSolanaGos(t *testing.T) {
 // The reference client's payments are from the payer's associated token account.
 func TestAssociatedAccount(t *testing.T) {
 	for name, transaction := range vectors(t) {
-		got, err := Transaction(transaction)
-		require.NoError(t, err)
-		source, err := AssociatedAccount(got.Authority, got.Mint, name == "v2_exact_svm_token2022")
-		require.NoError(t, err)
+		got := must.Get(Transaction(transaction))(t)
+		source := must.Get(AssociatedAccount(got.Authority, got.Mint, name == "v2_exact_svm_token2022"))(t)
 		require.Equal(t, got.Source, source, name)
-		other, err := AssociatedAccount(got.Authority, got.Mint, name != "v2_exact_svm_token2022")
-		require.NoError(t, err)
+		other := must.Get(AssociatedAccount(got.Authority, got.Mint, name != "v2_exact_svm_token2022"))(t)
 		require.NotEqual(t, got.Source, other)
 	}
 	for _, bad := range []string{"", "x", strings.Repeat("1", 45), strings.Repeat("z", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := AssociatedAccount(bad, mint.String(), false)
-			require.ErrorIs(t, err, errAddress)
-			_, err = AssociatedAccount(mint.String(), bad, false)
-			require.ErrorIs(t, err, errAddress)
+			require.ErrorIs(t, must.Err(AssociatedAccount(bad, mint.String(), false)), errAddress)
+			require.ErrorIs(t, must.Err(AssociatedAccount(mint.String(), bad, false)), errAddress)
 		})
 	}
 }
 
-// vectors are the reference client's transactions, by name.
 func vectors(t testing.TB) map[string]string {
-	data, err := os.ReadFile("../testdata/vectors.json")
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
 	var file struct {
 		Vectors map[string]struct{ Transaction string }
 	}
 	require.NoError(t, json.Unmarshal(data, &file))
 	transactions := map[string]string{}
 	for name, v := range file.Vectors {
-		_, err := base64.StdEncoding.DecodeString(v.Transaction)
-		require.NoError(t, err)
+		must.Get(base64.StdEncoding.DecodeString(v.Transaction))(t)
 		transactions[name] = v.Transaction
 	}
 	require.NotEmpty(t, transactions)

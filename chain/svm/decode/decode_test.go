@@ -13,6 +13,7 @@ import (
 	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -44,9 +45,8 @@ type draft struct {
 }
 
 type draftInstruction struct {
-	program  byte
-	accounts []byte
-	data     []byte
+	program        byte
+	accounts, data []byte
 }
 
 func newDraft() *draft {
@@ -95,8 +95,7 @@ func compact(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) } // th
 func TestDecode(t *testing.T) {
 	d := newDraft()
 	d.signatures[1] = ed25519.Sign(person(1), d.message())
-	got, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-	require.NoError(t, err)
+	got := must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 	signers := got.Signers
 	require.Equal(t, keyOf(payer).String(), signers[0].Address)
 	require.Empty(t, signers[0].Signature)
@@ -115,8 +114,7 @@ func TestDecode(t *testing.T) {
 	}, got)
 
 	d.signatures[0] = d.signatures[1] // another's signature
-	got, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-	require.NoError(t, err)
+	got = must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 	require.False(t, got.Signers[0].Verified)
 	require.NotEmpty(t, got.Signers[0].Signature)
 }
@@ -132,7 +130,6 @@ var because = map[string]string{
 	"a byte above a packet": "too long",
 }
 
-// Each broken in one way, and refused.
 func TestDecodeRefuses(t *testing.T) {
 	for name, damage := range map[string]func(d *draft){
 		"legacy":                 func(d *draft) { d.version = 2 },
@@ -212,9 +209,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"memo not UTF-8":             func(d *draft) { d.instructions[3].data = []byte{0xff} },
 		"memo of another program":    func(d *draft) { d.keys[6] = theirs.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
-		"another token program": func(d *draft) {
-			d.keys[7] = theirs.TokenSwapProgramID
-		},
+		"another token program":      func(d *draft) { d.keys[7] = theirs.TokenSwapProgramID },
 		"above a packet": func(d *draft) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
 		},
@@ -224,10 +219,9 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDraft()
-			_, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
-			require.NoError(t, err)
+			must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
 			damage(d)
-			_, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
+			_, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
 			require.ErrorIs(t, err, ErrLayout, name)
 			require.ErrorContains(t, err, because[name])
 		})
@@ -247,8 +241,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
 		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := Transaction(bad)
-			require.ErrorIs(t, err, ErrLayout)
+			require.ErrorIs(t, must.Err(Transaction(bad)), ErrLayout)
 		})
 	}
 }
@@ -288,7 +281,7 @@ func TestChangedTransactionsAreReadAsSolanaGoDoes(t *testing.T) {
 
 // requireAsSolanaGo fails unless what is read at all of a transaction is read by solana-go as the same, and
 // has one spelling.
-func requireAsSolanaGo(t require.TestingT, wire []byte) {
+func requireAsSolanaGo(t must.T, wire []byte) {
 	text := base64.StdEncoding.EncodeToString(wire)
 	got, err := Transaction(text)
 	if err != nil {
@@ -296,23 +289,17 @@ func requireAsSolanaGo(t require.TestingT, wire []byte) {
 		return
 	}
 	require.Equal(t, wire[129:], got.Message)
-	tx, err := theirs.TransactionFromBase64(text)
-	require.NoError(t, err)
-	again, err := tx.ToBase64()
-	require.NoError(t, err)
-	require.Equal(t, text, again)
-	message, err := tx.Message.MarshalBinary()
-	require.NoError(t, err)
+	tx := must.Get(theirs.TransactionFromBase64(text))(t)
+	require.Equal(t, text, must.Get(tx.ToBase64())(t))
+	message := must.Get(tx.Message.MarshalBinary())(t)
 	require.Equal(t, message, got.Message)
 	require.Equal(t, tx.Message.AccountKeys[0].String(), got.FeePayer)
 	require.Equal(t, tx.Message.RecentBlockhash.String(), got.Blockhash)
-	metas, err := tx.Message.Instructions[2].ResolveInstructionAccounts(&tx.Message)
-	require.NoError(t, err)
+	metas := must.Get(tx.Message.Instructions[2].ResolveInstructionAccounts(&tx.Message))(t)
 	require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(),
 		metas[2].PublicKey.String(), metas[3].PublicKey.String()},
 		[]string{got.Source, got.Mint, got.Destination, got.Authority})
-	require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable &&
-		metas[3].IsSigner)
+	require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable && metas[3].IsSigner)
 	in := tx.Message.Instructions
 	require.Equal(t, binary.LittleEndian.AppendUint32([]byte{2}, got.UnitLimit), []byte(in[0].Data))
 	require.Equal(t, binary.LittleEndian.AppendUint64([]byte{3}, got.UnitPrice), []byte(in[1].Data))
@@ -321,16 +308,14 @@ func requireAsSolanaGo(t require.TestingT, wire []byte) {
 		[]byte(in[2].Data))
 	require.Equal(t, got.HasMemo, len(in) == 4)
 	require.True(t, len(in) == 3 || string(in[3].Data) == got.Memo)
-	require.Equal(t, got.Signers[1].Verified, tx.Signatures[1].Verify(tx.Message.AccountKeys[1],
-		message))
+	require.Equal(t, got.Signers[1].Verified, tx.Signatures[1].Verify(tx.Message.AccountKeys[1], message))
 }
 
 // Whatever is read at all, solana-go reads as the same transaction, and there is one spelling of
 // it. The fuzzer changes the bytes; as a text they are read too.
 func FuzzDecode(f *testing.F) {
 	for _, transaction := range vectors(f) {
-		wire, err := base64.StdEncoding.DecodeString(transaction)
-		require.NoError(f, err)
+		wire := must.Get(base64.StdEncoding.DecodeString(transaction))(f)
 		f.Add(wire)
 		f.Add([]byte(transaction))
 	}
