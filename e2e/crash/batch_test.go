@@ -80,7 +80,7 @@ func (r *run) channel() {
 // keptBook holds the wallet's book of its one channel against the world's.
 func (r *run) keptBook(c schemes.Channel, deposit uint64) {
 	ctx := context.Background()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := r.open(ctx, history.Options{})
 	if err != nil {
 		r.violation("the ledger: %v", err)
 		return

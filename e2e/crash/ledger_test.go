@@ -41,7 +41,7 @@ func (r *run) ledger() {
 func (r *run) payments() (list []history.Payment, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := r.open(ctx, history.Options{})
 	if err != nil {
 		return nil, err
 	}
