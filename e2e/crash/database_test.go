@@ -25,7 +25,8 @@ type databases struct {
 // database is one of them. The session is past the wallet.
 type database struct {
 	*sql.DB
-	url string
+	url  string
+	back chan<- *database // where it goes when it is free
 }
 
 func newDatabases(t *testing.T) *databases {
@@ -39,7 +40,7 @@ func (d *databases) connect(name string) (*database, error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	return &database{db, url}, nil
+	return &database{db, url, d.free}, nil
 }
 
 // A new ledger's rows are kept in tables of their own, and put back for the next world: that takes a
@@ -83,7 +84,10 @@ func (d *databases) take() (*database, error) {
 	if err == nil {
 		_, err = made.Exec(keepRows)
 	}
-	return made, err
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // open opens the ledger.

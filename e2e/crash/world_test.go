@@ -82,18 +82,18 @@ func TestMain(m *testing.M) {
 // world is a sandbox, and a wallet's home in it with enough play money on both chains.
 type world struct {
 	*schemes.World
-	dir       string // everything of this world
-	home      string
-	databases *databases // nil: the ledger is in the home
-	database  *database  // with the ledger
+	dir      string // everything of this world
+	home     string
+	database *database // with the ledger, unless that is in the home
 }
 
-// newWorld makes one, whose ledger is one of the databases; nil: in the home. It is for goroutines too, hence the error. Close it.
+// newWorld makes one. Its ledger is in one of the databases, or in the home if in is nil. It is for goroutines
+// too, hence the error. Close it.
 func newWorld(rules schemes.Rules, in *databases) (_ *world, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
-	w := &world{databases: in}
+	w := &world{}
 	w.World, err = schemes.Start(sandbox.Options{})
 	if err != nil {
 		return nil, err
@@ -111,17 +111,7 @@ func newWorld(rules schemes.Rules, in *databases) (_ *world, err error) {
 	if err = os.Mkdir(w.home, 0o700); err != nil {
 		return nil, err
 	}
-	if in == nil {
-		err = w.newLedger()
-	} else {
-		w.database, err = in.take()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if in != nil {
-		rules.Extra = fmt.Sprintf("[ledger]\nurl = %q\n", w.url())
-	}
+	rules.Extra, err = w.ledgerIn(in)
 	err = errors.Join(err, copyFile(filepath.Join(template.dir, keystore), filepath.Join(w.home, keystore)))
 	if err != nil {
 		return nil, err
@@ -137,14 +127,23 @@ func newWorld(rules schemes.Rules, in *databases) (_ *world, err error) {
 	return w, err
 }
 
+// ledgerIn makes the ledger, and gives the table of the rules that names it.
+func (w *world) ledgerIn(in *databases) (table string, err error) {
+	if in == nil {
+		return "", w.newLedger()
+	}
+	w.database, err = in.take()
+	return fmt.Sprintf("[ledger]\nurl = %q\n", w.url()), err
+}
+
 // newLedger makes the ledger a new one.
 func (w *world) newLedger() (err error) {
-	if w.database != nil {
-		_, err = w.database.Exec(putRowsBack)
-		return err
-	}
 	for _, name := range []string{history.FileName + "-wal", history.FileName + "-shm", "ledger.mark"} {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(w.home, name)))
+	}
+	if w.database != nil {
+		_, failed := w.database.Exec(putRowsBack)
+		return errors.Join(err, failed)
 	}
 	return errors.Join(err, copyFile(filepath.Join(template.dir, history.FileName),
 		filepath.Join(w.home, history.FileName)))
@@ -162,7 +161,7 @@ func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphras
 func (w *world) Close() {
 	w.Sandbox.Close()
 	if w.database != nil {
-		w.databases.free <- w.database
+		w.database.back <- w.database
 	}
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)
