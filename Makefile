@@ -83,11 +83,11 @@ patient: prep
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
 
-# A ledger in PostgreSQL: 1,000 messages of changes cut; replicas, services, and the server, killed 20 times under load; a synchronous
+# A ledger in PostgreSQL: 1,000 messages of changes cut; processes, services, and the server, killed 20 times under load; a synchronous
 # standby promoted when 1,000 payments had left.
 failover: need-go need-postgres
 	$(TEST) -v -run TestAChangeIsMadeOnce ./history/sqldb -args -cuts 1000 | grep -v '^=== '
-	$(TEST) -v -run 'TestServerIsKilled|TestPromotion|TestReplicasAreKilled' ./history -args -crashes 20 -told 1000 -kills 20 | grep -v '^=== '
+	$(TEST) -v -run 'TestServerIsKilled|TestPromotion|TestProcessesAreKilled' ./history -args -crashes 20 -told 1000 -kills 20 | grep -v '^=== '
 	$(TEST) -v -run TestServicesAreKilled ./e2e/cli -args -kills 20 | grep -v '^=== '
 
 simulation: need-go

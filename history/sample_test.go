@@ -68,15 +68,16 @@ func TestInStretches(t *testing.T) {
 
 // A clock that was set back changed the times of payments: a sample knows of it, wherever it begins.
 func TestSampleOfARedatedLedger(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	c.set(c.now().Add(400 * 24 * time.Hour))
-	pay(t, s, testHold(1), Settled)
-	c.set(c.now().Add(-399 * 24 * time.Hour))
-	require.NoError(t, s.Redate(t.Context()))
-	require.NoError(t, s.view(t.Context(), func(t *tx) error {
-		_, err := t.sample(0)
-		return err
-	}))
-	_, err := s.Verify(t.Context(), Head{})
-	require.NoError(t, err)
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		c.set(c.now().Add(400 * 24 * time.Hour))
+		pay(t, s, testHold(1), Settled)
+		c.set(c.now().Add(-399 * 24 * time.Hour))
+		require.NoError(t, s.Redate(t.Context()))
+		require.NoError(t, s.view(t.Context(), func(t *tx) error {
+			_, err := t.sample(0)
+			return err
+		}))
+		_, err := s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+	})
 }
