@@ -83,11 +83,12 @@ patient: prep
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
 
-# A ledger in PostgreSQL: 1,000 messages of changes cut; replicas, and the server, killed 20 times under load; a synchronous standby
-# promoted when 1,000 payments had left.
+# A ledger in PostgreSQL: 1,000 messages of changes cut; processes, services, and the server, killed 20 times under load; a synchronous
+# standby promoted when 1,000 payments had left.
 failover: need-go need-postgres
 	$(TEST) -v -run TestAChangeIsMadeOnce ./history/sqldb -args -cuts 1000 | grep -v '^=== '
-	$(TEST) -v -run 'TestServerIsKilled|TestPromotion|TestReplicasAreKilled' ./history -args -crashes 20 -told 1000 -kills 20 | grep -v '^=== '
+	$(TEST) -v -run 'TestServerIsKilled|TestPromotion|TestProcessesAreKilled' ./history -args -crashes 20 -told 1000 -kills 20 | grep -v '^=== '
+	$(TEST) -v -run TestServicesAreKilled ./e2e/cli -args -kills 20 | grep -v '^=== '
 
 simulation: need-go
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestSimulation ./pay -args -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
@@ -123,12 +124,12 @@ prep: need-node
 BYTES := cut
 
 # The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
-# a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all; BYTES=all cuts every line at every byte in every way;
-# ONLY='SCENARIO CALL N ACT' one that was reported.
-crash: need-go need-strace build
+# a paid call cut at every byte. POINTS=n tries that many points on each engine, LONG=1 all; BYTES=all cuts every line at every byte
+# in every way; ON=SQLite|PostgreSQL ONLY='SCENARIO CALL N ACT' one that was reported.
+crash: need-go need-strace need-postgres build
 	go vet -tags crash ./e2e/crash ./wallet/owner
 	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet/owner
-	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep$(if $(ON),/$(ON))|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
 	go test -count=1 -v -timeout 2h -run 'TestWire|TestProxy|TestRefused' ./e2e/crash -args -everybyte $(BYTES) | grep -v '^=== '
 
 # The wallet's pages in a real Chromium: light, dark and narrow, by keyboard, by WCAG (axe-core), and no request to anybody else.

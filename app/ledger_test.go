@@ -3,7 +3,6 @@ package app
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,11 +34,10 @@ func TestALedgerThatIsAway(t *testing.T) {
 // any more, also by other replicas, until the owner accepts the ledger.
 func TestAFailoverThatLosesEvents(t *testing.T) {
 	ctx, first := t.Context(), pgtest.Start(t)
-	_, database, _ := strings.Cut(strings.SplitN(first.Database(t), "?", 2)[0], "///")
 	standby := first.Replica(t)
 	a := at(t, t.TempDir(), filepath.Join(t.TempDir(), "wallet"))
-	_, _, err := testworld.MakeHome(a.home, "[ledger]\nurl = 'postgres://postgres@/"+database+"?host="+
-		first.Dir()+","+standby.Dir()+"'\n", testworld.Passphrase)
+	_, _, err := testworld.MakeHome(a.home, "[ledger]\nurl = 'postgres://postgres@/postgres?host="+first.Dir()+
+		","+standby.Dir()+"'\n", testworld.Passphrase)
 	require.NoError(t, err)
 	h, err := a.open(ctx)
 	require.NoError(t, err)
@@ -84,9 +82,8 @@ func TestAFailoverThatLosesEvents(t *testing.T) {
 // A ledger moves into PostgreSQL and back, with its payments. The one that it was copied from is frozen; a
 // copy replaces no ledger.
 func TestCopyLedger(t *testing.T) {
-	ctx, server := t.Context(), pgtest.Start(t)
-	_, database, _ := strings.Cut(strings.SplitN(server.Database(t), "?", 2)[0], "///")
-	url := "postgres://postgres@/" + database + "?host=" + server.Dir()
+	ctx := t.Context()
+	url := pgtest.Start(t).Database(t)
 	a := at(t, t.TempDir(), filepath.Join(t.TempDir(), "wallet"))
 	_, _, err := testworld.MakeHome(a.home, "[policy]\n", testworld.Passphrase)
 	require.NoError(t, err)

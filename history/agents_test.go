@@ -54,28 +54,29 @@ func TestAnAgentsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 
 // What an agent's windows hold: its own payments of the day and of the month, whatever others paid.
 func TestAnAgentsFacts(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	pay(t, s, holdOf("ann", 1), Settled)
-	c.set(c.now().Add(24 * time.Hour))
-	pay(t, s, holdOf("ann", 2), Settled)
-	pay(t, s, holdOf("ann", 4), Reserved)
-	pay(t, s, holdOf("bob", 8), Settled)
-	pay(t, s, holdOf("", 16), Settled)
-	p := pay(t, s, holdOf("ann", 32), Reserved)
-	require.NoError(t, s.Release(t.Context(), p.ID, "not needed"))
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		pay(t, s, holdOf("ann", 1), Settled)
+		c.set(c.now().Add(24 * time.Hour))
+		pay(t, s, holdOf("ann", 2), Settled)
+		pay(t, s, holdOf("ann", 4), Reserved)
+		pay(t, s, holdOf("bob", 8), Settled)
+		pay(t, s, holdOf("", 16), Settled)
+		p := pay(t, s, holdOf("ann", 32), Reserved)
+		require.NoError(t, s.Release(t.Context(), p.ID, "not needed"))
 
-	f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
-	require.NoError(t, err)
-	require.Equal(t, budget.NodeUsage{Day: budget.Use{Spent: 2, Held: 4},
-		Month: budget.Use{Spent: 3, Held: 4}}, f.Used.Agent)
-	f, err = s.Facts(t.Context(), Question{})
-	require.NoError(t, err)
-	require.Zero(t, f.Used.Agent, "nobody's were asked for")
+		f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
+		require.NoError(t, err)
+		require.Equal(t, budget.NodeUsage{Day: budget.Use{Spent: 2, Held: 4},
+			Month: budget.Use{Spent: 3, Held: 4}}, f.Used.Agent)
+		f, err = s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		require.Zero(t, f.Used.Agent, "nobody's were asked for")
 
-	c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
-	f, err = s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
-	require.NoError(t, err)
-	require.Zero(t, f.Used.Agent, "another month")
+		c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+		f, err = s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
+		require.NoError(t, err)
+		require.Zero(t, f.Used.Agent, "another month")
+	})
 }
 
 // A key is its agent's: the same word is another purchase of another agent, and of who has no name.

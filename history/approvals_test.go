@@ -189,35 +189,33 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // Whatever several processes do at once, each approval lets one payment pass.
 func TestOneApprovalAllowsOnePayment(t *testing.T) {
-	s, _, home := emptyStore(t)
-	second, err := Open(t.Context(), home, Options{Contents: Keeper, Now: s.db.Now})
-	require.NoError(t, err)
-	defer second.Close()
-	stores, quote := []*Store{s, second}, byte(0)
-	rapid.Check(t, func(rt *rapid.T) {
-		quote++
-		yeses := rapid.IntRange(0, 3).Draw(rt, "yeses")
-		for range yeses {
-			a := asking(t, s, quote)
-			_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID,
-				"owner", nil)
-			require.NoError(rt, err)
-			var passed atomic.Int64
-			var all sync.WaitGroup
-			for i := range rapid.IntRange(1, 6).Draw(rt, "calls") {
-				all.Go(func() {
-					switch err := payApproved(stores[i%2], quote); {
-					case err == nil:
-						passed.Add(1)
-					case !errors.Is(err, errNobodyApproved):
-						panic(err)
-					}
-				})
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		stores, quote := []*Store{s, besides(t, s)}, byte(0)
+		rapid.Check(t, func(rt *rapid.T) {
+			quote++
+			yeses := rapid.IntRange(0, 3).Draw(rt, "yeses")
+			for range yeses {
+				a := asking(t, s, quote)
+				_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID,
+					"owner", nil)
+				require.NoError(rt, err)
+				var passed atomic.Int64
+				var all sync.WaitGroup
+				for i := range rapid.IntRange(1, 6).Draw(rt, "calls") {
+					all.Go(func() {
+						switch err := payApproved(stores[i%2], quote); {
+						case err == nil:
+							passed.Add(1)
+						case !errors.Is(err, errNobodyApproved):
+							panic(err)
+						}
+					})
+				}
+				all.Wait()
+				require.EqualValues(rt, 1, passed.Load())
 			}
-			all.Wait()
-			require.EqualValues(rt, 1, passed.Load())
-		}
-		require.True(rt, errors.Is(payApproved(s, quote), errNobodyApproved))
+			require.True(rt, errors.Is(payApproved(s, quote), errNobodyApproved))
+		})
 	})
 }
 

@@ -49,17 +49,18 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, 2*maxPending, maxPendingAll)
 	require.LessOrEqual(t, 2*maxPendingSession, maxPendingAll)
 	require.LessOrEqual(t, 2*(maxNoAgent+maxNo), maxNoAll)
-	s, _, _ := emptyStore(t)
-	for i := range maxPendingAll / maxPendingSession {
-		for j := range maxPendingSession {
-			_, err := naggingAs(t, s, fmt.Sprintf("a%d", i), "GET", fmt.Sprintf("h%d.example", j), "/", 10)
-			require.NoError(t, err)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for i := range maxPendingAll / maxPendingSession {
+			for j := range maxPendingSession {
+				_, err := naggingAs(t, s, fmt.Sprintf("a%d", i), "GET", fmt.Sprintf("h%d.example", j), "/", 10)
+				require.NoError(t, err)
+			}
 		}
-	}
-	_, err := naggingAs(t, s, "late", "GET", "a.example", "/", 10)
-	e, ok := errors.AsType[*TooManyPending](err)
-	require.True(t, ok, "%v", err)
-	require.Equal(t, TooManyPending{About: "all", Limit: maxPendingAll}, *e)
+		_, err := naggingAs(t, s, "late", "GET", "a.example", "/", 10)
+		e, ok := errors.AsType[*TooManyPending](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, TooManyPending{About: "all", Limit: maxPendingAll}, *e)
+	})
 }
 
 // A no is to who asked: another agent may ask the same, and its own noes are counted; only the noes to

@@ -135,38 +135,39 @@ func TestDeclinedTwice(t *testing.T) {
 // The owner's own no is enough; another path, another host are asked about for a while, and then no
 // more; a yes ends the noes to its question.
 func TestNoes(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	deny := func(host, path string) error {
-		a, err := nagging(t, s, "GET", host, path, 1000)
-		if err == nil {
-			_, err = s.Deny(t.Context(), a.ID, byOwner)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		deny := func(host, path string) error {
+			a, err := nagging(t, s, "GET", host, path, 1000)
+			if err == nil {
+				_, err = s.Deny(t.Context(), a.ID, byOwner)
+				require.NoError(t, err)
+			}
+			return err
+		}
+		require.NoError(t, deny("a.example", "/0"))
+		require.Equal(t, "this", declined(t, deny("a.example", "/0?again")).About)
+		for i := range maxNoHost/maxNo - 1 {
+			require.NoError(t, deny(fmt.Sprintf("a.example:%d", 8000+i), "/"))
+		}
+		require.Equal(t, "host", declined(t, deny("a.example:9000", "/new")).About)
+		for i := range (maxNoAgent - maxNoHost) / maxNo {
+			require.NoError(t, deny(fmt.Sprintf("h%d.example", i), "/"))
+		}
+		require.Equal(t, "agent", declined(t, deny("new.example", "/")).About)
+
+		s, _, _ = emptyStore(t)
+		for _, yes := range []bool{false, true, false, false} {
+			a, err := nagging(t, s, "GET", "a.example", "/", 1000)
+			require.NoError(t, err)
+			if yes {
+				_, err = s.Accept(t.Context(), a.ID, "client")
+			} else {
+				_, err = s.Decline(t.Context(), a.ID, "client")
+			}
 			require.NoError(t, err)
 		}
-		return err
-	}
-	require.NoError(t, deny("a.example", "/0"))
-	require.Equal(t, "this", declined(t, deny("a.example", "/0?again")).About)
-	for i := range maxNoHost/maxNo - 1 {
-		require.NoError(t, deny(fmt.Sprintf("a.example:%d", 8000+i), "/"))
-	}
-	require.Equal(t, "host", declined(t, deny("a.example:9000", "/new")).About)
-	for i := range (maxNoAgent - maxNoHost) / maxNo {
-		require.NoError(t, deny(fmt.Sprintf("h%d.example", i), "/"))
-	}
-	require.Equal(t, "agent", declined(t, deny("new.example", "/")).About)
-
-	s, _, _ = emptyStore(t)
-	for _, yes := range []bool{false, true, false, false} {
-		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
-		require.NoError(t, err)
-		if yes {
-			_, err = s.Accept(t.Context(), a.ID, "client")
-		} else {
-			_, err = s.Decline(t.Context(), a.ID, "client")
-		}
-		require.NoError(t, err)
-	}
-	declined(t, deny("a.example", "/"))
+		declined(t, deny("a.example", "/"))
+	})
 }
 
 // Dialogs that were closed are counted, and no decision.

@@ -46,17 +46,18 @@ func TestAChannelOnlyGoesForward(t *testing.T) {
 
 // A decision without caps holds only what was counted with a deposit.
 func TestOnlyVouchersNeedNoCaps(t *testing.T) {
-	store, _, _ := emptyStore(t)
-	hold := Hold{Decision: budget.Decision{Prepaid: true}, Payment: Payment{
-		Scheme: x402.BatchSettlement, Amount: money.NewAmount(7), Price: 7}}
-	_, err := store.Reserve(t.Context(), hold)
-	require.ErrorContains(t, err, "caps")
-	hold.Payment.Scheme, hold.Payment.Price = x402.Exact, 0
-	_, err = store.Reserve(t.Context(), hold)
-	require.ErrorContains(t, err, "caps")
-	hold.Decision.Prepaid, hold.Payment.Scheme = false, x402.BatchSettlement
-	_, err = store.Reserve(t.Context(), hold)
-	require.ErrorContains(t, err, "caps")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		hold := Hold{Decision: budget.Decision{Prepaid: true}, Payment: Payment{
+			Scheme: x402.BatchSettlement, Amount: money.NewAmount(7), Price: 7}}
+		_, err := s.Reserve(t.Context(), hold)
+		require.ErrorContains(t, err, "caps")
+		hold.Payment.Scheme, hold.Payment.Price = x402.Exact, 0
+		_, err = s.Reserve(t.Context(), hold)
+		require.ErrorContains(t, err, "caps")
+		hold.Decision.Prepaid, hold.Payment.Scheme = false, x402.BatchSettlement
+		_, err = s.Reserve(t.Context(), hold)
+		require.ErrorContains(t, err, "caps")
+	})
 }
 
 // Vouchers hold nothing of the account that their deposit came from, and are no price to compare with.

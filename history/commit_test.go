@@ -29,34 +29,35 @@ func occupy(t *testing.T, s *Store) (release func()) {
 // What a transaction knows of the ledger is what is in it, after each of the changes that share it, also
 // after those that were undone.
 func TestWhatATransactionKnows(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	done := func(f func(*tx) error) func() error {
-		return func() error { return s.tx(t.Context(), f) }
-	}
-	undone := func(f func(*tx) error) func() error { return undone(t, s, f) }
-	frozen := Freeze{Network: "net", Account: "account", By: "owner", Why: "test"}
-	insert := func(tx *tx, id string, later time.Duration) error {
-		p := testHold(1).Payment
-		p.ID, p.Session, p.State = id, "ses_1", Reserved
-		p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
-		return tx.insert(&p)
-	}
-	together(t, s, knowsWhatIs, []func() error{
-		done(func(tx *tx) error { return tx.audit(0, "a", 1) }),
-		undone(func(tx *tx) error { return tx.audit(0, "b", 1) }),
-		done(func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }),
-		undone(func(tx *tx) error { return insert(tx, "pay_2", 2*time.Hour) }),
-		done(func(tx *tx) error { return insert(tx, "pay_3", 3*time.Hour) }),
-		func() error { return s.Freeze(t.Context(), frozen) },
-		undone(func(tx *tx) error {
-			_, err := tx.Exec(`INSERT INTO lifts VALUES (1, 1, x'')`)
-			tx.known.freezes = nil
-			return errors.Join(err, knowsWhatIs(t, tx))
-		}),
-		func() error { _, err := s.Unfreeze(t.Context(), nil); return err },
-		func() error { return s.Freeze(t.Context(), Freeze{By: "owner"}) },
-		func() error { return s.Unlift(t.Context(), 1) },
-		func() error { return s.Redate(t.Context()) },
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		done := func(f func(*tx) error) func() error {
+			return func() error { return s.tx(t.Context(), f) }
+		}
+		undone := func(f func(*tx) error) func() error { return undone(t, s, f) }
+		frozen := Freeze{Network: "net", Account: "account", By: "owner", Why: "test"}
+		insert := func(tx *tx, id string, later time.Duration) error {
+			p := testHold(1).Payment
+			p.ID, p.Session, p.State = id, "ses_1", Reserved
+			p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
+			return tx.insert(&p)
+		}
+		together(t, s, knowsWhatIs, []func() error{
+			done(func(tx *tx) error { return tx.audit(0, "a", 1) }),
+			undone(func(tx *tx) error { return tx.audit(0, "b", 1) }),
+			done(func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }),
+			undone(func(tx *tx) error { return insert(tx, "pay_2", 2*time.Hour) }),
+			done(func(tx *tx) error { return insert(tx, "pay_3", 3*time.Hour) }),
+			func() error { return s.Freeze(t.Context(), frozen) },
+			undone(func(tx *tx) error {
+				_, err := tx.Exec(`INSERT INTO lifts VALUES (1, 1, ?)`, []byte{})
+				tx.known.freezes = nil
+				return errors.Join(err, knowsWhatIs(t, tx))
+			}),
+			func() error { _, err := s.Unfreeze(t.Context(), nil); return err },
+			func() error { return s.Freeze(t.Context(), Freeze{By: "owner"}) },
+			func() error { return s.Unlift(t.Context(), 1) },
+			func() error { return s.Redate(t.Context()) },
+		})
 	})
 }
 
@@ -97,80 +98,81 @@ func undone(t *testing.T, s *Store, f func(*tx) error) func() error {
 // Signatures that share a transaction carry the sealed sums and the memory on as if each had read them,
 // also behind changes that were refused or undone, and behind what is no signature.
 func TestSignaturesTogether(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	var list []Payment
-	for i := range uint64(9) {
-		h := testHold(i + 1)
-		h.Payment.Host, h.Payment.PayTo = fmt.Sprint("host", i%3), fmt.Sprint("0xpayee", i%4)
-		h.Payment.URL = fmt.Sprintf("https://%s/%d", h.Payment.Host, i)
-		h.Payment.IdempotencyKey = fmt.Sprint("key ", i)
-		list = append(list, pay(t, s, h, Reserved))
-	}
-	k, refusing, other := testKeyholder(), testKeyholder(), testKeyholder()
-	refusing.Permit = func(Payment, budget.Facts) error { return errors.New("no") }
-	other.MAC = func(data []byte) ([]byte, error) { return append([]byte("other"), data...), nil }
-	signed := func(p Payment) Signed {
-		return Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
-	}
-	sign := func(i int) func() error {
-		return func() error { return s.Submit(t.Context(), list[i], signed(list[i]), k) }
-	}
-	refused := func(i int, by Keyholder) func() error {
-		return func() error {
-			if s.Submit(t.Context(), list[i], signed(list[i]), by) == nil {
-				return errors.New("it was signed")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		var list []Payment
+		for i := range uint64(9) {
+			h := testHold(i + 1)
+			h.Payment.Host, h.Payment.PayTo = fmt.Sprint("host", i%3), fmt.Sprint("0xpayee", i%4)
+			h.Payment.URL = fmt.Sprintf("https://%s/%d", h.Payment.Host, i)
+			h.Payment.IdempotencyKey = fmt.Sprint("key ", i)
+			list = append(list, pay(t, s, h, Reserved))
+		}
+		k, refusing, other := testKeyholder(), testKeyholder(), testKeyholder()
+		refusing.Permit = func(Payment, budget.Facts) error { return errors.New("no") }
+		other.MAC = func(data []byte) ([]byte, error) { return append([]byte("other"), data...), nil }
+		signed := func(p Payment) Signed {
+			return Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
+		}
+		sign := func(i int) func() error {
+			return func() error { return s.Submit(t.Context(), list[i], signed(list[i]), k) }
+		}
+		refused := func(i int, by Keyholder) func() error {
+			return func() error {
+				if s.Submit(t.Context(), list[i], signed(list[i]), by) == nil {
+					return errors.New("it was signed")
+				}
+				return nil
 			}
-			return nil
 		}
-	}
-	finished := func(i int, o Outcome) func() error {
-		return func() error { _, err := finish(s, list[i].ID, o); return err }
-	}
-	stranger := list[7]
-	stranger.PayTo = "0xstranger"
-	carried := 0
-	together(t, s, func(t *testing.T, in *tx) error {
-		if in.known.sealed != nil {
-			carried++
+		finished := func(i int, o Outcome) func() error {
+			return func() error { _, err := finish(s, list[i].ID, o); return err }
 		}
-		return carriesWhatIsSealed(t, in)
-	}, []func() error{
-		sign(0), sign(1),
-		refused(2, refusing), sign(2),
-		func() error {
-			return s.tx(t.Context(), func(tx *tx) error {
-				assert.NotNil(t, tx.known.sealed)
-				carried, err := tx.sealedBefore(other, nil)
-				assert.Nil(t, carried)
+		stranger := list[7]
+		stranger.PayTo = "0xstranger"
+		carried := 0
+		together(t, s, func(t *testing.T, in *tx) error {
+			if in.known.sealed != nil {
+				carried++
+			}
+			return carriesWhatIsSealed(t, in)
+		}, []func() error{
+			sign(0), sign(1),
+			refused(2, refusing), sign(2),
+			func() error {
+				return s.tx(t.Context(), func(tx *tx) error {
+					assert.NotNil(t, tx.known.sealed)
+					carried, err := tx.sealedBefore(other, nil)
+					assert.Nil(t, carried)
+					return err
+				})
+			}, sign(3), refused(4, other),
+			sign(4), finished(0, Outcome{State: Unknown}),
+			undone(t, s, func(tx *tx) error {
+				return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
+			}), sign(5),
+			undone(t, s, func(tx *tx) error {
+				_, err := tx.outcome(list[1].ID, Outcome{State: Unknown})
 				return err
-			})
-		}, sign(3), refused(4, other),
-		sign(4), finished(0, Outcome{State: Unknown}),
-		undone(t, s, func(tx *tx) error {
-			return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
-		}), sign(5),
-		undone(t, s, func(tx *tx) error {
-			_, err := tx.outcome(list[1].ID, Outcome{State: Unknown})
-			return err
-		}),
-		sign(6),
-		finished(2, Outcome{State: Settled, Proof: Claimed}),
-		func() error {
-			rules := SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}
-			return s.SealRules(t.Context(), rules, "", false, k)
-		},
-		func() error {
-			err := s.Submit(t.Context(), stranger, signed(stranger), k)
-			if !x402.HasCode(err, x402.LedgerCorrupt) {
-				return fmt.Errorf("another payment than the one that was reserved: %w", err)
-			}
-			return nil
-		},
-		sign(7), finished(7, Outcome{State: Settled, Proof: Chain}), sign(8),
+			}),
+			sign(6),
+			finished(2, Outcome{State: Settled, Proof: Claimed}),
+			func() error {
+				rules := SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}
+				return s.SealRules(t.Context(), rules, "", false, k)
+			},
+			func() error {
+				err := s.Submit(t.Context(), stranger, signed(stranger), k)
+				if !x402.HasCode(err, x402.LedgerCorrupt) {
+					return fmt.Errorf("another payment than the one that was reserved: %w", err)
+				}
+				return nil
+			},
+			sign(7), finished(7, Outcome{State: Settled, Proof: Chain}), sign(8),
+		})
+		require.Greater(t, carried, 10)
+		_, err := s.VerifySealed(t.Context(), k)
+		require.NoError(t, err)
 	})
-	require.Greater(t, carried, 10)
-	_, err := s.VerifySealed(t.Context(), k)
-	require.NoError(t, err)
 }
 
 // A transaction compares the tables again for a payment that falls into other windows.
@@ -187,34 +189,35 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 }
 
 func otherWindowsAreCompared(t *testing.T, scope string, query func(Payment) budget.Query) {
-	s, _, _ := emptyStore(t)
-	k := testKeyholder()
-	k.Query = query
-	sign := func(name string) func() error {
-		h := testHold(1)
-		h.Payment.Host, h.Payment.Agent = name, name
-		p := pay(t, s, h, Reserved)
-		return func() error {
-			signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
-			return s.Submit(t.Context(), p, signed, k)
-		}
-	}
-	first, second, forged := sign("a"), sign("a"), sign("b") // the first of all has nothing to go on from
-	together(t, s, func(*testing.T, *tx) error { return nil }, []func() error{
-		first, second,
-		func() error {
-			return s.tx(t.Context(), func(tx *tx) error {
-				assert.NotNil(t, tx.known.sealed)
-				_, err := tx.Exec(`UPDATE totals SET held = 0 WHERE scope = ? AND key = 'b'`, scope)
-				return err
-			})
-		},
-		func() error {
-			if err := forged(); !x402.HasCode(err, x402.LedgerCorrupt) {
-				return fmt.Errorf("signed: %w", err)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		k := testKeyholder()
+		k.Query = query
+		sign := func(name string) func() error {
+			h := testHold(1)
+			h.Payment.Host, h.Payment.Agent = name, name
+			p := pay(t, s, h, Reserved)
+			return func() error {
+				signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
+				return s.Submit(t.Context(), p, signed, k)
 			}
-			return nil
-		},
+		}
+		first, second, forged := sign("a"), sign("a"), sign("b") // the first of all has nothing to go on from
+		together(t, s, func(*testing.T, *tx) error { return nil }, []func() error{
+			first, second,
+			func() error {
+				return s.tx(t.Context(), func(tx *tx) error {
+					assert.NotNil(t, tx.known.sealed)
+					_, err := tx.Exec(`UPDATE totals SET held = 0 WHERE scope = ? AND key = 'b'`, scope)
+					return err
+				})
+			},
+			func() error {
+				if err := forged(); !x402.HasCode(err, x402.LedgerCorrupt) {
+					return fmt.Errorf("signed: %w", err)
+				}
+				return nil
+			},
+		})
 	})
 }
 

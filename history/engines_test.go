@@ -1,9 +1,11 @@
 package history
 
 import (
+	"context"
 	"database/sql"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -31,17 +33,30 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *Store, c *clock)) {
 	}
 }
 
-// besides is the store of another process of the same home.
+// besides is the store of another process of the same ledger.
 func besides(t *testing.T, s *Store) *Store {
 	t.Helper()
-	o := Options{Contents: Keeper, Now: s.db.Now}
-	if s.Shared() {
-		return openTestServer(t, o)
-	}
-	other, err := Open(t.Context(), s.home, o)
+	other, err := openNamed(t.Context(), nameOf(s), Options{Now: s.db.Now})
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
 	return other
+}
+
+// nameOf names a ledger for other processes, which open it by openNamed.
+func nameOf(s *Store) string {
+	if s.Shared() {
+		return s.home + " " + testServer.url
+	}
+	return s.home
+}
+
+func openNamed(ctx context.Context, name string, o Options) (*Store, error) {
+	o.Contents = Keeper
+	home, url, isShared := strings.Cut(name, " ")
+	if isShared {
+		return OpenPostgres(ctx, home, sqldb.Postgres{URL: url}, o)
+	}
+	return Open(ctx, home, o)
 }
 
 // pastStores are the connections of rawDB, by the ledger.

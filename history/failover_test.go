@@ -137,11 +137,11 @@ func (p *payers) end(t *testing.T) map[string]State {
 	return p.told
 }
 
-// lostOf compares a server with what the replicas heard, and its ledger with the audit chain. A
-// payment may be settled whose replica heard only that it was submitted.
-func lostOf(t *testing.T, url string, told map[string]State) (lost []string) {
+// lostOf compares a ledger with what the processes heard, and with its audit chain. A
+// payment may be settled whose process heard only that it was submitted.
+func lostOf(t *testing.T, ledger string, told map[string]State) (lost []string) {
 	t.Helper()
-	s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{Contents: Keeper})
+	s, err := openNamed(t.Context(), ledger, Options{})
 	require.NoError(t, err)
 	defer s.Close()
 	_, err = s.VerifySealed(t.Context(), testKeyholder())
@@ -167,7 +167,7 @@ func TestServerIsKilled(t *testing.T) {
 		c.Restart(t)
 	}
 	p.until(t, p.left.Load()+10)
-	require.Empty(t, lostOf(t, url, p.end(t)))
+	require.Empty(t, lostOf(t, t.TempDir()+" "+url, p.end(t)))
 	t.Logf("%d payments left", p.left.Load())
 }
 
@@ -195,7 +195,7 @@ func TestPromotion_SynchronousLosesNothing(t *testing.T) {
 	c.Kill(t)
 	replica.Promote(t)
 	p.until(t, p.left.Load()+10)
-	require.Empty(t, lostOf(t, replica.Same(t, url), p.end(t)))
+	require.Empty(t, lostOf(t, t.TempDir()+" "+replica.Same(t, url), p.end(t)))
 	t.Logf("%d payments left", p.left.Load())
 }
 
@@ -213,7 +213,7 @@ func TestPromotion_LaggingStandbyIsNoticed(t *testing.T) {
 	told := p.end(t)
 	c.Kill(t)
 	replica.Promote(t)
-	require.NotEmpty(t, lostOf(t, replica.Same(t, url), told))
+	require.NotEmpty(t, lostOf(t, t.TempDir()+" "+replica.Same(t, url), told))
 	require.Len(t, p.heads, 4)
 	for s, head := range p.heads {
 		has, err := s.Has(t.Context(), head)

@@ -90,6 +90,8 @@ type Options struct {
 	Contents Contents
 	// Alerts hears of what the owner may have to be told. It may be nil.
 	Alerts Alerts
+	// AliveFor is for how long a replica is taken for alive after it said so. Default 10 s; tests set it.
+	AliveFor time.Duration
 }
 
 // Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.

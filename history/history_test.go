@@ -179,22 +179,23 @@ func TestStatesFollowTheTable(t *testing.T) {
 	for _, from := range all {
 		for _, to := range all {
 			t.Run(string(from)+" to "+string(to), func(t *testing.T) {
-				s, _, _ := emptyStore(t)
-				var p Payment
-				if from == Failed {
-					p = pay(t, s, testHold(1), Reserved)
-					require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
-				} else {
-					p = pay(t, s, testHold(1), from)
-				}
-				p, err := s.Payment(t.Context(), p.ID)
-				require.NoError(t, err)
-				err = s.tx(t.Context(), func(tx *tx) error { return tx.move(p, to, "{}", "note = ''") })
-				if legal[[2]State{from, to}] {
+				eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+					var p Payment
+					if from == Failed {
+						p = pay(t, s, testHold(1), Reserved)
+						require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+					} else {
+						p = pay(t, s, testHold(1), from)
+					}
+					p, err := s.Payment(t.Context(), p.ID)
 					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, ErrTransition)
-				}
+					err = s.tx(t.Context(), func(tx *tx) error { return tx.move(p, to, "{}", "note = ''") })
+					if legal[[2]State{from, to}] {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, ErrTransition)
+					}
+				})
 			})
 		}
 	}
@@ -281,24 +282,23 @@ func TestWindowsNeverOpenBackwards(t *testing.T) {
 }
 
 func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
-	s, c, home := emptyStore(t)
-	first := pay(t, s, testHold(1), Settled)
-	require.NoError(t, s.Close())
-	s, err := Open(t.Context(), home, Options{Contents: Keeper, Now: c.now})
-	require.NoError(t, err)
-	defer s.Close()
-	c.set(c.now().Add(budget.SessionIdle - time.Second))
-	require.Equal(t, first.Session, pay(t, s, testHold(1), Settled).Session, "a restart begins no session")
-	c.set(c.now().Add(budget.SessionIdle))
-	limit := money.Dollars(42)
-	h := testHold(1)
-	h.SessionCap = &limit
-	p, err := reserve(s, h)
-	require.NoError(t, err)
-	facts, err := s.Facts(t.Context(), Question{})
-	require.NoError(t, err)
-	require.Equal(t, limit, *facts.Session.Cap)
-	require.NotEqual(t, first.Session, p.Session)
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		first := pay(t, s, testHold(1), Settled)
+		require.NoError(t, s.Close())
+		s = besides(t, s)
+		c.set(c.now().Add(budget.SessionIdle - time.Second))
+		require.Equal(t, first.Session, pay(t, s, testHold(1), Settled).Session, "a restart begins no session")
+		c.set(c.now().Add(budget.SessionIdle))
+		limit := money.Dollars(42)
+		h := testHold(1)
+		h.SessionCap = &limit
+		p, err := reserve(s, h)
+		require.NoError(t, err)
+		facts, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		require.Equal(t, limit, *facts.Session.Cap)
+		require.NotEqual(t, first.Session, p.Session)
+	})
 }
 
 func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
@@ -384,22 +384,26 @@ func TestExpired(t *testing.T) {
 
 // A connection is opened without waiting for whoever writes, in this process or another, and writes nothing.
 func TestAConnectionIsOpenedWhileOthersWrite(t *testing.T) {
-	s, _, home := emptyStore(t)
-	size := func() int64 {
-		info, err := os.Stat(filepath.Join(home, FileName+"-wal"))
-		require.NoError(t, err)
-		return info.Size()
-	}
-	require.NoError(t, s.tx(t.Context(), func(*tx) error {
-		before := size()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		other, err := Open(ctx, home, Options{Contents: Keeper})
-		require.NoError(t, err)
-		require.NoError(t, other.Close())
-		require.Equal(t, before, size())
-		return nil
-	}))
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		size := func() int64 {
+			if s.Shared() {
+				return 0
+			}
+			info, err := os.Stat(filepath.Join(s.home, FileName+"-wal"))
+			require.NoError(t, err)
+			return info.Size()
+		}
+		require.NoError(t, s.tx(t.Context(), func(*tx) error {
+			before := size()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			other, err := openNamed(ctx, nameOf(s), Options{})
+			require.NoError(t, err)
+			require.NoError(t, other.Close())
+			require.Equal(t, before, size())
+			return nil
+		}))
+	})
 }
 
 func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
@@ -635,14 +639,15 @@ func TestChangesMoveTheHead(t *testing.T) {
 		"redated": func(t *testing.T, s *Store, _ Payment) error { return s.Redate(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := emptyStore(t)
-			p := pay(t, s, testHold(1), Reserved)
-			before, err := s.Facts(t.Context(), Question{})
-			require.NoError(t, err)
-			require.NoError(t, change(t, s, p))
-			after, err := s.Facts(t.Context(), Question{})
-			require.NoError(t, err)
-			require.Greater(t, after.Head, before.Head)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				p := pay(t, s, testHold(1), Reserved)
+				before, err := s.Facts(t.Context(), Question{})
+				require.NoError(t, err)
+				require.NoError(t, change(t, s, p))
+				after, err := s.Facts(t.Context(), Question{})
+				require.NoError(t, err)
+				require.Greater(t, after.Head, before.Head)
+			})
 		})
 	}
 }

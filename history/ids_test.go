@@ -26,7 +26,8 @@ func TestPaymentIDsSortByTime(t *testing.T) {
 	require.Less(t, NewID(time.UnixMilli(1)), before)
 	require.Less(t, after, NewID(at.AddDate(2000, 0, 0)))
 
-	s, _, _ := emptyStore(t)
-	p := pay(t, s, testHold(1), Reserved)
-	require.True(t, strings.HasPrefix(p.ID, NewID(p.Created)[:16]), "it is the time of the payment")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		p := pay(t, s, testHold(1), Reserved)
+		require.True(t, strings.HasPrefix(p.ID, NewID(p.Created)[:16]), "it is the time of the payment")
+	})
 }

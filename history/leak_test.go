@@ -10,11 +10,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if home := os.Getenv(payerHome); home != "" {
-		os.Exit(payForATeam(home))
+	if ledger := os.Getenv(payerLedger); ledger != "" {
+		os.Exit(payForATeam(ledger))
 	}
-	if of := os.Getenv(replicaOf); of != "" {
-		os.Exit(payAsReplica(of))
+	if ledger := os.Getenv(payerOf); ledger != "" {
+		os.Exit(payAloud(ledger))
 	}
 	goleak.VerifyTestMain(pgtest.Main(m))
 }

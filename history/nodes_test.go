@@ -37,23 +37,24 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 		"the month above it": teamRules(budget.Team{}, budget.Team{Month: five}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := emptyStore(t)
-			_, err := reserve(s, testHold(1)) // a session has begun
-			require.NoError(t, err)
-			holds := []Hold{holdOf("lab-1", 3), holdOf("lab-2", 2), holdOf("lab-3", 1), holdOf("ops", 5),
-				holdOf("", 5)}
-			for i := range holds {
-				_, err := decide(s, rules, &holds[i])
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				_, err := reserve(s, testHold(1)) // a session has begun
 				require.NoError(t, err)
-			}
-			for i, h := range holds {
-				_, err := s.Reserve(t.Context(), h)
-				if i == 2 {
-					require.ErrorIs(t, err, ErrMoved)
-					continue
+				holds := []Hold{holdOf("lab-1", 3), holdOf("lab-2", 2), holdOf("lab-3", 1), holdOf("ops", 5),
+					holdOf("", 5)}
+				for i := range holds {
+					_, err := decide(s, rules, &holds[i])
+					require.NoError(t, err)
 				}
-				require.NoError(t, err)
-			}
+				for i, h := range holds {
+					_, err := s.Reserve(t.Context(), h)
+					if i == 2 {
+						require.ErrorIs(t, err, ErrMoved)
+						continue
+					}
+					require.NoError(t, err)
+				}
+			})
 		})
 	}
 }
@@ -61,65 +62,67 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 // A team's rate holds there, too: what its agents paid after the decision counts, and what others paid does
 // not.
 func TestATeamsRateHoldsWhereTheMoneyIsHeld(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	rules := teamRules(budget.Team{}, budget.Team{Rate: 2})
-	_, err := reserve(s, holdOf("ops", 1))
-	require.NoError(t, err)
-	first, second, third := holdOf("lab-1", 1), holdOf("res-1", 1), holdOf("lab-2", 1)
-	for _, h := range []*Hold{&first, &second, &third} {
-		_, err := decide(s, rules, h)
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		rules := teamRules(budget.Team{}, budget.Team{Rate: 2})
+		_, err := reserve(s, holdOf("ops", 1))
 		require.NoError(t, err)
-	}
-	oldest, err := s.Reserve(t.Context(), first)
-	require.NoError(t, err)
-	c.set(c.now().Add(time.Second))
-	_, err = s.Reserve(t.Context(), second)
-	require.NoError(t, err)
-	_, err = s.Reserve(t.Context(), third)
-	require.ErrorIs(t, err, ErrMoved)
-	_, err = decide(s, rules, &third)
-	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
-	free := oldest.Created.Add(time.Minute)
-	require.Equal(t, x402.Stamp(free), x402.AsError(err).NextStep().At)
-	c.set(free)
-	_, err = reserveBy(s, rules, third)
-	require.NoError(t, err)
+		first, second, third := holdOf("lab-1", 1), holdOf("res-1", 1), holdOf("lab-2", 1)
+		for _, h := range []*Hold{&first, &second, &third} {
+			_, err := decide(s, rules, h)
+			require.NoError(t, err)
+		}
+		oldest, err := s.Reserve(t.Context(), first)
+		require.NoError(t, err)
+		c.set(c.now().Add(time.Second))
+		_, err = s.Reserve(t.Context(), second)
+		require.NoError(t, err)
+		_, err = s.Reserve(t.Context(), third)
+		require.ErrorIs(t, err, ErrMoved)
+		_, err = decide(s, rules, &third)
+		require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+		free := oldest.Created.Add(time.Minute)
+		require.Equal(t, x402.Stamp(free), x402.AsError(err).NextStep().At)
+		c.set(free)
+		_, err = reserveBy(s, rules, third)
+		require.NoError(t, err)
+	})
 }
 
 // What a team's windows hold: the payments of its agents and of those below it, of the day and of the month.
 func TestATeamsFacts(t *testing.T) {
-	s, c, _ := emptyStore(t)
-	pay(t, s, holdOf("lab-1", 1), Settled)
-	c.set(c.now().Add(24 * time.Hour))
-	pay(t, s, holdOf("lab-1", 2), Settled)
-	pay(t, s, holdOf("lab-2", 4), Reserved)
-	pay(t, s, holdOf("res-1", 8), Settled)
-	pay(t, s, holdOf("ops", 16), Settled)
-	pay(t, s, holdOf("", 32), Settled)
-	p := pay(t, s, holdOf("lab-1", 64), Reserved)
-	require.NoError(t, s.Release(t.Context(), p.ID, "not needed"))
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		pay(t, s, holdOf("lab-1", 1), Settled)
+		c.set(c.now().Add(24 * time.Hour))
+		pay(t, s, holdOf("lab-1", 2), Settled)
+		pay(t, s, holdOf("lab-2", 4), Reserved)
+		pay(t, s, holdOf("res-1", 8), Settled)
+		pay(t, s, holdOf("ops", 16), Settled)
+		pay(t, s, holdOf("", 32), Settled)
+		p := pay(t, s, holdOf("lab-1", 64), Reserved)
+		require.NoError(t, s.Release(t.Context(), p.ID, "not needed"))
 
-	rules := teamRules(budget.Team{}, budget.Team{})
-	use := func(spent, held money.Dollars) budget.Use { return budget.Use{Spent: spent, Held: held} }
-	f, err := s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
-	require.NoError(t, err)
-	require.Equal(t, map[string]budget.NodeUsage{
-		"lab":      {Day: use(2, 4), Month: use(3, 4)},
-		"research": {Day: use(10, 4), Month: use(11, 4)},
-	}, f.Used.Teams)
-	require.Equal(t, map[string]budget.NodeUsage{
-		"lab-1": {Day: use(2, 0), Month: use(3, 0)}, "lab-2": {Day: use(0, 4), Month: use(0, 4)},
-		"res-1": {Day: use(8, 0), Month: use(8, 0)}, "ops": {Day: use(16, 0), Month: use(16, 0)},
-	}, f.Used.Agents)
-	f, err = s.Facts(t.Context(), Question{})
-	require.NoError(t, err)
-	require.Empty(t, f.Used.Teams, "nobody's were asked for")
+		rules := teamRules(budget.Team{}, budget.Team{})
+		use := func(spent, held money.Dollars) budget.Use { return budget.Use{Spent: spent, Held: held} }
+		f, err := s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
+		require.NoError(t, err)
+		require.Equal(t, map[string]budget.NodeUsage{
+			"lab":      {Day: use(2, 4), Month: use(3, 4)},
+			"research": {Day: use(10, 4), Month: use(11, 4)},
+		}, f.Used.Teams)
+		require.Equal(t, map[string]budget.NodeUsage{
+			"lab-1": {Day: use(2, 0), Month: use(3, 0)}, "lab-2": {Day: use(0, 4), Month: use(0, 4)},
+			"res-1": {Day: use(8, 0), Month: use(8, 0)}, "ops": {Day: use(16, 0), Month: use(16, 0)},
+		}, f.Used.Agents)
+		f, err = s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		require.Empty(t, f.Used.Teams, "nobody's were asked for")
 
-	c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
-	f, err = s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
-	require.NoError(t, err)
-	require.Zero(t, f.Used.Teams["research"], "another month")
-	require.Empty(t, f.Used.Agents)
+		c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+		f, err = s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
+		require.NoError(t, err)
+		require.Zero(t, f.Used.Teams["research"], "another month")
+		require.Empty(t, f.Used.Agents)
+	})
 }
 
 // What a signature believes of a team is what was sealed of its agents, not the tables.
@@ -154,8 +157,8 @@ func TestForgedTeams(t *testing.T) {
 	}
 }
 
-// payerHome is the variable that makes another process of this test binary one that pays for a team.
-const payerHome = "HISTORY_TEST_PAYER"
+// payerLedger is the variable that makes another process of this test binary one that pays for a team.
+const payerLedger = "HISTORY_TEST_PAYER"
 
 var payersTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -166,10 +169,9 @@ func payersRules() budget.Rules {
 
 // payForATeam pays for agents of both teams at once until nothing passes any more; it begins when its input
 // ends.
-func payForATeam(home string) int {
+func payForATeam(ledger string) int {
 	_, _ = os.Stdin.Read(make([]byte, 1))
-	s, err := Open(context.Background(), home, Options{Contents: Keeper,
-		Now: func() time.Time { return payersTime }})
+	s, err := openNamed(context.Background(), ledger, Options{Now: func() time.Time { return payersTime }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -196,26 +198,27 @@ func payForATeam(home string) int {
 // Two processes, four agents in each: the team's cap is reached and not passed by one unit, nor is that of
 // the team below it.
 func TestTwoProcessesFillATeamsCapExactly(t *testing.T) {
-	s, _, home := emptyStore(t)
-	start, gate, err := os.Pipe()
-	require.NoError(t, err)
-	var cmds [2]*exec.Cmd
-	var outs [2]bytes.Buffer
-	for i := range cmds {
-		cmds[i] = exec.CommandContext(t.Context(), os.Args[0])
-		cmds[i].Env = append(os.Environ(), payerHome+"="+home, "GORACE=atexit_sleep_ms=0")
-		cmds[i].Stdin, cmds[i].Stderr = start, &outs[i]
-		require.NoError(t, cmds[i].Start())
-	}
-	require.NoError(t, gate.Close())
-	require.NoError(t, start.Close())
-	for i, cmd := range cmds {
-		require.NoError(t, cmd.Wait(), outs[i].String())
-	}
-	tree := payersRules().Teams
-	lab := used(t, s, budget.Window{Team: "lab", Teams: tree, Since: budget.DayOf(payersTime)})
-	research := used(t, s, budget.Window{Team: "research", Teams: tree, Since: budget.MonthOf(payersTime)})
-	require.Equal(t, money.Dollars(30), research.Total())
-	require.LessOrEqual(t, lab.Total(), money.Dollars(20))
-	require.NotZero(t, lab.Total())
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		start, gate, err := os.Pipe()
+		require.NoError(t, err)
+		var cmds [2]*exec.Cmd
+		var outs [2]bytes.Buffer
+		for i := range cmds {
+			cmds[i] = exec.CommandContext(t.Context(), os.Args[0])
+			cmds[i].Env = append(os.Environ(), payerLedger+"="+nameOf(s), "GORACE=atexit_sleep_ms=0")
+			cmds[i].Stdin, cmds[i].Stderr = start, &outs[i]
+			require.NoError(t, cmds[i].Start())
+		}
+		require.NoError(t, gate.Close())
+		require.NoError(t, start.Close())
+		for i, cmd := range cmds {
+			require.NoError(t, cmd.Wait(), outs[i].String())
+		}
+		tree := payersRules().Teams
+		lab := used(t, s, budget.Window{Team: "lab", Teams: tree, Since: budget.DayOf(payersTime)})
+		research := used(t, s, budget.Window{Team: "research", Teams: tree, Since: budget.MonthOf(payersTime)})
+		require.Equal(t, money.Dollars(30), research.Total())
+		require.LessOrEqual(t, lab.Total(), money.Dollars(20))
+		require.NotZero(t, lab.Total())
+	})
 }

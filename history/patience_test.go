@@ -13,16 +13,17 @@ import (
 
 // A call's deadline holds, whoever holds the checkpoint.
 func TestADeadlineHoldsWhileTheCheckpointIsHeld(t *testing.T) {
-	s, _, home := emptyStore(t)
-	l := sqldb.NewFileLock(home, "mark")
-	unlock, err := l.Lock(t.Context())
-	require.NoError(t, err)
-	defer func() { unlock(); require.NoError(t, l.Close()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	err = s.AtHead(ctx, func(Head) error { return nil })
-	require.Less(t, time.Since(begun), 4*time.Second)
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		l := sqldb.NewFileLock(s.home, "mark")
+		unlock, err := l.Lock(t.Context())
+		require.NoError(t, err)
+		defer func() { unlock(); require.NoError(t, l.Close()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		err = s.AtHead(ctx, func(Head) error { return nil })
+		require.Less(t, time.Since(begun), 4*time.Second)
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }

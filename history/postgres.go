@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -67,7 +68,7 @@ func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options)
 		return nil, err
 	}
 	s := newStore(db, home, o)
-	s.replica = &replica{s: s}
+	s.replica = &replica{s: s, aliveFor: cmp.Or(o.AliveFor, aliveFor)}
 	if _, err := s.LedgerID(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -77,7 +78,8 @@ func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options)
 
 // replica is this process among those that share a ledger in PostgreSQL.
 type replica struct {
-	s *Store
+	s        *Store
+	aliveFor time.Duration
 
 	mu      sync.Mutex
 	id      string        // empty before the first payment
@@ -101,13 +103,13 @@ func (r *replica) instance() (string, error) {
 		return r.id, nil
 	}
 	id := newID("run_")
-	if err := r.beat(id, aliveFor); err != nil {
+	if err := r.beat(id, r.aliveFor); err != nil {
 		return "", err
 	}
 	stop := make(chan struct{})
 	r.id, r.stop = id, stop
 	r.beating.Go(func() {
-		tick := time.NewTicker(beatEvery)
+		tick := time.NewTicker(r.aliveFor / 10 * 3)
 		defer tick.Stop()
 		for {
 			select {
@@ -115,7 +117,7 @@ func (r *replica) instance() (string, error) {
 				_ = r.beat(id, 0) // so that nobody has to wait for it
 				return
 			case <-tick.C:
-				_ = r.beat(id, aliveFor) // the next one may come through
+				_ = r.beat(id, r.aliveFor) // the next one may come through
 			}
 		}
 	})

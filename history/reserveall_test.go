@@ -251,11 +251,12 @@ func TestAListIsOneQuestion(t *testing.T) {
 }
 
 func TestListsAreBounded(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	for _, n := range []int{0, maxList + 1} {
-		_, err := s.AskApprovals(t.Context(), asks(n))
-		require.ErrorIs(t, err, errListTooLong)
-	}
-	_, err := s.AskedTogether(t.Context(), "apr_none")
-	require.ErrorIs(t, err, ErrNotFound)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for _, n := range []int{0, maxList + 1} {
+			_, err := s.AskApprovals(t.Context(), asks(n))
+			require.ErrorIs(t, err, errListTooLong)
+		}
+		_, err := s.AskedTogether(t.Context(), "apr_none")
+		require.ErrorIs(t, err, ErrNotFound)
+	})
 }

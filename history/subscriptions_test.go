@@ -58,24 +58,25 @@ func TestSubscriptionUse(t *testing.T) {
 
 // Whoever holds the key decides by what is sealed of a subscription, whatever the rows say.
 func TestASubscriptionsTotalIsSealed(t *testing.T) {
-	s, _, _ := emptyStore(t)
-	sub := testSubscription()
-	pay(t, s, slotOf(sub, 0, 8), Settled)
-	forge(t, s, `UPDATE payments SET idempotency_key = NULL`)
-	p, err := reserve(s, slotOf(sub, 1, 8))
-	require.NoError(t, err)
-	k := testKeyholder()
-	k.Query = func(p Payment) budget.Query {
-		id, _, _ := budget.SubscriptionOf(p.IdempotencyKey)
-		return budget.Query{Subscription: id}
-	}
-	var sealed budget.SubscriptionUse
-	k.Permit = func(_ Payment, f budget.Facts) error {
-		sealed = f.Subscription
-		return nil
-	}
-	require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-		UniqueKey: "u"}, k))
-	require.EqualValues(t, 8, sealed.Total())
-	require.Equal(t, new(money.Dollars(8)), sealed.LastPrice)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		sub := testSubscription()
+		pay(t, s, slotOf(sub, 0, 8), Settled)
+		forge(t, s, `UPDATE payments SET idempotency_key = NULL`)
+		p, err := reserve(s, slotOf(sub, 1, 8))
+		require.NoError(t, err)
+		k := testKeyholder()
+		k.Query = func(p Payment) budget.Query {
+			id, _, _ := budget.SubscriptionOf(p.IdempotencyKey)
+			return budget.Query{Subscription: id}
+		}
+		var sealed budget.SubscriptionUse
+		k.Permit = func(_ Payment, f budget.Facts) error {
+			sealed = f.Subscription
+			return nil
+		}
+		require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+			UniqueKey: "u"}, k))
+		require.EqualValues(t, 8, sealed.Total())
+		require.Equal(t, new(money.Dollars(8)), sealed.LastPrice)
+	})
 }

@@ -28,8 +28,11 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
-	"x402-wallet/history/content"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -42,9 +45,9 @@ import (
 //
 // Every call that leaves the engine (store, seller, facilitator, node, signer) parks its goroutine;
 // a scheduler lets one go on at a time and draws what becomes of it. Time is testing/synctest's: it
-// stands still until the scheduler lets it pass. The ledger is on files in memory: what is between
-// two of its transactions is simulated, what is within one is SQLite's. A process that dies there is
-// one whose goroutines end where they stand and whose lock file the kernel lets go of.
+// stands still until the scheduler lets it pass. The ledger is real: what is between two of its transactions
+// is simulated, what is within one is SQLite's, or PostgreSQL's. A process that dies is one whose goroutines
+// end where they stand, and that no other takes for alive.
 //
 // sim_world_test.go is who the engine talks to, sim_umpire_test.go what must stay true.
 
@@ -61,10 +64,18 @@ const (
 	seedsShort = 200
 )
 
-// TestSimulation plays all seeds up to the last one, or those that flags name.
+// TestSimulation plays all seeds up to the last one, or those that flags name: on PostgreSQL one of twenty.
 func TestSimulation(t *testing.T) {
+	t.Run("SQLite", func(t *testing.T) { simulate(t, nil, 1) })
+	t.Run("PostgreSQL", func(t *testing.T) { simulate(t, pgtest.Start(t, "fsync = off"), 20) })
+}
+
+// simulate plays one of so many seeds. Ledgers are in databases of the server, or in SQLite if it is nil.
+func simulate(t *testing.T, server *pgtest.Cluster, oneOf uint64) {
 	if *simSeed != 0 {
-		s := newGround(t).run(t, *simSeed)
+		g := &ground{server: server}
+		defer g.clear(t)
+		s := g.run(t, *simSeed)
 		t.Log(s.story())
 		return
 	}
@@ -77,16 +88,17 @@ func TestSimulation(t *testing.T) {
 	}
 	began := time.Now()
 	var next, steps, payments, settled, calls atomic.Uint64
-	next.Store(*simFirst - 1)
+	next.Store(*simFirst - oneOf)
 	var stop atomic.Bool
 	kinds := kindsOfFailures{}
 	t.Run("seeds", func(t *testing.T) {
 		for range runtime.GOMAXPROCS(0) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
-				g := newGround(t)
+				g := &ground{server: server}
+				defer g.clear(t)
 				for !stop.Load() {
-					seed := next.Add(1)
+					seed := next.Add(oneOf)
 					if seed > last {
 						break
 					}
@@ -108,21 +120,20 @@ func TestSimulation(t *testing.T) {
 	for kind, of := range kinds.first {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
-	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, calls.Load(),
-		payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", (last-*simFirst)/oneOf+1,
+		calls.Load(), payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
 }
 
-// ground is what seeds are run on one after the other: a ledger with processes that have it open.
-// Each seed has a month, hosts, keys and a source of money of its own, so that none sees what
-// another left; opening a ledger costs more than a payment.
+// ground is what seeds are run on one after the other: a ledger. Each seed has a month, hosts, keys and a
+// source of money of its own, so that none sees what another left; making a ledger costs more than a payment.
 type ground struct {
-	home  string
-	empty []byte
-	epoch time.Time // the month that a seed begins in
-	used  int
-	cur   *sim
-	eye   *history.Store // the umpire's own
-	spare []*history.Store
+	server *pgtest.Cluster // with the ledger's database; nil for SQLite
+	home   string
+	url    string
+	epoch  time.Time // the month that a seed begins in
+	used   int
+	cur    *sim
+	eye    *history.Store // the umpire's own
 }
 
 // firstMonth is when the first worlds are.
@@ -133,24 +144,7 @@ const (
 	maxProcesses   = 4 // that may be begun in one seed
 )
 
-func newGround(t *testing.T) *ground {
-	t.Helper()
-	template := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), template, history.Options{}))
-	empty, err := os.ReadFile(filepath.Join(template, history.FileName))
-	require.NoError(t, err)
-	g := &ground{empty: empty, epoch: firstMonth}
-	t.Cleanup(func() { g.clear(t) })
-	return g
-}
-
 func (g *ground) clear(t *testing.T) {
-	for _, s := range append(g.spare, g.eye) {
-		if s != nil {
-			s.Close()
-		}
-	}
-	g.spare, g.eye = nil, nil
 	if g.home != "" {
 		require.NoError(t, os.RemoveAll(g.home))
 	}
@@ -166,41 +160,47 @@ func (g *ground) prepare(t *testing.T) {
 		}
 		require.NoError(t, err)
 		g.home, g.epoch = home, firstMonth
-		require.NoError(t, os.WriteFile(filepath.Join(home, history.FileName), g.empty, 0o600))
-		g.eye = g.open(t)
+		if g.server == nil {
+			require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+		} else {
+			g.url = g.server.Database(t)
+			must.Get(history.MakePostgres(t.Context(), sqldb.Postgres{URL: g.url}))(t)
+		}
 	}
 	g.used++
 	g.epoch = g.epoch.AddDate(0, 2, 0)
-	for len(g.spare) <= maxProcesses { // one more for the reckoning
-		g.spare = append(g.spare, g.open(t))
-	}
 }
 
-func (g *ground) open(t *testing.T) *history.Store {
-	s, err := history.Open(context.Background(), g.home, history.Options{Contents: content.Keeper{},
-		Alerts: alerts.Writer{},
-		Now: func() time.Time {
+// open opens the ledger as another process. The server does not know how time passes in a seed, so a process
+// lives there until it says that it ended.
+func (g *ground) open() *history.Store {
+	s, err := historytest.Open(context.Background(), g.home, g.url, history.Options{Alerts: alerts.Writer{},
+		AliveFor: 365 * 24 * time.Hour, Now: func() time.Time {
 			if g.cur == nil { // the first seed is about to be run
 				return g.epoch
 			}
 			return g.cur.wallet()
 		}})
-	require.NoError(t, err)
+	if err != nil {
+		panic(err)
+	}
 	return s
 }
 
 // run plays one seed.
 func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 	g.prepare(t)
-	synctest.Test(t, func(*testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g.eye = g.open()
+		defer g.eye.Close()
 		s = newSim(g, seed)
 		s.play()
-	})
-	if g.used%seedsPerLedger == 0 && s.wrong == "" {
-		if _, err := verify.Ledger(context.Background(), g.eye, history.Head{}); err != nil {
-			s.wrong = "the ledger does not verify: " + err.Error()
+		if g.used%seedsPerLedger == 0 && s.wrong == "" {
+			if _, err := verify.Ledger(t.Context(), g.eye, history.Head{}); err != nil {
+				s.wrong = "the ledger does not verify: " + err.Error()
+			}
 		}
-	}
+	})
 	if s.wrong != "" && *simAll {
 		t.Fail()
 	} else if s.wrong != "" {
@@ -396,8 +396,7 @@ func (s *sim) step() {
 
 // start begins a process.
 func (s *sim) start() {
-	p := &process{id: len(s.procs) + 1, raw: ledger{s.g.spare[0]}}
-	s.g.spare = s.g.spare[1:]
+	p := &process{id: len(s.procs) + 1, raw: ledger{s.g.open()}}
 	store := &simStore{Store: p.raw, s: s, p: p}
 	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
@@ -429,7 +428,7 @@ func (s *sim) kill(p *process) {
 	id := p.raw.Self()
 	s.unlockAll(p)
 	p.raw.Close()
-	if id != "" { // Close tidies up, a kill does not
+	if id != "" && !p.raw.Shared() { // Close tidies up, a kill does not
 		_ = os.WriteFile(filepath.Join(s.g.home, "run", id), nil, 0o600)
 	}
 	for _, c := range s.calls {
@@ -712,7 +711,7 @@ func (s *sim) play() {
 		switch {
 		case p.dead.Load():
 		case s.wrong == "":
-			s.g.spare = append(s.g.spare, p.raw.Store)
+			p.raw.Close()
 		default:
 			s.kill(p)
 		}

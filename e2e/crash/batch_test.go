@@ -8,7 +8,6 @@ import (
 
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/history"
-	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -81,7 +80,7 @@ func (r *run) channel() {
 // keptBook holds the wallet's book of its one channel against the world's.
 func (r *run) keptBook(c schemes.Channel, deposit uint64) {
 	ctx := context.Background()
-	store, err := history.Open(ctx, r.home, historytest.Options())
+	store, err := r.open(ctx, history.Options{})
 	if err != nil {
 		r.violation("the ledger: %v", err)
 		return

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
-	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -43,7 +42,7 @@ func (r *run) ledger() {
 func (r *run) payments() (list []history.Payment, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	store, err := history.Open(ctx, r.home, historytest.Options())
+	store, err := r.open(ctx, history.Options{})
 	if err != nil {
 		return nil, err
 	}

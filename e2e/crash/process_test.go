@@ -246,3 +246,22 @@ func (p *process) kill() {
 
 // watched is what the injector saw.
 func (p *process) watched() ([]call, bool) { return p.injector.seen() }
+
+// over waits until the server has noticed that the wallet's processes are gone: what they sent it still does.
+// It ends the time in which they are taken for alive, and that of their turns: 10 s and 30 s.
+func (w *world) over() error {
+	if w.database == nil {
+		return nil
+	}
+	n := -1
+	for late := time.Now().Add(patience); n != 0; time.Sleep(2 * time.Millisecond) {
+		err := w.database.QueryRow(`SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'x402-wallet'`).Scan(&n)
+		if err != nil || time.Now().After(late) {
+			return errors.Join(err, fmt.Errorf("%d sessions are left", n))
+		}
+	}
+	_, err := w.database.Exec(`DO $$ BEGIN UPDATE x402.instances SET until = 0; UPDATE x402.turns SET until = 0;
+		EXCEPTION WHEN undefined_table THEN END $$`)
+	return err
+}

@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"x402-wallet/e2e/schemes"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
@@ -140,13 +140,13 @@ func (r *run) call(query string) map[string]any {
 }
 
 // execute runs the point: what was before, what is broken, two restarts, the judgement.
-func (s scenario) execute(bin string, f *fault) (*run, error) {
+func (s scenario) execute(bin string, in *databases, f *fault) (*run, error) {
 	rules := s.rule
 	rules.PerCall, rules.ApproveAbove = "0.50", "0.50"
 	if s.cap > 0 {
 		rules.Session = fmt.Sprintf("0.%03d", s.cap) // everything here costs a tenth of a cent
 	}
-	w, err := newWorld(rules)
+	w, err := newWorld(rules, in)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (s scenario) execute(bin string, f *fault) (*run, error) {
 	if breaks == nil {
 		breaks = pays
 	}
-	if err := breaks(r); err != nil {
+	if err := errors.Join(breaks(r), r.over()); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	if f != nil && !r.hit {
@@ -330,6 +330,10 @@ func (r *run) restart(who string, f func(*process)) bool {
 	}
 	f(p)
 	p.kill()
+	if err := r.over(); err != nil {
+		r.violation("%s: %v", who, err)
+		return false
+	}
 	return true
 }
 
@@ -371,11 +375,12 @@ func (r *run) before(f func(*process) error) error {
 	if err != nil {
 		return err
 	}
-	defer p.kill()
-	if err := p.initialize(); err != nil {
-		return err
+	err = p.initialize()
+	if err == nil {
+		err = f(p)
 	}
-	return f(p)
+	p.kill()
+	return errors.Join(err, r.over())
 }
 
 // bought: the same call was made and answered.
@@ -433,9 +438,6 @@ func expired(r *run) error {
 	if err := r.rule(short); err != nil {
 		return err
 	}
-	if err := r.backup(r.home, r.dir); err != nil {
-		return err
-	}
 	if err := unknown(r, "seller cuts before"); err != nil {
 		return err
 	}
@@ -471,7 +473,7 @@ func full(r *run) error {
 		return err
 	}
 	ctx := context.Background()
-	store, err := history.Open(ctx, r.home, historytest.Options())
+	store, err := r.open(ctx, history.Options{})
 	if err != nil {
 		return err
 	}
@@ -490,7 +492,7 @@ func full(r *run) error {
 // withinQuota is the judgement of a payment whose content took the place of others.
 func (r *run) withinQuota() {
 	r.payment() // which verifies the ledger, and how much of content there is
-	store, err := history.Open(context.Background(), r.home, historytest.Options())
+	store, err := r.open(context.Background(), history.Options{})
 	if err != nil {
 		r.violation("the ledger: %v", err)
 		return
@@ -502,18 +504,6 @@ func (r *run) withinQuota() {
 	}
 }
 
-// backup copies the ledger and its checkpoint.
-func (r *run) backup(from, to string) (err error) {
-	for _, name := range []string{history.FileName, history.FileName + "-wal", "ledger.mark"} {
-		failed := copyFile(filepath.Join(from, name), filepath.Join(to, name))
-		if errors.Is(failed, fs.ErrNotExist) {
-			failed = os.RemoveAll(filepath.Join(to, name))
-		}
-		err = errors.Join(err, failed)
-	}
-	return errors.Join(err, os.RemoveAll(filepath.Join(to, history.FileName+"-shm")))
-}
-
 // longAgo makes the one payment that was made one of ten minutes ago, signed for and sealed as it was:
 // none is called expired before the wallet's own clock says so, and waiting for that would take
 // minutes in each run.
@@ -523,12 +513,11 @@ func (r *run) longAgo() error {
 		return errors.Join(err, fmt.Errorf("%d payments, not one", len(list)))
 	}
 	was := list[0]
-	if err := r.backup(r.dir, r.home); err != nil { // as before it
+	if err := errors.Join(r.newLedger(), testworld.SealHome(r.home, template.keys)); err != nil {
 		return err
 	}
 	ctx, then := context.Background(), was.Created.Add(-10*time.Minute)
-	store, err := history.Open(ctx, r.home, history.Options{Contents: content.Keeper{},
-		Now: func() time.Time { return then }})
+	store, err := r.open(ctx, history.Options{Now: func() time.Time { return then }})
 	if err != nil {
 		return err
 	}
@@ -661,6 +650,11 @@ func initialize(r *run) error {
 	}
 	if err := os.RemoveAll(r.home); err != nil {
 		return err
+	}
+	if r.database != nil {
+		if _, err := r.database.Exec(`DROP SCHEMA x402 CASCADE`); err != nil {
+			return err
+		}
 	}
 	_, err = r.command(r.initArgs()...)
 	return err

@@ -24,7 +24,7 @@ func TestStraceSeesTheSame(t *testing.T) {
 	require.NoError(t, err, "apt-get install strace")
 	bin := binary(t)
 	paying := scenarios[0]
-	r, err := paying.execute(bin, nil)
+	r, err := paying.execute(bin, nil, nil)
 	require.NoError(t, err)
 	require.Empty(t, r.wrong)
 	ours := map[string]int{}
@@ -32,7 +32,7 @@ func TestStraceSeesTheSame(t *testing.T) {
 		ours[c.kind]++
 	}
 
-	w, err := newWorld(schemes.Rules{})
+	w, err := newWorld(schemes.Rules{}, nil)
 	require.NoError(t, err)
 	defer w.Close()
 	file := filepath.Join(t.TempDir(), "log")

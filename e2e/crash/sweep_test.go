@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,15 +37,22 @@ func (p point) String() string {
 	return fmt.Sprintf("%s %s %d %s", p.scenario.name, p.fault.call, p.fault.n, p.fault.act)
 }
 
-// TestSweep breaks the real binary at every point, or as many as there is time for.
+// TestSweep breaks the real binary at every point, or as many as there is time for, with the ledger on each
+// engine.
 func TestSweep(t *testing.T) {
+	t.Run("SQLite", func(t *testing.T) { sweep(t, nil) })
+	t.Run("PostgreSQL", func(t *testing.T) { sweep(t, newDatabases(t)) })
+}
+
+func sweep(t *testing.T, in *databases) {
 	bin := binary(t)
+	fmt.Println("crash:", t.Name())
 	if os.Geteuid() != 0 {
 		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, " +
 			"and points are named by number alone")
 	}
 	start := time.Now()
-	points, others := spread(record(t, bin), *pointsFlag)
+	points, others := spread(record(t, bin, in), *pointsFlag)
 	all, wanted := len(points)+len(others), len(points)
 	var (
 		wg    sync.WaitGroup
@@ -64,11 +72,11 @@ func TestSweep(t *testing.T) {
 	for range 4 { // each waits for its processes half of the time
 		wg.Go(func() {
 			for p, ok := next(); ok; p, ok = next() {
-				r, err := p.scenario.execute(bin, &p.fault)
+				r, err := p.scenario.execute(bin, in, &p.fault)
 				again := ""
 				if err == nil && len(r.wrong) > 0 {
 					again = "not the second time"
-					if second, err := p.scenario.execute(bin, &p.fault); err != nil || len(second.wrong) > 0 {
+					if second, err := p.scenario.execute(bin, in, &p.fault); err != nil || len(second.wrong) > 0 {
 						again = "the second time too"
 					}
 				}
@@ -131,14 +139,13 @@ func (all tallies) add(t *testing.T, p point, r *run, err error, again string) {
 	}
 	if len(r.wrong) > 0 {
 		c.violations++
-		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ONLY='%s'", p,
-			r.target(), again,
-			strings.Join(r.wrong, "\n\t"), strings.Join(r.notes, "; "), p)
+		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ON=%s ONLY='%s'", p,
+			r.target(), again, strings.Join(r.wrong, "\n\t"), strings.Join(r.notes, "; "), path.Base(t.Name()), p)
 	}
 }
 
 // record runs every scenario unbroken, and lists the points there are.
-func record(t *testing.T, bin string) (points []point) {
+func record(t *testing.T, bin string, in *databases) (points []point) {
 	name, rest, _ := strings.Cut(*onlyFlag, " ")
 	wanted := regexp.MustCompile("^(?:" + rest + ")")
 	for i := range scenarios {
@@ -146,7 +153,7 @@ func record(t *testing.T, bin string) (points []point) {
 		if name != "" && name != "*" && name != s.name {
 			continue
 		}
-		r, err := s.execute(bin, nil)
+		r, err := s.execute(bin, in, nil)
 		require.NoError(t, err)
 		require.Empty(t, r.wrong, "%s, unbroken: %s", s.name, r.notes)
 		require.NotEmpty(t, r.calls)

@@ -45,7 +45,7 @@ type buyer struct {
 // perhaps through a proxy.
 func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer,
 	error) {
-	store, err := history.Open(ctx, w.home, historytest.Options())
+	store, err := w.open(ctx, history.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (l line) try(b breakage) (first *outcome, asked, answered []byte, err error
 // once breaks a line once, then makes the same call again over a whole one until it is answered,
 // and judges. It also gives what came through of both sides.
 func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, answered []byte, err error) {
-	w, err := newWorld(schemes.Rules{})
+	w, err := newWorld(schemes.Rules{}, nil)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -384,7 +384,7 @@ func (l line) cases(asked, answered int) (list []breakage) {
 // A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet
 // says so. What is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
-	w, err := newWorld(schemes.Rules{})
+	w, err := newWorld(schemes.Rules{}, nil)
 	require.NoError(t, err)
 	defer w.Close()
 	p, err := newProxy(w.SellerURL, "", breakage{})

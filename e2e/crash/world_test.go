@@ -28,6 +28,8 @@ import (
 	"x402-wallet/wallet/owner"
 )
 
+const keystore = "keystore.json"
+
 const passphrase = "correct horse battery staple"
 
 // template is a new wallet's home, made once: deriving a key takes a while even at the smallest
@@ -82,13 +84,14 @@ func TestMain(m *testing.M) {
 // world is a sandbox, and a wallet's home in it with enough play money on both chains.
 type world struct {
 	*schemes.World
-	dir  string // everything of this world
-	home string
-	done []func() // what else is to do at its end
+	dir      string // everything of this world
+	home     string
+	database *database // with the ledger, unless that is in the home
 }
 
-// newWorld makes one. It is for goroutines too, hence the error. Close it.
-func newWorld(rules schemes.Rules) (_ *world, err error) {
+// newWorld makes one. Its ledger is in one of the databases, or in the home if in is nil. It is for goroutines
+// too, hence the error. Close it.
+func newWorld(rules schemes.Rules, in *databases) (_ *world, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
@@ -110,10 +113,10 @@ func newWorld(rules schemes.Rules) (_ *world, err error) {
 	if err = os.Mkdir(w.home, 0o700); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"keystore.json", history.FileName} {
-		if err = copyFile(filepath.Join(template.dir, name), filepath.Join(w.home, name)); err != nil {
-			return nil, err
-		}
+	rules.Extra, err = w.ledgerIn(in)
+	err = errors.Join(err, copyFile(filepath.Join(template.dir, keystore), filepath.Join(w.home, keystore)))
+	if err != nil {
+		return nil, err
 	}
 	w.Fund(template.evm, sandbox.USDC)
 	rules.TokenAccount = w.Delegate(template.solana, sandbox.USDC)
@@ -124,6 +127,28 @@ func newWorld(rules schemes.Rules) (_ *world, err error) {
 		os.WriteFile(w.passphraseFile(), []byte(passphrase+"\n"), 0o600),
 		os.Mkdir(filepath.Join(w.dir, "user"), 0o700))
 	return w, err
+}
+
+// ledgerIn makes the ledger, and gives the table of the rules that names it.
+func (w *world) ledgerIn(in *databases) (table string, err error) {
+	if in == nil {
+		return "", w.newLedger()
+	}
+	w.database, err = in.take()
+	return fmt.Sprintf("[ledger]\nurl = %q\n", w.url()), err
+}
+
+// newLedger makes the ledger a new one.
+func (w *world) newLedger() (err error) {
+	for _, name := range []string{history.FileName + "-wal", history.FileName + "-shm", "ledger.mark"} {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(w.home, name)))
+	}
+	if w.database != nil {
+		_, failed := w.database.Exec(putRowsBack)
+		return errors.Join(err, failed)
+	}
+	return errors.Join(err, copyFile(filepath.Join(template.dir, history.FileName),
+		filepath.Join(w.home, history.FileName)))
 }
 
 // rule makes a config.toml the sealed rules of the wallet.
@@ -137,8 +162,8 @@ func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphras
 // Close ends the sandbox and removes the home.
 func (w *world) Close() {
 	w.Sandbox.Close()
-	for _, f := range w.done {
-		f()
+	if w.database != nil {
+		w.database.back <- w.database
 	}
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)

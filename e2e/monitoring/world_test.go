@@ -112,19 +112,11 @@ func (w *world) serves() {
 	for name, token := range tokens {
 		client := mcp.NewClient(&mcp.Implementation{Name: name, Version: "1"}, nil)
 		session, err := client.Connect(w.t.Context(), &mcp.StreamableClientTransport{Endpoint: w.mcp,
-			HTTPClient: &http.Client{Transport: bearer(token)}, DisableStandaloneSSE: true}, nil)
+			HTTPClient: &http.Client{Transport: testworld.Bearer(token)}, DisableStandaloneSSE: true}, nil)
 		require.NoError(w.t, err)
 		w.t.Cleanup(func() { _ = session.Close() })
 		w.agents[name] = session
 	}
-}
-
-type bearer string
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(b))
-	return http.DefaultTransport.RoundTrip(r)
 }
 
 func (w *world) shows(job string, home testworld.Home) {

@@ -53,7 +53,7 @@ func (s *story) begin(ctx context.Context) {
 	server, err := pgtest.Open()
 	check(err)
 	s.atEnd(server.Close)
-	s.ledger = fmt.Sprintf("[ledger]\nurl = %q\n", "postgres://postgres@/postgres?host="+server.Dir())
+	s.ledger = fmt.Sprintf("[ledger]\nurl = %q\n", server.URL("postgres"))
 	s.homes, s.bought = [2]string{s.at("first"), s.at("second")}, map[string]int{}
 	s.startTools(ctx)
 }

@@ -74,15 +74,16 @@ func TestInStretches(t *testing.T) {
 
 // A clock that was set back changed the times of payments: a sample knows of it, wherever it begins.
 func TestSampleOfARedatedLedger(t *testing.T) {
-	s, c, _ := historytest.SQLite(t, history.Options{})
-	c.Set(c.Now().Add(400 * 24 * time.Hour))
-	historytest.Pay(t, s, historytest.Hold(1), history.Settled)
-	c.Set(c.Now().Add(-399 * 24 * time.Hour))
-	require.NoError(t, s.Redate(t.Context()))
-	require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
-		_, err := sample(tx, 0)
-		return err
-	}))
-	_, err := Ledger(t.Context(), s, history.Head{})
-	require.NoError(t, err)
+	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
+		c.Set(c.Now().Add(400 * 24 * time.Hour))
+		historytest.Pay(t, s, historytest.Hold(1), history.Settled)
+		c.Set(c.Now().Add(-399 * 24 * time.Hour))
+		require.NoError(t, s.Redate(t.Context()))
+		require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
+			_, err := sample(tx, 0)
+			return err
+		}))
+		_, err := Ledger(t.Context(), s, history.Head{})
+		require.NoError(t, err)
+	})
 }

@@ -168,10 +168,11 @@ func (c *Cluster) Database(t testing.TB) string {
 	return c.URL(name)
 }
 
-// URL leads to a database by the server's socket.
+// URL leads to a database by the server's socket. A wallet's rules take it.
 func (c *Cluster) URL(database string) string {
-	at := url.Values{"host": {c.dir}, "port": {strconv.Itoa(c.port)}, "user": {superuser}}
-	return (&url.URL{Scheme: "postgresql", Path: "/" + database, RawQuery: at.Encode()}).String()
+	at := url.Values{"host": {c.dir}, "port": {strconv.Itoa(c.port)}}
+	return (&url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database,
+		RawQuery: at.Encode()}).String()
 }
 
 // Same leads to the database of this name at this server: a replica's, of a URL of what it follows.
