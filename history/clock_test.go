@@ -87,7 +87,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 		require.Equal(t, ahead.Session, facts.Session.ID, "it goes on")
 		require.WithinDuration(t, c.now(), facts.Session.Last, time.Second)
 		var seal []byte
-		require.NoError(t, rawDB(t, s).QueryRow(`SELECT seal FROM sessions WHERE id = ?`, ahead.Session).Scan(&seal))
+		require.NoError(t, ask(t, s, `SELECT seal FROM sessions WHERE id = ?`, ahead.Session).Scan(&seal))
 		require.Empty(t, seal, "and is not the owner's, who began one of another time")
 		require.Zero(t, facts.LastUnfreeze, "the breaker counts")
 		require.Empty(t, facts.Approvals, "no approval is good for ten years")
