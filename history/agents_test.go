@@ -108,33 +108,35 @@ func TestForgedAgents(t *testing.T) {
 		"the day of an agent's sum":        `UPDATE totals SET day = day - 1 WHERE scope = 'agent'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			g.k.Query = func(p Payment) budget.Query { return budget.Query{Agent: p.Agent} }
-			g.settle(g.sign(g.reserve(holdOf("ann", 3))))
-			p := g.reserve(holdOf("ann", 4))
-			g.sql(forge)
-			err := g.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: "forged"}, g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			_, err = g.VerifySealed(t.Context(), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			err = g.CheckSealed(t.Context(), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				g.k.Query = func(p Payment) budget.Query { return budget.Query{Agent: p.Agent} }
+				g.settle(g.sign(g.reserve(holdOf("ann", 3))))
+				p := g.reserve(holdOf("ann", 4))
+				g.sql(forge)
+				err := g.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+					UniqueKey: "forged"}, g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				_, err = g.VerifySealed(t.Context(), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				err = g.CheckSealed(t.Context(), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			})
 		})
 	}
 }
 
 // Of an agent without windows nothing is summed: whose a payment is, is a part of what is sealed of it.
 func TestAForgedAgentWithoutWindows(t *testing.T) {
-	g := newGuarded(t)
-	p := g.reserve(holdOf("ann", 4))
-	g.sql(`UPDATE payments SET agent = 'bob' WHERE id = ?`, p.ID)
-	signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "forged"}
-	err := g.Submit(t.Context(), p, signed, g.k)
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-	p.Agent = "bob" // whoever signs read it there
-	err = g.Submit(t.Context(), p, signed, g.k)
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.reserve(holdOf("ann", 4))
+		g.sql(`UPDATE payments SET agent = 'bob' WHERE id = ?`, p.ID)
+		signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "forged"}
+		err := g.Submit(t.Context(), p, signed, g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		p.Agent = "bob" // whoever signs read it there
+		err = g.Submit(t.Context(), p, signed, g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	})
 }
 
 // What was bought is found for who bought it; without a name, for whoever did.

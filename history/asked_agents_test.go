@@ -112,13 +112,14 @@ func TestUnansweredOfAnAgent(t *testing.T) {
 
 // Whose a question is stands in the audit chain: whoever changes it in the table is found.
 func TestAForgedAskersNameIsFound(t *testing.T) {
-	g := newGuarded(t)
-	a, err := naggingAs(t, g.Store, "ann", "GET", "a.example", "/", 1000)
-	require.NoError(t, err)
-	g.settle(g.sign(g.reserve(testHold(1))))
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
-	g.sql(`UPDATE approvals SET agent = 'bob' WHERE id = ?`, a.ID)
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.ErrorContains(t, err, a.ID)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		a, err := naggingAs(t, g.Store, "ann", "GET", "a.example", "/", 1000)
+		require.NoError(t, err)
+		g.settle(g.sign(g.reserve(testHold(1))))
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+		g.sql(`UPDATE approvals SET agent = 'bob' WHERE id = ?`, a.ID)
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.ErrorContains(t, err, a.ID)
+	})
 }

@@ -29,43 +29,44 @@ var provenLess = Settlement(x402.Status{State: x402.Settled, Transaction: "0xtx"
 // What was charged less is free again, once, in every sum and for the next signature; the row keeps what was
 // signed for, and the whole ledger is what its chain says.
 func TestCharge(t *testing.T) {
-	g := newGuarded(t)
-	before := g.used()
-	for _, claimed := range []bool{false, true} {
-		p := g.sign(g.reserve(testHold(500)))
-		if claimed {
-			g.settle(p)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		before := g.used()
+		for _, claimed := range []bool{false, true} {
+			p := g.sign(g.reserve(testHold(500)))
+			if claimed {
+				g.settle(p)
+			}
+			got, err := g.charge(p, x402.Evidence{}, 120, provenLess)
+			require.NoError(t, err)
+			require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500), money.Dollars(120)},
+				[]any{got.State, got.Proof, got.Transaction, got.Amount.String(), got.Paid().String(), got.Price,
+					got.Worth()})
+			_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
+			require.ErrorIs(t, err, ErrTransition, "once")
+			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			require.ErrorIs(t, err, ErrTransition, "nobody wrote into the ledger")
 		}
-		got, err := g.charge(p, x402.Evidence{}, 120, provenLess)
+		require.Equal(t, before.Spent+240, g.used().Spent)
+		require.Equal(t, before.Held, g.used().Held)
+		_, err := g.VerifySealed(t.Context(), g.k)
 		require.NoError(t, err)
-		require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500), money.Dollars(120)},
-			[]any{got.State, got.Proof, got.Transaction, got.Amount.String(), got.Paid().String(), got.Price,
-				got.Worth()})
-		_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
-		require.ErrorIs(t, err, ErrTransition, "once")
-		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-		require.ErrorIs(t, err, ErrTransition, "nobody wrote into the ledger")
-	}
-	require.Equal(t, before.Spent+240, g.used().Spent)
-	require.Equal(t, before.Held, g.used().Held)
-	_, err := g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
 
-	room := guardedCap - g.used().Total()
-	require.NoError(t, g.next(testHold(uint64(room))), "what is free again can be spent")
-	require.Error(t, g.next(testHold(1)))
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
+		room := guardedCap - g.used().Total()
+		require.NoError(t, g.next(testHold(uint64(room))), "what is free again can be spent")
+		require.Error(t, g.next(testHold(1)))
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
 
-	// by accepting the ledger its owner gets the same sums
-	sums := g.sums()
-	require.NoError(t, g.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("c"),
-		Seal: []byte("t")},
-		g.home, true, g.k))
-	require.Equal(t, sums.Days, g.sums().Days)
-	require.Equal(t, sums.Session.Sum, g.sums().Session.Sum)
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
+		// by accepting the ledger its owner gets the same sums
+		sums := g.sums()
+		require.NoError(t, g.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("c"),
+			Seal: []byte("t")},
+			g.home, true, g.k))
+		require.Equal(t, sums.Days, g.sums().Days)
+		require.Equal(t, sums.Session.Sum, g.sums().Session.Sum)
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+	})
 }
 
 func TestChargeRefuses(t *testing.T) {
@@ -116,17 +117,19 @@ func TestChargeRefuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			p := g.sign(g.reserve(testHold(500)))
-			require.Error(t, forge(g, p))
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				p := g.sign(g.reserve(testHold(500)))
+				require.Error(t, forge(g, p))
+			})
 		})
 	}
 	// nobody else lowers what counts
-	g := newGuarded(t)
-	p := g.sign(g.reserve(testHold(500)))
-	g.settle(p)
-	g.sql(`UPDATE payments SET charged = '1', returned = 499 WHERE id = ?`, p.ID)
-	require.Error(t, g.next(testHold(900)), "the sums are those of the sealed rows")
-	_, err := g.Verify(t.Context(), Head{})
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.sign(g.reserve(testHold(500)))
+		g.settle(p)
+		g.sql(`UPDATE payments SET charged = '1', returned = 499 WHERE id = ?`, p.ID)
+		require.Error(t, g.next(testHold(900)), "the sums are those of the sealed rows")
+		_, err := g.Verify(t.Context(), Head{})
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	})
 }

@@ -74,6 +74,7 @@ func rawDB(t testing.TB, s *Store) *sql.DB {
 	}
 	db, err := open(s.home)
 	require.NoError(t, err)
+	db.SetMaxOpenConns(1) // what it keeps aside is its connection's
 	pastStores.Store(s.database, db)
 	t.Cleanup(func() {
 		pastStores.Delete(s.database)
@@ -85,11 +86,13 @@ func rawDB(t testing.TB, s *Store) *sql.DB {
 // openRaw opens the ledger of a home past any store.
 func openRaw(home string) (*sql.DB, error) {
 	path := (&url.URL{Path: filepath.Join(home, FileName)}).EscapedPath()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-	if err == nil {
-		db.SetMaxOpenConns(1) // what it keeps aside is its connection's
-	}
-	return db, err
+	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+}
+
+// ask asks a ledger past the store for one row.
+func ask(t testing.TB, s *Store, query string, args ...any) *sql.Row {
+	t.Helper()
+	return rawDB(t, s).QueryRow(sqldb.Numbered(query), args...)
 }
 
 // forge changes a ledger past the store.

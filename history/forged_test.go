@@ -29,16 +29,20 @@ type guarded struct {
 	*Store
 	t     *testing.T
 	clock *clock
-	home  string
 	k     Keyholder
 }
 
 const guardedCap = 1000
 
-func newGuarded(t *testing.T) *guarded {
+// eachGuarded runs a test on a guarded ledger of each engine.
+func eachGuarded(t *testing.T, test func(t *testing.T, g *guarded)) {
 	t.Helper()
-	s, c, home := emptyStore(t)
-	g := &guarded{Store: s, t: t, clock: c, home: home, k: testKeyholder()}
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) { test(t, guard(t, s, c)) })
+}
+
+func guard(t *testing.T, s *Store, c *clock) *guarded {
+	t.Helper()
+	g := &guarded{Store: s, t: t, clock: c, k: testKeyholder()}
 	g.k.Query = func(p Payment) budget.Query {
 		return budget.Query{HostEntries: []string{"api.example"}, Host: p.Host,
 			Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
@@ -50,11 +54,8 @@ func newGuarded(t *testing.T) *guarded {
 		return nil
 	}
 	g.k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return string(seal) == "owner", nil }
-	require.NoError(
-		t,
-		s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")},
-			home, true, g.k),
-	)
+	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")},
+		s.home, true, g.k))
 	g.sign(g.reserve(testHold(10)))
 	g.settle(g.sign(g.reserve(testHold(20))))
 	return g
@@ -62,8 +63,7 @@ func newGuarded(t *testing.T) *guarded {
 
 func (g *guarded) sql(query string, args ...any) {
 	g.t.Helper()
-	_, err := rawDB(g.t, g.Store).Exec(query, args...)
-	require.NoError(g.t, err)
+	forge(g.t, g.Store, query, args...)
 }
 
 // sumUp makes the sums those of the payments.
@@ -116,11 +116,11 @@ func (g *guarded) next(h Hold) error {
 func (g *guarded) relink(after int64) {
 	g.t.Helper()
 	var previous []byte
-	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous))
+	require.NoError(g.t, ask(g.t, g.Store, `SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous))
 	for seq := after + 1; ; seq++ {
 		var at int64
 		var payment, event, detail string
-		if rawDB(g.t, g.Store).QueryRow(`SELECT at, payment, event, detail FROM audit WHERE seq = ?`, seq).
+		if ask(g.t, g.Store, `SELECT at, payment, event, detail FROM audit WHERE seq = ?`, seq).
 			Scan(&at, &payment, &event, &detail) != nil {
 			return
 		}
@@ -133,10 +133,10 @@ func (g *guarded) relink(after int64) {
 func (g *guarded) forge(payment, event, detail string) {
 	g.t.Helper()
 	g.sql(`INSERT INTO audit (seq, at, payment, event, detail, hash) VALUES ((SELECT max(seq) + 1 FROM audit), ?,
-		coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`,
-		micros(g.clock.now()), payment, event, detail)
+		coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, ?)`,
+		micros(g.clock.now()), payment, event, detail, []byte{})
 	var last int64
-	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
+	require.NoError(g.t, ask(g.t, g.Store, `SELECT max(seq) FROM audit`).Scan(&last))
 	g.relink(last - 1)
 }
 
@@ -166,10 +166,20 @@ func (g *guarded) unsign() (payment string) {
 	return p.ID
 }
 
-func (g *guarded) text(query string) (text string) {
+func (g *guarded) text(query string, args ...any) (text string) {
 	g.t.Helper()
-	require.NoError(g.t, rawDB(g.t, g.Store).QueryRow(query).Scan(&text))
+	require.NoError(g.t, ask(g.t, g.Store, query, args...).Scan(&text))
 	return text
+}
+
+// signedAs changes what the chain says of a signed payment.
+func (g *guarded) signedAs(payment, name string, value any) {
+	g.t.Helper()
+	const row = ` WHERE event = 'signed' AND payment = (SELECT seq FROM payments WHERE id = ?)`
+	var detail map[string]any
+	require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT detail FROM audit`+row, payment)), &detail))
+	detail[name] = value
+	g.sql(`UPDATE audit SET detail = ?`+row, toJSON(detail), payment)
 }
 
 func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
@@ -201,7 +211,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"the session was idle, and the next one is the owner's": func(g *guarded) Hold {
 			g.sql(`UPDATE sessions SET ended = 1`)
-			g.sql(`INSERT INTO sessions VALUES ('ses_forged', ?1, ?1, NULL, 0, x'00')`, micros(g.clock.now()))
+			g.sql(`INSERT INTO sessions VALUES ('ses_forged', ?1, ?1, NULL, 0, ?2)`, micros(g.clock.now()), []byte{0})
 			return testHold(5)
 		},
 		"the memory is deleted": func(g *guarded) Hold {
@@ -221,7 +231,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 			h := testHold(5)
 			h.Payment.PayTo = "0xthief"
 			key := seals.PayeeKey(h.Payment.Network, h.Payment.PayTo)
-			g.sql(`INSERT INTO memory VALUES (?, ?, x'01')`, memory.BucketOf(key), key)
+			g.sql(`INSERT INTO memory VALUES (?, ?, ?)`, memory.BucketOf(key), key, []byte{1})
 			return h
 		},
 		"the memory is put back to an older one": func(g *guarded) Hold {
@@ -246,9 +256,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"the newest seal is over older sums, and all is as it was before": func(g *guarded) Hold {
 			p := g.unsign()
-			g.sql(`UPDATE audit SET detail = json_set(detail, '$.sums', ?) WHERE event = 'signed'
-				AND payment = (SELECT seq FROM payments WHERE id = ?)`,
-				digestOf([]byte(g.text(`SELECT sums FROM sealed_sums`))), p)
+			g.signedAs(p, "sums", digestOf([]byte(g.text(`SELECT sums FROM sealed_sums`))))
 			g.relink(3)
 			return testHold(600)
 		},
@@ -315,19 +323,15 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			require.NoError(t, g.next(testHold(1)), "as it is it goes on")
-			h := attack(g)
-			if err := g.next(h); !x402.HasCode(err, x402.LedgerCorrupt) {
-				t.Errorf("%v", err)
-			}
-			require.NotContains(
-				t,
-				g.text(`SELECT group_concat(state) FROM (SELECT state FROM payments ORDER BY seq DESC
-				LIMIT 1)`),
-				"submitted",
-				"nothing was signed",
-			)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				require.NoError(t, g.next(testHold(1)), "as it is it goes on")
+				h := attack(g)
+				if err := g.next(h); !x402.HasCode(err, x402.LedgerCorrupt) {
+					t.Errorf("%v", err)
+				}
+				require.NotEqual(t, "submitted", g.text(`SELECT state FROM payments ORDER BY seq DESC LIMIT 1`),
+					"nothing was signed")
+			})
 		})
 	}
 }
@@ -340,13 +344,14 @@ func (g *guarded) head() Head {
 
 // What is held for less than nothing makes room in the tables, and none in what was signed.
 func TestAForgedHoldMakesNoRoom(t *testing.T) {
-	g := newGuarded(t)
-	require.NoError(t, g.next(testHold(900)))
-	p := g.reserve(testHold(1))
-	g.sql(`UPDATE payments SET usd = -5000 WHERE id = ?`, p.ID)
-	g.sumUp()
-	err := g.next(testHold(200))
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		require.NoError(t, g.next(testHold(900)))
+		p := g.reserve(testHold(1))
+		g.sql(`UPDATE payments SET usd = -5000 WHERE id = ?`, p.ID)
+		g.sumUp()
+		err := g.next(testHold(200))
+		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	})
 }
 
 // The payment that is signed is the one that was reserved, to the last column.
@@ -361,52 +366,55 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, swapped := range []bool{false, true} { // after the process read it, and before
-				g := newGuarded(t)
-				p := g.reserve(testHold(500))
-				g.sql(`UPDATE payments SET `+change+` WHERE id = ?`, p.ID)
-				g.sumUp()
-				if swapped {
-					var err error
-					p, err = g.Payment(t.Context(), p.ID)
-					require.NoError(t, err)
-				}
-				err := g.Submit(t.Context(), p, g.signed(p), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				eachGuarded(t, func(t *testing.T, g *guarded) {
+					p := g.reserve(testHold(500))
+					g.sql(`UPDATE payments SET `+change+` WHERE id = ?`, p.ID)
+					g.sumUp()
+					if swapped {
+						var err error
+						p, err = g.Payment(t.Context(), p.ID)
+						require.NoError(t, err)
+					}
+					err := g.Submit(t.Context(), p, g.signed(p), g.k)
+					require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				})
 			}
 		})
 	}
 	t.Run("with its row of the chain", func(t *testing.T) {
-		g := newGuarded(t)
-		p := g.reserve(testHold(500))
-		cheap := p
-		cheap.Price = 1
-		g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
-		g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
-		var last int64
-		require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
-		g.relink(last - 1)
-		g.sumUp()
-		err := g.Submit(t.Context(), p, g.signed(p), g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		eachGuarded(t, func(t *testing.T, g *guarded) {
+			p := g.reserve(testHold(500))
+			cheap := p
+			cheap.Price = 1
+			g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
+			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
+			var last int64
+			require.NoError(t, ask(g.t, g.Store, `SELECT max(seq) FROM audit`).Scan(&last))
+			g.relink(last - 1)
+			g.sumUp()
+			err := g.Submit(t.Context(), p, g.signed(p), g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		})
 	})
 	t.Run("with its row of the chain, which this process had followed", func(t *testing.T) {
 		for _, isLinked := range []bool{false, true} {
-			g := newGuarded(t)
-			p := g.reserve(testHold(500))
-			g.sign(g.reserve(testHold(5)))
-			cheap := p
-			cheap.Price = 1
-			var row int64
-			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.Number).Scan(&row))
-			require.NotNil(t, g.followed.hash(row))
-			g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
-			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
-			if isLinked {
-				g.relink(row - 1)
-			}
-			g.sumUp()
-			err := g.Submit(t.Context(), cheap, g.signed(cheap), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				p := g.reserve(testHold(500))
+				g.sign(g.reserve(testHold(5)))
+				cheap := p
+				cheap.Price = 1
+				var row int64
+				require.NoError(t, ask(g.t, g.Store, `SELECT seq FROM audit WHERE payment = ?`, p.Number).Scan(&row))
+				require.NotNil(t, g.followed.hash(row))
+				g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
+				g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
+				if isLinked {
+					g.relink(row - 1)
+				}
+				g.sumUp()
+				err := g.Submit(t.Context(), cheap, g.signed(cheap), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			})
 		}
 	})
 }
@@ -446,56 +454,56 @@ func TestAChannelThatWasMovedByHand(t *testing.T) {
 		"another channel": `channel = '0x02', amount = '5000'`, "network": `network = 'rooch:main'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			require.NoError(t, g.SaveChannel(t.Context(), testChannel(0)))
-			for n := range uint64(2) {
-				_, err := byVoucher(t, g.Store, testChannel(n+1))
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				require.NoError(t, g.SaveChannel(t.Context(), testChannel(0)))
+				for n := range uint64(2) {
+					_, err := byVoucher(t, g.Store, testChannel(n+1))
+					require.NoError(t, err)
+				}
+				g.sql(`UPDATE channels SET ` + change)
+				c, err := g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key)
 				require.NoError(t, err)
-			}
-			g.sql(`UPDATE channels SET ` + change)
-			c, err := g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key)
-			require.NoError(t, err)
-			c.Nonce, c.Amount, c.Signed = c.Nonce+2, money.NewAmount(6000), []byte(`{"nonce":"more"}`)
-			_, err = byVoucher(t, g.Store, c)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			_, err = g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				c.Nonce, c.Amount, c.Signed = c.Nonce+2, money.NewAmount(6000), []byte(`{"nonce":"more"}`)
+				_, err = byVoucher(t, g.Store, c)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				_, err = g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			})
 		})
 	}
 }
 
 // Two processes sign at once: none loses the other's sums.
 func TestTwoProcessesSignAtOnce(t *testing.T) {
-	g := newGuarded(t)
-	other, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
-	require.NoError(t, err)
-	defer other.Close()
-	var wait sync.WaitGroup
-	failed := make(chan error, 40)
-	for i := range 40 {
-		s := []*Store{g.Store, other}[i%2]
-		wait.Go(func() {
-			for {
-				p, err := reserve(s, testHold(1))
-				if errors.Is(err, ErrMoved) {
-					continue
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		other := besides(t, g.Store)
+		var wait sync.WaitGroup
+		failed := make(chan error, 40)
+		for i := range 40 {
+			s := []*Store{g.Store, other}[i%2]
+			wait.Go(func() {
+				for {
+					p, err := reserve(s, testHold(1))
+					if errors.Is(err, ErrMoved) {
+						continue
+					}
+					if err == nil {
+						err = s.Submit(context.Background(), p, g.signed(p), g.k)
+					}
+					failed <- err
+					return
 				}
-				if err == nil {
-					err = s.Submit(context.Background(), p, g.signed(p), g.k)
-				}
-				failed <- err
-				return
-			}
-		})
-	}
-	wait.Wait()
-	close(failed)
-	for err := range failed {
+			})
+		}
+		wait.Wait()
+		close(failed)
+		for err := range failed {
+			require.NoError(t, err)
+		}
+		require.Equal(t, money.Dollars(10+20+40), g.sums().Days[0].Sum)
+		_, err := g.VerifySealed(t.Context(), g.k)
 		require.NoError(t, err)
-	}
-	require.Equal(t, money.Dollars(10+20+40), g.sums().Days[0].Sum)
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
+	})
 }
 
 func (g *guarded) sums() (s seals.Sums) {
@@ -513,87 +521,89 @@ func (g *guarded) sums() (s seals.Sums) {
 // The agent signed, and the process that asked for it died before it knew: the money is held until
 // the chain says that it expired.
 func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
-	g := newGuarded(t)
-	h := testHold(40)
-	h.Payment.IdempotencyKey = "once"
-	p := g.reserve(h)
-	require.NoError(t, g.Sign(t.Context(), p, g.signed(p), []byte("message"), g.k))
-	require.NoError(t, g.Close())
-	s, err := Open(t.Context(), g.home, Options{Contents: Keeper, Now: g.clock.now})
-	require.NoError(t, err)
-	defer s.Close()
-	g.Store = s
-	require.Equal(t, money.Dollars(70), g.sums().Days[0].Sum)
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
-	require.ErrorIs(t, g.Release(t.Context(), p.ID, "gone"), ErrNotLeaseOwner)
-	_, err = g.Finish(t.Context(), p.ID, Outcome{State: Failed})
-	require.ErrorIs(t, err, ErrUnsealed)
-	left, err := g.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
-	require.Equal(t, Submitted, left.State)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		h := testHold(40)
+		h.Payment.IdempotencyKey = "once"
+		p := g.reserve(h)
+		require.NoError(t, g.Sign(t.Context(), p, g.signed(p), []byte("message"), g.k))
+		require.NoError(t, g.Close())
+		g.Store = besides(t, g.Store)
+		require.Equal(t, money.Dollars(70), g.sums().Days[0].Sum)
+		_, err := g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+		require.ErrorIs(t, g.Release(t.Context(), p.ID, "gone"), ErrNotLeaseOwner)
+		_, err = g.Finish(t.Context(), p.ID, Outcome{State: Failed})
+		require.ErrorIs(t, err, ErrUnsealed)
+		left, err := g.Payment(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.Equal(t, Submitted, left.State)
 
-	_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v", err)
-	left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}),
-		g.k)
-	require.NoError(t, err)
-	require.Equal(t, Failed, left.State)
-	require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
-	require.NoError(t, g.next(h), "its key is free again")
-	_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}), g.k)
-	require.Error(t, err, "once")
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
+		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v", err)
+		left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}),
+			g.k)
+		require.NoError(t, err)
+		require.Equal(t, Failed, left.State)
+		require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
+		require.NoError(t, g.next(h), "its key is free again")
+		_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}), g.k)
+		require.Error(t, err, "once")
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+	})
 }
 
 // What the agent signed for is submitted once.
 func TestTheAgentsSignatureIsSubmittedOnce(t *testing.T) {
-	g := newGuarded(t)
-	p := g.reserve(testHold(7))
-	signed := g.signed(p)
-	require.NoError(t, g.Sign(t.Context(), p, signed, []byte("message"), g.k))
-	require.NoError(t, g.Submit(t.Context(), p, signed, g.k))
-	other := signed
-	other.Payload = []byte(`{"other":1}`)
-	require.ErrorIs(t, g.Submit(t.Context(), p, other, g.k), ErrSignedBefore)
-	now, err := g.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
-	require.JSONEq(t, string(signed.Payload), string(now.Payload))
-	_, err = g.VerifySealed(t.Context(), g.k)
-	require.NoError(t, err)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.reserve(testHold(7))
+		signed := g.signed(p)
+		require.NoError(t, g.Sign(t.Context(), p, signed, []byte("message"), g.k))
+		require.NoError(t, g.Submit(t.Context(), p, signed, g.k))
+		other := signed
+		other.Payload = []byte(`{"other":1}`)
+		require.ErrorIs(t, g.Submit(t.Context(), p, other, g.k), ErrSignedBefore)
+		now, err := g.Payment(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.JSONEq(t, string(signed.Payload), string(now.Payload))
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+	})
 }
 
 // Expiry gives money back for what this wallet signed, and only for that.
 func TestAForgedSignatureDoesNotExpire(t *testing.T) {
-	g := newGuarded(t)
-	p := g.reserve(testHold(700))
-	g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = x'00' WHERE id = ?`, p.ID)
-	g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
-	_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-	for _, linked := range []bool{false, true} {
-		g = newGuarded(t)
-		p = g.sign(g.reserve(testHold(7)))
-		g.sign(g.reserve(testHold(8))) // nobody looks at what is before the newest seal
-		big := p
-		big.Price = 700
-		g.sql(`UPDATE payments SET usd = 700 WHERE id = ?`, p.ID)
-		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "its terms are under the seal: %v", err)
-		detail := toJSON(signedAs(big))
-		g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.Number)
-		if linked {
-			var at int64
-			var previous []byte
-			require.NoError(t, rawDB(g.t, g.Store).QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
-				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
-			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
-				audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent,
-					Detail: detail}.Linked(previous), p.Number)
-		}
-		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.reserve(testHold(700))
+		g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = ? WHERE id = ?`, []byte{0},
+			p.ID)
+		g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
+		_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	})
+	for _, linked := range []bool{false, true} {
+		eachGuarded(t, func(t *testing.T, g *guarded) {
+			p := g.sign(g.reserve(testHold(7)))
+			g.sign(g.reserve(testHold(8))) // nobody looks at what is before the newest seal
+			big := p
+			big.Price = 700
+			g.sql(`UPDATE payments SET usd = 700 WHERE id = ?`, p.ID)
+			_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "its terms are under the seal: %v", err)
+			detail := toJSON(signedAs(big))
+			g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.Number)
+			if linked {
+				var at int64
+				var previous []byte
+				require.NoError(t, ask(t, g.Store, `SELECT a.at, b.hash FROM audit a, audit b
+					WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
+				g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
+					audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent,
+						Detail: detail}.Linked(previous), p.Number)
+			}
+			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		})
 	}
 }
 
@@ -615,31 +625,33 @@ func TestAHoldThatIsTooOldToBeSigned(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			old := g.reserve(testHold(1))
-			meanwhile(g)
-			err := g.Submit(t.Context(), old, g.signed(old), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-			require.NoError(t, g.next(testHold(1)))
-			_, err = g.VerifySealed(t.Context(), g.k)
-			require.NoError(t, err)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				old := g.reserve(testHold(1))
+				meanwhile(g)
+				err := g.Submit(t.Context(), old, g.signed(old), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+				require.NoError(t, g.next(testHold(1)))
+				_, err = g.VerifySealed(t.Context(), g.k)
+				require.NoError(t, err)
+			})
 		})
 	}
 }
 
 // Without the key nothing can be recorded as signed, and nothing is.
 func TestWithoutAKeyNothingIsSigned(t *testing.T) {
-	g := newGuarded(t)
-	p := g.reserve(testHold(1))
-	err := g.Submit(t.Context(), p, g.signed(p), Keyholder{})
-	require.True(t, x402.HasCode(err, x402.WalletLocked), "%v", err)
-	k := g.k
-	k.MAC = func([]byte) ([]byte, error) { return make([]byte, 32), nil } // another's
-	err = g.Submit(t.Context(), p, g.signed(p), k)
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-	k.MAC = func([]byte) ([]byte, error) { return nil, fmt.Errorf("gone") }
-	require.ErrorContains(t, g.Submit(t.Context(), p, g.signed(p), k), "gone")
-	g.sign(p)
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.reserve(testHold(1))
+		err := g.Submit(t.Context(), p, g.signed(p), Keyholder{})
+		require.True(t, x402.HasCode(err, x402.WalletLocked), "%v", err)
+		k := g.k
+		k.MAC = func([]byte) ([]byte, error) { return make([]byte, 32), nil } // another's
+		err = g.Submit(t.Context(), p, g.signed(p), k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		k.MAC = func([]byte) ([]byte, error) { return nil, fmt.Errorf("gone") }
+		require.ErrorContains(t, g.Submit(t.Context(), p, g.signed(p), k), "gone")
+		g.sign(p)
+	})
 }
 
 // A session that somebody ended stops payments, and Verify finds it as long as it does: also after a refused

@@ -30,32 +30,39 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 			p := g.reserve(testHold(5))
 			s := signedAs(p)
 			s.Unique = encodeDigest([]byte{1})
-			g.sql(`UPDATE payments SET state = 'submitted', unique_key = x'01' WHERE id = ?`, p.ID)
+			g.sql(`UPDATE payments SET state = 'submitted', unique_key = ? WHERE id = ?`, []byte{1}, p.ID)
 			g.forge(p.ID, audit.SignedEvent, toJSON(s))
-			g.sql(`UPDATE audit SET seal = x'00' WHERE seq = (SELECT max(seq) FROM audit)`)
+			g.sql(`UPDATE audit SET seal = ? WHERE seq = (SELECT max(seq) FROM audit)`, []byte{0})
 		},
-		"a text of bytes": func(g *guarded) { g.sql(`UPDATE payments SET note = CAST(note AS BLOB)`) },
+		"a text of bytes": func(g *guarded) {
+			if g.Shared() {
+				g.t.Skip("PostgreSQL keeps the types of columns")
+			}
+			g.sql(`UPDATE payments SET note = CAST(note AS BLOB)`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			_, err := g.VerifySealed(t.Context(), g.k)
-			require.NoError(t, err)
-			forge(g)
-			_, err = g.VerifySealed(t.Context(), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			t.Log(err)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				_, err := g.VerifySealed(t.Context(), g.k)
+				require.NoError(t, err)
+				forge(g)
+				_, err = g.VerifySealed(t.Context(), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				t.Log(err)
+			})
 		})
 	}
 }
 
 // Without the key, too, a signature is of the terms that were reserved.
 func TestVerifyOfASignatureOfOtherTerms(t *testing.T) {
-	g := newGuarded(t)
-	p := g.sign(g.reserve(testHold(5)))
-	_, err := g.Verify(t.Context(), Head{})
-	require.NoError(t, err)
-	g.sql(`UPDATE audit SET detail = json_set(detail, '$.row', 'x') WHERE event = 'signed' AND payment = ?`, p.Number)
-	g.relink(1)
-	_, err = g.Verify(t.Context(), Head{})
-	require.ErrorContains(t, err, "cannot be")
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		p := g.sign(g.reserve(testHold(5)))
+		_, err := g.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+		g.signedAs(p.ID, "row", "x")
+		g.relink(1)
+		_, err = g.Verify(t.Context(), Head{})
+		require.ErrorContains(t, err, "cannot be")
+	})
 }

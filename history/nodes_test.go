@@ -136,23 +136,24 @@ func TestForgedTeams(t *testing.T) {
 		"the day of a sum":                       `UPDATE totals SET day = day - 1 WHERE scope = 'agent'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGuarded(t)
-			var facts budget.Facts
-			g.k.Query = func(p Payment) budget.Query { return rules.Query(budget.Ask{Agent: p.Agent}) }
-			g.k.Permit = func(_ Payment, f budget.Facts) error { facts = f; return nil }
-			g.settle(g.sign(g.reserve(holdOf("lab-1", 3))))
-			g.settle(g.sign(g.reserve(holdOf("res-1", 16))))
-			p := g.reserve(holdOf("lab-2", 4))
-			g.sql(forge)
-			err := g.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: "forged"}, g.k)
-			if name == "" {
-				require.NoError(t, err)
-				require.Equal(t, budget.Use{Held: 3}, facts.Used.Teams["lab"].Day, "without itself")
-				require.NotContains(t, facts.Used.Teams, "research", "it has no window")
-				return
-			}
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			eachGuarded(t, func(t *testing.T, g *guarded) {
+				var facts budget.Facts
+				g.k.Query = func(p Payment) budget.Query { return rules.Query(budget.Ask{Agent: p.Agent}) }
+				g.k.Permit = func(_ Payment, f budget.Facts) error { facts = f; return nil }
+				g.settle(g.sign(g.reserve(holdOf("lab-1", 3))))
+				g.settle(g.sign(g.reserve(holdOf("res-1", 16))))
+				p := g.reserve(holdOf("lab-2", 4))
+				g.sql(forge)
+				err := g.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+					UniqueKey: "forged"}, g.k)
+				if name == "" {
+					require.NoError(t, err)
+					require.Equal(t, budget.Use{Held: 3}, facts.Used.Teams["lab"].Day, "without itself")
+					require.NotContains(t, facts.Used.Teams, "research", "it has no window")
+					return
+				}
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			})
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // form compares the tables, indexes and triggers with those of a new ledger, because a trigger could change
-// what this wallet writes, and finds values that are not of their column's type.
+// what this wallet writes, and finds values that are not of their column's type, or empty instead of NULL.
 func form(t *sqldb.Tx) error {
 	if t.IsPostgres() { // types are the server's to keep
 		n, err := sqldb.ScanNumber(t.Row(`SELECT
@@ -25,7 +25,10 @@ func form(t *sqldb.Tx) error {
 		if err == nil && n > 0 {
 			err = audit.Corrupt("%d triggers or rules are none of this wallet's", n)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return emptyInPostgres(t)
 	}
 	made, err := newForm()
 	if err != nil {
@@ -112,11 +115,34 @@ func types(t *sqldb.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, table := range slices.Sorted(maps.Keys(wrong)) {
+	return noRows(t, wrong, "values of another type")
+}
+
+// emptyInPostgres finds empty values where a value may be missing: a missing one is NULL.
+func emptyInPostgres(t *sqldb.Tx) error {
+	empty := map[string][]string{} // conditions, by table
+	err := t.Each(func(row sqldb.Row) error {
+		var table, name string
+		err := row.Scan(&table, &name)
+		empty[table] = append(empty[table], fmt.Sprintf(`octet_length("%s") = 0`, name))
+		return err
+	}, `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+		WHERE relnamespace = to_regnamespace(current_schema()) AND relkind = 'r' AND attnum > 0
+			AND NOT attnotnull AND atttypid IN (to_regtype('text'), to_regtype('bytea'))
+		ORDER BY 1, attnum`)
+	if err != nil {
+		return err
+	}
+	return noRows(t, empty, "empty values")
+}
+
+// noRows refuses rows that meet one of their table's conditions.
+func noRows(t *sqldb.Tx, conditions map[string][]string, hold string) error {
+	for _, table := range slices.Sorted(maps.Keys(conditions)) {
 		n, err := sqldb.ScanNumber(t.Row(`SELECT count(*) FROM "` + table + `" WHERE ` +
-			strings.Join(wrong[table], " OR ")))
+			strings.Join(conditions[table], " OR ")))
 		if err == nil && n > 0 {
-			err = audit.Corrupt("%d rows of %s hold values of another type", n, table)
+			err = audit.Corrupt("%d rows of %s hold %s", n, table, hold)
 		}
 		if err != nil {
 			return err

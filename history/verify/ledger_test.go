@@ -17,9 +17,8 @@ import (
 )
 
 // fullLedger is a ledger with every kind of row.
-func fullLedger(t *testing.T) (*history.Store, *historytest.Clock, history.Keyholder) {
+func fullLedger(t *testing.T, s *history.Store, c *historytest.Clock) history.Keyholder {
 	t.Helper()
-	s, c, _ := historytest.SQLite(t, history.Options{})
 	k := historytest.Keyholder()
 	k.Query = func(history.Payment) budget.Query { return budget.Query{HostEntries: []string{"api.example"}} }
 	k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return len(seal) > 0, nil }
@@ -44,7 +43,7 @@ func fullLedger(t *testing.T) (*history.Store, *historytest.Clock, history.Keyho
 	require.NoError(t, err)
 	_, err = Sealed(t.Context(), s, k)
 	require.NoError(t, err)
-	return s, c, k
+	return k
 }
 
 // ledgerFiller writes the rows of fullLedger.
