@@ -108,7 +108,7 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 }
 
 // Homes with one database of PostgreSQL are one book of sales.
-func TestOneBookInPostgreSQL(t *testing.T) {
+func TestOneBookOfSeveralHomes(t *testing.T) {
 	user, server := t.TempDir(), pgtest.Start(t)
 	open := func(database string) (*app, *book.Book) {
 		a := at(t, user, t.TempDir())

@@ -38,9 +38,9 @@ func TestCharge(t *testing.T) {
 			}
 			got, err := g.charge(p, x402.Evidence{}, 120, provenLess)
 			require.NoError(t, err)
-			require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500), money.Dollars(120)},
-				[]any{got.State, got.Proof, got.Transaction, got.Amount.String(), got.Paid().String(), got.Price,
-					got.Worth()})
+			require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500),
+				money.Dollars(120)}, []any{got.State, got.Proof, got.Transaction, got.Amount.String(),
+				got.Paid().String(), got.Price, got.Worth()})
 			_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
 			require.ErrorIs(t, err, ErrTransition, "once")
 			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)

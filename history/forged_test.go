@@ -54,8 +54,8 @@ func guard(t *testing.T, s *Store, c *clock) *guarded {
 		return nil
 	}
 	g.k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return string(seal) == "owner", nil }
-	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")},
-		s.home, true, g.k))
+	rules := SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}
+	require.NoError(t, s.SealRules(t.Context(), rules, s.home, true, g.k))
 	g.sign(g.reserve(testHold(10)))
 	g.settle(g.sign(g.reserve(testHold(20))))
 	return g
@@ -539,14 +539,15 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 		require.Equal(t, Submitted, left.State)
 
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v", err)
-		left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}),
-			g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v",
+			err)
+		expired := x402.Status{State: x402.Expired}
+		left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k)
 		require.NoError(t, err)
 		require.Equal(t, Failed, left.State)
 		require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
 		require.NoError(t, g.next(h), "its key is free again")
-		_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}), g.k)
+		_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k)
 		require.Error(t, err, "once")
 		_, err = g.VerifySealed(t.Context(), g.k)
 		require.NoError(t, err)

@@ -216,8 +216,9 @@ func TestTwoProcessesFillATeamsCapExactly(t *testing.T) {
 			require.NoError(t, cmd.Wait(), outs[i].String())
 		}
 		tree := payersRules().Teams
-		lab := used(t, s, budget.Window{Team: "lab", Teams: tree, Since: budget.DayOf(payersTime)})
-		research := used(t, s, budget.Window{Team: "research", Teams: tree, Since: budget.MonthOf(payersTime)})
+		day, month := budget.DayOf(payersTime), budget.MonthOf(payersTime)
+		lab := used(t, s, budget.Window{Team: "lab", Teams: tree, Since: day})
+		research := used(t, s, budget.Window{Team: "research", Teams: tree, Since: month})
 		require.Equal(t, money.Dollars(30), research.Total())
 		require.LessOrEqual(t, lab.Total(), money.Dollars(20))
 		require.NotZero(t, lab.Total())
