@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,7 +37,8 @@ func TestAFailoverThatLosesEvents(t *testing.T) {
 	ctx, first := t.Context(), pgtest.Start(t)
 	standby := first.Replica(t)
 	a := at(t, t.TempDir(), filepath.Join(t.TempDir(), "wallet"))
-	rules := "[ledger]\nurl = 'postgres://postgres@/postgres?host=" + first.Dir() + "," + standby.Dir() + "'\n"
+	rules := fmt.Sprintf("[ledger]\nurl = 'postgres://postgres@/postgres?host=%s,%s'\n", first.Dir(),
+		standby.Dir())
 	_, _, err := testworld.MakeHome(a.home, rules, testworld.Passphrase)
 	require.NoError(t, err)
 	h, err := a.open(ctx)

@@ -53,8 +53,8 @@ type tableRows struct {
 	rows    [][]string
 }
 
-// columnsOf lists the columns of the ledger's tables, with whether each is of the key, and how it is read as a
-// literal of SQLite.
+// columnsOf selects each column of the ledger's tables, whether it is of the key, and the expression that
+// reads it as a literal of SQLite.
 func columnsOf(s *history.Store) string {
 	if !s.Shared() {
 		return `SELECT m.name, c.name, c.pk > 0, 'quote("' || c.name || '")'
