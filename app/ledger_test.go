@@ -36,8 +36,8 @@ func TestAFailoverThatLosesEvents(t *testing.T) {
 	ctx, first := t.Context(), pgtest.Start(t)
 	standby := first.Replica(t)
 	a := at(t, t.TempDir(), filepath.Join(t.TempDir(), "wallet"))
-	_, _, err := testworld.MakeHome(a.home, "[ledger]\nurl = 'postgres://postgres@/postgres?host="+first.Dir()+
-		","+standby.Dir()+"'\n", testworld.Passphrase)
+	_, _, err := testworld.MakeHome(a.home, "[ledger]\nurl = 'postgres://postgres@/postgres?host="+
+		first.Dir()+","+standby.Dir()+"'\n", testworld.Passphrase)
 	require.NoError(t, err)
 	h, err := a.open(ctx)
 	require.NoError(t, err)

@@ -52,7 +52,8 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		for i := range maxPendingAll / maxPendingSession {
 			for j := range maxPendingSession {
-				_, err := naggingAs(t, s, fmt.Sprintf("a%d", i), "GET", fmt.Sprintf("h%d.example", j), "/", 10)
+				_, err := naggingAs(t, s, fmt.Sprintf("a%d", i), "GET", fmt.Sprintf("h%d.example", j), "/",
+					10)
 				require.NoError(t, err)
 			}
 		}

@@ -17,7 +17,8 @@ func TestAClockThatWasAhead(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
 		right := c.now()
 		day := money.Dollars(10)
-		rules := budget.Rules{PerCall: 100, Day: day, Month: 1000, ApproveAbove: 100, Rate: 100, MaxFailures: 3}
+		rules := budget.Rules{PerCall: 100, Day: day, Month: 1000, ApproveAbove: 100, Rate: 100,
+			MaxFailures: 3}
 		reserve := func(price uint64) (now time.Time, session string, err error) {
 			h := testHold(price)
 			f, err := decide(s, rules, &h)
@@ -95,7 +96,8 @@ func TestAClockThatWasAhead(t *testing.T) {
 		require.Empty(t, facts.Approvals, "no approval is good for ten years")
 		c.set(c.now().Add(time.Minute))
 		h := testHold(1)
-		h.Funds.Free, h.Funds.ReadAt = money.NewAmount(8), c.now() // 7 are held; what settled was in the reading
+		// 7 are held; what settled was in the reading
+		h.Funds.Free, h.Funds.ReadAt = money.NewAmount(8), c.now()
 		pay(t, s, h, Failed)
 		c.set(right.AddDate(0, 0, 1))
 		_, session, err = reserve(10)

@@ -287,7 +287,8 @@ func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
 		require.NoError(t, s.Close())
 		s = besides(t, s)
 		c.set(c.now().Add(budget.SessionIdle - time.Second))
-		require.Equal(t, first.Session, pay(t, s, testHold(1), Settled).Session, "a restart begins no session")
+		require.Equal(t, first.Session, pay(t, s, testHold(1), Settled).Session,
+			"a restart begins no session")
 		c.set(c.now().Add(budget.SessionIdle))
 		limit := money.Dollars(42)
 		h := testHold(1)

@@ -216,7 +216,8 @@ func TestTwoProcessesFillATeamsCapExactly(t *testing.T) {
 		}
 		tree := payersRules().Teams
 		lab := used(t, s, budget.Window{Team: "lab", Teams: tree, Since: budget.DayOf(payersTime)})
-		research := used(t, s, budget.Window{Team: "research", Teams: tree, Since: budget.MonthOf(payersTime)})
+		research := used(t, s, budget.Window{Team: "research", Teams: tree,
+			Since: budget.MonthOf(payersTime)})
 		require.Equal(t, money.Dollars(30), research.Total())
 		require.LessOrEqual(t, lab.Total(), money.Dollars(20))
 		require.NotZero(t, lab.Total())

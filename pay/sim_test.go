@@ -121,7 +121,8 @@ func simulate(t *testing.T, server *pgtest.Cluster, oneOf uint64) {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
 	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", (last-*simFirst)/oneOf+1,
-		calls.Load(), payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
+		calls.Load(), payments.Load(), settled.Load(), steps.Load(),
+		time.Since(began).Round(time.Millisecond))
 }
 
 // ground is what seeds are run on one after the other: a ledger. Each seed has a month, hosts, keys and a

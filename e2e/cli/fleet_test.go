@@ -55,7 +55,8 @@ func newFleet(t *testing.T, room int) *fleet {
 		Extra: fmt.Sprintf("[ledger]\nurl = %q\n[agents.ann]\ntoken = %q\n", f.ledger,
 			callers.TokenHash(fleetAgent))}
 	var env []string
-	f.w, env = householdWith(t, sandbox.Options{OnPayment: func(sandbox.Settlement) { f.moved <- struct{}{} }},
+	pays := func(sandbox.Settlement) { f.moved <- struct{}{} }
+	f.w, env = householdWith(t, sandbox.Options{OnPayment: pays},
 		func(w *world) string {
 			return strings.Replace(w.rules(rules), "[budget]\n", "[budget]\nrate = 1000\n", 1)
 		})
@@ -122,8 +123,8 @@ func (f *fleet) call(ctx context.Context, i int, purchase string) (said struct{ 
 	return said, errors.Join(err, json.Unmarshal(text, &said))
 }
 
-// buys makes the same call at one service after the other, until it is answered: bought, and how, or there is no
-// money for it.
+// buys makes the same call at one service after the other, until it is answered: bought, and how, or there is
+// no money for it.
 func (f *fleet) buys(ctx context.Context, purchase string) (status string, err error) {
 	var said struct{ Status, Error string }
 	for i := rand.IntN(2); ctx.Err() == nil; i = 1 - i {

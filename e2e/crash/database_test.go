@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"sync/atomic"
-	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -27,10 +26,6 @@ type database struct {
 	*sql.DB
 	url  string
 	back chan<- *database // where it goes when it is free
-}
-
-func newDatabases(t *testing.T) *databases {
-	return &databases{server: pgtest.Start(t, "fsync = off"), free: make(chan *database, 100)}
 }
 
 func (d *databases) connect(name string) (*database, error) {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/pgtest"
 )
 
 var (
@@ -41,7 +43,9 @@ func (p point) String() string {
 // engine.
 func TestSweep(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) { sweep(t, nil) })
-	t.Run("PostgreSQL", func(t *testing.T) { sweep(t, newDatabases(t)) })
+	t.Run("PostgreSQL", func(t *testing.T) {
+		sweep(t, &databases{server: pgtest.Start(t, "fsync = off"), free: make(chan *database, 100)})
+	})
 }
 
 func sweep(t *testing.T, in *databases) {

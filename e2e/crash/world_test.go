@@ -89,8 +89,8 @@ type world struct {
 	database *database // with the ledger, unless that is in the home
 }
 
-// newWorld makes one. Its ledger is in one of the databases, or in the home if in is nil. It is for goroutines
-// too, hence the error. Close it.
+// newWorld makes one. Its ledger is in one of the databases, or in the home if in is nil. It is for
+// goroutines too, hence the error. Close it.
 func newWorld(rules schemes.Rules, in *databases) (_ *world, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, fmt.Errorf("make the template of a home: %w", template.err)
