@@ -20,6 +20,8 @@ import (
 	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/pgtest"
 )
 
 var (

@@ -161,7 +161,7 @@ func TestServerThatIsDown(t *testing.T) {
 func TestProxyListensAsItsServerDoes(t *testing.T) {
 	c := Start(t, TCP)
 	p := NewProxy(t, c.TCPURL(t, c.Database(t)))
-	require.Contains(t, p.URL(), "postgresql://postgres@127.0.0.1:")
+	require.Contains(t, p.URL(), "postgres://postgres@127.0.0.1:")
 	met := p.at('Q', Pass)
 	require.Equal(t, "127.0.0.1", SQL(t, p.URL(), "SELECT host(inet_server_addr())"))
 	<-met
