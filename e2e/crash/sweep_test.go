@@ -20,8 +20,6 @@ import (
 	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
-
-	"x402-wallet/internal/pgtest"
 )
 
 var (
