@@ -152,13 +152,15 @@ func (p *Program) rules(ctx context.Context) (g guardedRules, err error) {
 	if err != nil {
 		return g, err
 	}
-	g = guardedRules{p.Guard(store, rules, nil), rules}
-	if !errors.Is(g.CheckConfig(ctx), seal.ErrSuperseded) {
-		return g, nil
+	if !rules.Same(p.Home) { // a fleet's ledger brought tighter ones
+		rules, err = p.Rules()
 	}
-	sealed, err := store.Rules(ctx)
-	if err == nil {
-		rules, err = config.Parse(sealed.Config)
+	if err == nil && errors.Is(p.Guard(store, rules, nil).CheckConfig(ctx), seal.ErrSuperseded) {
+		var sealed history.SealedRules
+		sealed, err = store.Rules(ctx)
+		if err == nil {
+			rules, err = config.Parse(sealed.Config)
+		}
 	}
 	if err != nil {
 		return g, errors.Join(err, store.Close())
