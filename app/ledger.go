@@ -19,6 +19,7 @@ import (
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -145,6 +146,20 @@ func isSuperseded(ctx context.Context, guard *seal.Guard) bool {
 	return errors.Is(guard.CheckConfig(ctx), seal.ErrSuperseded)
 }
 
+// takesOver has the key look at rules that the owner sealed at another replica. It reports whether they are in
+// this home's config.toml now.
+func (a *app) takesOver(ctx context.Context, local *seal.Guard, guard client.Guard) bool {
+	if !isSuperseded(ctx, local) {
+		return false
+	}
+	err := guard.VerifySeals(ctx)
+	if err == nil || errors.Is(err, seal.ErrSuperseded) {
+		return true
+	}
+	a.log.Warn("the rules that were sealed at another replica do not hold here", "why", err)
+	return false
+}
+
 // followEvery is how often a service looks at a ledger that it shares: what the owner did at another replica
 // holds within a second.
 const followEvery = 500 * time.Millisecond
@@ -179,8 +194,15 @@ type follower struct {
 	store   *history.Store
 	wallet  rulesKeeper
 	witness witness
-	version int64  // of the sealed rules at the last look
-	tried   []byte // the rules that the key looked at last, beside those of version
+	version int64 // of the sealed rules at the last look
+	tried   attempt
+}
+
+// attempt is what the key looked at last.
+type attempt struct {
+	here     string // the rules in the file
+	version  int64  // of the sealed rules
+	unlocked bool
 }
 
 // rulesKeeper is the wallet of a service.
@@ -193,7 +215,7 @@ func (f *follower) look(ctx context.Context) error {
 	sealed, err := f.store.Rules(ctx)
 	if err == nil && sealed.Version != f.version {
 		err = f.app.followRules(ctx, f.store)
-		f.version, f.tried = sealed.Version, nil
+		f.version = sealed.Version
 	}
 	if err == nil {
 		err = f.witness.look(ctx, sealed.Version)
@@ -206,17 +228,18 @@ func (f *follower) look(ctx context.Context) error {
 
 // verify has the key look at rules that differ from the sealed ones: those that were tightened here are
 // sealed, older ones make way for the sealed ones. A command does it only if it can open the keys, which a
-// service may have alone. It is tried once, and again for older rules when somebody has unlocked the wallet.
+// service may have alone. It is tried once, and again when somebody has unlocked the wallet.
 func (f *follower) verify(ctx context.Context, sealed history.SealedRules) {
 	here, err := config.Load(f.app.home)
 	if err != nil || bytes.Equal(here.Raw, sealed.Config) {
 		return
 	}
-	isOlder := isSuperseded(ctx, f.app.Guard(f.store, here, nil))
-	if bytes.Equal(here.Raw, f.tried) && !(isOlder && f.wallet.Unlocked()) {
+	now := attempt{string(here.Raw), sealed.Version, f.wallet.Unlocked()}
+	if now == f.tried {
 		return
 	}
-	f.tried = here.Raw
+	f.tried = now
+	isOlder := isSuperseded(ctx, f.app.Guard(f.store, here, nil))
 	loosened, _, err := here.LoosenedSince(sealed.Config)
 	if !isOlder && (err != nil || len(loosened) > 0) {
 		return

@@ -58,6 +58,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	local := a.Guard(store, rules, keys)
 	guard := client.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, signed)}
+	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
+	if store.Shared() && (len(alone) > 0 || !allKeys.Locked()) && a.takesOver(ctx, local, guard) {
+		return a.reopen(ctx, h, first, last)
+	}
 	evmSigner, solanaSigner := client.Signers(account, remote)
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
@@ -78,18 +82,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
 	}
-	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
 	// the payment itself has to say that it was wrong.
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
-	}
-	if store.Shared() && isSuperseded(ctx, local) && (len(alone) > 0 || !allKeys.Locked()) {
-		err := guard.VerifySeals(ctx)
-		if err == nil || errors.Is(err, seal.ErrSuperseded) { // the rules of the file are newer now
-			return a.reopen(ctx, errors.Join(sellers.Close(), h.Close()), first, last)
-		}
-		a.log.Warn("the rules that were sealed at another replica do not hold here", "why", err)
 	}
 	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
@@ -119,11 +115,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}, nil
 }
 
-// reopen is OpenWallet once more, after one was closed.
-func (a *app) reopen(ctx context.Context, closed error, first, last wallet.Passphrase) (*tools.Wallet,
-	error) {
-	if closed != nil {
-		return nil, closed
+// reopen is OpenWallet once more, by rules that are newer now.
+func (a *app) reopen(ctx context.Context, h openHome, first, last wallet.Passphrase) (*tools.Wallet, error) {
+	if err := h.Close(); err != nil {
+		return nil, err
 	}
 	return a.OpenWallet(ctx, first, last)
 }

@@ -107,13 +107,15 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "ran")
 	forged := strings.Replace(day("7"), "[budget]",
 		"password_command = ['/bin/sh', '-c', 'touch "+marker+"']\n[budget]", 1)
-	newest, err := firstHome.store.Rules(ctx)
-	require.NoError(t, err)
-	require.NoError(t, firstHome.store.Write(ctx, func(d *sqldb.Tx) error {
-		_, err := d.Exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, newest.Version+1,
-			sqldb.Micros(newest.At), []byte(forged), newest.Seal)
-		return err
-	}))
+	writes := func(query string, args ...any) {
+		t.Helper()
+		require.NoError(t, firstHome.store.Write(ctx, func(d *sqldb.Tx) error {
+			_, err := d.Exec(query, args...)
+			return err
+		}))
+	}
+	const row = `INSERT INTO rules VALUES (?, 1, ?, ?)`
+	writes(row, 4, []byte(forged), []byte("seal"))
 	look()
 	look()
 	says(second, day("6"))
@@ -126,4 +128,31 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 		require.NoError(t, store.Close())
 	}
 	require.NoFileExists(t, marker)
+
+	writes(`DELETE FROM rules WHERE version = 4`)
+	require.NoError(t, ownfile.Write(filepath.Join(second.home, config.FileName), []byte(day("3"))))
+	writes(`UPDATE rules SET config = ? WHERE version = 1`, []byte(day("3")))
+	err = second.guard(t, secondHome).VerifySeals(ctx)
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	says(second, day("3")) // what the owner edited is not taken for an older version
+	writes(`DELETE FROM rules WHERE version = 1`)
+
+	old := second.guard(t, secondHome)
+	require.NoError(t, old.VerifySeals(ctx))
+	seals(day("2"))
+	require.NoError(t, ownfile.Write(filepath.Join(second.home, config.FileName), []byte(day("3.5"))))
+	require.Error(t, old.VerifySeals(ctx))
+	says(second, day("3.5")) // nor is what was edited since it read the file replaced
+	require.NoError(t, ownfile.Write(filepath.Join(second.home, config.FileName), []byte(day("2"))))
+	now := second.guard(t, secondHome)
+	require.NoError(t, now.VerifySeals(ctx))
+	require.NoError(t, now.Checkpoint(ctx))
+	newest, err := secondHome.store.Rules(ctx)
+	require.NoError(t, err)
+	writes(`UPDATE rules SET version = 1 WHERE version = ?`, newest.Version)
+	for range 2 {
+		err = second.guard(t, secondHome).VerifySeals(ctx)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		says(second, day("2")) // older rules come back by no rollback
+	}
 }

@@ -88,11 +88,12 @@ type replica struct {
 }
 
 const (
-	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does: it
-	// may miss two. A call that is repeated within that time without a key is another purchase, so it is
-	// short; a process that is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at
-	// the worst.
-	aliveFor, beatEvery = 10 * time.Second, 3 * time.Second
+	// aliveFor is how long a process is taken for alive after it said so, which it does three times in that. A
+	// call that is repeated within that time without a key is another purchase, so it is short; a process that
+	// is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at the worst.
+	aliveFor = 10 * time.Second
+	// beatTime bounds one such message.
+	beatTime = 3 * time.Second
 )
 
 // instance is this process's id. From the first call on it says every few seconds that it lives.
@@ -128,7 +129,7 @@ func (r *replica) instance() (string, error) {
 const serverTime = `CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)`
 
 func (r *replica) beat(id string, lives time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+	ctx, cancel := context.WithTimeout(context.Background(), beatTime)
 	defer cancel()
 	host, _ := os.Hostname()
 	return r.s.tx(ctx, func(t *tx) error {
@@ -158,7 +159,7 @@ func (r *replica) alive(id string) bool {
 	if id == r.self() {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+	ctx, cancel := context.WithTimeout(context.Background(), beatTime)
 	defer cancel()
 	alive, err := readOnce(ctx, r.s, func(t *tx) (bool, error) {
 		return t.Is(`SELECT EXISTS (SELECT 1 FROM instances WHERE id = ? AND until > `+serverTime+`)`, id)

@@ -19,34 +19,26 @@ type SealedRules struct {
 	Seal    []byte
 }
 
-// SelectRules is what ScanRules reads.
-const SelectRules = `SELECT version, at, config, seal FROM rules`
+// Rules returns what was sealed last.
+func (s *Store) Rules(ctx context.Context) (SealedRules, error) { return s.rules(ctx, "") }
 
-// ScanRules reads a row of SelectRules.
-func ScanRules(row sqldb.Row) (r SealedRules, err error) {
-	var at int64
-	err = row.Scan(&r.Version, &at, &r.Config, &r.Seal)
-	r.At = fromMicros(at)
-	return r, err
+// SealedAs returns the newest rules that were sealed with this text; version 0 if none were.
+func (s *Store) SealedAs(ctx context.Context, config []byte) (SealedRules, error) {
+	return s.rules(ctx, ` WHERE config = ?`, config)
 }
 
-// Rules returns what was sealed last.
-func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
-	return readOnce(ctx, s, func(t *tx) (SealedRules, error) {
-		r, err := ScanRules(t.Row(SelectRules + ` ORDER BY version DESC LIMIT 1`))
+func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRules, error) {
+	return readOnce(ctx, s, func(t *tx) (r SealedRules, err error) {
+		var at int64
+		err = t.Row(`SELECT version, at, config, seal FROM rules`+where+` ORDER BY version DESC LIMIT 1`,
+			args...).Scan(&r.Version, &at, &r.Config, &r.Seal)
+		r.At = fromMicros(at)
 		return r, sqldb.Otherwise(err, nil)
 	})
 }
 
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
-
-// WasSealed reports whether a text is one that was ever sealed.
-func (s *Store) WasSealed(ctx context.Context, config []byte) (bool, error) {
-	return readOnce(ctx, s, func(t *tx) (bool, error) {
-		return t.Is(`SELECT EXISTS (SELECT 1 FROM rules WHERE config = ?)`, config)
-	})
-}
 
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {

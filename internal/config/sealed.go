@@ -48,7 +48,10 @@ func (c *Config) IsStale(home string) bool {
 	return err == nil && Loosens(Compare(now, c))
 }
 
-// Replace writes other rules into <home>/config.toml.
+// Replace writes other rules into <home>/config.toml, unless it was edited since c was read.
 func (c *Config) Replace(home string, text []byte) error {
+	if !c.Same(home) {
+		return nil
+	}
 	return ownfile.Write(filepath.Join(home, FileName), text)
 }

@@ -18,7 +18,8 @@ func (g *Guard) isOlder(ctx context.Context) (bool, error) {
 	if !g.Store.Shared() {
 		return false, nil
 	}
-	return g.Store.WasSealed(ctx, g.Rules.Text())
+	older, err := g.Store.SealedAs(ctx, g.Rules.Text())
+	return older.Version > 0, err
 }
 
 func superseded() error {
@@ -29,9 +30,16 @@ func superseded() error {
 	return e
 }
 
-// takeOver puts rules into this home's config.toml, after their seal was checked: they name programs that
-// run before the next payment.
-func (g *Guard) takeOver(sealed history.SealedRules) error {
+// takeOver puts rules, whose seal was checked, into this home's config.toml: they name programs that run before
+// the next payment. Rules that the ledger only claims were sealed once are the owner's newest edit, and stay.
+func (g *Guard) takeOver(ctx context.Context, sealed history.SealedRules) error {
+	older, err := g.Store.SealedAs(ctx, g.Rules.Text())
+	if err == nil {
+		err = g.authentic(ctx, older)
+	}
+	if err != nil {
+		return err
+	}
 	if err := g.Rules.Replace(g.Home, sealed.Config); err != nil {
 		return x402.Errorf(x402.SetupFailed, "take over the rules of another replica: %w", err)
 	}

@@ -52,7 +52,7 @@ type Rules interface {
 	LoosenedSince(sealed []byte) (loosened []string, changed bool, err error)
 	// IsStale reports whether the file in the home is tighter by now, sealed or not.
 	IsStale(home string) bool
-	// Replace writes other rules into the file in the home.
+	// Replace writes other rules into the file in the home, unless it was edited since these were read.
 	Replace(home string, text []byte) error
 }
 
@@ -207,11 +207,14 @@ func (g *Guard) verifySeals(ctx context.Context) error {
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
 	}
-	if isOlder {
-		return g.takeOver(sealed)
-	}
-	if _, err := g.checkLedger(ctx, sealed); err != nil || !tightened {
+	if _, err := g.checkLedger(ctx, sealed); err != nil {
 		return err
+	}
+	if isOlder {
+		return g.takeOver(ctx, sealed)
+	}
+	if !tightened {
+		return nil
 	}
 	err = g.seal(ctx, false)
 	if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
