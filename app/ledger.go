@@ -146,8 +146,8 @@ func isSuperseded(ctx context.Context, guard *seal.Guard) bool {
 	return errors.Is(guard.CheckConfig(ctx), seal.ErrSuperseded)
 }
 
-// takesOver has the key look at rules that the owner sealed at another replica. It reports whether they are in
-// this home's config.toml now.
+// takesOver has the key look at rules that the owner sealed at another replica. It reports whether they are
+// in this home's config.toml now.
 func (a *app) takesOver(ctx context.Context, local *seal.Guard, guard client.Guard) bool {
 	if !isSuperseded(ctx, local) {
 		return false

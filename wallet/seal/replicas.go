@@ -30,8 +30,9 @@ func superseded() error {
 	return e
 }
 
-// takeOver puts rules, whose seal was checked, into this home's config.toml: they name programs that run before
-// the next payment. Rules that the ledger only claims were sealed once are the owner's newest edit, and stay.
+// takeOver puts rules, whose seal was checked, into this home's config.toml: they name programs that run
+// before the next payment. If the ledger only claims that the rules here were sealed once, they are the
+// owner's newest edit, and stay.
 func (g *Guard) takeOver(ctx context.Context, sealed history.SealedRules) error {
 	older, err := g.Store.SealedAs(ctx, g.Rules.Text())
 	if err == nil {
