@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
@@ -57,8 +59,8 @@ func TestNoFileDescriptors(t *testing.T) {
 	t.Logf("%d limits stopped the payment", refused)
 }
 
-// A process that is suspended in the middle of a payment holds nobody up, and ends its payment
-// when it goes on.
+// A process that is suspended in the middle of a payment, and not of a write, holds nobody up, and ends its
+// payment when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
@@ -67,6 +69,11 @@ func TestSuspended(t *testing.T) {
 	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":%q}}`, w.atHeld("")))
 	w.awaitSettlements(t, 2)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
+	for !w.isUnlocked() {
+		require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
+	}
 	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)),
 		`"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
@@ -75,6 +82,21 @@ func TestSuspended(t *testing.T) {
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
 	require.Len(t, w.Settlements(), 3)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.00"`)
+}
+
+// isUnlocked reports whether no process holds a lock of the ledger.
+func (w *world) isUnlocked() bool {
+	for _, name := range []string{"ledger", "mark"} {
+		lock := sqldb.NewFileLock(w.home, name)
+		lock.SetPatience(100*time.Millisecond, time.Millisecond)
+		unlock, err := lock.Lock(context.Background())
+		if err != nil {
+			return false
+		}
+		unlock()
+		_ = lock.Close()
+	}
+	return true
 }
 
 // Certificate authorities of the environment count for nothing: a project's .env could name them.
