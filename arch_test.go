@@ -70,6 +70,11 @@ var arrows = map[string][]string{
 	"history": {"budget", "history/internal/audit", "history/internal/memory", "history/internal/schema",
 		"history/internal/seals", "history/sqldb", "x402/money", "x402"},
 	"history/sqldb": {"x402"}, // knows nothing of payments
+	// who opens a database chooses its engine: the ledger itself knows neither
+	"history/sqldb/sqlite":   {"history/sqldb", "internal/ownfile", "x402"},
+	"history/sqldb/postgres": {"history/sqldb", "x402"},
+	"history/ledgers": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
+		"history/sqldb/sqlite", "x402"},
 	// what history and history/verify both read and make
 	"history/internal/audit":  {"history/sqldb", "x402"},
 	"history/internal/memory": {"history/internal/audit", "history/sqldb"},
@@ -83,7 +88,8 @@ var arrows = map[string][]string{
 	"history/report": {"budget", "history", "history/internal/audit", "history/internal/seals",
 		"history/sqldb", "x402/money"},
 	// copies of a ledger, which are compared before they count
-	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/verify", "x402"},
+	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
+		"history/sqldb/sqlite", "history/verify", "x402"},
 	// what was bought: stored in the transaction of its payment's outcome
 	"history/content": {"history", "history/internal/audit", "history/sqldb", "x402"},
 	// what the owner is told of: beside its cause, in the transaction of that
@@ -91,8 +97,8 @@ var arrows = map[string][]string{
 	// alerts: the owner is told of a run that failed, and of a proposal
 	"history/subscriptions": {"budget", "history", "history/alerts", "history/sqldb", "x402", "x402/money"},
 	// for the tests of packages that hold money
-	"history/historytest": {"budget", "history", "history/content", "history/sqldb", "internal/pgtest",
-		"x402", "x402/money"},
+	"history/historytest": {"budget", "history", "history/content", "history/ledgers", "history/sqldb",
+		"history/sqldb/postgres", "internal/pgtest", "x402", "x402/money"},
 	// budget: sessions that the owner began
 	"wallet/seal": {"budget", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
@@ -119,7 +125,7 @@ var arrows = map[string][]string{
 	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator", "internal/child",
 		"internal/mcpconn", "internal/steps", "paywall/book", "x402/money", "x402", "x402/wire"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
-	"paywall/book": {"history/sqldb", "x402/money", "x402"},
+	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
 		"x402/wire"},
@@ -227,8 +233,8 @@ var only = map[string][]string{
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},
-	"modernc.org/sqlite":                 {"history/sqldb"},
-	"github.com/jackc/pgx":               {"history/sqldb"},
+	"modernc.org/sqlite":                 {"history/sqldb/sqlite"},
+	"github.com/jackc/pgx":               {"history/sqldb/postgres"},
 	"go.opentelemetry.io":                {"internal/otlp/otlptest"}, // the other opinion of what is sent
 	"google.golang.org/protobuf":         {"internal/otlp/otlptest"},
 	"github.com/godbus/dbus":             {"internal/notify"},

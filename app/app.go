@@ -18,7 +18,8 @@ import (
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -149,13 +150,13 @@ func (newKey) Locked() bool { return false }
 // nothing was paid from it.
 func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 	if rules.Ledger.URL != "" {
-		made, err := history.MakePostgres(ctx, *a.postgres(rules))
+		made, err := ledgers.MakePostgres(ctx, *a.postgres(rules))
 		if err == nil && !made {
 			err = a.checkUnused(ctx, a.postgres(rules))
 		}
 		return err
 	}
-	err := history.Create(ctx, a.home, history.Options{})
+	err := ledgers.Create(ctx, a.home, history.Options{})
 	if errors.Is(err, fs.ErrExist) { // also of another init at the same time
 		return a.checkUnused(ctx, nil)
 	}
@@ -163,7 +164,7 @@ func (a *app) createLedger(ctx context.Context, rules *config.Config) error {
 }
 
 // checkUnused refuses a ledger without a keystore that has payments in it.
-func (a *app) checkUnused(ctx context.Context, server *sqldb.Postgres) error {
+func (a *app) checkUnused(ctx context.Context, server *postgres.Server) error {
 	store, err := openLedgerAt(ctx, a.home, server, history.Options{})
 	if err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/backup"
 	"x402-wallet/history/content"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/ownfile"
@@ -42,7 +43,7 @@ func (a *app) openLedger(ctx context.Context, kept content.Keeper, told alerts.W
 
 // ledgerServer is where the rules keep the ledger, or nil if that is ledger.db. Rules that cannot be read are
 // for their own reader to refuse.
-func (a *app) ledgerServer() *sqldb.Postgres {
+func (a *app) ledgerServer() *postgres.Server {
 	rules, err := config.Load(a.home)
 	if err != nil || rules.Ledger.URL == "" {
 		return nil
@@ -50,8 +51,8 @@ func (a *app) ledgerServer() *sqldb.Postgres {
 	return a.postgres(rules)
 }
 
-func (a *app) postgres(rules *config.Config) *sqldb.Postgres {
-	return &sqldb.Postgres{URL: rules.Ledger.URL,
+func (a *app) postgres(rules *config.Config) *postgres.Server {
+	return &postgres.Server{URL: rules.Ledger.URL,
 		Password: func(ctx context.Context) (string, error) { return a.ledgerPassword(ctx, rules) }}
 }
 
@@ -89,7 +90,7 @@ type sharedLedger struct {
 	store *history.Store // the last one that was opened; its user may have closed it
 }
 
-func (l *sharedLedger) open(ctx context.Context, home string, server *sqldb.Postgres,
+func (l *sharedLedger) open(ctx context.Context, home string, server *postgres.Server,
 	o history.Options) (*history.Store, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,12 +110,12 @@ func (l *sharedLedger) open(ctx context.Context, home string, server *sqldb.Post
 	return store, err
 }
 
-func openLedgerAt(ctx context.Context, home string, server *sqldb.Postgres,
+func openLedgerAt(ctx context.Context, home string, server *postgres.Server,
 	o history.Options) (*history.Store, error) {
 	if server == nil {
-		return history.Open(ctx, home, o)
+		return ledgers.Open(ctx, home, o)
 	}
-	return history.OpenPostgres(ctx, home, *server, o)
+	return ledgers.OpenPostgres(ctx, home, *server, o)
 }
 
 // followRules puts the rules that the owner sealed last, at whichever replica, into this home's config.toml,
@@ -300,7 +301,7 @@ func (a *app) CopyLedger(ctx context.Context, to string) (backup.Copy, error) {
 	}
 	rules.Ledger.URL = to
 	server := *a.postgres(rules)
-	is, err := sqldb.PostgresIsMade(ctx, server)
+	is, err := postgres.IsMade(ctx, server)
 	if err == nil && is {
 		err = x402.Errorf(x402.InvalidArgument, "the database has a ledger, and a copy replaces none").
 			WithHint("name an empty database")

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/tools"
@@ -75,7 +76,7 @@ func TestLedger_OpenedOnce(t *testing.T) {
 // A backup that was put in the ledger's place is another ledger: it is opened, and the old one is not shared.
 func TestLedger_Replaced(t *testing.T) {
 	a := &app{home: t.TempDir(), log: slog.New(slog.DiscardHandler)}
-	require.NoError(t, history.Create(t.Context(), a.home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), a.home, history.Options{}))
 	first, err := a.OpenLedger(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, first.Close()) }()
@@ -83,7 +84,7 @@ func TestLedger_Replaced(t *testing.T) {
 	require.NoError(t, err)
 
 	other := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), other, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), other, history.Options{}))
 	require.NoError(t, os.Rename(filepath.Join(other, history.FileName),
 		filepath.Join(a.home, history.FileName)))
 	for _, end := range []string{"-wal", "-shm"} { // as whoever restores a backup has to

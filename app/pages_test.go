@@ -28,6 +28,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -74,7 +75,7 @@ func newHouse(t *testing.T, unlocks bool) *house {
 	rules := "[policy]\npublic_nodes = false\n" + h.table("phone", h.phone)
 	_, _, err = testworld.MakeHome(h.home, rules, testworld.Passphrase)
 	require.NoError(t, err)
-	h.store, err = history.Open(t.Context(), h.home, historytest.Options())
+	h.store, err = ledgers.Open(t.Context(), h.home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.store.Close() })
 	h.start()

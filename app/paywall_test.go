@@ -11,7 +11,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
 	"x402-wallet/internal/pgtest"
@@ -112,7 +112,7 @@ func TestOneBookOfSeveralHomes(t *testing.T) {
 	user, server := t.TempDir(), pgtest.Start(t)
 	open := func(database string) (*app, *book.Book) {
 		a := at(t, user, t.TempDir())
-		sold, err := book.Make(t.Context(), book.Place{Server: &sqldb.Postgres{URL: database}})
+		sold, err := book.Make(t.Context(), book.Place{Server: &postgres.Server{URL: database}})
 		require.NoError(t, err)
 		t.Cleanup(func() { sold.Close() })
 		return a, sold

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -205,7 +206,7 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	require.NoError(t, w.chain.claim(*w.service.stored))
 	require.NoError(t, w.store.Close())
 	w.store, w.home = nil, t.TempDir()
-	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), w.home, history.Options{}))
 	w.start()
 	s, err := w.m.Recover(t.Context(), "nuwa") // the service's pending proposal, through the same guards
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -452,7 +453,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	for _, f := range change {
 		f(w)
 	}
-	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), w.home, history.Options{}))
 	w.start()
 	t.Cleanup(func() { _ = w.store.Close() })
 	return w
@@ -464,7 +465,7 @@ func (w *world) start() {
 		require.NoError(w.t, w.store.Close())
 	}
 	var err error
-	w.store, err = history.Open(w.t.Context(), w.home, historytest.Options())
+	w.store, err = ledgers.Open(w.t.Context(), w.home, historytest.Options())
 	require.NoError(w.t, err)
 	w.guard.Store = w.store
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 
 	"github.com/stretchr/testify/require"
 )
@@ -54,7 +54,7 @@ func openNamed(ctx context.Context, name string, o Options) (*Store, error) {
 	o.Contents = Keeper
 	home, url, isShared := strings.Cut(name, " ")
 	if isShared {
-		return OpenPostgres(ctx, home, sqldb.Postgres{URL: url}, o)
+		return OpenPostgres(ctx, home, postgres.Server{URL: url}, o)
 	}
 	return Open(ctx, home, o)
 }
@@ -92,12 +92,12 @@ func openRaw(home string) (*sql.DB, error) {
 // ask asks a ledger past the store for one row.
 func ask(t testing.TB, s *Store, query string, args ...any) *sql.Row {
 	t.Helper()
-	return rawDB(t, s).QueryRow(sqldb.Numbered(query), args...)
+	return rawDB(t, s).QueryRow(postgres.Numbered(query), args...)
 }
 
 // forge changes a ledger past the store.
 func forge(t testing.TB, s *Store, query string, args ...any) {
 	t.Helper()
-	_, err := rawDB(t, s).Exec(sqldb.Numbered(query), args...)
+	_, err := rawDB(t, s).Exec(postgres.Numbered(query), args...)
 	require.NoError(t, err)
 }

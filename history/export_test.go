@@ -3,6 +3,8 @@ package history
 import (
 	"context"
 	"time"
+
+	"x402-wallet/history/sqldb/postgres"
 )
 
 // For benchmarks of packages that this package's own tests cannot import.
@@ -32,3 +34,11 @@ func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
 	return Verification.Sealed(ctx, s, k)
 }
+
+// Package ledgers, likewise.
+var (
+	Create       func(ctx context.Context, home string, o Options) error
+	Open         func(ctx context.Context, home string, o Options) (*Store, error)
+	MakePostgres func(ctx context.Context, p postgres.Server) (made bool, err error)
+	OpenPostgres func(ctx context.Context, home string, p postgres.Server, o Options) (*Store, error)
+)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -45,7 +45,7 @@ func startPayers(t *testing.T, url string, n int) *payers {
 	p := &payers{told: map[string]State{}, heads: map[*Store]Head{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	for range n {
-		s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: url}, Options{Contents: Keeper})
+		s, err := OpenPostgres(t.Context(), t.TempDir(), postgres.Server{URL: url}, Options{Contents: Keeper})
 		require.NoError(t, err)
 		t.Cleanup(func() { s.Close() })
 		p.all.Go(func() {

@@ -25,17 +25,16 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"x402-wallet/history/internal/audit"
-	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -94,14 +93,8 @@ type Options struct {
 	AliveFor time.Duration
 }
 
-// Create makes the ledger of a new wallet. One that is there is fs.ErrExist, and stays as it is.
-func Create(ctx context.Context, home string, o Options) error {
-	at := sqldb.SQLite{Home: home, Name: FileName, Now: o.Now}
-	return sqldb.CreateSQLite(ctx, at, schema.SQLite(), foundNew)
-}
-
-// foundNew writes the first rows of a new ledger.
-func foundNew(d *sqldb.Tx) error {
+// Found writes the first rows of a new ledger.
+func Found(d *sqldb.Tx) error {
 	return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
 }
 
@@ -114,30 +107,13 @@ func (t *tx) found(id string) error {
 	return t.audit(0, audit.CreatedEvent, map[string]any{"format": format, "ledger": id})
 }
 
-// Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
-// empty ledger would be a full budget.
-func Open(ctx context.Context, home string, o Options) (*Store, error) {
-	path := filepath.Join(home, FileName)
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, x402.Errorf(x402.LedgerCorrupt,
-			"the ledger %s is missing; without it no budget is known", FileName).
-			WithHint("restore %s from a backup; nothing is paid without it", FileName).
-			WithCommand(x402.Command("doctor"), "The wallet's ledger is gone: please restore "+FileName+
-				" from a backup. Nothing is paid without it.")
-	case err != nil:
-		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
-	case !info.Mode().IsRegular():
-		return nil, x402.Errorf(x402.LedgerUnavailable, "the ledger %s is not a regular file", FileName)
-	case info.Size() == 0: // SQLite would take it for a new database
-		return nil, sqldb.Damaged("open the ledger", errors.New("it is empty"))
-	}
-	db, err := sqldb.OpenSQLite(sqldb.SQLite{Home: home, Name: FileName, Now: o.Now})
-	if err != nil {
-		return nil, err
-	}
+// New returns a Store of an open database, which package ledgers opens. home is where this process has its
+// files. A database that is not a ledger is LEDGER_CORRUPT.
+func New(ctx context.Context, db *sqldb.DB, home string, o Options) (*Store, error) {
 	s := newStore(db, home, o)
+	if db.IsServer() {
+		s.replica = &replica{s: s, aliveFor: cmp.Or(o.AliveFor, aliveFor)}
+	}
 	if err := s.view(ctx, (*tx).isLedger); err != nil {
 		s.Close()
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -259,7 +260,7 @@ func (m *machine) open(t require.TestingT, i int) {
 	open := Open
 	if m.url != "" {
 		open = func(ctx context.Context, home string, o Options) (*Store, error) {
-			return OpenPostgres(ctx, home, sqldb.Postgres{URL: m.url}, o)
+			return OpenPostgres(ctx, home, postgres.Server{URL: m.url}, o)
 		}
 	}
 	s, err := open(context.Background(), m.home, Options{Contents: Keeper, Now: m.clock})

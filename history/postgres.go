@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -10,71 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/history/internal/schema"
-	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
 // A ledger in PostgreSQL is shared by replicas of the wallet's service, each with a home of its own. All that
-// is said of payments, money and seals is the same there. Here is what differs: how a ledger is made and
-// opened, how replicas know which of them live, and how one at a time uses a channel.
-
-// MakePostgres makes the ledger of a new wallet, in a schema of its own, and reports whether there was none.
-func MakePostgres(ctx context.Context, p sqldb.Postgres) (made bool, err error) {
-	return sqldb.MakePostgres(ctx, p, schema.Postgres(), foundNew)
-}
-
-// OpenPostgres opens the ledger that MakePostgres made. home is where this replica keeps its checkpoint and
-// its locks. A server that has another ledger by the time of a later connection is LEDGER_CORRUPT.
-func OpenPostgres(ctx context.Context, home string, p sqldb.Postgres, o Options) (*Store, error) {
-	var mu sync.Mutex
-	var ledger string // of the first connection
-	p.Now = o.Now
-	p.Check = func(ask func(query string) (string, error)) error {
-		is, err := ask(`SELECT coalesce(CAST(to_regclass('x402.meta') AS TEXT), '')`)
-		if err == nil && is == "" {
-			err = x402.Errorf(x402.LedgerCorrupt, "the database that ledger.url names has no ledger").
-				WithHint("look at ledger.url; x402-wallet init makes a ledger, and x402-wallet ledger copy " +
-					"moves one")
-		}
-		if err != nil {
-			return err
-		}
-		is, err = ask(`SELECT value || ' ' || (SELECT value FROM x402.meta WHERE key = 'ledger_id')
-			FROM x402.meta WHERE key = 'format'`)
-		if err != nil {
-			return err
-		}
-		var number int
-		var id string
-		if _, err := fmt.Sscan(is, &number, &id); err != nil {
-			return sqldb.Damaged("read the ledger's format", err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case number != format:
-			return anotherFormat(number)
-		case ledger != "" && ledger != id:
-			return x402.Errorf(x402.LedgerCorrupt, "the server has another ledger now: %s, and not %s", id,
-				ledger).
-				WithHint("nothing is paid until the owner has looked: see ledger.url")
-		}
-		ledger = id
-		return nil
-	}
-	db, err := sqldb.OpenPostgres(p)
-	if err != nil {
-		return nil, err
-	}
-	s := newStore(db, home, o)
-	s.replica = &replica{s: s, aliveFor: cmp.Or(o.AliveFor, aliveFor)}
-	if _, err := s.LedgerID(ctx); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
-}
+// is said of payments, money and seals is the same there. Two things differ: how replicas know which of them
+// live, and how one at a time uses a channel.
 
 // replica is this process among those that share a ledger in PostgreSQL.
 type replica struct {

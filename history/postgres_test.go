@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -31,7 +32,7 @@ func postgresStore(t *testing.T) (*Store, *clock) {
 // openTestServer is another replica of the tests' ledger.
 func openTestServer(t testing.TB, o Options) *Store {
 	t.Helper()
-	s, err := OpenPostgres(t.Context(), t.TempDir(), sqldb.Postgres{URL: testServer.url}, o)
+	s, err := OpenPostgres(t.Context(), t.TempDir(), postgres.Server{URL: testServer.url}, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -39,7 +40,7 @@ func openTestServer(t testing.TB, o Options) *Store {
 
 // makePostgres makes a ledger in a database without one.
 func makePostgres(t require.TestingT, url string) {
-	made, err := MakePostgres(context.Background(), sqldb.Postgres{URL: url})
+	made, err := MakePostgres(context.Background(), postgres.Server{URL: url})
 	require.NoError(t, err)
 	require.True(t, made)
 }
@@ -55,7 +56,7 @@ func emptyPostgres(t *testing.T) {
 		makePostgres(t, p.url)
 		return
 	}
-	db, err := sqldb.OpenPostgres(sqldb.Postgres{URL: p.url})
+	db, err := postgres.Open(postgres.Server{URL: p.url})
 	require.NoError(t, err)
 	defer db.Close()
 	require.NoError(t, db.Write(t.Context(), func(d *sqldb.Tx) error {
@@ -67,7 +68,7 @@ func emptyPostgres(t *testing.T) {
 		if _, err := d.Exec(`INSERT INTO content_use VALUES (1, 0, 0)`); err != nil {
 			return err
 		}
-		return foundNew(d)
+		return Found(d)
 	}))
 }
 

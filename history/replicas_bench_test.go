@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -21,7 +21,7 @@ func BenchmarkReplicas(b *testing.B) {
 
 func benchmarkReplicas(b *testing.B, replicas int) {
 	server := pgtest.Start(b, pgtest.SlowFlush...)
-	p := sqldb.Postgres{URL: server.Database(b)}
+	p := postgres.Server{URL: server.Database(b)}
 	if _, err := MakePostgres(b.Context(), p); err != nil {
 		b.Fatal(err)
 	}

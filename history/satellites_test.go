@@ -6,6 +6,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/backup"
 	"x402-wallet/history/content"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/report"
 )
 
@@ -15,5 +16,7 @@ func init() {
 		_, err := backup.ToFile(ctx, s, file)
 		return err
 	}
+	history.Create, history.Open = ledgers.Create, ledgers.Open
+	history.MakePostgres, history.OpenPostgres = ledgers.MakePostgres, ledgers.OpenPostgres
 	history.Ahead, history.OpenApprovals = report.Ahead, report.OpenApprovals
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/ledgers"
 )
 
 func benchEngine(b *testing.B) *bench {
 	b.Helper()
 	home := b.TempDir()
-	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
+	require.NoError(b, ledgers.Create(b.Context(), home, history.Options{}))
 	e := openBench(b, home, newChain(1<<60), "1", honest)
 	e.Rules.Day, e.Rules.Month, e.Rules.Rate = 1<<60, 1<<60, 1<<40
 	return e

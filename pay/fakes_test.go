@@ -23,6 +23,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -280,14 +281,14 @@ type bench struct {
 func newBench(t testing.TB, price string, answers script) *bench {
 	t.Helper()
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 	return openBench(t, home, newChain(1_000_000), price, answers)
 }
 
 // openBench is another process on the same home and chain.
 func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
-	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+	store := must.Get(ledgers.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
 		Alerts: alerts.Writer{}}))(t)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -305,7 +306,7 @@ func TestTwoMachinesOneKey(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.chain.balance = 35_000
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 	other := openBench(t, home, b.chain, "10000", honest)
 	paid := 0
 	for i := range 10 {

@@ -29,7 +29,8 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
@@ -162,10 +163,10 @@ func (g *ground) prepare(t *testing.T) {
 		require.NoError(t, err)
 		g.home, g.epoch = home, firstMonth
 		if g.server == nil {
-			require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+			require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 		} else {
 			g.url = g.server.Database(t)
-			must.Get(history.MakePostgres(t.Context(), sqldb.Postgres{URL: g.url}))(t)
+			must.Get(ledgers.MakePostgres(t.Context(), postgres.Server{URL: g.url}))(t)
 		}
 	}
 	g.used++

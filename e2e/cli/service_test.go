@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/relay"
@@ -181,7 +181,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 // awaitNobody waits until the ledger knows that nobody waits any more for the payment that is on its way.
 func (w *world) awaitNobody(t *testing.T) {
 	t.Helper()
-	store := must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
+	store := must.Get(ledgers.Open(t.Context(), w.home, historytest.Options()))(t)
 	defer store.Close()
 	require.Eventually(t, func() bool {
 		list := must.Get(store.Unfinished(t.Context(), "", 10))(t)

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -444,7 +445,7 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, seen, "done: these rules apply from now on")
 	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store := must.Get(history.Open(t.Context(), w.home, history.Options{Contents: content.Keeper{},
+	store := must.Get(ledgers.Open(t.Context(), w.home, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().AddDate(10, 0, 0) }}))(t)
 	_, err := historytest.Reserve(t.Context(), store,
 		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
@@ -466,7 +467,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
 	require.NotEqual(t, w.configText(t), loose)
 	w.setConfig(t, loose)
-	store := must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
+	store := must.Get(ledgers.Open(t.Context(), w.home, historytest.Options()))(t)
 	sealed := must.Get(store.Rules(t.Context()))(t)
 	sealed.Version, sealed.Config = sealed.Version+1, []byte(loose)
 	require.NoError(t, store.SealRules(t.Context(), sealed, "", true, historytest.Keyholder()))
@@ -479,7 +480,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store = must.Get(history.Open(t.Context(), w.home, historytest.Options()))(t)
+	store = must.Get(ledgers.Open(t.Context(), w.home, historytest.Options()))(t)
 	defer store.Close()
 	require.Equal(t, sealed.Version, must.Get(store.Rules(t.Context()))(t).Version, "nothing was sealed")
 }

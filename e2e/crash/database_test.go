@@ -10,7 +10,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -74,7 +75,7 @@ func (d *databases) take() (*database, error) {
 	}
 	_, err = admin.Exec("CREATE DATABASE " + name)
 	if err == nil {
-		_, err = history.MakePostgres(context.Background(), sqldb.Postgres{URL: made.url})
+		_, err = ledgers.MakePostgres(context.Background(), postgres.Server{URL: made.url})
 	}
 	if err == nil {
 		_, err = made.Exec(keepRows)

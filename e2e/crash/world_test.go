@@ -21,6 +21,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
@@ -57,7 +58,7 @@ func makeTemplate() {
 		}
 		template.keys = keys
 		template.solana, template.evm = keys.Addresses()
-		template.err = history.Create(ctx, template.dir, history.Options{})
+		template.err = ledgers.Create(ctx, template.dir, history.Options{})
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/ownfile"
@@ -130,7 +131,7 @@ func (w *world) shows(job string, home testworld.Home) {
 func (w *world) leftAlone() testworld.Home {
 	w.t.Helper()
 	home := testworld.NewHome(w.t, w.Config(sandbox.Rules{}))
-	past, err := history.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
+	past, err := ledgers.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
 	require.NoError(w.t, err)
 	defer past.Close()

@@ -25,6 +25,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -181,7 +182,7 @@ func approve(t *testing.T, b *browser) {
 // deposits has something lie with a seller.
 func deposits(t *testing.T, home string) {
 	t.Helper()
-	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
+	store := must.Get(ledgers.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]
 	row := history.Channel{Service: "0x01", Key: "0x02", Server: "mcp.research.example",

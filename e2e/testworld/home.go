@@ -18,7 +18,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/paywall/book"
@@ -88,9 +89,9 @@ func MakeHome(dir, rules, passphrase string, imported ...imported.Key) (evm, sol
 func makeLedger(ctx context.Context, dir string) error {
 	rules, err := config.Load(dir)
 	if err != nil || rules.Ledger.URL == "" {
-		return errors.Join(err, history.Create(ctx, dir, history.Options{}))
+		return errors.Join(err, ledgers.Create(ctx, dir, history.Options{}))
 	}
-	_, err = history.MakePostgres(ctx, sqldb.Postgres{URL: rules.Ledger.URL})
+	_, err = ledgers.MakePostgres(ctx, postgres.Server{URL: rules.Ledger.URL})
 	return err
 }
 
@@ -102,9 +103,9 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	}
 	var store *history.Store
 	if rules.Ledger.URL == "" {
-		store, err = history.Open(context.Background(), dir, historytest.Options())
+		store, err = ledgers.Open(context.Background(), dir, historytest.Options())
 	} else {
-		store, err = history.OpenPostgres(context.Background(), dir, sqldb.Postgres{URL: rules.Ledger.URL},
+		store, err = ledgers.OpenPostgres(context.Background(), dir, postgres.Server{URL: rules.Ledger.URL},
 			historytest.Options())
 	}
 	if err != nil {
@@ -155,8 +156,8 @@ func NewStore(t testing.TB, home string) *history.Store {
 	if home == "" {
 		home = t.TempDir()
 	}
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, historytest.Options())
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
+	store, err := ledgers.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store

@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
@@ -96,7 +97,7 @@ func isNew(file string) error {
 
 // check reads a copy as a ledger: its pages, and every row against its audit chain.
 func check(ctx context.Context, dir string) (made Copy, err error) {
-	db, err := sqldb.OpenSQLite(sqldb.SQLite{Home: dir, Name: history.FileName})
+	db, err := sqlite.Open(sqlite.File{Home: dir, Name: history.FileName})
 	if err != nil {
 		return made, err
 	}

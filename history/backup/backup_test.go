@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
@@ -54,7 +55,7 @@ func TestBackup_BesidePayments(t *testing.T) {
 
 	restored := t.TempDir()
 	require.NoError(t, os.Rename(file, filepath.Join(restored, history.FileName)))
-	again, err := history.Open(t.Context(), restored, historytest.Options())
+	again, err := ledgers.Open(t.Context(), restored, historytest.Options())
 	require.NoError(t, err)
 	defer again.Close()
 	p, err := again.Payment(t.Context(), before.ID)

@@ -9,6 +9,8 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/history/verify"
 	"x402-wallet/x402"
 )
@@ -19,9 +21,9 @@ import (
 
 // ToPostgres copies the ledger into an empty database. also copies what belongs to it: if it fails, the
 // ledger is neither copied nor frozen.
-func ToPostgres(ctx context.Context, s *history.Store, p sqldb.Postgres,
+func ToPostgres(ctx context.Context, s *history.Store, p postgres.Server,
 	also func(context.Context) error) (made Copy, err error) {
-	err = sqldb.CreatePostgres(ctx, p, schema.Postgres(), func(d *sqldb.Tx) error {
+	err = postgres.Create(ctx, p, schema.Postgres(), func(d *sqldb.Tx) error {
 		made, err = copyInto(ctx, s, d, also)
 		return err
 	})
@@ -37,8 +39,8 @@ func ToHome(ctx context.Context, s *history.Store, home string,
 		return made, x402.Errorf(x402.LedgerUnavailable, "there is another ledger: %w", err).
 			WithHint("move it away: a copy of the ledger replaces no file")
 	}
-	at := sqldb.SQLite{Home: home, Name: history.FileName}
-	err = sqldb.CreateSQLite(ctx, at, schema.SQLite(), func(d *sqldb.Tx) error {
+	at := sqlite.File{Home: home, Name: history.FileName}
+	err = sqlite.Create(ctx, at, schema.SQLite(), func(d *sqldb.Tx) error {
 		made, err = copyInto(ctx, s, d, also)
 		return err
 	})

@@ -10,7 +10,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
@@ -21,7 +22,7 @@ import (
 func TestCopy(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{})
 	paid := historytest.Pay(t, s, historytest.Hold(1), history.Settled)
-	server := sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}
+	server := postgres.Server{URL: pgtest.Shared(t).Database(t)}
 	back := t.TempDir()
 	nothing := func(context.Context) error { return nil }
 	failure := errors.New("no room")
@@ -42,7 +43,7 @@ func TestCopy(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, made.Payments)
 	require.True(t, x402.HasCode(s.NotFrozen(t.Context(), "", ""), x402.WalletFrozen))
-	copied, err := history.OpenPostgres(t.Context(), t.TempDir(), server, historytest.Options())
+	copied, err := ledgers.OpenPostgres(t.Context(), t.TempDir(), server, historytest.Options())
 	require.NoError(t, err)
 	defer copied.Close()
 	again, err := ToHome(t.Context(), copied, back, nothing)
@@ -51,7 +52,7 @@ func TestCopy(t *testing.T) {
 	require.Equal(t, []int64{made.Payments, made.Events}, []int64{again.Payments, again.Events})
 	require.True(t, x402.HasCode(copied.NotFrozen(t.Context(), "", ""), x402.WalletFrozen))
 
-	file, err := history.Open(t.Context(), back, historytest.Options())
+	file, err := ledgers.Open(t.Context(), back, historytest.Options())
 	require.NoError(t, err)
 	defer file.Close()
 	require.NoError(t, file.NotFrozen(t.Context(), "", ""))

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
@@ -236,7 +237,7 @@ func TestContentAfterTheClockWasSetBack(t *testing.T) {
 // one of them reading.
 func TestSpaceGoesBackToTheDisk(t *testing.T) {
 	s, home := quotaStore(t, 1<<40)
-	other, err := history.Open(t.Context(), home, historytest.Options())
+	other, err := ledgers.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	defer other.Close()
 	size := func() int64 {
@@ -272,7 +273,7 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 		buy(t, s, 1<<20, true)
 	}
 	k := content.Keeper{Quota: 2 << 20}
-	lowered, err := history.Open(t.Context(), home, history.Options{Contents: k})
+	lowered, err := ledgers.Open(t.Context(), home, history.Options{Contents: k})
 	require.NoError(t, err)
 	defer lowered.Close()
 	require.NoError(t, k.Tidy(t.Context(), lowered))
@@ -423,7 +424,7 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 func TestAStoreWithoutAKeeperLosesNothing(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{})
 	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-	without, err := history.Open(t.Context(), home, history.Options{})
+	without, err := ledgers.Open(t.Context(), home, history.Options{})
 	require.NoError(t, err)
 	defer without.Close()
 	_, err = without.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})

@@ -9,7 +9,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/content"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -60,11 +61,11 @@ func EachEngine(t *testing.T, o history.Options, test func(t *testing.T, s *hist
 	t.Run("PostgreSQL", func(t *testing.T) {
 		c := newClock()
 		o.Now = c.Now
-		p := sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}
-		_, err := history.MakePostgres(t.Context(), p)
+		p := postgres.Server{URL: pgtest.Shared(t).Database(t)}
+		_, err := ledgers.MakePostgres(t.Context(), p)
 		require.NoError(t, err)
 		test(t, open(t, func() (*history.Store, error) {
-			return history.OpenPostgres(t.Context(), t.TempDir(), p, o)
+			return ledgers.OpenPostgres(t.Context(), t.TempDir(), p, o)
 		}), c)
 	})
 }
@@ -76,8 +77,8 @@ func SQLite(t *testing.T, o history.Options) (*history.Store, *Clock, string) {
 	home, c := t.TempDir(), newClock()
 	o = withContents(o)
 	o.Now = c.Now
-	require.NoError(t, history.Create(t.Context(), home, o))
-	s := open(t, func() (*history.Store, error) { return history.Open(t.Context(), home, o) })
+	require.NoError(t, ledgers.Create(t.Context(), home, o))
+	s := open(t, func() (*history.Store, error) { return ledgers.Open(t.Context(), home, o) })
 	return s, c, home
 }
 

@@ -4,7 +4,8 @@ import (
 	"context"
 
 	"x402-wallet/history"
-	"x402-wallet/history/sqldb"
+	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb/postgres"
 )
 
 // Open opens a home's ledger: the file in it, or the one in PostgreSQL that url names. It keeps all
@@ -12,7 +13,7 @@ import (
 func Open(ctx context.Context, home, url string, o history.Options) (*history.Store, error) {
 	o = withContents(o)
 	if url == "" {
-		return history.Open(ctx, home, o)
+		return ledgers.Open(ctx, home, o)
 	}
-	return history.OpenPostgres(ctx, home, sqldb.Postgres{URL: url}, o)
+	return ledgers.OpenPostgres(ctx, home, postgres.Server{URL: url}, o)
 }

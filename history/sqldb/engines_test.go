@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"testing"
+
 	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,13 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
+
+// Engines are packages sqlite and postgres, which import this one; package sqldb_test sets them.
+var Engines struct {
+	OpenFile   func(home, name string) (*DB, error) // makes it, too
+	MakeServer func(ctx context.Context, url string) error
+	OpenServer func(url string) (*DB, error)
+}
 
 // engines make an empty database each.
 var engines = []struct {
@@ -40,7 +48,7 @@ const fileName = "test.db"
 // openIn opens the database of a folder, and makes it if there is none.
 func openIn(t *testing.T, home string) *DB {
 	t.Helper()
-	db, err := OpenSQLite(SQLite{Home: home, Name: fileName, Create: true})
+	db, err := Engines.OpenFile(home, fileName)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

@@ -46,12 +46,12 @@ func (l *FileLock) SetPatience(timeout, poll time.Duration) { l.timeout, l.poll 
 // longer than the timeout. Its error is LEDGER_UNAVAILABLE, with that of ctx in it. The lock is
 // held until unlock is called.
 func (l *FileLock) Lock(ctx context.Context) (unlock func(), err error) {
-	return l.lockFor(wait{ctx: ctx})
+	return l.LockFor(Wait{ctx: ctx})
 }
 
-// lockFor is Lock for a caller that has waited already, until a time; without one it waits for the
+// LockFor is Lock for a caller that has waited already, until a time; without one it waits for the
 // timeout, counted from its turn in this process.
-func (l *FileLock) lockFor(w wait) (unlock func(), err error) {
+func (l *FileLock) LockFor(w Wait) (unlock func(), err error) {
 	select {
 	case l.local <- struct{}{}:
 	case <-w.ctx.Done():
@@ -110,7 +110,7 @@ func (l *FileLock) open() error {
 	return nil
 }
 
-func (l *FileLock) take(w wait, file *os.File) error {
+func (l *FileLock) take(w Wait, file *os.File) error {
 	for {
 		held, err := LockFile(file)
 		if err != nil {

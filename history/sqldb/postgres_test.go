@@ -19,13 +19,13 @@ var cuts = flag.Int("cuts", 150, "how many changes to PostgreSQL are disturbed")
 func emptyPostgres(t *testing.T) (url string) {
 	t.Helper()
 	url = pgtest.Shared(t).Database(t)
-	require.NoError(t, CreatePostgres(t.Context(), Postgres{URL: url}, "", func(*Tx) error { return nil }))
+	require.NoError(t, Engines.MakeServer(t.Context(), url))
 	return url
 }
 
 func openPostgres(t *testing.T, url string) *DB {
 	t.Helper()
-	db, err := OpenPostgres(Postgres{URL: url})
+	db, err := Engines.OpenServer(url)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
@@ -108,21 +108,11 @@ func TestAServerThatIsAway(t *testing.T) {
 func TestAStandbyIsRefused(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)
-	require.NoError(t, CreatePostgres(t.Context(), Postgres{URL: url}, "", func(*Tx) error { return nil }))
+	require.NoError(t, Engines.MakeServer(t.Context(), url))
 	replica := c.Replica(t)
 	c.CaughtUp(t, replica)
 	db := openPostgres(t, replica.Same(t, url))
 	_, err := Read(t.Context(), db, func(tx *Tx) (bool, error) { return tx.HasTable("x402.writer") })
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "standby")
-}
-
-func TestNumbered(t *testing.T) {
-	for query, want := range map[string]string{
-		`a = ? AND b = ?`:           `a = $1 AND b = $2`,
-		`a = ?2 AND b = ?1 OR c= ?`: `a = $2 AND b = $1 OR c= $2`,
-		`a = '?' AND b = ?`:         `a = '?' AND b = $1`,
-	} {
-		require.Equal(t, want, Numbered(query))
-	}
 }

@@ -18,7 +18,7 @@ type Tx struct {
 
 	ctx     context.Context
 	conn    connection
-	engine  engine
+	engine  Engine
 	failure error   // the first of the database's errors
 	isIn    bool    // an answer is being read: PostgreSQL takes no other query before its end
 	change  *change // nil in a transaction that only reads
@@ -42,7 +42,7 @@ func (t *Tx) Exec(query string, args ...any) (rows int64, err error) {
 	if t.isIn {
 		return 0, t.classify("write the ledger", errNested)
 	}
-	done, err := t.conn.ExecContext(t.ctx, t.engine.rewrite(query), values...)
+	done, err := t.conn.ExecContext(t.ctx, t.engine.Rewrite(query), values...)
 	if err != nil {
 		return 0, t.classify("write the ledger", err)
 	}
@@ -90,7 +90,7 @@ func (t *Tx) query(query string, args []any) (*sql.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.conn.QueryContext(t.ctx, t.engine.rewrite(query), values...)
+	return t.conn.QueryContext(t.ctx, t.engine.Rewrite(query), values...)
 }
 
 // arguments are args as both engines take them: yes and no are 1 and 0.
@@ -119,9 +119,9 @@ func (t *Tx) classify(doing string, err error) error {
 		return err
 	}
 	if left := t.ctx.Err(); left != nil && t.ctx != context.Background() {
-		err = outOfTime(doing, left)
+		err = OutOfTime(doing, left)
 	} else {
-		err = t.engine.classify(doing, err)
+		err = t.engine.Classify(doing, err)
 	}
 	if t.failure == nil {
 		t.failure = err
@@ -129,11 +129,8 @@ func (t *Tx) classify(doing string, err error) error {
 	return err
 }
 
-// IsPostgres reports whether the database is PostgreSQL.
-func (t *Tx) IsPostgres() bool {
-	_, is := t.engine.(*postgresEngine)
-	return is
-}
+// IsServer is DB.IsServer.
+func (t *Tx) IsServer() bool { return t.engine.IsServer() }
 
 // AfterCommit has f called once this change is durable, before Write returns. f must return at once.
 func (t *Tx) AfterCommit(f func()) { t.change.committed = append(t.change.committed, f) }
@@ -250,13 +247,13 @@ func FromMicros(n int64) time.Time {
 func DayNumber(t time.Time) int64 { return Micros(t) / (24 * time.Hour).Microseconds() }
 
 // Free is how many bytes of the database's file are not in use.
-func (t *Tx) Free() (bytes int64, err error) { return t.engine.free(t) }
+func (t *Tx) Free() (bytes int64, err error) { return t.engine.Free(t) }
 
 // GiveBack gives free bytes of the file back to the disk.
-func (t *Tx) GiveBack(bytes int64) error { return t.engine.giveBack(t, bytes) }
+func (t *Tx) GiveBack(bytes int64) error { return t.engine.GiveBack(t, bytes) }
 
 // PagesAreSound refuses, with LEDGER_CORRUPT, a file that is damaged.
-func (t *Tx) PagesAreSound() error { return t.engine.pagesAreSound(t) }
+func (t *Tx) PagesAreSound() error { return t.engine.PagesAreSound(t) }
 
 // rowsAtOnce and bytesAtOnce are how many rows and bytes one statement of CopyRows inserts.
 const rowsAtOnce, bytesAtOnce = 50, 4 << 20

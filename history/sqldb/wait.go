@@ -14,35 +14,35 @@ const lockWait = 5 * time.Second
 // retryPause is the time between two attempts at a transaction.
 const retryPause = 5 * time.Millisecond
 
-// wait is how long a caller waits for others: until its context ends, and never past a time. Every wait for
+// Wait is how long a caller waits for others: until its context ends, and never past a time. Every wait for
 // the database goes by one, so that a call's deadline holds whoever holds the database.
-type wait struct {
+type Wait struct {
 	ctx   context.Context
 	until time.Time
 }
 
 // waitFor is the usual wait: lockWait, from now on.
-func waitFor(ctx context.Context) wait { return wait{ctx: ctx, until: time.Now().Add(lockWait)} }
+func waitFor(ctx context.Context) Wait { return Wait{ctx: ctx, until: time.Now().Add(lockWait)} }
 
 // over returns why not to wait any longer, or nil if there is time left.
-func (w wait) over(doing string) error {
+func (w Wait) over(doing string) error {
 	switch {
 	case w.ctx.Err() != nil:
 		return isHeld(x402.Errorf(x402.LedgerUnavailable, "%s: %w while another process held the ledger",
 			doing, w.ctx.Err()))
 	case time.Now().After(w.until):
-		return heldTooLong(doing)
+		return HeldTooLong(doing)
 	}
 	return nil
 }
 
-func heldTooLong(doing string) error {
+func HeldTooLong(doing string) error {
 	return isHeld(x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s",
 		doing, lockWait))
 }
 
-// outOfTime is the error of a caller whose time was over, or who left, before its turn. err is its context's.
-func outOfTime(doing string, err error) error {
+// OutOfTime is the error of a caller whose time was over, or who left, before its turn. err is its context's.
+func OutOfTime(doing string, err error) error {
 	e := x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
 	e.FixedBy = x402.ByTime
 	return e.WithHint("nothing was written; make the same call again, with more time")

@@ -190,16 +190,3 @@ func TestEveryConnectionFlushes(t *testing.T) {
 		require.Equal(t, "wal", mode, name)
 	}
 }
-
-// An error of the database is classified once, and what means nothing to it is trouble of the moment.
-func TestClassify(t *testing.T) {
-	e := &sqliteEngine{}
-	require.NoError(t, e.classify("x", nil))
-	known := x402.Errorf(x402.BudgetExceeded, "no")
-	require.Equal(t, known, e.classify("x", known))
-	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("EIO")} {
-		classified := e.classify("x", err)
-		require.True(t, x402.HasCode(classified, x402.LedgerUnavailable), "%v", classified)
-		require.ErrorIs(t, classified, err)
-	}
-}

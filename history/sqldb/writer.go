@@ -43,7 +43,7 @@ const maxBatch = 64
 // written. f may be called more than once: what it sets outside, it sets anew each time.
 func (db *DB) Write(ctx context.Context, f func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
-		return outOfTime("begin", err)
+		return OutOfTime("begin", err)
 	}
 	c := &change{f: f, since: time.Now(), wake: make(chan struct{}, 1)}
 	db.writer.join(c)
@@ -51,7 +51,7 @@ func (db *DB) Write(ctx context.Context, f func(*Tx) error) error {
 	case <-c.wake:
 	case <-ctx.Done():
 		if db.writer.leave(c) {
-			return outOfTime("wait for the ledger", ctx.Err())
+			return OutOfTime("wait for the ledger", ctx.Err())
 		}
 		<-c.wake // it is being written
 	}
@@ -124,11 +124,11 @@ func (q *writer) take() []*change {
 // commitNext commits the changes that wait, its caller's first, and lets the next caller in the queue do the
 // same.
 func (db *DB) commitNext(ctx context.Context, first *change) {
-	w := wait{ctx: ctx, until: first.since.Add(lockWait)}
+	w := Wait{ctx: ctx, until: first.since.Add(lockWait)}
 	var batch []*change
 	err := ctx.Err()
 	if err != nil {
-		err = outOfTime("wait for the ledger", err)
+		err = OutOfTime("wait for the ledger", err)
 	} else {
 		batch, err = db.commit(w)
 	}
@@ -152,8 +152,8 @@ func (db *DB) commitNext(ctx context.Context, first *change) {
 
 // commit writes a batch, again where the database failed in a way that passes. With an error nothing of it
 // was written, unless the last commit got no answer.
-func (db *DB) commit(w wait) (batch []*change, err error) {
-	unlock, err := db.engine.lock(w)
+func (db *DB) commit(w Wait) (batch []*change, err error) {
+	unlock, err := db.engine.Lock(w)
 	if err != nil {
 		return nil, err
 	}
@@ -161,11 +161,11 @@ func (db *DB) commit(w wait) (batch []*change, err error) {
 	name := rand.Text()
 	for {
 		batch, err = db.attempt(name, batch)
-		if err == nil || !db.engine.retry(err) {
-			return batch, db.engine.classify("commit", err)
+		if err == nil || !db.engine.Retry(err) {
+			return batch, db.engine.Classify("commit", err)
 		}
 		if over := w.over("begin"); over != nil {
-			return batch, db.engine.gaveUp(over, err)
+			return batch, db.engine.GaveUp(over, err)
 		}
 		time.Sleep(retryPause)
 	}
@@ -174,7 +174,7 @@ func (db *DB) commit(w wait) (batch []*change, err error) {
 // attempt writes a batch in one transaction. If batch is nil it is taken from the queue, once nobody else can
 // write: until then each of those who wait can leave.
 func (db *DB) attempt(name string, batch []*change) (_ []*change, err error) {
-	ctx, cancel := db.engine.patience()
+	ctx, cancel := db.engine.Patience()
 	defer cancel()
 	sqlTx, err := db.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -182,7 +182,7 @@ func (db *DB) attempt(name string, batch []*change) (_ []*change, err error) {
 	}
 	defer func() { _ = sqlTx.Rollback() }() // after a commit there is nothing to roll back
 	t := &Tx{ctx: ctx, conn: sqlTx, engine: db.engine}
-	now, isCommitted, err := db.engine.begin(t, name)
+	now, isCommitted, err := db.engine.Begin(t, name)
 	if err != nil || isCommitted {
 		return batch, err
 	}

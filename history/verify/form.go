@@ -18,7 +18,7 @@ import (
 // form compares the tables, indexes and triggers with those of a new ledger, because a trigger could change
 // what this wallet writes, and finds values that are not of their column's type, or empty instead of NULL.
 func form(t *sqldb.Tx) error {
-	if t.IsPostgres() { // types are the server's to keep
+	if t.IsServer() { // types are the server's to keep
 		n, err := sqldb.ScanNumber(t.Row(`SELECT
 			(SELECT count(*) FROM information_schema.triggers WHERE trigger_schema = current_schema()) +
 			(SELECT count(*) FROM pg_rules WHERE schemaname = current_schema())`))

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -185,8 +186,8 @@ func BenchmarkFormats(b *testing.B) {
 // An export may be of one agent, or of those with one label; a label is an agent's as well as a session's.
 func TestExportOfAgents(t *testing.T) {
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
+	store := must.Get(ledgers.Open(t.Context(), home, historytest.Options()))(t)
 	defer store.Close()
 	for n, agent := range []string{"", "ann", "bob"} {
 		_, err := historytest.Reserve(t.Context(), store, history.Hold{Payment: history.Payment{Agent: agent,

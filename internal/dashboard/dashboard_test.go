@@ -30,6 +30,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/report"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/books"
@@ -65,10 +66,10 @@ func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
 func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Helper()
 	b := &board{T: t, home: t.TempDir()}
-	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), b.home, history.Options{}))
 	o := historytest.Options()
 	o.Alerts = alerts.Writer{}
-	b.store = must.Get(history.Open(t.Context(), b.home, o))(t)
+	b.store = must.Get(ledgers.Open(t.Context(), b.home, o))(t)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
@@ -173,7 +174,7 @@ func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
 
 func (b *board) stores(id string, c history.Content) {
 	b.Helper()
-	store := must.Get(history.Open(b.Context(), b.home, historytest.Options()))(b)
+	store := must.Get(ledgers.Open(b.Context(), b.home, historytest.Options()))(b)
 	defer store.Close()
 	must.Get(store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
 		Content: &c}))(b)
@@ -647,7 +648,7 @@ func TestIdle(t *testing.T) {
 // BenchmarkOverview: the first page over a hundred thousand payments of a year, and the history's.
 func BenchmarkOverview(b *testing.B) {
 	home := b.TempDir()
-	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
+	require.NoError(b, ledgers.Create(b.Context(), home, history.Options{}))
 	db := must.Get(sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName))))(b)
 	must.Get(db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
@@ -660,7 +661,7 @@ func BenchmarkOverview(b *testing.B) {
 			'0xpayee', '', 1, '{}', ?2 FROM n`,
 		time.Now().AddDate(-1, 0, 0).UnixMicro(), strings.Repeat("x", 400)))(b)
 	require.NoError(b, db.Close())
-	store := must.Get(history.Open(b.Context(), home, historytest.Options()))(b)
+	store := must.Get(ledgers.Open(b.Context(), home, historytest.Options()))(b)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
 		Assets: x402.NewRegistry(nil)}}

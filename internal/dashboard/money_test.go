@@ -23,8 +23,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// ledgers is a chain on which the wallet has something, or whose node is silent.
-type ledgers struct {
+// funded is a chain on which the wallet has something, or whose node is silent.
+type funded struct {
 	*evm.Exact // for what is not called
 	mu         sync.Mutex
 	asked      int
@@ -35,11 +35,11 @@ type ledgers struct {
 	allowed    map[string]uint64 // by network: of the account of the owner
 }
 
-func (c *ledgers) Address() string                                  { return "0xEvmAddress" }
-func (c *ledgers) VaultOn(string) string                            { return c.vault }
-func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
+func (c *funded) Address() string                                  { return "0xEvmAddress" }
+func (c *funded) VaultOn(string) string                            { return c.vault }
+func (c *funded) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
 
-func (c *ledgers) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {
+func (c *funded) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {
 	c.mu.Lock()
 	c.asked++
 	c.mu.Unlock()
@@ -77,7 +77,7 @@ func (v *vaultOf) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, er
 // their own account, also where the agent itself has nothing; and what lies with sellers as deposits.
 func TestWhatOwnersLet(t *testing.T) {
 	b := opened(t)
-	c := &ledgers{delegated: 2_500_000, balance: map[string]uint64{"eip155:8453": 12_340_000}}
+	c := &funded{delegated: 2_500_000, balance: map[string]uint64{"eip155:8453": 12_340_000}}
 	b.wallet.Networks, b.wallet.EVM = []string{"eip155:8453"}, c
 	page := b.get("/").body
 	require.Contains(t, page, "The agent may spend 2.5 of it (delegated).")
@@ -104,7 +104,7 @@ func TestWhatOwnersLet(t *testing.T) {
 // and after each payment.
 func TestBalances(t *testing.T) {
 	b := opened(t)
-	c := &ledgers{waits: true, balance: map[string]uint64{"eip155:8453": 12_340_000, "eip155:137": 0}}
+	c := &funded{waits: true, balance: map[string]uint64{"eip155:8453": 12_340_000, "eip155:137": 0}}
 	b.wallet.Networks, b.wallet.EVM = []string{"eip155:8453", "eip155:137", "eip155:42161"}, c
 	page := b.get("/").body
 	require.Regexp(t, `(?s)<strong>Base</strong> <span class="sum">12\.34 <small>USDC`, page)

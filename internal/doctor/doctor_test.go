@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
@@ -319,8 +320,8 @@ func TestAccountsOfKeystoreAndRules(t *testing.T) {
 // Who could not be told of something hears it from the doctor, for a week.
 func TestWhatCouldNotBeTold(t *testing.T) {
 	home, now := t.TempDir(), time.Now()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
+	store := must.Get(ledgers.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
 		Alerts: alerts.Writer{}}))(t)
 	defer store.Close()
 	o := Options{Now: func() time.Time { return now }}

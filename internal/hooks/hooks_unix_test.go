@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/must"
@@ -43,8 +44,8 @@ type ledger struct {
 
 func newLedger(t *testing.T) *ledger {
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	s := must.Get(history.Open(t.Context(), home, historytest.Options()))(t)
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
+	s := must.Get(ledgers.Open(t.Context(), home, historytest.Options()))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return &ledger{Store: s, home: home, payments: map[string]history.Payment{}}
 }

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
@@ -83,7 +84,7 @@ type ledger struct {
 
 func newLedger(t *testing.T, ways ...Way) *ledger {
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 	return another(t, home, ways...)
 }
 
@@ -91,7 +92,7 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	s := must.Get(history.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
+	s := must.Get(ledgers.Open(t.Context(), home, history.Options{Contents: content.Keeper{},
 		Alerts: alerts.Writer{Wake: n.Wake}}))(t)
 	n.Store = s
 	t.Cleanup(func() { // of a test that failed

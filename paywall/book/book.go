@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/x402"
 )
 
@@ -71,7 +73,7 @@ type Place struct {
 	Home string // the folder that has sales.db
 	// Server is the database of PostgreSQL that has the book, or nil if Home has it. Its Schema, Check and
 	// Now are not used.
-	Server *sqldb.Postgres
+	Server *postgres.Server
 	Now    func() time.Time // default time.Now, and on Server the server's clock
 }
 
@@ -79,9 +81,9 @@ type Place struct {
 func Make(ctx context.Context, p Place) (*Book, error) {
 	var err error
 	if p.Server != nil {
-		_, err = sqldb.MakePostgres(ctx, p.postgres(), schema(), found)
+		_, err = postgres.Make(ctx, p.postgres(), schema(), found)
 	} else {
-		err = sqldb.CreateSQLite(ctx, p.sqlite(), schema(), found)
+		err = sqlite.Create(ctx, p.sqlite(), schema(), found)
 		if errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
@@ -104,7 +106,7 @@ func Open(ctx context.Context, p Place) (*Book, error) {
 	var db *sqldb.DB
 	var err error
 	if p.Server != nil {
-		db, err = sqldb.OpenPostgres(p.postgres())
+		db, err = postgres.Open(p.postgres())
 	} else {
 		db, err = p.openFile()
 	}
@@ -123,7 +125,7 @@ func Open(ctx context.Context, p Place) (*Book, error) {
 	return b, nil
 }
 
-func (p Place) sqlite() sqldb.SQLite { return sqldb.SQLite{Home: p.Home, Name: FileName, Now: p.Now} }
+func (p Place) sqlite() sqlite.File { return sqlite.File{Home: p.Home, Name: FileName, Now: p.Now} }
 
 func (p Place) openFile() (*sqldb.DB, error) {
 	switch info, err := os.Lstat(filepath.Join(p.Home, FileName)); {
@@ -135,12 +137,12 @@ func (p Place) openFile() (*sqldb.DB, error) {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "the book of sales %s is not a regular file",
 			FileName)
 	}
-	return sqldb.OpenSQLite(p.sqlite())
+	return sqlite.Open(p.sqlite())
 }
 
 // postgres is the database with the book's schema. Each later connection has to have the book of the first
 // one: behind the same address there may be another server by now.
-func (p Place) postgres() sqldb.Postgres {
+func (p Place) postgres() postgres.Server {
 	o := *p.Server
 	o.Schema, o.Now = postgresSchema, p.Now
 	var mu sync.Mutex

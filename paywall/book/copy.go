@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/x402"
 )
 
@@ -16,9 +18,9 @@ import (
 func (b *Book) CopyTo(ctx context.Context, to Place) error {
 	fill := func(into *sqldb.Tx) error { return b.copyInto(ctx, into) }
 	if to.Server != nil {
-		return sqldb.CreatePostgres(ctx, to.postgres(), schema(), fill)
+		return postgres.Create(ctx, to.postgres(), schema(), fill)
 	}
-	err := sqldb.CreateSQLite(ctx, to.sqlite(), schema(), fill)
+	err := sqlite.Create(ctx, to.sqlite(), schema(), fill)
 	if errors.Is(err, fs.ErrExist) {
 		err = x402.Errorf(x402.LedgerUnavailable, "copy the book of sales: %w", err).
 			WithHint("move %s out of the home first: a copy replaces no file", FileName)

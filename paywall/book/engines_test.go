@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
@@ -75,14 +76,14 @@ var testServer struct {
 	url string
 }
 
-func server(t *testing.T) *sqldb.Postgres {
+func server(t *testing.T) *postgres.Server {
 	t.Helper()
 	testServer.Lock()
 	defer testServer.Unlock()
 	if testServer.url == "" {
 		testServer.url = pgtest.Shared(t).Database(t)
 	}
-	return &sqldb.Postgres{URL: testServer.url}
+	return &postgres.Server{URL: testServer.url}
 }
 
 func onServer(t *testing.T) (*Book, *clock) {
@@ -164,7 +165,7 @@ func BenchmarkSale(b *testing.B) {
 // A book is made once, however many paywalls of a home start at once, and is its owner's alone.
 func TestMake(t *testing.T) {
 	for name, place := range map[string]Place{"SQLite": {Home: t.TempDir()},
-		"PostgreSQL": {Server: &sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}}} {
+		"PostgreSQL": {Server: &postgres.Server{URL: pgtest.Shared(t).Database(t)}}} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, must.Err(Open(t.Context(), place)), ErrNone)
 
@@ -234,14 +235,14 @@ func TestOpenSale_OfABookThatIsGone(t *testing.T) {
 func TestAnotherServer(t *testing.T) {
 	one, other := pgtest.Shared(t).Database(t), pgtest.Shared(t).Database(t)
 	for _, url := range []string{one, other} {
-		made(t, Place{Server: &sqldb.Postgres{URL: url}})
+		made(t, Place{Server: &postgres.Server{URL: url}})
 	}
-	place := Place{Server: &sqldb.Postgres{URL: one}}
+	place := Place{Server: &postgres.Server{URL: one}}
 	o := place.postgres()
 	look := func(url string) error {
 		p := o // with the same memory of the first connection
 		p.URL = url
-		db := must.Get(sqldb.OpenPostgres(p))(t)
+		db := must.Get(postgres.Open(p))(t)
 		defer db.Close()
 		return db.View(t.Context(), func(*sqldb.Tx) error { return nil })
 	}
@@ -256,7 +257,7 @@ func TestCopyTo(t *testing.T) {
 	require.NoError(t, b.ChargeChannel(t.Context(), sellByVoucher(t, b, clock, "1000", 0), charged(1000)))
 	running := must.Get(b.OpenSale(t.Context(), testSale("running", 7)))(t)
 
-	server := Place{Server: &sqldb.Postgres{URL: pgtest.Shared(t).Database(t)}, Now: clock.now}
+	server := Place{Server: &postgres.Server{URL: pgtest.Shared(t).Database(t)}, Now: clock.now}
 	back := Place{Home: t.TempDir(), Now: clock.now}
 	err := b.CopyTo(t.Context(), server)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)

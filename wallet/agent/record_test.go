@@ -21,6 +21,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -399,7 +400,7 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 			change(filepath.Join(w.home, name), name)
 		}
 		var err error
-		w.store, err = history.Open(t.Context(), w.home, historytest.Options())
+		w.store, err = ledgers.Open(t.Context(), w.home, historytest.Options())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = w.store.Close() })
 	}

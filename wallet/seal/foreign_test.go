@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/x402"
 )
 
@@ -25,7 +26,7 @@ func TestAnotherWalletsLedger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()
-			require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+			require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 			theirs := open(t, home, text)
 			theirs.Key = key("theirs")
 			if text != "" {

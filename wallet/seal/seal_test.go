@@ -19,6 +19,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -52,7 +53,7 @@ func rules(t *testing.T, text string) *config.Config {
 func sealed(t *testing.T) *Guard {
 	t.Helper()
 	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 	g := open(t, home, "[budget]\nday = '5'\n")
 	require.True(t, x402.HasCode(g.CheckConfig(t.Context()), x402.PolicyUnsealed), "never sealed")
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed), "never sealed")
@@ -64,7 +65,7 @@ func sealed(t *testing.T) *Guard {
 // open is another process on a home.
 func open(t *testing.T, home, text string) *Guard {
 	t.Helper()
-	store, err := history.Open(t.Context(), home, historytest.Options())
+	store, err := ledgers.Open(t.Context(), home, historytest.Options())
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	return &Guard{Home: home, Rules: rules(t, text), Store: store, Key: key("ours")}
@@ -171,7 +172,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, g.Store.Close())
 		require.NoError(t, os.Remove(filepath.Join(g.Home, history.FileName)))
-		require.NoError(t, history.Create(t.Context(), g.Home, history.Options{}))
+		require.NoError(t, ledgers.Create(t.Context(), g.Home, history.Options{}))
 		fresh := open(t, g.Home, "[budget]\nday = '5'\n")
 		require.Error(t, fresh.CheckConfig(t.Context()), "an empty ledger is a full budget")
 		require.NoError(t, fresh.Store.SealRules(t.Context(), r, "", true, historytest.Keyholder()))

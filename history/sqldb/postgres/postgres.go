@@ -1,4 +1,8 @@
-package sqldb
+// Package postgres is PostgreSQL as the database of a ledger or of a book of sales: a schema of its own.
+//
+// What must stay true: changes are made one after the other, and a change is made once, whatever becomes of
+// the answers to its commits.
+package postgres
 
 import (
 	"cmp"
@@ -18,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
 
@@ -28,8 +33,8 @@ import (
 // writes down behind the lock. The batch is written again, under the same name: that waits for the first
 // transaction, if it still runs, and then finds its name, if it was committed.
 
-// Postgres says where a database of PostgreSQL is.
-type Postgres struct {
+// Server says where a database of PostgreSQL is.
+type Server struct {
 	URL    string // libpq's, without a password
 	Schema string // its own, for all of its tables; default x402
 	// Password is asked before each connection, because tokens expire. It may be nil.
@@ -55,19 +60,19 @@ const (
 )
 
 // schema is the name of the database's schema.
-func (o Postgres) schema() string { return cmp.Or(o.Schema, "x402") }
+func (o Server) schema() string { return cmp.Or(o.Schema, "x402") }
 
 // settings are those of each connection: nothing of PGOPTIONS, because who starts the program says by the URL
 // alone what the server does.
-func (o Postgres) settings() map[string]string {
+func (o Server) settings() map[string]string {
 	return map[string]string{
 		"application_name": "x402-wallet", "search_path": o.schema(), "lock_timeout": "4s",
 		"idle_in_transaction_session_timeout": "10s",
 	}
 }
 
-// OpenPostgres opens a database. It connects when it is first asked.
-func OpenPostgres(o Postgres) (*DB, error) {
+// Open opens a database. It connects when it is first asked.
+func Open(o Server) (*sqldb.DB, error) {
 	config, err := pgx.ParseConfig(o.URL)
 	if err != nil {
 		return nil, x402.Errorf(x402.InvalidArgument, "read ledger.url: %w", err)
@@ -79,7 +84,7 @@ func OpenPostgres(o Postgres) (*DB, error) {
 	if o.Dial != nil {
 		config.DialFunc = o.Dial
 	}
-	e := &postgresEngine{isOwnClock: o.Now != nil}
+	e := &engine{isOwnClock: o.Now != nil}
 	connector := stdlib.GetConnector(*config,
 		stdlib.OptionBeforeConnect(func(ctx context.Context, c *pgx.ConnConfig) (err error) {
 			if o.Password != nil {
@@ -91,99 +96,86 @@ func OpenPostgres(o Postgres) (*DB, error) {
 			return e.check(ctx, c, o.Check)
 		}),
 	)
-	db := &DB{engine: e, write: sql.OpenDB(connector), read: sql.OpenDB(connector), now: o.Now}
-	if db.now == nil {
-		db.now = time.Now
-	}
-	db.write.SetMaxOpenConns(1)
-	db.read.SetMaxOpenConns(readers)
-	db.read.SetMaxIdleConns(readers)
-	db.write.SetConnMaxIdleTime(idleTime)
-	db.read.SetConnMaxIdleTime(idleTime)
-	return db, nil
+	write, read := sql.OpenDB(connector), sql.OpenDB(connector)
+	write.SetConnMaxIdleTime(idleTime)
+	read.SetConnMaxIdleTime(idleTime)
+	return sqldb.New(e, write, read, o.Now), nil
 }
 
-// CreatePostgres makes a schema with the tables of a text, in words of SQLite, and then calls f.
-func CreatePostgres(ctx context.Context, o Postgres, tables string, f func(t *Tx) error) error {
+// Create makes a schema with the tables of a text, in words of SQLite, and then calls f.
+func Create(ctx context.Context, o Server, tables string, f func(t *sqldb.Tx) error) error {
 	o.Check = nil
-	db, err := OpenPostgres(o)
+	db, err := Open(o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	tx, err := db.write.BeginTx(ctx, nil)
-	if err != nil {
-		return db.engine.classify("create the ledger", err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	t := &Tx{Now: db.Now(), ctx: ctx, conn: tx, engine: db.engine}
-	// f may take long over something else
-	err = t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\n" +
-		"CREATE SCHEMA " + o.schema() + ";\n" + postgresTables + WithoutComments(tables))
-	if err == nil {
-		err = f(t)
-	}
-	if err == nil {
-		err = db.engine.classify("create the ledger", tx.Commit())
-	}
-	return err
+	return db.Make(ctx, func(t *sqldb.Tx) error {
+		// f may take long over something else
+		err := t.ExecAll("SET LOCAL idle_in_transaction_session_timeout = 0;\n" +
+			"CREATE SCHEMA " + o.schema() + ";\n" + ownTables + sqldb.WithoutComments(tables))
+		if err == nil {
+			err = f(t)
+		}
+		return err
+	})
 }
 
-// MakePostgres is CreatePostgres if there is no such schema yet, and reports whether it made one.
-func MakePostgres(ctx context.Context, o Postgres, tables string,
-	f func(t *Tx) error) (made bool, err error) {
-	is, err := PostgresIsMade(ctx, o)
+// Make is Create if there is no such schema yet, and reports whether it made one.
+func Make(ctx context.Context, o Server, tables string,
+	f func(t *sqldb.Tx) error) (made bool, err error) {
+	is, err := IsMade(ctx, o)
 	if err != nil || is {
 		return false, err
 	}
-	err = CreatePostgres(ctx, o, tables, f)
+	err = Create(ctx, o, tables, f)
 	if err != nil {
-		if is, _ := PostgresIsMade(ctx, o); is { // somebody else made it at the same time
+		if is, _ := IsMade(ctx, o); is { // somebody else made it at the same time
 			return false, nil
 		}
 	}
 	return err == nil, err
 }
 
-// PostgresIsMade reports whether a schema has its tables.
-func PostgresIsMade(ctx context.Context, o Postgres) (is bool, err error) {
+// IsMade reports whether a schema has its tables.
+func IsMade(ctx context.Context, o Server) (is bool, err error) {
 	o.Check = nil
-	db, err := OpenPostgres(o)
+	db, err := Open(o)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = db.Close() }()
-	return Read(ctx, db, func(t *Tx) (bool, error) { return t.HasTable("writer") })
+	return sqldb.Read(ctx, db, func(t *sqldb.Tx) (bool, error) { return t.HasTable("writer") })
 }
 
-// postgresTables are those that the engine itself needs.
-const postgresTables = `CREATE TABLE writer (id INTEGER PRIMARY KEY);
+// ownTables are those that the engine itself needs.
+const ownTables = `CREATE TABLE writer (id INTEGER PRIMARY KEY);
 INSERT INTO writer VALUES (1);
 CREATE TABLE batches (name TEXT PRIMARY KEY, at INTEGER NOT NULL);
 CREATE INDEX batches_by_time ON batches (at);
 `
 
-// postgresEngine is PostgreSQL.
-type postgresEngine struct {
+// engine is PostgreSQL.
+type engine struct {
 	isOwnClock bool
 	rewritten  sync.Map     // queries in its words
 	swept      atomic.Int64 // when old batches were deleted last, seconds
 }
 
 // check asks a new connection what its caller wants to know of it.
-func (e *postgresEngine) check(ctx context.Context, c *pgx.Conn,
+func (e *engine) check(ctx context.Context, c *pgx.Conn,
 	further func(ask func(query string) (string, error)) error) error {
 	if further == nil {
 		return nil
 	}
 	return further(func(query string) (text string, err error) {
-		err = e.classify("look at the ledger's server", c.QueryRow(ctx, query).Scan(&text))
+		err = e.Classify("look at the ledger's server", c.QueryRow(ctx, query).Scan(&text))
 		return text, err
 	})
 }
 
-// rewrite numbers the arguments ($1 for ? and ?1), and in the text of a table it replaces the types.
-func (e *postgresEngine) rewrite(query string) string {
+// Rewrite numbers the arguments ($1 for ? and ?1), and in the text of a table it replaces the types.
+func (e *engine) Rewrite(query string) string {
 	if known, is := e.rewritten.Load(query); is {
 		return known.(string)
 	}
@@ -223,22 +215,22 @@ func Numbered(query string) string {
 	return text.String()
 }
 
-func (e *postgresEngine) hasTable() string { return `SELECT to_regclass(?) IS NOT NULL` }
+func (e *engine) HasTable() string { return `SELECT to_regclass(?) IS NOT NULL` }
 
-func (e *postgresEngine) reading() *sql.TxOptions {
+func (e *engine) Reading() *sql.TxOptions {
 	return &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 }
 
-func (e *postgresEngine) patience() (context.Context, context.CancelFunc) {
+func (e *engine) Patience() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), attemptTime)
 }
 
-// lock does nothing: the processes of one computer wait for each other in begin.
-func (e *postgresEngine) lock(wait) (unlock func(), err error) { return func() {}, nil }
+// Lock does nothing: the processes of one computer wait for each other in begin.
+func (e *engine) Lock(sqldb.Wait) (unlock func(), err error) { return func() {}, nil }
 
-// begin locks the row that each change locks, and then writes the batch's name down. The clock is read behind
+// Begin locks the row that each change locks, and then writes the batch's name down. The clock is read behind
 // the lock.
-func (e *postgresEngine) begin(t *Tx, batch string) (now time.Time, isCommitted bool, err error) {
+func (e *engine) Begin(t *sqldb.Tx, batch string) (now time.Time, isCommitted bool, err error) {
 	var at, fresh int64
 	err = t.Row(`WITH held AS MATERIALIZED (SELECT id FROM writer WHERE id = 1 FOR UPDATE),
 		noted AS (INSERT INTO batches (name, at)
@@ -256,7 +248,7 @@ func (e *postgresEngine) begin(t *Tx, batch string) (now time.Time, isCommitted 
 }
 
 // sweep deletes the names of old batches, now and then.
-func (e *postgresEngine) sweep(t *Tx, now int64) error {
+func (e *engine) sweep(t *sqldb.Tx, now int64) error {
 	seconds := now / 1_000_000
 	if seconds-e.swept.Swap(seconds) < int64(batchesKept.Seconds()) {
 		return nil
@@ -308,7 +300,7 @@ func isAway(err error) bool {
 		strings.HasPrefix(e.Code, "08")
 }
 
-func (e *postgresEngine) retry(err error) bool {
+func (e *engine) Retry(err error) bool {
 	var known *x402.Error
 	if errors.As(err, &known) {
 		var away awayError
@@ -317,9 +309,9 @@ func (e *postgresEngine) retry(err error) bool {
 	return isAway(err)
 }
 
-func (e *postgresEngine) gaveUp(_, err error) error { return e.classify("write the ledger", err) }
+func (e *engine) GaveUp(_, err error) error { return e.Classify("write the ledger", err) }
 
-func (e *postgresEngine) classify(doing string, err error) error {
+func (e *engine) Classify(doing string, err error) error {
 	var known *x402.Error
 	if err == nil || errors.As(err, &known) {
 		return err
@@ -342,14 +334,22 @@ func (e *postgresEngine) classify(doing string, err error) error {
 		"server")
 }
 
-func (e *postgresEngine) inPlace() error { return nil } // each new connection is checked
+func (e *engine) InPlace() error { return nil } // each new connection is checked
 
-func (e *postgresEngine) free(*Tx) (int64, error) { return 0, nil }
+func (e *engine) Free(*sqldb.Tx) (int64, error) { return 0, nil }
 
-func (e *postgresEngine) giveBack(*Tx, int64) error { return nil }
+func (e *engine) GiveBack(*sqldb.Tx, int64) error { return nil }
 
-func (e *postgresEngine) cutLog(context.Context, *sql.DB, bool) error { return nil }
+func (e *engine) CutLog(context.Context, *sql.DB, bool) error { return nil }
 
-func (e *postgresEngine) pagesAreSound(*Tx) error { return nil } // the server's to keep
+func (e *engine) PagesAreSound(*sqldb.Tx) error { return nil } // the server's to keep
 
-func (e *postgresEngine) close() error { return nil }
+// CopyTo refuses: the server has tools of its own.
+func (e *engine) CopyTo(context.Context, *sql.DB, string) error {
+	return errors.New("this database makes no backups of a file")
+}
+
+// IsServer implements sqldb.Engine.
+func (e *engine) IsServer() bool { return true }
+
+func (e *engine) Close() error { return nil }

@@ -1,4 +1,7 @@
-package sqldb
+// Package sqlite is SQLite as the database of a ledger or of a book of sales: the file of a home.
+//
+// What must stay true: a commit that returned is on the disk, and nothing but SQLite opens its files.
+package sqlite
 
 import (
 	"context"
@@ -15,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/x402"
 )
@@ -23,8 +27,8 @@ import (
 // descriptor of a file, the kernel drops all of its POSIX locks on it, those of SQLite among them
 // (https://www.sqlite.org/howtocorrupt.html §2.2).
 
-// SQLite says where a database of SQLite is.
-type SQLite struct {
+// File says where a database of SQLite is.
+type File struct {
 	Home string // the folder
 	Name string // of the file in it
 	// Create lets SQLite make the file.
@@ -35,40 +39,34 @@ type SQLite struct {
 // busyWait is how long SQLite waits by itself, between two looks at whether the caller still does.
 const busyWait = 50 * time.Millisecond
 
-// OpenSQLite opens a database. A file that is missing is an error, unless o.Create is set.
-func OpenSQLite(o SQLite) (*DB, error) {
-	e := &sqliteEngine{path: filepath.Join(o.Home, o.Name), turn: NewFileLock(o.Home, lockName(o.Name))}
+// Open opens a database. A file that is missing is an error, unless o.Create is set.
+func Open(o File) (*sqldb.DB, error) {
+	e := &engine{path: filepath.Join(o.Home, o.Name), turn: sqldb.NewFileLock(o.Home, lockName(o.Name))}
 	if !o.Create {
 		info, err := os.Lstat(e.path)
 		if err != nil {
-			return nil, e.classify("open the ledger", err)
+			return nil, e.Classify("open the ledger", err)
 		}
 		e.file = info
 	}
 	write, err := sql.Open("sqlite", e.dsn(o.Create)+"&_txlock=immediate")
 	if err != nil {
-		return nil, e.classify("open the ledger", err)
+		return nil, e.Classify("open the ledger", err)
 	}
-	write.SetMaxOpenConns(1)
 	read, err := sql.Open("sqlite", e.dsn(false)+"&_pragma=query_only(1)&_pragma=cache_size(-8000)")
 	if err != nil {
-		return nil, errors.Join(e.classify("open the ledger", err), write.Close())
+		return nil, errors.Join(e.Classify("open the ledger", err), write.Close())
 	}
-	read.SetMaxOpenConns(readers)
-	read.SetMaxIdleConns(readers)
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &DB{engine: e, write: write, read: read, now: o.Now}, nil
+	return sqldb.New(e, write, read, o.Now), nil
 }
 
 // lockName is the name of a file's lock: ledger of ledger.db.
 func lockName(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)) }
 
-// CreateSQLite makes a file with the tables of a text, calls f, and gives the file its name then: what a
+// Create makes a file with the tables of a text, calls f, and gives the file its name then: what a
 // process that was killed leaves behind is not taken for a damaged database. A file that is there is
 // fs.ErrExist, wrapped in LEDGER_UNAVAILABLE. Only the file's owner can read it.
-func CreateSQLite(ctx context.Context, o SQLite, tables string, f func(t *Tx) error) error {
+func Create(ctx context.Context, o File, tables string, f func(t *sqldb.Tx) error) error {
 	file := filepath.Join(o.Home, o.Name)
 	if _, err := os.Lstat(file); err == nil {
 		return creating(fs.ErrExist)
@@ -80,7 +78,7 @@ func CreateSQLite(ctx context.Context, o SQLite, tables string, f func(t *Tx) er
 	defer func() { _ = os.RemoveAll(temp) }()
 
 	made := filepath.Join(temp, o.Name)
-	err = fillNew(ctx, SQLite{Home: temp, Name: o.Name, Create: true, Now: o.Now}, tables, f)
+	err = fillNew(ctx, File{Home: temp, Name: o.Name, Create: true, Now: o.Now}, tables, f)
 	if err != nil {
 		return err
 	}
@@ -102,13 +100,13 @@ func creating(err error) error {
 }
 
 // fillNew makes a file that holds all of its log.
-func fillNew(ctx context.Context, o SQLite, tables string, f func(t *Tx) error) (err error) {
-	db, err := OpenSQLite(o)
+func fillNew(ctx context.Context, o File, tables string, f func(t *sqldb.Tx) error) (err error) {
+	db, err := Open(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	err = db.Write(ctx, func(t *Tx) error {
+	err = db.Write(ctx, func(t *sqldb.Tx) error {
 		if err := t.ExecAll(tables); err != nil {
 			return err
 		}
@@ -120,22 +118,19 @@ func fillNew(ctx context.Context, o SQLite, tables string, f func(t *Tx) error) 
 	return err
 }
 
-// readers is how many transactions read at a time.
-const readers = 4
-
-// sqliteEngine is SQLite.
-type sqliteEngine struct {
+// engine is SQLite.
+type engine struct {
 	path string
 	file os.FileInfo // when it was opened; nil if it was to be made
 	log  os.FileInfo // when it was first written to
-	turn *FileLock
+	turn *sqldb.FileLock
 }
 
 // dsn is the file with the settings of each connection. With synchronous=FULL a commit is on the disk when it
 // returns; macOS needs fullfsync for that. A log that content made longer than 64 MiB is cut again. 4000
 // pages are 16 MiB of log: with SQLite's default of a thousand it would be copied into the file every fifty
 // payments. auto_vacuum has to be set while the file is empty.
-func (e *sqliteEngine) dsn(create bool) string {
+func (e *engine) dsn(create bool) string {
 	mode, first := "rw", []string(nil)
 	if create {
 		mode, first = "rwc", []string{"auto_vacuum(INCREMENTAL)"}
@@ -158,30 +153,30 @@ func fileURI(path string) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath()
 }
 
-func (e *sqliteEngine) rewrite(query string) string { return query }
+func (e *engine) Rewrite(query string) string { return query }
 
-func (e *sqliteEngine) hasTable() string {
+func (e *engine) HasTable() string {
 	return `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?)`
 }
 
-func (e *sqliteEngine) reading() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
+func (e *engine) Reading() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
 
-func (e *sqliteEngine) patience() (context.Context, context.CancelFunc) {
+func (e *engine) Patience() (context.Context, context.CancelFunc) {
 	return context.Background(), func() {}
 }
 
-func (e *sqliteEngine) lock(w wait) (unlock func(), err error) { return e.turn.lockFor(w) }
+func (e *engine) Lock(w sqldb.Wait) (unlock func(), err error) { return e.turn.LockFor(w) }
 
-// begin looks whether the log still is the file that this process writes to: BEGIN IMMEDIATE lets nobody else
+// Begin looks whether the log still is the file that this process writes to: BEGIN IMMEDIATE lets nobody else
 // write.
-func (e *sqliteEngine) begin(*Tx, string) (now time.Time, isCommitted bool, err error) {
+func (e *engine) Begin(*sqldb.Tx, string) (now time.Time, isCommitted bool, err error) {
 	return now, false, e.logInPlace()
 }
 
 // logInPlace refuses a log that was removed or replaced under this process. SQLite keeps it while anybody has
 // the database open; commits would go into a file that no other process finds. It looks at the file's name
 // alone and opens nothing.
-func (e *sqliteEngine) logInPlace() error {
+func (e *engine) logInPlace() error {
 	name := filepath.Base(e.path) + "-wal"
 	info, err := os.Lstat(e.path + "-wal")
 	switch {
@@ -199,7 +194,10 @@ func (e *sqliteEngine) logInPlace() error {
 			"restore a backup, and run x402-wallet history verify")
 }
 
-func (e *sqliteEngine) inPlace() error {
+// IsServer says no: only processes of this computer use a file.
+func (e *engine) IsServer() bool { return false }
+
+func (e *engine) InPlace() error {
 	info, err := os.Lstat(e.path)
 	switch {
 	case err == nil && (e.file == nil || os.SameFile(info, e.file)):
@@ -212,15 +210,15 @@ func (e *sqliteEngine) inPlace() error {
 		WithHint("put it back into its place; nothing is paid without it")
 }
 
-// retry waits for other processes, and for a program of somebody else's.
-func (e *sqliteEngine) retry(err error) bool {
+// Retry waits for other processes, and for a program of somebody else's.
+func (e *engine) Retry(err error) bool {
 	code := primaryCode(err)
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
-func (e *sqliteEngine) gaveUp(over, _ error) error { return over }
+func (e *engine) GaveUp(over, _ error) error { return over }
 
-func (e *sqliteEngine) close() error { return e.turn.Close() }
+func (e *engine) Close() error { return e.turn.Close() }
 
 // primaryCode is SQLite's code of an error (https://www.sqlite.org/rescode.html), or 0 if it has none.
 func primaryCode(err error) int {
@@ -231,26 +229,26 @@ func primaryCode(err error) int {
 	return e.Code() & 0xff
 }
 
-// classify: a damaged file stops payments until a person looks, a mistake in a query is a defect of this
+// Classify: a damaged file stops payments until a person looks, a mistake in a query is a defect of this
 // program, anything else is trouble of this moment. The file is never repaired or replaced.
-func (e *sqliteEngine) classify(doing string, err error) error {
+func (e *engine) Classify(doing string, err error) error {
 	var known *x402.Error
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return outOfTime(doing, err)
+		return sqldb.OutOfTime(doing, err)
 	}
 	unavailable := x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
 	switch primaryCode(err) {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return Damaged(doing, err)
+		return sqldb.Damaged(doing, err)
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE:
 		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return heldTooLong(doing)
+		return sqldb.HeldTooLong(doing)
 	case sqlite3.SQLITE_INTERRUPT: // its caller left
-		return outOfTime(doing, err)
+		return sqldb.OutOfTime(doing, err)
 	case sqlite3.SQLITE_FULL:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 			WithHint("make room on the disk of the wallet's home, then make the same call again")
@@ -264,28 +262,21 @@ func (e *sqliteEngine) classify(doing string, err error) error {
 	return unavailable
 }
 
-// Damaged is the error of a database whose data cannot be read.
-func Damaged(doing string, err error) error {
-	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
-		WithHint("stop every process of this wallet, keep a copy of ledger.db (of a paywall: sales.db), " +
-			"its -wal and its -shm, and restore a backup; nothing is paid until then")
-}
-
-func (e *sqliteEngine) free(t *Tx) (bytes int64, err error) {
+func (e *engine) Free(t *sqldb.Tx) (bytes int64, err error) {
 	err = t.Row(`SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&bytes)
 	return bytes, err
 }
 
-func (e *sqliteEngine) giveBack(t *Tx, bytes int64) error {
+func (e *engine) GiveBack(t *sqldb.Tx, bytes int64) error {
 	var size int64
 	if err := t.Row(`SELECT page_size FROM pragma_page_size`).Scan(&size); err != nil {
 		return err
 	}
 	// a row for each page
-	return t.Each(func(Row) error { return nil }, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, bytes/size+1))
+	return t.Each(func(sqldb.Row) error { return nil }, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, bytes/size+1))
 }
 
-func (e *sqliteEngine) cutLog(ctx context.Context, db *sql.DB, all bool) error {
+func (e *engine) CutLog(ctx context.Context, db *sql.DB, all bool) error {
 	how := "PASSIVE" // a reader that is in the way puts it off
 	if all {
 		how = "TRUNCATE"
@@ -295,15 +286,15 @@ func (e *sqliteEngine) cutLog(ctx context.Context, db *sql.DB, all bool) error {
 	if err == nil && all && busy != 0 {
 		err = errors.New("somebody else has it open")
 	}
-	return e.classify("write the ledger's log into its file", err)
+	return e.Classify("write the ledger's log into its file", err)
 }
 
-// pagesAreSound asks SQLite whether its file is whole.
-func (e *sqliteEngine) pagesAreSound(t *Tx) error {
+// PagesAreSound asks SQLite whether its file is whole.
+func (e *engine) PagesAreSound(t *sqldb.Tx) error {
 	var text string
 	err := t.Row(`PRAGMA integrity_check(1)`).Scan(&text)
 	if err == nil && text != "ok" {
-		err = Damaged("check the ledger's file", errors.New(text))
+		err = sqldb.Damaged("check the ledger's file", errors.New(text))
 	}
 	return err
 }
@@ -311,24 +302,24 @@ func (e *sqliteEngine) pagesAreSound(t *Tx) error {
 // backupStep is how many pages are copied between two looks at whether the caller left.
 const backupStep = 1 << 14
 
-// CopyTo copies a database of SQLite into a new file, page by page, by SQLite's backup API: one state of it,
-// while other processes go on writing.
-func (db *DB) CopyTo(ctx context.Context, path string) error {
-	c, err := db.read.Conn(ctx)
+// CopyTo copies the file page by page, by SQLite's backup API: one state of it, while other processes go on
+// writing.
+func (e *engine) CopyTo(ctx context.Context, read *sql.DB, path string) error {
+	c, err := read.Conn(ctx)
 	if err != nil {
-		return db.engine.classify("copy the ledger", err)
+		return e.Classify("copy the ledger", err)
 	}
 	defer c.Close()
 	if _, err := c.ExecContext(ctx, `BEGIN`); err != nil {
-		return db.engine.classify("copy the ledger", err)
+		return e.Classify("copy the ledger", err)
 	}
 	defer func() { _, _ = c.ExecContext(context.Background(), `ROLLBACK`) }()
 	var n int // the state that is copied is that of the first reading
 	if err := c.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&n); err != nil {
-		return db.engine.classify("copy the ledger", err)
+		return e.Classify("copy the ledger", err)
 	}
 	err = c.Raw(func(driver any) error { return copyPages(ctx, driver, path) })
-	return db.engine.classify("copy the ledger", err)
+	return e.Classify("copy the ledger", err)
 }
 
 func copyPages(ctx context.Context, from any, path string) (err error) {
@@ -336,7 +327,7 @@ func copyPages(ctx context.Context, from any, path string) (err error) {
 		NewBackup(uri string) (*sqlite.Backup, error)
 	})
 	if !ok {
-		return errors.New("this database makes no backups of a file")
+		return errors.New("SQLite's driver makes no backups")
 	}
 	copying, err := source.NewBackup(fileURI(path) + "?mode=rwc&_pragma=synchronous(FULL)")
 	if err != nil {
