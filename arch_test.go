@@ -75,6 +75,8 @@ var arrows = map[string][]string{
 	"history/sqldb/postgres": {"history/sqldb", "x402"},
 	"history/ledgers": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
 		"history/sqldb/sqlite", "x402"},
+	// questions to a person, which who signs does not open
+	"history/asking": {"history", "history/internal/audit", "history/sqldb", "x402/money"},
 	// what history and history/verify both read and make
 	"history/internal/audit":  {"history/sqldb", "x402"},
 	"history/internal/memory": {"history/internal/audit", "history/sqldb"},

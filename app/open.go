@@ -15,6 +15,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
@@ -76,7 +77,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: store,
 		SignIns: client.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
-		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	if h.hooks != nil {

@@ -27,6 +27,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/history/verify"
@@ -159,7 +160,7 @@ func (h *house) table(name string, a *passkeytest.Authenticator) string {
 func (h *house) ask() history.Approval {
 	h.Helper()
 	h.asked++
-	a, err := h.store.AskApproval(h.Context(), history.Approval{Quote: [32]byte{h.asked},
+	a, err := asking.Asker{Store: h.store}.AskApproval(h.Context(), history.Approval{Quote: [32]byte{h.asked},
 		Host:   fmt.Sprintf("api%d.example", h.asked),
 		Method: "GET", URL: "https://api.example/report", Network: "eip155:8453", Asset: "0xasset",
 		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "too much"})

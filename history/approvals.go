@@ -29,8 +29,8 @@ const (
 
 // Limits with their reasons.
 const (
-	// waitFor is how long a question waits for its answer, and a no is remembered: a person sleeps.
-	waitFor = 24 * time.Hour
+	// AnswerTime is how long a question waits for its answer, and a no is remembered: a person sleeps.
+	AnswerTime = 24 * time.Hour
 	// approvedFor is how long the owner's approval waits for the call that uses it: the agent has
 	// to be told first.
 	approvedFor = time.Hour
@@ -119,73 +119,64 @@ func ScanApproval(row sqldb.Row) (a Approval, err error) {
 // ErrDecided is what comes of deciding too late.
 var ErrDecided = errors.New("the approval is used up or over")
 
-// AskApproval returns the open approval for a quote, whatever was decided on it, or opens one. a
-// holds everything but what the ledger gives. *Declined and *TooManyPending say that nobody is to be
-// asked (asked.go).
-func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
-	session, err := s.instance()
-	if err != nil {
-		return a, err
-	}
-	asks := a
-	err = s.tx(ctx, func(t *tx) error {
-		a = asks
-		if err := t.beginDeciding(); err != nil {
-			return err
-		}
-		open, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
-		if err != nil {
-			return err
-		}
-		if open != nil && open.State != Pending {
-			a = *open
-			return nil
-		}
-		asked := a.asksNow(session)
-		prior, err := t.priorAnswers(asked)
-		if err != nil {
-			return err
-		}
-		if err := prior.refusal(); err != nil {
-			return err
-		}
-		if open != nil {
-			a = *open
-			a.Unanswered = prior.unanswered
-			return nil
-		}
-		if err := prior.full(); err != nil {
-			return err
-		}
-		a.ID, a.Unanswered = newID("apr_"), prior.unanswered
-		if err := t.openQuestion(&a, asked); err != nil {
-			return err
-		}
-		return t.alerts.Asked(t.Tx, []Approval{a})
-	})
-	return a, err
+// Declined says that nobody is asked, because a person said no to as much a short time ago.
+type Declined struct {
+	ID    string // of the approval that was declined last
+	About string // "this" payment, payments to this "host", all that this "agent" asks for, or "all"
+	Times int
+	Until time.Time
 }
 
-// openQuestion writes an approval that has its id and all that it is for.
-func (t *tx) openQuestion(a *Approval, asked question) error {
-	a.State, a.Created, a.Expires = Pending, t.Now, t.Now.Add(waitFor)
-	_, err := t.Exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
-			network, asset, symbol, amount, usd, pay_to, why, agent)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
-		a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why, a.Agent)
-	if err != nil {
-		return err
-	}
-	asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
-	return t.audit(0, pendingEvent, asked)
+func (d *Declined) Error() string {
+	return fmt.Sprintf("a person said no %d times; nobody is asked again before %s", d.Times,
+		d.Until.Format(time.RFC3339))
 }
 
-// asksNow is an approval as it is asked for by a process.
-func (a Approval) asksNow(process string) question {
-	q := a.question(saidAsked, "")
-	q.Session, q.PayTo, q.Network = process, a.PayTo, a.Network
-	return q
+// TooManyPending says that no question was opened, because as many as Limit wait already.
+type TooManyPending struct {
+	About string // questions about this "host", of this "agent" (or process), or "all"
+	Limit int
+}
+
+func (e *TooManyPending) Error() string {
+	return fmt.Sprintf("%d approvals are waiting for a person", e.Limit)
+}
+
+// The words of the audit chain for what happened to a question.
+const (
+	SaidAsked   = "asked"
+	SaidYes     = "yes"
+	SaidNo      = "no"
+	SaidNothing = audit.SaidNothing // its dialog was closed, or nobody came
+
+	ByOwner = "owner" // who decided in a terminal or on the dashboard
+)
+
+// ApprovalRecord is an approval as a row of the audit chain has it.
+type ApprovalRecord struct {
+	ID       string        `json:"id"`
+	Host     string        `json:"host"`
+	Resource string        `json:"resource"` // Payment.Resource: no query, no spelling of a path
+	Price    money.Dollars `json:"price"`
+	Session  string        `json:"session,omitempty"` // the process whose client asks
+	Agent    string        `json:"agent,omitempty"`   // whose question it is; "": of a caller without a name
+	Said     string        `json:"said"`
+	By       string        `json:"by,omitempty"`
+	Declined int           `json:"declined,omitempty"`
+	PayTo    string        `json:"payTo,omitempty"`
+	Network  string        `json:"network,omitempty"`
+
+	// the columns that are set: Row is over those that never change
+	Row     string `json:"row,omitempty"`
+	Expires int64  `json:"expires,omitempty"`
+	Since   int64  `json:"since,omitempty"`
+	Seal    string `json:"seal,omitempty"`
+}
+
+// Record is what the chain says of an approval.
+func (a Approval) Record(said, by string) ApprovalRecord {
+	return ApprovalRecord{ID: a.ID, Agent: a.Agent, Host: a.Host, Price: a.Price, Said: said, By: by,
+		Declined: a.declined, Resource: Payment{Method: a.Method, Host: a.Host, URL: a.URL}.Resource()}
 }
 
 // beginDeciding locks what a change of approvals needs, and closes what is over.
@@ -236,7 +227,7 @@ func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 			return nil
 		}
 		a.State, a.Expires = Approved, t.Now.Add(acceptedFor)
-		return t.decided(*a, saidYes, by)
+		return t.decided(*a, SaidYes, by)
 	})
 }
 
@@ -258,7 +249,7 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 				return err
 			}
 		}
-		return t.decided(*a, saidYes, by)
+		return t.decided(*a, SaidYes, by)
 	})
 }
 
@@ -271,21 +262,21 @@ func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 			return nil, err
 		}
 		byClient := map[string]bool{}
-		err = t.eachYes(func(q question, _ time.Time) { byClient[q.ID] = byClient[q.ID] || q.By == "client" })
+		err = t.eachYes(func(q ApprovalRecord, _ time.Time) { byClient[q.ID] = byClient[q.ID] || q.By == "client" })
 		isClients := func(a Approval) bool { return len(a.Seal) == 0 && byClient[a.ID] }
 		return slices.DeleteFunc(list, isClients), err
 	})
 }
 
 // eachYes calls f with every approval that the audit chain has, oldest first.
-func (t *tx) eachYes(f func(q question, at time.Time)) error {
+func (t *tx) eachYes(f func(q ApprovalRecord, at time.Time)) error {
 	return t.Each(func(row sqldb.Row) error {
 		var at int64
 		var detail string
 		if err := row.Scan(&at, &detail); err != nil {
 			return err
 		}
-		var q question
+		var q ApprovalRecord
 		if json.Unmarshal([]byte(detail), &q) == nil {
 			f(q, fromMicros(at))
 		}
@@ -299,7 +290,7 @@ func (t *tx) eachYes(f func(q question, at time.Time)) error {
 func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.State, a.Seal = Denied, nil
-		return t.decided(*a, saidNo, by)
+		return t.decided(*a, SaidNo, by)
 	})
 }
 
@@ -314,7 +305,7 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 		} else if a.State == Approved {
 			a.State = Pending
 		}
-		return t.decided(*a, saidNo, by)
+		return t.decided(*a, SaidNo, by)
 	})
 }
 
@@ -326,7 +317,7 @@ func (s *Store) Unanswered(ctx context.Context, id, by string) error {
 			return nil
 		}
 		isSaid = true
-		return t.audit(0, audit.ApprovalEvent+string(a.State), a.question(saidNothing, by))
+		return t.audit(0, audit.ApprovalEvent+string(a.State), a.Record(SaidNothing, by))
 	})
 	return err
 }
@@ -367,7 +358,7 @@ func (t *tx) decided(a Approval, said, by string) error {
 	if err != nil {
 		return err
 	}
-	q := a.question(said, by)
+	q := a.Record(said, by)
 	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
 	return t.audit(0, audit.ApprovalEvent+string(a.State), q)
 }

@@ -135,11 +135,11 @@ func TestApprovalsEnd(t *testing.T) {
 		decide func(*Store, string) error
 		after  time.Duration
 	}{
-		"asked": {func(*Store, string) error { return nil }, waitFor},
+		"asked": {func(*Store, string) error { return nil }, AnswerTime},
 		"denied": {func(s *Store, id string) error {
 			_, err := s.Deny(context.Background(), id, "")
 			return err
-		}, waitFor},
+		}, AnswerTime},
 		"approved": {func(s *Store, id string) error {
 			_, err := s.Approve(context.Background(), id, "", nil)
 			return err
@@ -497,4 +497,19 @@ func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whose a question is stands in the audit chain: whoever changes it in the table is found.
+func TestAForgedAskersNameIsFound(t *testing.T) {
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		a, err := g.AskApproval(t.Context(), Approval{Quote: quoteOf(0), Agent: "ann", Method: "GET",
+			Host: "a.example", URL: "https://a.example/", Price: 1000, Amount: money.NewAmount(1000)})
+		require.NoError(t, err)
+		g.settle(g.sign(g.reserve(testHold(1))))
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.NoError(t, err)
+		g.sql(`UPDATE approvals SET agent = 'bob' WHERE id = ?`, a.ID)
+		_, err = g.VerifySealed(t.Context(), g.k)
+		require.ErrorContains(t, err, a.ID)
+	})
 }

@@ -41,7 +41,7 @@ func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
 		}
-		err = t.eachYes(func(q question, at time.Time) {
+		err = t.eachYes(func(q ApprovalRecord, at time.Time) {
 			if q.ID == a.ID {
 				by = &Approver{At: at, By: q.By}
 			}

@@ -39,7 +39,7 @@ func (s *Store) Redate(ctx context.Context) error {
 		if err := t.rebuildTotals(); err != nil {
 			return err
 		}
-		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {
+		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(AnswerTime)); err != nil {
 			return err
 		}
 		return t.audit(0, audit.RedatedEvent,

@@ -22,6 +22,16 @@ var (
 	OpenApprovals func(ctx context.Context, s *Store) ([]Approval, error)
 )
 
+// Asker is package asking, likewise.
+var Asker func(s *Store) interface {
+	AskApproval(ctx context.Context, a Approval) (Approval, error)
+	AskApprovals(ctx context.Context, list []Approval) ([]Approval, error)
+}
+
+func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
+	return Asker(s).AskApproval(ctx, a)
+}
+
 // Verification is package verify, likewise.
 var Verification struct {
 	Sealed func(context.Context, *Store, Keyholder) (rows int, err error)

@@ -66,7 +66,7 @@ func (t *tx) freeze(f Freeze) error {
 	if err != nil {
 		return err
 	}
-	if f.By != byOwner { // of what they stopped themselves nobody has to be told
+	if f.By != ByOwner { // of what they stopped themselves nobody has to be told
 		if err := t.alerts.Frozen(t.Tx, seq, f); err != nil {
 			return err
 		}

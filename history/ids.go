@@ -22,6 +22,9 @@ func NewTimedID(prefix string, at time.Time) string {
 	return prefix + hex.EncodeToString(b)
 }
 
+// NewApprovalID returns an id for a question, or for a list of questions.
+func NewApprovalID() string { return newID("apr_") }
+
 // newID is 128 random bits behind a prefix that says what it names.
 func newID(prefix string) string {
 	var b [16]byte

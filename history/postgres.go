@@ -28,9 +28,9 @@ type replica struct {
 }
 
 const (
-	// aliveFor is how long a process is taken for alive after it said so, which it does three times in that. A
-	// call that is repeated within that time without a key is another purchase, so it is short; a process that
-	// is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at the worst.
+	// aliveFor is how long a process counts as alive after it said so, which it does three times in that time.
+	// A call that is repeated within that time without a key is another purchase, so the time is short. A
+	// process that is wrongly taken for dead loses its holds, or its signed bytes are sent twice, at the worst.
 	aliveFor = 10 * time.Second
 	// beatTime bounds one such message.
 	beatTime = 3 * time.Second

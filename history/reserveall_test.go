@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,116 +146,5 @@ func TestParallelSumsNeverHoldTooMuch(t *testing.T) {
 		working.Wait()
 		require.EqualValues(t, 2, whole.Load())
 		require.Equal(t, 1+8, held(t, s))
-	})
-}
-
-// asks are n questions to be asked together.
-func asks(n int) (all []Approval) {
-	p := testHold(250_000).Payment
-	for i := range n {
-		all = append(all, Approval{Quote: quoteOf(byte(100 + i)), Host: fmt.Sprintf("shop%d.example", i%3),
-			Method: p.Method, URL: fmt.Sprint(p.URL, "/", i), Network: p.Network, Asset: p.Asset,
-			Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: OnTheList})
-	}
-	return all
-}
-
-func askedTogether(t *testing.T, s *Store, n int) []Approval {
-	t.Helper()
-	all, err := s.AskApprovals(t.Context(), asks(n))
-	require.NoError(t, err)
-	return all
-}
-
-// What was asked together is answered together, by the list's id or by any of its approvals'.
-func TestAListIsDecidedTogether(t *testing.T) {
-	seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
-	for name, c := range map[string]struct {
-		decide func(s *Store, id string) error
-		want   Decision
-	}{
-		"approve": {func(s *Store, id string) error {
-			_, err := s.Approve(context.Background(), id, byOwner, seal)
-			return err
-		}, Approved},
-		"accept": {func(s *Store, id string) error {
-			_, err := s.Accept(context.Background(), id, "client")
-			return err
-		}, Approved},
-		"deny": {func(s *Store, id string) error {
-			_, err := s.Deny(context.Background(), id, byOwner)
-			return err
-		}, Denied},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-				all := askedTogether(t, s, 12)
-				require.Equal(t, all, askedTogether(t, s, 12), "the same list is the same question")
-				id := ListOf(all[0].ID)
-				shown, err := s.Asked(t.Context(), all[7].ID)
-				require.NoError(t, err)
-				require.Equal(t, id, shown.ID)
-				require.Equal(t, money.Dollars(12*250_000), shown.Price)
-				require.Equal(t, "3 hosts", shown.Host)
-				require.Len(t, shown.Together, 12)
-
-				require.NoError(t, c.decide(s, id))
-				now, err := s.Asked(t.Context(), id)
-				require.NoError(t, err)
-				for _, a := range now.Together {
-					require.Equal(t, c.want, a.State)
-				}
-				require.NotEqual(t, shown.ShownDigest(), now.ShownDigest())
-				_, err = s.Verify(t.Context(), Head{})
-				require.NoError(t, err)
-			})
-		})
-	}
-}
-
-// A list takes the place of the questions that were open about single ones of its payments, and is one
-// question in everything that bounds questions.
-func TestAListIsOneQuestion(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		single := asks(1)[0]
-		single, err := s.AskApproval(t.Context(), single)
-		require.NoError(t, err)
-		small := askedTogether(t, s, 2)
-		now, err := s.Approval(t.Context(), single.ID)
-		require.NoError(t, err)
-		require.Equal(t, Expired, now.State)
-		all := askedTogether(t, s, 50) // more than the questions that one process or host may have
-		waiting, err := OpenApprovals(t.Context(), s)
-		require.NoError(t, err)
-		require.Len(t, waiting, 50)
-		for _, a := range waiting {
-			require.Equal(t, ListOf(all[0].ID), ListOf(a.ID))
-		}
-		require.NotEqual(t, ListOf(small[0].ID), ListOf(all[0].ID))
-
-		for range maxDeclined - 1 {
-			_, err = s.Decline(t.Context(), all[0].ID, "client")
-			require.NoError(t, err)
-		}
-		_, err = s.AskApprovals(t.Context(), asks(50))
-		var no *Declined
-		require.ErrorAs(t, err, &no)
-		require.Equal(t, "this", no.About, "and not as one who said no 100 times")
-		require.Equal(t, 2, no.Times)
-
-		free := asks(60)[55:] // others are asked about: two noes are two, whatever the list
-		_, err = s.AskApprovals(t.Context(), free)
-		require.NoError(t, err)
-	})
-}
-
-func TestListsAreBounded(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		for _, n := range []int{0, maxList + 1} {
-			_, err := s.AskApprovals(t.Context(), asks(n))
-			require.ErrorIs(t, err, errListTooLong)
-		}
-		_, err := s.AskedTogether(t.Context(), "apr_none")
-		require.ErrorIs(t, err, ErrNotFound)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/backup"
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
@@ -15,6 +16,12 @@ func init() {
 	history.BackUpTo = func(ctx context.Context, s *history.Store, file string) error {
 		_, err := backup.ToFile(ctx, s, file)
 		return err
+	}
+	history.Asker = func(s *history.Store) interface {
+		AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
+		AskApprovals(ctx context.Context, list []history.Approval) ([]history.Approval, error)
+	} {
+		return asking.Asker{Store: s}
 	}
 	history.Create, history.Open = ledgers.Create, ledgers.Open
 	history.MakePostgres, history.OpenPostgres = ledgers.MakePostgres, ledgers.OpenPostgres

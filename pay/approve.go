@@ -71,7 +71,7 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 // ask opens the question about a row that is to be, because of why; what names it to the person.
 func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]byte, why *x402.Error,
 	what string) error {
-	a, err := e.Store.AskApproval(ctx, e.approvalOf(p, quote, why.Message))
+	a, err := e.Asker.AskApproval(ctx, e.approvalOf(p, quote, why.Message))
 	if err != nil {
 		return e.notAsked(why, err)
 	}

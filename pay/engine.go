@@ -156,6 +156,7 @@ type Engine struct {
 	// nobody for the passphrase, and returns at once; nil: a payment unlocks them.
 	UnlockAhead func()
 	Store       Store
+	Asker       Asker
 	Guard       Guard
 	// Hooks has a say in each payment, and hears when something came of one; nil: nobody does.
 	Hooks Hooks

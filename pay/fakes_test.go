@@ -21,6 +21,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
@@ -304,6 +305,7 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 		Transport: b.seller,
 		Settler:   b.settler,
 		Store:     store,
+		Asker:     asking.Asker{Store: store},
 		Guard:     historytest.Guard{Store: store},
 		Now:       time.Now,
 		Log:       slog.New(slog.DiscardHandler),

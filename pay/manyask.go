@@ -34,7 +34,7 @@ func (m *many) askPerson(ctx context.Context) error {
 		sum = sum.Add(p.Price)
 		list = append(list, e.approvalOf(p, terms(p, *o), because))
 	}
-	asked, err := e.Store.AskApprovals(ctx, list)
+	asked, err := e.Asker.AskApprovals(ctx, list)
 	if err != nil {
 		return e.notAsked(why, err)
 	}

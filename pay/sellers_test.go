@@ -29,6 +29,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -231,7 +232,7 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 				ApproveAbove: 1_000_000, Rate: 1000},
 			Policy: pay.Policy{Prefer: []string{onBase, onSolana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
-			Assets: x402.NewRegistry(nil), Schemes: schemes, Store: store, Now: time.Now,
+			Assets: x402.NewRegistry(nil), Schemes: schemes, Store: store, Asker: asking.Asker{Store: store}, Now: time.Now,
 			Guard: historytest.Guard{Store: store}, Log: slog.New(slog.DiscardHandler),
 			Transport: seller.New(seller.Options{Loopback: []string{loopback}}),
 			Settler: facilitator.New(facilitator.Options{HTTP: nodes,

@@ -416,7 +416,7 @@ func (s *sim) start() {
 		Floats:           &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
 			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
-		Store: store, Guard: simGuard{store}, Now: s.wallet,
+		Store: store, Asker: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),
 	}
 	s.procs = append(s.procs, p)

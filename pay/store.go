@@ -104,9 +104,6 @@ type Reader interface {
 
 // Approvals is what people decide, and what the circuit breaker decides for them.
 type Approvals interface {
-	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
-	// AskApprovals opens one question about several payments.
-	AskApprovals(ctx context.Context, list []history.Approval) ([]history.Approval, error)
 	// AskedTogether are the approvals of a list, in its order, or the one that is in none.
 	AskedTogether(ctx context.Context, id string) ([]history.Approval, error)
 	Accept(ctx context.Context, id, by string) (history.Approval, error)
@@ -119,6 +116,14 @@ type Approvals interface {
 	// end, and of a ledger that is not as it was left.
 	AlertOverdue(ctx context.Context, p history.Payment) error
 	AlertDamage(ctx context.Context, why string) error
+}
+
+// Asker opens questions to a person: asking.Asker. *history.Declined and *history.TooManyPending say that
+// nobody is to be asked.
+type Asker interface {
+	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
+	// AskApprovals opens one question about several payments.
+	AskApprovals(ctx context.Context, list []history.Approval) ([]history.Approval, error)
 }
 
 var _ Store = (*history.Store)(nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/report"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -27,8 +28,8 @@ type asker struct {
 	tool  string // "": x402_pay
 }
 
-// asking are protocols of both ways to ask.
-var asking = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
+// askingEras are protocols of both ways to ask.
+var askingEras = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 
 func serveAsker(t *testing.T, s *Server, era string, forms any) *asker {
 	if era < stateless {
@@ -186,7 +187,7 @@ func (w *world) front(t *testing.T) *fickle {
 
 // One flow, in every era: accepting pays, once; declining does not; no answer leaves the command line.
 func TestApprovalInEveryEra(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		t.Run(era, func(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
@@ -238,7 +239,7 @@ func TestApprovalInEveryEra(t *testing.T) {
 
 // Who cannot be asked is refused, with the person's command.
 func TestNobodyToApprove(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		for name, forms := range map[string]any{"no elicitation": nil,
 			"only URLs": map[string]any{"url": map[string]any{}}} {
 			t.Run(era+" "+name, func(t *testing.T) {
@@ -256,7 +257,7 @@ func TestNobodyToApprove(t *testing.T) {
 
 // Accepting what the owner denied meanwhile, or to terms that the seller changed meanwhile, is none.
 func TestMeanwhile(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		t.Run(era, func(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
@@ -354,7 +355,7 @@ func TestStatesExpire(t *testing.T) {
 // What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
 func TestTheQuestionIsOurs(t *testing.T) {
 	w := askingWorld(t)
-	a := must.Get(w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
+	a := must.Get(asking.Asker{Store: w.wallet.Store}.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
 		Network: sandbox.EVM, Why: "why", Agent: "ann"}))(t)

@@ -302,7 +302,7 @@ func TestPagesOverHTTP(t *testing.T) {
 
 // A hundred calls are one dialog: the others are answered at once, each with what to do.
 func TestOneDialogAtATime(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		t.Run(era, func(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
@@ -337,7 +337,7 @@ func TestOneDialogAtATime(t *testing.T) {
 }
 
 func TestClosedDialogs(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		t.Run(era, func(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})

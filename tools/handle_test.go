@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/internal/must"
@@ -158,6 +159,7 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 		Engine: &pay.Engine{
 			Transport: by,
 			Store:     store,
+			Asker:     asking.Asker{Store: store},
 			Guard:     historytest.Guard{Store: store},
 			Assets:    x402.NewRegistry(nil),
 			Now:       time.Now,

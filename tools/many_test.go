@@ -67,7 +67,7 @@ func TestManyArePaidByOneCall(t *testing.T) {
 
 // A list is one question in every era, which names each payment and the sum.
 func TestManyAreApprovedByOneAnswer(t *testing.T) {
-	for _, era := range asking {
+	for _, era := range askingEras {
 		t.Run(era, func(t *testing.T) {
 			w := askingWorld(t)
 			w.Fund(w.address(sandbox.Solana), sandbox.USDC)

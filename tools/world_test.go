@@ -23,6 +23,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -78,6 +79,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Rules:  budgets,
 			Assets: assets,
 			Store:  store,
+			Asker:  asking.Asker{Store: store},
 			Guard:  historytest.Guard{Store: store},
 			Now:    time.Now,
 			Log:    log,

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/sandbox"
@@ -78,6 +79,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 			Sleep: func(context.Context, time.Duration) error { return nil },
 		}),
 		Store: store,
+		Asker: asking.Asker{Store: store},
 		Guard: historytest.Guard{Store: store},
 		Now:   time.Now,
 		Log:   slog.New(slog.DiscardHandler),

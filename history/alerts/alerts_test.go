@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
@@ -35,7 +36,7 @@ func TestAQuestionIsAnAlert(t *testing.T) {
 	o := history.Options{Alerts: Writer{Wake: func() { wakes++ }}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		wakes = 0
-		first := asking(t, s, 1)
+		first := askedAbout(t, s, 1)
 		list := alertsOf(t, s, Approval)
 		require.Len(t, list, 1)
 		require.Equal(t, first.ID, list[0].Subject)
@@ -43,16 +44,18 @@ func TestAQuestionIsAnAlert(t *testing.T) {
 		require.Equal(t, Detail{Price: first.Price, Host: first.Host, Expires: first.Expires},
 			list[0].Detail)
 		require.Regexp(t, `^alr_[0-9a-f]{32}$`, list[0].ID)
-		asking(t, s, 1)
-		second := asking(t, s, 2)
+		askedAbout(t, s, 1)
+		second := askedAbout(t, s, 2)
 		_, err := s.Deny(t.Context(), second.ID, "owner")
 		require.NoError(t, err)
-		_, err = s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(2), Host: second.Host})
+		_, err = asking.Asker{Store: s}.AskApproval(t.Context(),
+			history.Approval{Quote: quoteOf(2), Host: second.Host})
 		require.NoError(t, err)
 		require.Len(t, alertsOf(t, s, Approval), 2, "it was decided")
 		for n := byte(3); ; n++ { // until the host's questions are too many
 			p := historytest.Hold(250_000).Payment
-			_, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(n), Host: p.Host,
+			_, err := asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+				Quote: quoteOf(n), Host: p.Host,
 				Price: p.Price, Method: p.Method, URL: p.URL + string('a'+rune(n))})
 			if err != nil {
 				require.IsType(t, &history.TooManyPending{}, err)
@@ -223,7 +226,7 @@ func TestOtherCauses(t *testing.T) {
 func TestAlertsAreNoEvidence(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
-		asking(t, s, 1)
+		askedAbout(t, s, 1)
 		require.NoError(t, s.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
 		_, err := verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/pgtest"
 )
@@ -21,11 +22,12 @@ const perHost = 5
 
 func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 
-// asking asks about a quote.
-func asking(t *testing.T, s *history.Store, quote byte) history.Approval {
+// askedAbout asks about a quote.
+func askedAbout(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host,
+	a, err := asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+		Quote: quoteOf(quote), Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price,
 		PayTo: p.PayTo})
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package alerts
 import (
 	"testing"
 	"time"
+
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 
@@ -28,9 +29,9 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, waits)
 		require.Zero(t, next)
-		asking(t, s, 1)
-		asking(t, s, 2)
-		asking(t, s, 3)
+		askedAbout(t, s, 1)
+		askedAbout(t, s, 2)
+		askedAbout(t, s, 3)
 		list := alertsOf(t, s, Approval)
 		one, two, three := list[0].ID, list[1].ID, list[2].ID
 		require.Equal(t, []string{one, two, three}, due(false))
@@ -70,7 +71,7 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 		require.True(t, list[2].Told.IsZero())
 
 		c.Set(c.Now().Add(history.TurnTime + time.Hour)) // who comes late marks nothing
-		asking(t, s, 4)
+		askedAbout(t, s, 4)
 		_, err = s.TakeTurn(t.Context(), "alerts", "b")
 		require.NoError(t, err)
 		id := alertsOf(t, s, Approval)[3].ID
@@ -85,7 +86,7 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 func TestAnAlertPutOffByAClockAhead(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
-		asking(t, s, 1)
+		askedAbout(t, s, 1)
 		turn, err := s.TakeTurn(t.Context(), "alerts", "a")
 		require.NoError(t, err)
 		id := alertsOf(t, s, Approval)[0].ID
@@ -104,8 +105,8 @@ func TestAnAlertPutOffByAClockAhead(t *testing.T) {
 func TestWhatIsOverIsNotTold(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
-		denied, approved := asking(t, s, 1), asking(t, s, 2)
-		waits := asking(t, s, 3)
+		denied, approved := askedAbout(t, s, 1), askedAbout(t, s, 2)
+		waits := askedAbout(t, s, 3)
 		_, err := s.Deny(t.Context(), denied.ID, "owner")
 		require.NoError(t, err)
 		_, err = s.Approve(t.Context(), approved.ID, "owner", nil)

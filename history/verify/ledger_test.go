@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
 	"x402-wallet/x402"
@@ -36,7 +37,7 @@ func fullLedger(t *testing.T, s *history.Store, c *historytest.Clock) history.Ke
 	f.rules(2, false)
 	f.signedByAgent()
 	c.Set(c.Now().Add(2 * time.Hour)) // an approval is over
-	asking(t, s, 9)
+	askedAbout(t, s, 9)
 	f.submitted(nil)
 	f.hold(nil)
 	k.After, err = s.Head(t.Context())
@@ -143,7 +144,7 @@ func (f *ledgerFiller) approvals() {
 	var asked [6]history.Approval
 	var err error
 	for q := range byte(6) {
-		asked[q] = asking(f.t, f.Store, q)
+		asked[q] = askedAbout(f.t, f.Store, q)
 		if q == 1 || q == 3 || q == 4 {
 			_, err = f.Approve(ctx, asked[q].ID, "owner", seal)
 			require.NoError(f.t, err)
@@ -210,10 +211,11 @@ func (f *ledgerFiller) signedByAgent() {
 
 func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 
-func asking(t *testing.T, s *history.Store, quote byte) history.Approval {
+func askedAbout(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := s.AskApproval(t.Context(), history.Approval{Quote: quoteOf(quote), Host: p.Host,
+	a, err := asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+		Quote: quoteOf(quote), Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
 		Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/child"
@@ -108,8 +109,9 @@ func (l *ledger) asks(first, last int) {
 	l.t.Helper()
 	for i := first; i <= last; i++ {
 		host := fmt.Sprintf("h%d.example", i)
-		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
-			Host: host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1),
+		_, err := asking.Asker{Store: l.Store}.AskApproval(l.t.Context(), history.Approval{
+			Quote: sha256.Sum256([]byte(host)),
+			Host:  host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1),
 			PayTo: "0xpayee", Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
 		require.NoError(l.t, err)
 		time.Sleep(time.Millisecond) // of the bubble's time: no two at once

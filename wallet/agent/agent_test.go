@@ -32,6 +32,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
@@ -204,7 +205,7 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	}
 	p.ID = history.NewID(time.Now())
 	if w.approve {
-		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
+		a, err := asking.Asker{Store: w.store}.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
 			Method: p.Method, URL: p.URL, Network: p.Network,
 			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 		require.NoError(w.t, err)

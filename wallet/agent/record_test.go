@@ -20,6 +20,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
@@ -222,7 +223,7 @@ func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	p := w.reserve(2000, nil)
 	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
-	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
+	a, err := asking.Asker{Store: w.store}.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
 		Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)

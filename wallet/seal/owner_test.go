@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
@@ -27,7 +28,7 @@ func wanted(units uint64) history.Payment {
 
 func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approval {
 	t.Helper()
-	a, err := g.Store.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host,
+	a, err := asking.Asker{Store: g.Store}.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Agent: p.Agent})
 	require.NoError(t, err)
@@ -370,7 +371,7 @@ func TestAListIsApprovedAsItWasShown(t *testing.T) {
 					Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
 					Price: p.Price, PayTo: p.PayTo})
 			}
-			list, err := g.Store.AskApprovals(t.Context(), list)
+			list, err := asking.Asker{Store: g.Store}.AskApprovals(t.Context(), list)
 			require.NoError(t, err)
 			shown, err := g.Store.Asked(t.Context(), list[0].ID)
 			require.NoError(t, err)

@@ -1,4 +1,4 @@
-package history
+package asking
 
 import (
 	"errors"
@@ -8,48 +8,51 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
 
 // nagging asks about a URL at a price, as an agent that varies what it can.
-func nagging(t *testing.T, s *Store, method, host, rest string, price money.Dollars) (Approval, error) {
+func nagging(t *testing.T, s *history.Store, method, host, rest string, price money.Dollars) (history.Approval, error) {
 	t.Helper()
 	return naggingAs(t, s, "", method, host, rest, price)
 }
 
 // naggingAs is nagging of an agent that has a name.
-func naggingAs(t *testing.T, s *Store, agent, method, host, rest string, price money.Dollars) (Approval,
+func naggingAs(t *testing.T, s *history.Store, agent, method, host, rest string, price money.Dollars) (history.Approval,
 	error) {
 	t.Helper()
-	quote := quoteOf(0)
-	copy(quote[:], newID("")) // another one each time: its body or a header changed
-	return s.AskApproval(t.Context(), Approval{Quote: quote, Method: method, Host: host, Agent: agent,
+	var quote [32]byte
+	copy(quote[:], history.NewApprovalID()) // another one each time: its body or a header changed
+	return Asker{Store: s}.AskApproval(t.Context(), history.Approval{Quote: quote, Method: method, Host: host, Agent: agent,
 		URL: "https://" + host + rest, Price: price, Amount: money.NewAmount(uint64(price))})
 }
 
-func declined(t *testing.T, err error) *Declined {
+func declined(t *testing.T, err error) *history.Declined {
 	t.Helper()
-	d, ok := errors.AsType[*Declined](err)
+	d, ok := errors.AsType[*history.Declined](err)
 	require.True(t, ok, "%v", err)
 	return d
 }
 
 // Only what waits counts: a person who answers is asked the next, and nobody fills the queue for others.
 func TestTheQueue(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		var last Approval
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		var last history.Approval
 		for i := range 3 * maxPending {
 			a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
 			require.NoError(t, err)
-			_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
+			_, err = s.Approve(t.Context(), a.ID, history.ByOwner, nil)
 			require.NoError(t, err)
 		}
-		full := func(s *Store, host, about string, limit int) {
+		full := func(s *history.Store, host, about string, limit int) {
 			t.Helper()
 			_, err := nagging(t, s, "GET", host, "/new", 10)
-			e, ok := errors.AsType[*TooManyPending](err)
+			e, ok := errors.AsType[*history.TooManyPending](err)
 			require.True(t, ok, "%v", err)
-			require.Equal(t, TooManyPending{About: about, Limit: limit}, *e)
+			require.Equal(t, history.TooManyPending{About: about, Limit: limit}, *e)
 		}
 		for i := range maxPendingHost {
 			var err error
@@ -64,21 +67,21 @@ func TestTheQueue(t *testing.T) {
 		full(s, "other.example", "agent", maxPendingSession)
 		// another agent still is heard, up to what all may
 		for i := range maxPending/maxPendingSession - 1 {
-			other := besides(t, s)
+			other := historytest.Besides(t, s)
 			for j := range maxPendingSession {
 				_, err := nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10)
 				require.NoError(t, err)
 			}
 		}
-		late := besides(t, s)
+		late := historytest.Besides(t, s)
 		full(late, "other.example", "all", maxPending)
 		// what the table says is not what counts
-		require.NoError(t, late.tx(t.Context(), func(t *tx) error {
+		require.NoError(t, late.Write(t.Context(), func(t *sqldb.Tx) error {
 			_, err := t.Exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
 			return err
 		}))
 		full(late, "other.example", "all", maxPending)
-		_, err := s.Deny(t.Context(), last.ID, byOwner)
+		_, err := s.Deny(t.Context(), last.ID, history.ByOwner)
 		require.NoError(t, err)
 		_, err = nagging(t, late, "GET", "other.example", "/", 10)
 		require.NoError(t, err, "one was answered")
@@ -105,7 +108,7 @@ func TestDeclinedTwice(t *testing.T) {
 		"of another seller": {"GET", "b.example", "/report", 1000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+			eachEngine(t, func(t *testing.T, s *history.Store, clock *historytest.Clock) {
 				var first time.Time
 				for i := range maxNo {
 					a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000)
@@ -113,7 +116,7 @@ func TestDeclinedTwice(t *testing.T) {
 					_, err = s.Decline(t.Context(), a.ID, "client")
 					require.NoError(t, err)
 					if i == 0 {
-						first = clock.now()
+						first = clock.Now()
 					}
 				}
 				_, err := nagging(t, s, c.method, c.host, c.rest, c.price)
@@ -124,7 +127,7 @@ func TestDeclinedTwice(t *testing.T) {
 				d := declined(t, err)
 				require.Equal(t, "this", d.About)
 				require.WithinDuration(t, first.Add(noFor), d.Until, time.Second)
-				clock.set(d.Until.Add(time.Second))
+				clock.Set(d.Until.Add(time.Second))
 				_, err = nagging(t, s, c.method, c.host, c.rest, c.price)
 				require.NoError(t, err, "an hour later")
 			})
@@ -135,11 +138,11 @@ func TestDeclinedTwice(t *testing.T) {
 // The owner's own no is enough; another path, another host are asked about for a while, and then no
 // more; a yes ends the noes to its question.
 func TestNoes(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		deny := func(host, path string) error {
 			a, err := nagging(t, s, "GET", host, path, 1000)
 			if err == nil {
-				_, err = s.Deny(t.Context(), a.ID, byOwner)
+				_, err = s.Deny(t.Context(), a.ID, history.ByOwner)
 				require.NoError(t, err)
 			}
 			return err
@@ -155,7 +158,7 @@ func TestNoes(t *testing.T) {
 		}
 		require.Equal(t, "agent", declined(t, deny("new.example", "/")).About)
 
-		s, _, _ = emptyStore(t)
+		s, _, _ = historytest.SQLite(t, historytest.Options())
 		for _, yes := range []bool{false, true, false, false} {
 			a, err := nagging(t, s, "GET", "a.example", "/", 1000)
 			require.NoError(t, err)
@@ -172,7 +175,7 @@ func TestNoes(t *testing.T) {
 
 // Dialogs that were closed are counted, and no decision.
 func TestUnanswered(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+	eachEngine(t, func(t *testing.T, s *history.Store, clock *historytest.Clock) {
 		for i := range 3 {
 			a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000)
 			require.NoError(t, err)
@@ -180,10 +183,10 @@ func TestUnanswered(t *testing.T) {
 			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
 			now, err := s.Approval(t.Context(), a.ID)
 			require.NoError(t, err)
-			require.Equal(t, Pending, now.State)
+			require.Equal(t, history.Pending, now.State)
 		}
-		require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), ErrNotFound)
-		clock.set(clock.now().Add(noFor))
+		require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), history.ErrNotFound)
+		clock.Set(clock.Now().Add(noFor))
 		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
 		require.NoError(t, err)
 		require.Zero(t, a.Unanswered)

@@ -1,9 +1,13 @@
-package history
+package asking
 
 import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/report"
 
 	"github.com/stretchr/testify/require"
 )
@@ -11,8 +15,8 @@ import (
 // Whatever one agent asks, another one's questions have their own room, and so have those of callers
 // without a name; an agent with a name has as much of it in all processes together.
 func TestEachAgentHasItsOwnQuestions(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		other := besides(t, s)
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		other := historytest.Besides(t, s)
 		for i := range maxPendingHost {
 			_, err := naggingAs(t, s, "ann", "GET", "a.example", fmt.Sprintf("/%d", i), 10)
 			require.NoError(t, err)
@@ -21,11 +25,12 @@ func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 			_, err := naggingAs(t, s, "ann", "GET", fmt.Sprintf("h%d.example", i), "/", 10)
 			require.NoError(t, err)
 		}
-		for host, full := range map[string]TooManyPending{"a.example": {"host", maxPendingHost},
-			"new.example": {"agent", maxPendingSession}} {
-			for _, process := range []*Store{s, other} {
+		for host, full := range map[string]history.TooManyPending{
+			"a.example":   {About: "host", Limit: maxPendingHost},
+			"new.example": {About: "agent", Limit: maxPendingSession}} {
+			for _, process := range []*history.Store{s, other} {
 				_, err := naggingAs(t, process, "ann", "GET", host, "/new", 10)
-				e, ok := errors.AsType[*TooManyPending](err)
+				e, ok := errors.AsType[*history.TooManyPending](err)
 				require.True(t, ok, "%v", err)
 				require.Equal(t, full, *e)
 			}
@@ -34,7 +39,7 @@ func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 				require.NoError(t, err, "%q has room", agent)
 			}
 		}
-		list, err := OpenApprovals(t.Context(), s)
+		list, err := report.OpenApprovals(t.Context(), s)
 		require.NoError(t, err)
 		asked := map[string]int{}
 		for _, a := range list {
@@ -49,7 +54,7 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, 2*maxPending, maxPendingAll)
 	require.LessOrEqual(t, 2*maxPendingSession, maxPendingAll)
 	require.LessOrEqual(t, 2*(maxNoAgent+maxNo), maxNoAll)
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		for i := range maxPendingAll / maxPendingSession {
 			for j := range maxPendingSession {
 				agent, host := fmt.Sprintf("a%d", i), fmt.Sprintf("h%d.example", j)
@@ -58,20 +63,20 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 			}
 		}
 		_, err := naggingAs(t, s, "late", "GET", "a.example", "/", 10)
-		e, ok := errors.AsType[*TooManyPending](err)
+		e, ok := errors.AsType[*history.TooManyPending](err)
 		require.True(t, ok, "%v", err)
-		require.Equal(t, TooManyPending{About: "all", Limit: maxPendingAll}, *e)
+		require.Equal(t, history.TooManyPending{About: "all", Limit: maxPendingAll}, *e)
 	})
 }
 
 // A no is to who asked: another agent may ask the same, and its own noes are counted; only the noes to
 // everybody keep everybody from asking. A yes to one ends no other's noes.
 func TestNoesAreAnAgentsOwn(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		deny := func(agent, host string) error {
 			a, err := naggingAs(t, s, agent, "GET", host, "/", 1000)
 			if err == nil {
-				_, err = s.Deny(t.Context(), a.ID, byOwner)
+				_, err = s.Deny(t.Context(), a.ID, history.ByOwner)
 				require.NoError(t, err)
 			}
 			return err
@@ -80,7 +85,7 @@ func TestNoesAreAnAgentsOwn(t *testing.T) {
 		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About)
 		a, err := naggingAs(t, s, "bob", "GET", "a.example", "/", 1000)
 		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
+		_, err = s.Approve(t.Context(), a.ID, history.ByOwner, nil)
 		require.NoError(t, err)
 		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About, "bob's yes is bob's")
 
@@ -101,26 +106,12 @@ func TestNoesAreAnAgentsOwn(t *testing.T) {
 
 // How often a dialog was closed is said of the agent whose it was.
 func TestUnansweredOfAnAgent(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		for i, agent := range []string{"ann", "bob", "", "ann"} {
 			a, err := naggingAs(t, s, agent, "GET", "a.example", "/", 1000)
 			require.NoError(t, err)
 			require.Equal(t, i/3, a.Unanswered, "%q", agent)
 			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
 		}
-	})
-}
-
-// Whose a question is stands in the audit chain: whoever changes it in the table is found.
-func TestAForgedAskersNameIsFound(t *testing.T) {
-	eachGuarded(t, func(t *testing.T, g *guarded) {
-		a, err := naggingAs(t, g.Store, "ann", "GET", "a.example", "/", 1000)
-		require.NoError(t, err)
-		g.settle(g.sign(g.reserve(testHold(1))))
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
-		g.sql(`UPDATE approvals SET agent = 'bob' WHERE id = ?`, a.ID)
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.ErrorContains(t, err, a.ID)
 	})
 }
