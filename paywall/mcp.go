@@ -97,7 +97,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
-	return w.answerCall(ctx, t, request, r)
+	return w.answerCall(t, request, r)
 }
 
 func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
@@ -189,7 +189,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 }
 
 // answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest,
+func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest,
 	r result) (mcp.Result, error) {
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
