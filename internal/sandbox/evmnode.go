@@ -31,7 +31,9 @@ const maxLogRange = 10_000
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
 	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) Method {
-		return func(p []json.RawMessage) (any, error) { return method(p, s.Strike(fault.EVMNodeForgets) != "") }
+		return func(p []json.RawMessage) (any, error) {
+			return method(p, s.Strike(fault.EVMNodeForgets) != "")
+		}
 	}
 	methods := map[string]Method{
 		"eth_chainId": func([]json.RawMessage) (any, error) {
