@@ -210,7 +210,9 @@ var arrows = map[string][]string{
 	"x402test": {"chain/evm", "chain/evm/message", "chain/svm", "chain/svm/decode", "internal/sandbox",
 		"x402", "x402/wire", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire",
+		"x402test/fault"},
+	"x402test/fault": {},
 }
 
 // keyPackages are those that touch a private key, and how files are read. Nothing else of ours is in them.

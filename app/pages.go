@@ -50,8 +50,7 @@ func (a *app) approver(guard *seal.Guard,
 	return &agent.Approver{Store: guard.Store, Guard: guard, Passkeys: keys, Checker: a.passkeys}
 }
 
-// ownersPages are where browsers find the service's pages, and the rules as they are; nil: they cannot be
-// read.
+// ownersPages are where browsers find the service's pages, and the rules as they are, or empty ones.
 type ownersPages struct {
 	origin string
 	rules  func() *config.Config
@@ -64,11 +63,7 @@ func (a *app) approvalPage(id string) string {
 	if pages == nil {
 		return ""
 	}
-	rules := pages.rules()
-	if rules == nil {
-		return ""
-	}
-	for _, key := range rules.Passkeys {
+	for _, key := range pages.rules().Passkeys {
 		if key.Origin == pages.origin {
 			return pages.origin + "/approvals/" + url.PathEscape(id)
 		}

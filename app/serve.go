@@ -333,7 +333,7 @@ func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Opt
 		if err != nil {
 			return o, err
 		}
-		o.Statements = paywall.SignEd25519(key)
+		o.StatementKey = key
 		a.log.Info("offers and receipts are signed", "key", paywall.KeyID(key))
 	}
 	return o, nil

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,10 +30,10 @@ type doorkeeper struct {
 	tokens *oauth.Verifier
 }
 
-// now are the rules; nil where they cannot be read, and then nobody has a name.
+// now are the rules. Where they cannot be read they are empty: nobody has a name then.
 func (a *doorkeeper) now() *config.Config {
 	rules, _ := a.both()
-	return rules
+	return cmp.Or(rules, &config.Config{})
 }
 
 // both are the rules, and what verifies the access tokens of the authorization server that they name; nil
@@ -95,50 +96,31 @@ func (a *doorkeeper) ByAccessToken(ctx context.Context, token string) (name stri
 
 // Resource is how the rules say that MCP over HTTP is reached, and whose tokens it takes.
 func (a *doorkeeper) Resource() tools.Resource {
-	rules := a.now()
-	if rules == nil {
-		return tools.Resource{}
-	}
-	s := rules.Service
+	s := a.now().Service
 	return tools.Resource{Origin: s.URL, Audience: s.Audience, Issuer: s.Issuer}
 }
 
 // ByToken is the agent whose token it is.
 func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
-	rules := a.now()
-	if rules == nil {
-		return "", false
-	}
-	return callers.ByToken(rules, token)
+	return callers.ByToken(a.now(), token)
 }
 
 // ByCertificate is the agent whose client certificate has this subject.
 func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
-	rules := a.now()
-	if rules == nil {
-		return "", false
-	}
-	return callers.ByCertificate(rules, subject)
+	return callers.ByCertificate(a.now(), subject)
 }
 
 // account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to
 // by whoever signs.
-func (a *doorkeeper) account(agent string) string {
-	rules := a.now()
-	if rules == nil {
-		return ""
-	}
-	return rules.AccountOf(agent)
-}
+func (a *doorkeeper) account(agent string) string { return a.now().AccountOf(agent) }
 
 // asAccount is who a session is that names the account it pays from: the account's own agent, where the
 // caller has no name. Who has one pays from where the rules say, and may name nothing else.
 func (a *doorkeeper) asAccount(agent, account string) (string, error) {
-	rules := a.now()
 	switch {
 	case account == "":
 		return agent, nil
-	case !rules.HasAccount(account):
+	case !a.now().HasAccount(account):
 		return "", config.NoAccount(account)
 	case agent == "":
 		return account, nil
@@ -162,10 +144,8 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 		}
 		return name, nil
 	}
-	if rules := a.now(); rules != nil {
-		if name, ok := callers.ByUser(rules, string(s.User), s.User.Login()); ok {
-			return name, nil
-		}
+	if name, ok := callers.ByUser(a.now(), string(s.User), s.User.Login()); ok {
+		return name, nil
 	}
 	if self, err := socket.Self(); err == nil && (s.User == self || s.User == socket.Root) {
 		return "", nil

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
@@ -188,42 +187,27 @@ func TestReferenceClientNamesItsPayments(t *testing.T) {
 	require.Equal(t, 1, s.served())
 }
 
-// The reference client verifies our offers and receipts, in both forms, and finds that they belong together.
+// The reference client verifies our offers and receipts, and finds that they belong together.
 func TestReferenceClientVerifiesOurStatements(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
 	_, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	seller := testworld.NewEVMKey(t)
-	for name, c := range map[string]struct {
-		signer *paywall.StatementSigner
-		by     string
-	}{
-		"jws": {paywall.SignEd25519(key), paywall.KeyID(key)},
-		"eip712": {paywall.SignEIP712(func(_ context.Context, digest [32]byte) ([65]byte, error) {
-			return seller.SignTransfer(t.Context(), message.Transfer{Digest: digest})
-		}), seller.Address()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			lab := lab.For(t)
-			s := newWaysShop(t, lab, func(o *paywall.Options) {
-				o.Statements, o.ReceiptTransaction = c.signer, true
-			}, paywall.Tool{Name: "report", Accepts: append(at(lab, "0.001", nil), at(lab, "0.002",
-				byUpto)...)})
-			got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"})[0]
-			require.Equal(t, 200, got.Status, "%+v", got)
-			require.Len(t, got.Offers, 2)
-			for i, scheme := range []string{"exact", "upto"} {
-				require.Equal(t, []any{c.by, scheme, s.url + "/report", true}, []any{got.Offers[i].Signer,
-					got.Offers[i].Payload["scheme"], got.Offers[i].Payload["resourceUrl"],
-					got.Offers[i].IsAsked})
-			}
-			require.NotNil(t, got.Signed)
-			require.True(t, got.Signed.IsOfOffer)
-			require.Equal(t, []any{c.by, lab.EVM.Client.Address, got.Receipt.Transaction},
-				[]any{got.Signed.Signer, got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
-		})
+	s := newWaysShop(t, lab, func(o *paywall.Options) {
+		o.StatementKey, o.ReceiptTransaction = key, true
+	}, paywall.Tool{Name: "report", Accepts: append(at(lab, "0.001", nil), at(lab, "0.002", byUpto)...)})
+	got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"})[0]
+	require.Equal(t, 200, got.Status, "%+v", got)
+	require.Len(t, got.Offers, 2)
+	for i, scheme := range []string{"exact", "upto"} {
+		require.Equal(t, []any{paywall.KeyID(key), scheme, s.url + "/report", true}, []any{
+			got.Offers[i].Signer, got.Offers[i].Payload["scheme"], got.Offers[i].Payload["resourceUrl"],
+			got.Offers[i].IsAsked})
 	}
+	require.NotNil(t, got.Signed)
+	require.True(t, got.Signed.IsOfOffer)
+	require.Equal(t, []any{paywall.KeyID(key), lab.EVM.Client.Address, got.Receipt.Transaction},
+		[]any{got.Signed.Signer, got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
 }
 
 // The reference client signs in for what it bought and gets it without paying; for another call it pays.

@@ -245,13 +245,3 @@ func (w *Paywall) describe(upstreams *mcp.Tool) {
 
 // maxDescribed bounds what upstream says of a tool in a declaration, in characters.
 const maxDescribed = 500
-
-// Bazaar is the declaration of an MCP tool, for Tool.Extensions as "bazaar". Tool.Discovery says more, and
-// puts the tool on the paywall's own list.
-func Bazaar(tool, description string, inputSchema any) json.RawMessage {
-	text, err := Discovery{InputSchema: jsonOf(inputSchema)}.declare(tool, description)
-	if err != nil {
-		panic("paywall: " + err.Error()) // a fault of the program's
-	}
-	return text
-}

@@ -1,7 +1,6 @@
 package paywall
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -38,7 +37,7 @@ func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.Ra
 
 // challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
 // configured one.
-func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[string]any {
+func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
 		if terms := o.terms[r.version]; terms.Raw != nil {
@@ -57,10 +56,8 @@ func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[stri
 		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
 			"mimeType": t.mimeType()}
 		extensions := w.declaredExtensions(t, r.offers)
-		if w.options.Statements != nil {
-			if signed := w.signOffers(ctx, t, r.offers, r.sale.Resource); signed != nil {
-				extensions[extensionStatements] = signed
-			}
+		if w.options.StatementKey != nil {
+			extensions[extensionStatements] = w.signOffers(t, r.offers, r.sale.Resource)
 		}
 		if t.Access > 0 {
 			extensions[x402.ExtensionSignIn] = w.signInChallenge(r.offers, r.sale.Resource)

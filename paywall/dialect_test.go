@@ -225,11 +225,6 @@ func TestOneTool(t *testing.T) {
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 2)
 	require.Panics(t, func() { l.paywall.Tool("serach", tool) }, "nobody would be charged")
-	missing := must.Get(l.paywall.UnknownTools(t.Context(), server))(t)
-	require.Empty(t, missing)
-	missing = must.Get(l.paywall.UnknownTools(t.Context(), mcp.NewServer(&mcp.Implementation{Name: "empty"},
-		nil)))(t)
-	require.Equal(t, []string{"search"}, missing)
 }
 
 // Paths of a web server, in both versions.

@@ -137,7 +137,7 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 	case unavailable:
 		writeJSON(rw, http.StatusBadGateway, errorBody(r))
 	default:
-		said := w.challengeBody(asked.Context(), t, r)
+		said := w.challengeBody(t, r)
 		if r.version == 2 {
 			header.Set(wire.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -48,30 +47,6 @@ func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 		given, _ := answered.(*mcp.CallToolResult)
 		return given, err
 	}
-}
-
-// UnknownTools lists the priced names that a server has no tool for. A misspelt name would give its
-// tool away for free.
-func (w *Paywall) UnknownTools(ctx context.Context, server *mcp.Server) (names []string, err error) {
-	near, far := mcp.NewInMemoryTransports()
-	there, err := server.Connect(ctx, near, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = there.Close() }()
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "paywall"}, nil).Connect(ctx, far, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close() }()
-	left := maps.Clone(w.tools)
-	for tool, err := range client.Tools(ctx, nil) {
-		if err != nil {
-			return nil, err
-		}
-		delete(left, tool.Name)
-	}
-	return slices.Collect(maps.Keys(left)), nil
 }
 
 func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
@@ -122,7 +97,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
-	return w.answerCall(ctx, t, request, r)
+	return w.answerCall(t, request, r)
 }
 
 func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
@@ -214,7 +189,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 }
 
 // answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest,
+func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest,
 	r result) (mcp.Result, error) {
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
@@ -232,7 +207,7 @@ func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallTool
 		}
 		return w.errorResult(r, body, nil), nil
 	default:
-		return w.challengeResult(ctx, t, request, r)
+		return w.challengeResult(t, request, r)
 	}
 }
 
@@ -296,9 +271,8 @@ const extensionSince = "2026-07-28"
 
 // challengeResult is the challenge: for a client that declared MCP's payment extension in that
 // form, for others in the dialect.
-func (w *Paywall) challengeResult(ctx context.Context, t *tool, request *mcp.CallToolRequest, r result) (
-	mcp.Result, error) {
-	body := w.challengeBody(ctx, t, r)
+func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+	body := w.challengeBody(t, r)
 	if w.options.Dialect == dialectError {
 		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}

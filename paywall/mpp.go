@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/crypto/sha3"
-
 	"x402-wallet/x402"
 )
 
@@ -116,12 +114,7 @@ func (p *payment) accept(r x402.Requirement) {
 func (c *mppChallenge) isFor(o offer) bool { return c.Request != "" && c.Request == mppRequest(o) }
 
 // nonce is that of the only authorization that answers the challenge.
-func (c *mppChallenge) nonce() (nonce [32]byte) {
-	hash := sha3.NewLegacyKeccak256()
-	hash.Write([]byte(c.ID + c.Realm))
-	hash.Sum(nonce[:0])
-	return nonce
-}
+func (c *mppChallenge) nonce() [32]byte { return x402.Keccak256([]byte(c.ID + c.Realm)) }
 
 // mppReceipt is a settlement as MPP says it.
 func mppReceipt(s *x402.Settlement, now time.Time) string {

@@ -6,7 +6,7 @@
 // when its payment is settled; a tool that failed is never settled (unless its owner sells the attempt);
 // one payment has one run, in whatever process it is presented; and a payment is compared with all of what
 // was asked (network, asset, amount, payee), never with its name alone. The order of steps in sale.go and
-// the table in outcome.go hold that. Nothing here can spend: there is no key in this package.
+// the table in outcome.go hold that. Nothing here can spend: no key of money is in this package.
 //
 // The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what
 // a buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale),
@@ -22,6 +22,7 @@ package paywall
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,9 +142,9 @@ type Options struct {
 	// others sell for the same PayTo with a store of their own: then the chain's word delivers only
 	// what came by the transaction that the facilitator named
 	SharedPayTo bool
-	// Statements signs what is offered and what was paid (extension offer-receipt, version 2), by a key that
-	// can spend nothing; nil: neither is signed
-	Statements *StatementSigner
+	// StatementKey signs offers and receipts (extension offer-receipt, version 2). It is a key that can spend
+	// nothing. Default: neither is signed
+	StatementKey ed25519.PrivateKey
 	// signed receipts name the transaction: they prove more, and tell more to whom they are shown
 	ReceiptTransaction bool
 	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access),

@@ -157,9 +157,9 @@ func TestFeePayer(t *testing.T) {
 }
 
 func TestExtensions(t *testing.T) {
+	declared := must.Get(Discovery{}.declare("search", "Weather"))(t)
 	l := newLab(t, func(_ *lab, o *Options) {
-		o.Tools[0].Extensions = map[string]json.RawMessage{"bazaar": Bazaar("search", "Weather",
-			map[string]any{"type": "object"})}
+		o.Tools[0].Extensions = map[string]json.RawMessage{"bazaar": declared}
 	})
 	c := l.call(t, nil, nil).challenge()
 	require.Contains(t, string(c.Extensions["bazaar"]),

@@ -240,7 +240,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 	ctx = context.WithoutCancel(ctx)
 	v := s.out.verdict
 	if v.answer == deliver && v.receipt && s.out.statements == nil {
-		s.signReceipt(ctx)
+		s.signReceipt()
 	}
 	ctx, step := steps.Begin(ctx, steps.Record)
 	defer step.End(nil)

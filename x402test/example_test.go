@@ -12,6 +12,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall"
 	"x402-wallet/x402test"
+	"x402-wallet/x402test/fault"
 )
 
 // TestMyShop stands for a test of yours: a handler that is sold, bought by a client that pays.
@@ -44,7 +45,7 @@ func TestMyShop(t *testing.T) {
 	sandbox.AssertBalance(t, alice.Address, "0.99")
 
 	// The facilitator loses its answer after it settled: nothing is delivered, and the money has moved.
-	sandbox.Fail(t, x402test.FacilitatorCutsAfter, 1)
+	sandbox.Fail(t, fault.FacilitatorCutsAfter, 1)
 	again, err := sandbox.Client(alice).Get(shop.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestMyShop(t *testing.T) {
 func TestMyAgent(t *testing.T) {
 	sandbox := x402test.New(t)
 	url := sandbox.Sell(t, "/premium", x402test.Product{Price: "0.05", Content: `{"premium":true}`})
-	sandbox.FailAt(t, x402test.SellerFalseReceipt, "/premium", 1)
+	sandbox.FailAt(t, fault.SellerFalseReceipt, "/premium", 1)
 
 	agent := sandbox.NewAccount(t, "evm", "1.00")
 	answer, err := sandbox.Client(agent).Get(url)

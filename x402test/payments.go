@@ -2,35 +2,16 @@ package x402test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
 
 // Payment is one that moved play money on a chain: what somebody signed, and a facilitator brought there.
-type Payment struct {
-	Network     string // CAIP-2
-	Transaction string // EVM hash or Solana signature
-	Payer       string // whose money: EVM address, or Solana token account
-	Signer      string // who signed: on Solana the owner of the account or its delegate
-	PayTo       string // EVM address, or Solana token account
-	Amount      uint64 // atomic units of the play dollar
-	Nonce       string // on EVM the authorization's, 0x-hex; on Solana its memo, which version 1 has not
-	Path        string // what was sold by the sandbox's own seller; "" of another's
-	At          time.Time
-}
-
-func (p Payment) String() string {
-	text := fmt.Sprintf("$%s on %s from %s to %s, nonce %s, transaction %s", money.Dollars(p.Amount),
-		p.Network, p.Payer, p.PayTo, p.Nonce, p.Transaction)
-	if p.Path != "" {
-		text += ", for " + p.Path
-	}
-	return text
-}
+type Payment = sandbox.Settlement
 
 // Payments lists what really moved, oldest first, as the chains know it: whatever a seller or a facilitator
 // was told to claim.
@@ -39,13 +20,7 @@ func (s *Sandbox) Payments() []Payment { return s.PaymentsLike(Payment{}) }
 // PaymentsLike lists the payments that are as like says; what is "" or 0 there is not looked at, and At never
 // is. A Solana address stands for its token account.
 func (s *Sandbox) PaymentsLike(like Payment) []Payment {
-	var list []Payment
-	for _, p := range s.world.Settlements() {
-		if s.world.Like(p, sandbox.Settlement(like)) {
-			list = append(list, Payment(p))
-		}
-	}
-	return list
+	return slices.DeleteFunc(s.world.Settlements(), func(p Payment) bool { return !s.world.Like(p, like) })
 }
 
 // AssertPaid asserts that so many payments are as like says, and returns them. It reports whether that is so.
@@ -53,7 +28,7 @@ func (s *Sandbox) AssertPaid(t testing.TB, times int, like Payment) (payments []
 	t.Helper()
 	payments = s.PaymentsLike(like)
 	if len(payments) != times {
-		t.Errorf("x402test: %d payments like {%s} were expected, and there are %d. %s", times, like.asked(),
+		t.Errorf("x402test: %d payments like {%s} were expected, and there are %d. %s", times, asked(like),
 			len(payments), s.all())
 	}
 	return payments, len(payments) == times
@@ -122,8 +97,8 @@ func (s *Sandbox) all() string {
 	return text
 }
 
-// asked are the fields that are looked at.
-func (p Payment) asked() string {
+// asked are the fields of a payment that are looked at.
+func asked(p Payment) string {
 	var fields []string
 	for _, f := range []struct{ name, value string }{{"Network", p.Network}, {"Transaction", p.Transaction},
 		{"Payer", p.Payer}, {"Signer", p.Signer}, {"PayTo", p.PayTo}, {"Nonce", p.Nonce}, {"Path", p.Path}} {

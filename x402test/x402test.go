@@ -34,7 +34,7 @@ type Options struct {
 	Mainnet bool
 	// Finality is how old a block is when it is final; 0 is two seconds.
 	Finality time.Duration
-	// Delay is how late the fault SellerSlow is; 0 is two seconds.
+	// Delay is how late fault.SellerSlow is; 0 is two seconds.
 	Delay time.Duration
 }
 
@@ -107,16 +107,16 @@ func (s *Sandbox) Sell(t testing.TB, path string, p Product) (url string) {
 // Always is how many times a fault happens that is to go on until Heal.
 const Always = math.MaxInt
 
-// Fail makes a fault happen the next times that it can, at any path of the seller's.
-func (s *Sandbox) Fail(t testing.TB, fault Fault, times int) {
+// Fail makes a fault of package fault happen the next times that it can, at any path of the seller's.
+func (s *Sandbox) Fail(t testing.TB, name string, times int) {
 	t.Helper()
-	s.FailAt(t, fault, "", times)
+	s.FailAt(t, name, "", times)
 }
 
 // FailAt is Fail for what is sold at one path of the seller's.
-func (s *Sandbox) FailAt(t testing.TB, fault Fault, path string, times int) {
+func (s *Sandbox) FailAt(t testing.TB, name, path string, times int) {
 	t.Helper()
-	if err := s.world.InjectAt(string(fault), path, times); err != nil {
+	if err := s.world.InjectAt(name, path, times); err != nil {
 		t.Fatalf("x402test: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/internal/must"
+	"x402-wallet/x402test/fault"
 )
 
 func TestMain(m *testing.M) {
@@ -144,15 +145,15 @@ func TestClientRepeatsTheRequest(t *testing.T) {
 
 // The constants are all the faults that there are, and each fault can be asked for.
 func TestFaultsAreAll(t *testing.T) {
-	source := must.Get(os.ReadFile("faults.go"))(t)
+	source := must.Get(os.ReadFile("fault/fault.go"))(t)
 	var names []string
-	for _, m := range regexp.MustCompile(`Fault = "([a-z0-9 ]+)"`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(` = "([a-z0-9 ]+)"`).FindAllStringSubmatch(string(source), -1) {
 		names = append(names, m[1])
 	}
 	require.ElementsMatch(t, New(t).world.Faults(), names)
 	s := New(t)
 	for _, name := range names {
-		s.Fail(t, Fault(name), 1)
+		s.Fail(t, name, 1)
 	}
 	s.Heal()
 	status, _, _ := buy(t, s, s.NewAccount(t, "evm", "1.00"), s.SellerURL+"/weather")
@@ -164,7 +165,7 @@ func TestFaultAtOnePath(t *testing.T) {
 	s := New(t)
 	a := s.NewAccount(t, "evm", "1.00")
 	one, other := s.Sell(t, "/one", Product{Price: "0.01"}), s.Sell(t, "/other", Product{Price: "0.01"})
-	s.FailAt(t, FacilitatorCutsAfter, "/one", Always)
+	s.FailAt(t, fault.FacilitatorCutsAfter, "/one", Always)
 	for url, want := range map[string]int{one: 502, other: 200} {
 		for range 2 {
 			status, _, _ := buy(t, s, a, url)
@@ -237,7 +238,7 @@ func TestAssertionsFail(t *testing.T) {
 	for name, wrong := range map[string]func(t testing.TB){
 		"no dollars": func(t testing.TB) { s.AssertBalance(t, a.Address, "one") },
 		"no fault":   func(t testing.TB) { s.Fail(t, "seller sleeps", 1) },
-		"at a node":  func(t testing.TB) { s.FailAt(t, EVMNodeDown, "/weather", 1) },
+		"at a node":  func(t testing.TB) { s.FailAt(t, fault.EVMNodeDown, "/weather", 1) },
 		"no path":    func(t testing.TB) { s.Sell(t, "premium", Product{}) },
 		"no network": func(t testing.TB) { s.NewAccount(t, "eip155:1", "1.00") },
 		"no address": func(t testing.TB) { s.Fund(t, "0x12", "1.00") },

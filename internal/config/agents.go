@@ -13,27 +13,24 @@ import (
 // Agent is one of the agents that share the wallet as a service, [agents.NAME]: how it is known, and its own
 // limits below the owner's. All empty it is known by nothing, and has the owner's limits alone.
 type Agent struct {
-	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
-	User        string         // of the system, whose socket sessions are its: a name, uid or SID; "": none
-	Certificate string         // the subject of its client certificate; "": none
-	Subject     string         // what the access tokens of [service] issuer have as its sub; "": none
-	PerCall     *money.Dollars // nil: the owner's alone, like the next two
-	Day, Month  *money.Dollars
-	AllowHosts  []string // of those that the owner allows; empty: all of them
-	Label       string   // its name in the owner's books: "team=research"
+	Token string `toml:"token"` // hash of its bearer token, as TokenHash writes it; "": none
+	// of the system, whose socket sessions are its: a name, uid or SID; "": none
+	User        string `toml:"user"`
+	Certificate string `toml:"certificate"` // the subject of its client certificate; "": none
+	// what the access tokens of [service] issuer have as its sub
+	Subject    string         `toml:"subject"`
+	PerCall    *money.Dollars `toml:"-"` // nil: the owner's alone, like the next two
+	Day, Month *money.Dollars `toml:"-"`
+	AllowHosts []string       `toml:"allow_hosts"` // of those that the owner allows; empty: all of them
+	Label      string         `toml:"label"`       // its name in the owner's books: "team=research"
 }
 
 // fileAgent is that as it is written.
 type fileAgent struct {
-	Token       string   `toml:"token"`
-	User        string   `toml:"user"`
-	Certificate string   `toml:"certificate"`
-	Subject     string   `toml:"subject"`
-	PerCall     *string  `toml:"per_call"`
-	Day         *string  `toml:"day"`
-	Month       *string  `toml:"month"`
-	AllowHosts  []string `toml:"allow_hosts"`
-	Label       string   `toml:"label"`
+	Agent
+	PerCall *string `toml:"per_call"`
+	Day     *string `toml:"day"`
+	Month   *string `toml:"month"`
 }
 
 // MaxLabel bounds a label, in bytes.
@@ -77,9 +74,10 @@ func (c *Checker) agents(written map[string]fileAgent, issuer string) map[string
 			c.Refuse(twice && text != "", key+"."+part, "is that of the agent %s, too", other)
 			taken[part+" "+text] = name
 		}
-		agents[name] = Agent{Token: f.Token, User: f.User, Certificate: f.Certificate, Subject: f.Subject,
-			Label: f.Label, PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
-			Month: c.cap(key+".month", f.Month), AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts)}
+		a := f.Agent
+		a.PerCall, a.Day = c.cap(key+".per_call", f.PerCall), c.cap(key+".day", f.Day)
+		a.Month, a.AllowHosts = c.cap(key+".month", f.Month), c.patterns(key+".allow_hosts", f.AllowHosts)
+		agents[name] = a
 	}
 	return agents
 }
@@ -97,19 +95,8 @@ func isUID(text string) bool {
 	return err == nil && strconv.FormatUint(uid, 10) == text
 }
 
-// fewerAgents reports whether a change lets no agent do more than it could: each that is there was there
-// before, is known by the same or by less, and has limits that are no higher.
-func fewerAgents(from, to any) bool {
-	before := from.(map[string]Agent)
-	for name, now := range to.(map[string]Agent) {
-		was, known := before[name]
-		if !known || !now.isWithin(was) {
-			return false
-		}
-	}
-	return true
-}
-
+// isWithin reports whether an agent is known by the same as before or by less, and has limits that are no
+// higher.
 func (a Agent) isWithin(was Agent) bool {
 	return isLess(a.Token, was.Token) && isLess(a.User, was.User) && isLess(a.Certificate, was.Certificate) &&
 		isLess(a.Subject, was.Subject) && isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) &&

@@ -111,15 +111,29 @@ var tightenings = map[string]func(from, to any) bool{
 		return true
 	},
 	"policy.allow_hosts": func(from, to any) bool { return fewerHosts(from.([]string), to.([]string)) },
-	"agents":             fewerAgents,
+	"agents":             noneBut(Agent.isWithin),
 	"budget.teams":       stricterTeams,
 	"budget.agents":      stricterEach,
-	"passkeys":           fewerPasskeys,
-	"subscriptions":      fewerSubscriptions,
+	"passkeys":           noneBut(func(now, was Passkey) bool { return now == was }),
+	"subscriptions":      noneBut(Subscription.isWithin),
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
 		return to.(int) > 0 && (noBreaker || to.(int) <= from.(int))
 	},
+}
+
+// noneBut reports of tables by name whether each that is there was there before, and is within what it was.
+func noneBut[T any](isWithin func(now, was T) bool) func(from, to any) bool {
+	return func(from, to any) bool {
+		before := from.(map[string]T)
+		for name, now := range to.(map[string]T) {
+			was, known := before[name]
+			if !known || !isWithin(now, was) {
+				return false
+			}
+		}
+		return true
+	}
 }
 
 func noMore[T cmp.Ordered](from, to any) bool { return to.(T) <= from.(T) }

@@ -11,41 +11,37 @@ import (
 
 // Facilitator brings payments to the chain: a service at a URL, or a program.
 type Facilitator struct {
-	Name, URL  string
-	Command    []string // of a program; none: it is at URL
-	Env        []string // the variables of ours that it gets besides ChildEnv's own
-	Sandbox    *bool    // as of a server that is a command
-	Auth       string   // "none", "cdp", "payai" or "header"
-	HeaderFile string   // auth = "header": an owner-only file holding one line "Name: value"; or
-	// a program that prints that line
-	HeaderCommand []string
-	Networks      []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
-	Assets        []string // addresses or symbols; empty: all
-	// the prices of the payments that it is given, both included; 0: no such bound
-	MinPrice, MaxPrice money.Dollars
-}
-
-type WrittenFacilitator struct {
-	Name          string   `toml:"name"`
-	URL           string   `toml:"url"`
-	Command       []string `toml:"command"`
-	Env           []string `toml:"env"`
-	Sandbox       *bool    `toml:"sandbox"`
-	Auth          *string  `toml:"auth"`
+	Name    string   `toml:"name"`
+	URL     string   `toml:"url"`
+	Command []string `toml:"command"` // of a program; none: it is at URL
+	Env     []string `toml:"env"`     // the variables of ours that it gets besides ChildEnv's own
+	Sandbox *bool    `toml:"sandbox"` // as of a server that is a command
+	Auth    string   `toml:"-"`       // "none", "cdp", "payai" or "header"
+	// auth = "header": an owner-only file holding one line "Name: value"; or a program that prints that line
 	HeaderFile    string   `toml:"header_file"`
 	HeaderCommand []string `toml:"header_command"`
-	Networks      []string `toml:"networks"`
-	Assets        []string `toml:"assets"`
-	MinPrice      *string  `toml:"min_price"`
-	MaxPrice      *string  `toml:"max_price"`
+	// CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
+	Networks []string `toml:"networks"`
+	Assets   []string `toml:"assets"` // addresses or symbols; empty: all
+	// the prices of the payments that it is given, both included; 0: no such bound
+	MinPrice money.Dollars `toml:"-"`
+	MaxPrice money.Dollars `toml:"-"`
+}
+
+// WrittenFacilitator is that as it is written.
+type WrittenFacilitator struct {
+	Facilitator
+	Auth     *string `toml:"auth"`
+	MinPrice *string `toml:"min_price"`
+	MaxPrice *string `toml:"max_price"`
 }
 
 func (c *Checker) Facilitators(written []WrittenFacilitator) (list []Facilitator) {
 	for i, f := range written {
 		key := fmt.Sprintf("facilitators.%d", i)
-		made := Facilitator{Name: f.Name, URL: strings.TrimRight(f.URL, "/"), Command: f.Command, Env: f.Env,
-			Sandbox: f.Sandbox, HeaderFile: f.HeaderFile, HeaderCommand: f.HeaderCommand, Assets: f.Assets,
-			Auth: c.OneOf(key+".auth", f.Auth, "none", "cdp", "payai", "header")}
+		made := f.Facilitator
+		made.URL, made.Networks = strings.TrimRight(f.URL, "/"), nil
+		made.Auth = c.OneOf(key+".auth", f.Auth, "none", "cdp", "payai", "header")
 		c.reached(key, &made)
 		twice := slices.ContainsFunc(list, func(other Facilitator) bool { return other.Name == made.Name })
 		c.Refuse(twice, key+".name", "%q is the name of two facilitators", made.Name)

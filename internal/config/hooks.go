@@ -4,17 +4,15 @@ import "time"
 
 // hooks are programs of the owner's that have a say before each payment, and hear of it after.
 type hooks struct {
-	Before  []string      // may refuse a payment; none: nobody is asked
-	After   []string      // is told what came of it; none: nobody is told
-	Sandbox *bool         // of both, as of a server that is a command
-	Timeout time.Duration // of each call
+	Before  []string      `toml:"before"`  // may refuse a payment; none: nobody is asked
+	After   []string      `toml:"after"`   // is told what came of it; none: nobody is told
+	Sandbox *bool         `toml:"sandbox"` // of both, as of a server that is a command
+	Timeout time.Duration `toml:"-"`       // of each call
 }
 
 type fileHooks struct {
-	Before  []string `toml:"before"`
-	After   []string `toml:"after"`
-	Sandbox *bool    `toml:"sandbox"`
-	Timeout *string  `toml:"timeout"`
+	hooks
+	Timeout *string `toml:"timeout"`
 }
 
 func (c *Checker) hooks(f fileHooks) hooks {
@@ -26,6 +24,7 @@ func (c *Checker) hooks(f fileHooks) hooks {
 	isNone := len(f.Before) == 0 && len(f.After) == 0
 	c.Refuse(isNone && (f.Sandbox != nil || f.Timeout != nil), "hooks",
 		`has no program: before = ["/usr/local/bin/…"] or after = ["/usr/local/bin/…"]`)
-	return hooks{Before: f.Before, After: f.After, Sandbox: f.Sandbox,
-		Timeout: c.Duration("hooks.timeout", f.Timeout, 10*time.Second, time.Second, time.Minute)}
+	h := f.hooks
+	h.Timeout = c.Duration("hooks.timeout", f.Timeout, 10*time.Second, time.Second, time.Minute)
+	return h
 }

@@ -16,20 +16,13 @@ import (
 
 // ledger is where the ledger is. Without a URL it is ledger.db in the home, and the rest means nothing.
 type ledger struct {
-	URL             string // of PostgreSQL, with no password in it; see ParseLedgerURL
-	PasswordFile    string // an owner-only file with the password alone; "": none
-	PasswordCommand []string
-}
-
-// fileLedger is that as it is written.
-type fileLedger struct {
+	// of PostgreSQL, with no password in it; see ParseLedgerURL
 	URL             string   `toml:"url"`
-	PasswordFile    string   `toml:"password_file"`
+	PasswordFile    string   `toml:"password_file"` // an owner-only file with the password alone; "": none
 	PasswordCommand []string `toml:"password_command"`
 }
 
-func (c *Checker) ledger(f fileLedger) ledger {
-	l := ledger(f)
+func (c *Checker) ledger(l ledger) ledger {
 	if len(l.PasswordCommand) > 0 {
 		c.fullPath("ledger.password_command", l.PasswordCommand[0])
 	}

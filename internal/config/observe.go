@@ -16,22 +16,23 @@ type logging struct{ Format string }
 
 // traces says where spans go.
 type traces struct {
-	Endpoint    string  // of OTLP over HTTP, whole: "http://127.0.0.1:4318/v1/traces"; "": nowhere
-	HeadersFile string  // an owner-only file with a line "Name: value" for each header; "": none
-	Sample      float64 // the part of the calls whose caller named no trace
-	PassOn      bool    // sellers and MCP servers hear which trace a call belongs to
+	// of OTLP over HTTP, whole: "http://127.0.0.1:4318/v1/traces"; "": nowhere
+	Endpoint string `toml:"endpoint"`
+	// an owner-only file with a line "Name: value" for each header; "": none
+	HeadersFile string  `toml:"headers_file"`
+	Sample      float64 `toml:"-"`       // the part of the calls whose caller named no trace
+	PassOn      bool    `toml:"pass_on"` // sellers and MCP servers hear which trace a call belongs to
 }
 
 // fileTraces is that as it is written.
 type fileTraces struct {
-	Endpoint    string   `toml:"endpoint"`
-	HeadersFile string   `toml:"headers_file"`
-	Sample      *float64 `toml:"sample"`
-	PassOn      bool     `toml:"pass_on"`
+	traces
+	Sample *float64 `toml:"sample"`
 }
 
 func (c *Checker) traces(f fileTraces) traces {
-	t := traces{Endpoint: f.Endpoint, HeadersFile: f.HeadersFile, Sample: 1, PassOn: f.PassOn}
+	t := f.traces
+	t.Sample = 1
 	if f.Sample != nil {
 		t.Sample = *f.Sample
 		c.Refuse(math.IsNaN(t.Sample) || t.Sample < 0 || t.Sample > 1, "traces.sample",

@@ -100,8 +100,8 @@ type file struct {
 	} `toml:"hosts"`
 	Servers       map[string]server           `toml:"servers"`
 	Agents        map[string]fileAgent        `toml:"agents"`
-	Service       fileService                 `toml:"service"`
-	Passkeys      map[string]filePasskey      `toml:"passkeys"`
+	Service       service                     `toml:"service"`
+	Passkeys      map[string]Passkey          `toml:"passkeys"`
 	Subscriptions map[string]fileSubscription `toml:"subscriptions"`
 	Signers       map[string]fileSigner       `toml:"signers"`
 	Hooks         fileHooks                   `toml:"hooks"`
@@ -110,7 +110,7 @@ type file struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
 	Traces   fileTraces `toml:"traces"`
-	Ledger   fileLedger `toml:"ledger"`
+	Ledger   ledger     `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
 		PassphraseCommand []string `toml:"passphrase_command"`

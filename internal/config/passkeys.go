@@ -8,18 +8,11 @@ import (
 // Passkey is one of the owner's, [passkeys.NAME], by which they sign in to the service's pages and approve a
 // payment there: what an assertion of it is checked by. Nothing of it is secret.
 type Passkey struct {
-	ID        string // of the credential, base64url without padding
-	PublicKey string // COSE_Key, likewise
-	Origin    string // of the page where it was made; a yes at any other is none
-	Count     int64  // the authenticator's signature counter then; 0 where it counts nothing
-}
-
-// filePasskey is that as it is written.
-type filePasskey struct {
-	ID        string `toml:"id"`
-	PublicKey string `toml:"public_key"`
-	Origin    string `toml:"origin"`
-	Count     int64  `toml:"count"`
+	ID        string `toml:"id"`         // of the credential, base64url without padding
+	PublicKey string `toml:"public_key"` // COSE_Key, likewise
+	Origin    string `toml:"origin"`     // of the page where it was made; a yes at any other is none
+	// the authenticator's signature counter then; 0 where it counts nothing
+	Count int64 `toml:"count"`
 }
 
 // Bounds of a passkey: WebAuthn's for its id, and an RSA key of 8192 bits.
@@ -28,7 +21,7 @@ const (
 	maxPublicKey    = 1100
 )
 
-func (c *Checker) passkeys(written map[string]filePasskey) map[string]Passkey {
+func (c *Checker) passkeys(written map[string]Passkey) map[string]Passkey {
 	passkeys := map[string]Passkey{}
 	taken := map[string]string{} // id → whose it is
 	for _, name := range sorted(written) {
@@ -44,7 +37,7 @@ func (c *Checker) passkeys(written map[string]filePasskey) map[string]Passkey {
 		other, twice := taken[f.ID]
 		c.Refuse(twice, key+".id", "is that of the passkey %s, too", other)
 		taken[f.ID] = name
-		passkeys[name] = Passkey(f)
+		passkeys[name] = f
 	}
 	return passkeys
 }
@@ -57,15 +50,4 @@ func isBase64URL(text string, most int) bool {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	return err == nil && len(data) > 0 && len(data) <= most &&
 		base64.RawURLEncoding.EncodeToString(data) == text
-}
-
-// fewerPasskeys reports whether a change gives nobody a new one.
-func fewerPasskeys(from, to any) bool {
-	before := from.(map[string]Passkey)
-	for name, now := range to.(map[string]Passkey) {
-		if was, known := before[name]; !known || was != now {
-			return false
-		}
-	}
-	return true
 }

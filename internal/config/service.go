@@ -9,22 +9,14 @@ import (
 type service struct {
 	// URL is the origin of its pages and of MCP over HTTP, as the owner's browser and the agents have it,
 	// without a path: https, or http of this machine; "": it is reached by its address alone.
-	URL string
+	URL string `toml:"url"`
 	// Issuer is the authorization server whose access tokens let agents in, exactly as they name it; "":
 	// none do, and there is no Audience.
-	Issuer string
+	Issuer string `toml:"issuer"`
 	// Audience is whom such tokens have to be for.
-	Audience string
-	// KeysURL is where that server's keys are; "": where its metadata says.
-	KeysURL string
-}
-
-// fileService is that as it is written.
-type fileService struct {
-	URL      string `toml:"url"`
-	Issuer   string `toml:"issuer"`
 	Audience string `toml:"audience"`
-	JWKSURI  string `toml:"jwks_uri"`
+	// KeysURL is where that server's keys are; "": where its metadata says.
+	KeysURL string `toml:"jwks_uri"`
 }
 
 // mcpPath is where MCP is at the service's origin.
@@ -33,9 +25,9 @@ const mcpPath = "/mcp"
 // maxAudience bounds an audience, in bytes.
 const maxAudience = 512
 
-func (c *Checker) service(f fileService) service {
-	s := service{URL: c.origin("service.url", f.URL), Issuer: f.Issuer, Audience: f.Audience,
-		KeysURL: f.JWKSURI}
+func (c *Checker) service(f service) service {
+	s := f
+	s.URL = c.origin("service.url", f.URL)
 	if s.Issuer == "" {
 		c.Refuse(s.Audience != "", "service.audience", "means nothing without issuer")
 		c.Refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")

@@ -10,40 +10,30 @@ import (
 // Signer is one that keeps the wallet's key for a chain itself, [signers.NAME]. It holds no secret: those
 // that its service asks for are in a file, or come from a command or a variable, which it names.
 type Signer struct {
-	Kind    string // one of SignerKinds
-	Chain   string // "evm" or "solana"
-	Address string // of its key; no signature of another counts
-	Timeout time.Duration
-	Command []string // command: the program and its arguments
-	Env     []string // command: the variables of ours that it gets besides ChildEnv's own
-	Sandbox *bool    // command: as of a server that is a command
-	Key     string   // what the service calls the key; of keychain the account of its item
-	Region  string   // aws-kms
+	Kind    string        `toml:"kind"`    // one of SignerKinds
+	Chain   string        `toml:"chain"`   // "evm" or "solana"
+	Address string        `toml:"address"` // of its key; no signature of another counts
+	Timeout time.Duration `toml:"-"`
+	Command []string      `toml:"command"` // command: the program and its arguments
+	// command: the variables of ours that it gets besides ChildEnv's own
+	Env     []string `toml:"env"`
+	Sandbox *bool    `toml:"sandbox"` // command: as of a server that is a command
+	// what the service calls the key; of keychain the account of its item
+	Key    string `toml:"key"`
+	Region string `toml:"region"` // aws-kms
 	// turnkey: the one that the key is of
-	Organization string
-	URL          string // where the service's API is; "": where its provider has it
+	Organization string `toml:"organization"`
+	URL          string `toml:"url"` // where the service's API is; "": where its provider has it
 	// Where its credentials are: one of the three.
-	SecretFile    string
-	SecretCommand []string
-	SecretEnv     string
+	SecretFile    string   `toml:"secret_file"`
+	SecretCommand []string `toml:"secret_command"`
+	SecretEnv     string   `toml:"secret_env"`
 }
 
 // fileSigner is that as it is written.
 type fileSigner struct {
-	Kind          string   `toml:"kind"`
-	Chain         string   `toml:"chain"`
-	Address       string   `toml:"address"`
-	Timeout       *string  `toml:"timeout"`
-	Command       []string `toml:"command"`
-	Env           []string `toml:"env"`
-	Sandbox       *bool    `toml:"sandbox"`
-	Key           string   `toml:"key"`
-	Region        string   `toml:"region"`
-	Organization  string   `toml:"organization"`
-	URL           string   `toml:"url"`
-	SecretFile    string   `toml:"secret_file"`
-	SecretCommand []string `toml:"secret_command"`
-	SecretEnv     string   `toml:"secret_env"`
+	Signer
+	Timeout *string `toml:"timeout"`
 }
 
 // The kinds of signers.
@@ -74,17 +64,15 @@ func (c *Checker) signers(written map[string]fileSigner) map[string]Signer {
 		key, f := Dotted("signers", name), written[name]
 		c.Refuse(!IsName(name) || name == "keystore", key,
 			"a signer's name is 1 to 40 of a-z, 0-9, - and _, begins with a letter, and is not keystore")
-		kind := c.OneOf(key+".kind", &f.Kind, SignerKinds()...)
-		chain := c.OneOf(key+".chain", &f.Chain, signerEVM, signerSolana)
-		other, twice := of[chain]
+		c.OneOf(key+".kind", &f.Kind, SignerKinds()...)
+		c.OneOf(key+".chain", &f.Chain, signerEVM, signerSolana)
+		other, twice := of[f.Chain]
 		c.Refuse(twice, key+".chain", "is that of the signer %s, too: one signs on a chain", other)
-		of[chain] = name
-		c.signerAddress(key+".address", chain, f.Address)
-		s := Signer{Kind: kind, Chain: chain, Address: f.Address, Command: f.Command, Env: f.Env,
-			Sandbox: f.Sandbox, Key: f.Key, Region: f.Region, Organization: f.Organization, URL: f.URL,
-			SecretFile: f.SecretFile, SecretCommand: f.SecretCommand, SecretEnv: f.SecretEnv}
+		of[f.Chain] = name
+		c.signerAddress(key+".address", f.Chain, f.Address)
+		s := f.Signer
 		s.Timeout = c.Duration(key+".timeout", f.Timeout, defaultSigning, leastSigning, mostSigning)
-		if kind == SignerCommand {
+		if s.Kind == SignerCommand {
 			c.signerCommand(key, s)
 		}
 		c.signerService(key, s)

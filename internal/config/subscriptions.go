@@ -15,36 +15,29 @@ import (
 // slot of its time. It is a rule like all others, so that the seal over config.toml covers all of
 // it, and no row of the ledger can order anything.
 type Subscription struct {
-	URL     string
-	Method  string // "": GET
-	Headers map[string]string
-	Body    string
-	Network string // pay only there; "": anywhere
-	Asset   string // likewise
-	Agent   string // whose it is; "": of callers without a name
-	Since   time.Time
-	Every   time.Duration
-	Until   time.Time
-	Max     money.Dollars // for one slot, without asking
-	Total   money.Dollars // for all of them
-	Paused  bool
+	URL     string            `toml:"url"`
+	Method  string            `toml:"method"` // "": GET
+	Headers map[string]string `toml:"headers"`
+	Body    string            `toml:"body"`
+	Network string            `toml:"network"` // pay only there; "": anywhere
+	Asset   string            `toml:"asset"`   // likewise
+	Agent   string            `toml:"agent"`   // whose it is; "": of callers without a name
+	Since   time.Time         `toml:"-"`
+	Every   time.Duration     `toml:"-"`
+	Until   time.Time         `toml:"-"`
+	Max     money.Dollars     `toml:"-"` // for one slot, without asking
+	Total   money.Dollars     `toml:"-"` // for all of them
+	Paused  bool              `toml:"paused"`
 }
 
 // fileSubscription is that as it is written.
 type fileSubscription struct {
-	URL     string            `toml:"url"`
-	Method  string            `toml:"method"`
-	Headers map[string]string `toml:"headers"`
-	Body    string            `toml:"body"`
-	Network string            `toml:"network"`
-	Asset   string            `toml:"asset"`
-	Agent   string            `toml:"agent"`
-	Since   string            `toml:"since"`
-	Every   string            `toml:"every"`
-	Until   string            `toml:"until"`
-	Max     *string           `toml:"max"`
-	Total   *string           `toml:"total"`
-	Paused  bool              `toml:"paused"`
+	Subscription
+	Since string  `toml:"since"`
+	Every string  `toml:"every"`
+	Until string  `toml:"until"`
+	Max   *string `toml:"max"`
+	Total *string `toml:"total"`
 }
 
 // Bounds of subscriptions: more of them nobody overlooks, and the file has to stay one that is read.
@@ -74,8 +67,8 @@ func (c *Checker) subscriptions(written map[string]fileSubscription, agents map[
 }
 
 func (c *Checker) subscription(key string, f fileSubscription) Subscription {
-	s := Subscription{URL: f.URL, Method: f.Method, Body: f.Body,
-		Network: f.Network, Asset: f.Asset, Agent: f.Agent, Paused: f.Paused}
+	s := f.Subscription
+	s.Headers = nil
 	c.OwnerURL(key+".url", f.URL, "https://api.example.com/news")
 	for part, text := range map[string]string{"url": f.URL, "method": f.Method, "network": f.Network,
 		"asset": f.Asset, "agent": f.Agent} {
@@ -119,19 +112,8 @@ func (c *Checker) moment(key, written string) time.Time {
 	return at
 }
 
-// fewerSubscriptions reports whether a change orders nothing that was not ordered before: each that is there
-// was there, asks for the same in the same slots, for no longer and for no more.
-func fewerSubscriptions(from, to any) bool {
-	before := from.(map[string]Subscription)
-	for name, now := range to.(map[string]Subscription) {
-		was, known := before[name]
-		if !known || !now.isWithin(was) {
-			return false
-		}
-	}
-	return true
-}
-
+// isWithin reports whether a subscription asks for the same as before in the same slots, for no longer and
+// for no more.
 func (s Subscription) isWithin(was Subscription) bool {
 	if s.Until.After(was.Until) || s.Max > was.Max || s.Total > was.Total || (was.Paused && !s.Paused) {
 		return false

@@ -12,14 +12,15 @@ import (
 
 // Team is [budget.teams.NAME]: agents that share limits, below those of its parent and of the owner.
 type Team struct {
-	Agents     []string // names, and patterns of names
-	Parent     string   // the team that it is a part of; "": of none
-	PerCall    *money.Dollars
-	Day, Month *money.Dollars
-	Rate       int      // payments per minute; 0: none
-	AllowHosts []string // of those that are allowed above it; empty: all of them
-	Labels     []string // its names in the owner's books: "cost=42"
-	Account    bool     // it has an account of its own, and an agent of its own name that pays from it
+	Agents     []string       `toml:"agents"` // names, and patterns of names
+	Parent     string         `toml:"parent"` // the team that it is a part of; "": of none
+	PerCall    *money.Dollars `toml:"-"`
+	Day, Month *money.Dollars `toml:"-"`
+	Rate       int            `toml:"-"`           // payments per minute; 0: none
+	AllowHosts []string       `toml:"allow_hosts"` // of those that are allowed above it; empty: all of them
+	Labels     []string       `toml:"labels"`      // its names in the owner's books: "cost=42"
+	// it has an account of its own, and an agent of its own name that pays from it
+	Account bool `toml:"account"`
 }
 
 // eachAgent is [budget.agents."PATTERN"]: what each agent whose name matches may do.
@@ -29,16 +30,10 @@ type eachAgent struct {
 	Rate       int
 }
 
+// fileTeam is a Team as it is written.
 type fileTeam struct {
-	Agents     []string `toml:"agents"`
-	Parent     string   `toml:"parent"`
-	PerCall    *string  `toml:"per_call"`
-	Day        *string  `toml:"day"`
-	Month      *string  `toml:"month"`
-	Rate       *int     `toml:"rate"`
-	AllowHosts []string `toml:"allow_hosts"`
-	Labels     []string `toml:"labels"`
-	Account    bool     `toml:"account"`
+	Team
+	fileEachAgent
 }
 
 type fileEachAgent struct {
@@ -88,11 +83,10 @@ func (c *Checker) teams(written map[string]fileTeam) map[string]Team {
 		for _, label := range f.Labels {
 			c.plainText(key+".labels", label, MaxLabel)
 		}
-		teams[name] = Team{Agents: f.Agents, Parent: f.Parent, PerCall: c.cap(key+".per_call", f.PerCall),
-			Day: c.cap(key+".day", f.Day), Month: c.cap(key+".month", f.Month),
-			Rate:       c.ownRate(key+".rate", f.Rate),
-			AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts), Labels: f.Labels,
-			Account: f.Account}
+		t, limits := f.Team, c.limitsOfEach(key, f.fileEachAgent)
+		t.PerCall, t.Day, t.Month, t.Rate = limits.PerCall, limits.Day, limits.Month, limits.Rate
+		t.AllowHosts = c.patterns(key+".allow_hosts", f.AllowHosts)
+		teams[name] = t
 	}
 	if patterns > maxPatterns {
 		c.Fail("budget.teams", "have %d names and patterns of agents; at most %d are taken", patterns,
@@ -169,10 +163,14 @@ func (c *Checker) eachAgent(written map[string]fileEachAgent) map[string]eachAge
 	for _, name := range sorted(written) {
 		key, f := Dotted("budget", "agents", name), written[name]
 		c.Refuse(!namePattern().MatchString(name), key, notAPattern, name)
-		list[name] = eachAgent{PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
-			Month: c.cap(key+".month", f.Month), Rate: c.ownRate(key+".rate", f.Rate)}
+		list[name] = c.limitsOfEach(key, f)
 	}
 	return list
+}
+
+func (c *Checker) limitsOfEach(key string, f fileEachAgent) eachAgent {
+	return eachAgent{PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
+		Month: c.cap(key+".month", f.Month), Rate: c.ownRate(key+".rate", f.Rate)}
 }
 
 // ownRate checks payments per minute; 0 where nothing is written.

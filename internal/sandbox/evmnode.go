@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"x402-wallet/x402test/fault"
 )
 
 // The token's functions and events by their selectors and topics (EIP-20, EIP-3009).
@@ -29,11 +31,13 @@ const maxLogRange = 10_000
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
 	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) Method {
-		return func(p []json.RawMessage) (any, error) { return method(p, s.Strike(evmNodeForgets) != "") }
+		return func(p []json.RawMessage) (any, error) {
+			return method(p, s.Strike(fault.EVMNodeForgets) != "")
+		}
 	}
 	methods := map[string]Method{
 		"eth_chainId": func([]json.RawMessage) (any, error) {
-			if s.Strike(evmNodeElsewhere) != "" {
+			if s.Strike(fault.EVMNodeElsewhere) != "" {
 				return quantity(c.ID() + 1), nil
 			}
 			return quantity(c.ID()), nil
@@ -45,7 +49,7 @@ func (s *Sandbox) evmNode() http.Handler {
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
 	}
 	maps.Copy(methods, s.extra.Methods)
-	return s.node(evmNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
+	return s.node(fault.EVMNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
 }
 
 func (s *Sandbox) node(down string, node http.Handler) http.Handler {

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402test/fault"
 )
 
 // Submission is what a facilitator is asked about, read strictly.
@@ -41,7 +42,7 @@ func (s *Sandbox) facilitator() http.Handler {
 	mux.HandleFunc("GET /discovery/search", s.discovery)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, _ := s.soldAt(r)
-		if s.strikeAt(path, facilitatorDown) != "" {
+		if s.strikeAt(path, fault.FacilitatorDown) != "" {
 			Cut()
 		}
 		mux.ServeHTTP(w, r)
@@ -243,7 +244,7 @@ func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
 	}
 	s.noteDirect(r, q)
 	signer, more, err := s.schemeOf(q).Verify(q)
-	if path, _ := s.soldAt(r); s.strikeAt(path, facilitatorRefusesVerify) != "" {
+	if path, _ := s.soldAt(r); s.strikeAt(path, fault.FacilitatorRefusesVerify) != "" {
 		err = Reason("unexpected_verify_error")
 	}
 	answer := map[string]any{"isValid": err == nil, "payer": signer}
@@ -266,15 +267,15 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	}
 	s.noteDirect(r, q)
 	path, _ := s.soldAt(r)
-	fault := s.strikeAt(path, whenSettling...)
-	if s.insteadOfSettling(w, q, fault) {
+	injected := s.strikeAt(path, whenSettling...)
+	if s.insteadOfSettling(w, q, injected) {
 		return
 	}
 	done, more, err := s.settle(q, path)
-	switch fault {
-	case facilitatorCutsAfter:
+	switch injected {
+	case fault.FacilitatorCutsAfter:
 		Cut()
-	case facilitatorPending:
+	case fault.FacilitatorPending:
 		err = Reason("settlement_pending")
 	}
 	answer := settled(q, done.Transaction, err)
@@ -287,17 +288,17 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 
 // insteadOfSettling plays the faults in which nothing is settled; false when the fault is none of
 // these.
-func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *Submission, fault string) bool {
-	switch fault {
-	case facilitatorRefuses:
+func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *Submission, injected string) bool {
+	switch injected {
+	case fault.FacilitatorRefuses:
 		writeJSON(w, http.StatusOK, settled(q, "", Reason("unexpected_settle_error")))
-	case facilitatorFails:
+	case fault.FacilitatorFails:
 		http.Error(w, "upstream error", http.StatusInternalServerError)
-	case facilitatorCutsBefore:
+	case fault.FacilitatorCutsBefore:
 		Cut()
-	case facilitatorLies:
+	case fault.FacilitatorLies:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()), nil))
-	case facilitatorNeverLands:
+	case fault.FacilitatorNeverLands:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()),
 			Reason("settlement_pending")))
 	default:

@@ -8,60 +8,23 @@ import (
 	"time"
 
 	"x402-wallet/x402"
-)
-
-// The faults are ways in which a party of the sandbox misbehaves. What is on the chain stays true
-// all the same.
-const (
-	// The facilitator's, at /settle (one says otherwise).
-	facilitatorRefusesVerify = "facilitator refuses verify" // /verify: isValid false
-	facilitatorRefuses       = "facilitator refuses"        // success false, no transaction; nothing settled
-	facilitatorFails         = "facilitator fails"          // HTTP 500 that means nothing; nothing settled
-	facilitatorCutsBefore    = "facilitator cuts before"    // cuts the connection; nothing settled
-	facilitatorCutsAfter     = "facilitator cuts after"     // settles, then cuts the connection
-	facilitatorLies          = "facilitator lies"           // invents a transaction; nothing settled
-	facilitatorPending       = "facilitator pending"        // settles, but answers settlement_pending
-	facilitatorNeverLands    = "facilitator never lands"    // the same, nothing settled
-	facilitatorDown          = "facilitator down"           // every path: cuts the connection unread
-
-	// The seller's, when a payment is presented.
-	sellerAsksAgain    = "seller asks again"    // 402 as if no payment had come; nothing settled
-	sellerRaises       = "seller raises"        // 402 asking twice the price; nothing settled
-	sellerFailsBefore  = "seller fails before"  // 500; nothing settled
-	sellerFails        = "seller fails"         // settles, then 500 with the receipt: paid and not served
-	sellerFailsMute    = "seller fails mute"    // settles, then 500 without a receipt
-	sellerFalseReceipt = "seller false receipt" // serves with an invented receipt; nothing settled
-	sellerRedirects    = "seller redirects"     // 307 to another origin, which would take the payment
-	sellerHangsBefore  = "seller hangs before"  // never answers; nothing settled
-	sellerHangs        = "seller hangs"         // settles, then never answers
-	sellerCutsBefore   = "seller cuts before"   // cuts the connection; nothing settled
-	sellerCuts         = "seller cuts"          // settles, then cuts the answer in its middle
-	sellerSlow         = "seller slow"          // settles and serves, after Options.Delay
-
-	// Likewise; it settles and serves, but its receipt is wrong.
-	sellerOmitsReceipt   = "seller omits receipt"   // none
-	sellerGarblesReceipt = "seller garbles receipt" // no JSON
-	sellerWrongReceipt   = "seller wrong receipt"   // of a transaction that is not there
-
-	// The nodes'.
-	evmNodeDown      = "evm node down"      // HTTP 503
-	evmNodeElsewhere = "evm node elsewhere" // says that it serves another chain
-	evmNodeForgets   = "evm node forgets"   // knows no payment: every nonce unused, no logs, no receipts
-	solanaNodeDown   = "solana node down"   // HTTP 503
+	"x402-wallet/x402test/fault"
 )
 
 // The faults by the moment at which they strike.
 var (
-	whenSettling = []string{facilitatorRefuses, facilitatorFails, facilitatorCutsBefore, facilitatorCutsAfter,
-		facilitatorLies, facilitatorPending, facilitatorNeverLands}
+	whenSettling = []string{fault.FacilitatorRefuses, fault.FacilitatorFails, fault.FacilitatorCutsBefore,
+		fault.FacilitatorCutsAfter, fault.FacilitatorLies, fault.FacilitatorPending,
+		fault.FacilitatorNeverLands}
 	// of the seller
-	beforeSettled = []string{sellerAsksAgain, sellerRaises, sellerFalseReceipt, sellerRedirects,
-		sellerFailsBefore, sellerHangsBefore, sellerCutsBefore}
-	afterSettled = []string{sellerFails, sellerFailsMute, sellerHangs, sellerCuts, sellerSlow,
-		sellerOmitsReceipt, sellerGarblesReceipt, sellerWrongReceipt}
+	beforeSettled = []string{fault.SellerAsksAgain, fault.SellerRaises, fault.SellerFalseReceipt,
+		fault.SellerRedirects, fault.SellerFailsBefore, fault.SellerHangsBefore, fault.SellerCutsBefore}
+	afterSettled = []string{fault.SellerFails, fault.SellerFailsMute, fault.SellerHangs, fault.SellerCuts,
+		fault.SellerSlow, fault.SellerOmitsReceipt, fault.SellerGarblesReceipt, fault.SellerWrongReceipt}
 
-	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{facilitatorRefusesVerify,
-		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
+	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{
+		fault.FacilitatorRefusesVerify, fault.FacilitatorDown, fault.EVMNodeDown, fault.SolanaNodeDown,
+		fault.EVMNodeElsewhere, fault.EVMNodeForgets})
 )
 
 // faultAt is a fault at a path of the seller. With an empty path it happens at every path, and at the nodes.

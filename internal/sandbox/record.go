@@ -2,8 +2,11 @@ package sandbox
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"time"
+
+	"x402-wallet/x402/money"
 )
 
 // Settlement is a payment that really moved play money on one of the chains.
@@ -17,6 +20,16 @@ type Settlement struct {
 	Nonce       string // on EVM what makes the authorization one, 0x-hex; on Solana its memo, if it has one
 	Path        string // of the seller, where it settled for what it sells there; else ""
 	At          time.Time
+}
+
+// String says all of it in a line.
+func (p Settlement) String() string {
+	text := fmt.Sprintf("$%s on %s from %s to %s, nonce %s, transaction %s", money.Dollars(p.Amount),
+		p.Network, p.Payer, p.PayTo, p.Nonce, p.Transaction)
+	if p.Path != "" {
+		text += ", for " + p.Path
+	}
+	return text
 }
 
 // book writes a payment into the books, and tells who wants to hear of it.

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
+	"x402-wallet/x402test/fault"
 )
 
 func TestEVMPayment(t *testing.T) {
@@ -160,30 +161,30 @@ func TestFaults(t *testing.T) {
 		moved   bool
 	}{
 		{"", 200, "yes", true},
-		{facilitatorRefusesVerify, 402, "", false},
-		{facilitatorRefuses, 402, "unexpected_settle_error", false},
-		{facilitatorFails, 502, "", false},
-		{facilitatorCutsBefore, 502, "", false},
-		{facilitatorCutsAfter, 502, "", true},
-		{facilitatorLies, 200, "yes", false},
-		{facilitatorPending, 402, "settlement_pending", true},
-		{facilitatorNeverLands, 402, "settlement_pending", false},
-		{facilitatorDown, 502, "", false},
-		{sellerAsksAgain, 402, "", false},
-		{sellerRaises, 402, "", false},
-		{sellerFails, 500, "yes", true},
-		{sellerFailsMute, 500, "", true},
-		{sellerFalseReceipt, 200, "yes", false},
-		{sellerRedirects, 307, "", false},
-		{sellerFailsBefore, 500, "", false},
-		{sellerOmitsReceipt, 200, "", true},
-		{sellerGarblesReceipt, 200, "", true},
-		{sellerWrongReceipt, 200, "yes", true},
-		{sellerHangsBefore, ended, "", false},
-		{sellerHangs, ended, "", true},
-		{sellerCutsBefore, ended, "", false},
-		{sellerCuts, 200, "yes", true},
-		{sellerSlow, 200, "yes", true},
+		{fault.FacilitatorRefusesVerify, 402, "", false},
+		{fault.FacilitatorRefuses, 402, "unexpected_settle_error", false},
+		{fault.FacilitatorFails, 502, "", false},
+		{fault.FacilitatorCutsBefore, 502, "", false},
+		{fault.FacilitatorCutsAfter, 502, "", true},
+		{fault.FacilitatorLies, 200, "yes", false},
+		{fault.FacilitatorPending, 402, "settlement_pending", true},
+		{fault.FacilitatorNeverLands, 402, "settlement_pending", false},
+		{fault.FacilitatorDown, 502, "", false},
+		{fault.SellerAsksAgain, 402, "", false},
+		{fault.SellerRaises, 402, "", false},
+		{fault.SellerFails, 500, "yes", true},
+		{fault.SellerFailsMute, 500, "", true},
+		{fault.SellerFalseReceipt, 200, "yes", false},
+		{fault.SellerRedirects, 307, "", false},
+		{fault.SellerFailsBefore, 500, "", false},
+		{fault.SellerOmitsReceipt, 200, "", true},
+		{fault.SellerGarblesReceipt, 200, "", true},
+		{fault.SellerWrongReceipt, 200, "yes", true},
+		{fault.SellerHangsBefore, ended, "", false},
+		{fault.SellerHangs, ended, "", true},
+		{fault.SellerCutsBefore, ended, "", false},
+		{fault.SellerCuts, 200, "yes", true},
+		{fault.SellerSlow, 200, "yes", true},
 	} {
 		tried = append(tried, row.fault)
 		t.Run(row.fault, func(t *testing.T) {
@@ -193,13 +194,13 @@ func TestFaults(t *testing.T) {
 				s.Inject(row.fault, 1)
 			}
 			patience := 20 * time.Second
-			if row.fault == sellerHangsBefore || row.fault == sellerHangs {
+			if row.fault == fault.SellerHangsBefore || row.fault == fault.SellerHangs {
 				patience = 500 * time.Millisecond
 			}
 			answer := testworld.PayWithin(t, patience, s.SellerURL+"/weather", c,
 				payer.sign(t, s, c.Accepts[0]).Payload)
 			require.Equal(t, row.status, answer.Status)
-			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.Err != nil)
+			require.Equal(t, row.status == ended || row.fault == fault.SellerCuts, answer.Err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)
 			receipt, _ := wire.ReadSettlement(answer.Header)
 			switch row.receipt {
@@ -207,11 +208,11 @@ func TestFaults(t *testing.T) {
 				require.Nil(t, receipt)
 			case "yes":
 				require.True(t, receipt.Success)
-				isTrue := row.moved && row.fault != sellerWrongReceipt
+				isTrue := row.moved && row.fault != fault.SellerWrongReceipt
 				require.Equal(t, isTrue, s.evm.byHash[receipt.Transaction] != nil)
 			default:
 				require.Equal(t, row.receipt, receipt.ErrorReason)
-				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
+				require.NotEqual(t, row.fault == fault.FacilitatorRefuses, receipt.Transaction != "")
 			}
 			if row.fault != "" { // used up
 				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
@@ -222,7 +223,7 @@ func TestFaults(t *testing.T) {
 		require.Contains(t, tried, fault)
 	}
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
-	s.Inject(sellerRaises, math.MaxInt)
+	s.Inject(fault.SellerRaises, math.MaxInt)
 	for range 2 {
 		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
 		again := must.Get(wire.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body)))(t)
@@ -240,13 +241,13 @@ func TestNodeFaults(t *testing.T) {
 	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).Status)
 	must.Get(payer.Status(t.Context(), a.Evidence))(t)
 
-	s.Inject(evmNodeForgets, math.MaxInt)
+	s.Inject(fault.EVMNodeForgets, math.MaxInt)
 	require.Equal(t, x402.Open, must.Get(payer.Status(t.Context(), a.Evidence))(t).State)
 	s.Heal()
-	s.Inject(evmNodeDown, 1)
+	s.Inject(fault.EVMNodeDown, 1)
 	_, err := payer.Status(t.Context(), a.Evidence)
 	require.True(t, x402.HasCode(err, x402.RPCError), err)
-	s.Inject(evmNodeElsewhere, 1)
+	s.Inject(fault.EVMNodeElsewhere, 1)
 	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.Asset)
 	require.True(t, x402.HasCode(err, x402.CheckFailed), err)
 }

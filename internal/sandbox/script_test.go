@@ -16,6 +16,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402test/fault"
 )
 
 func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int, answer string) {
@@ -86,7 +87,8 @@ func TestControl(t *testing.T) {
 		Served   map[string]int
 	}
 	require.Equal(t, 200, askControl(t, s, "/state", &state))
-	require.Equal(t, []ScriptFault{{Fault: facilitatorCutsAfter, Path: "/b", Always: true}}, state.Faults)
+	require.Equal(t, []ScriptFault{{Fault: fault.FacilitatorCutsAfter, Path: "/b", Always: true}},
+		state.Faults)
 	require.Equal(t, map[string]int{"/a": 1}, state.Served)
 	require.Equal(t, Offer{Path: "/a", URL: s.SellerURL + "/a", Price: "0.05", Networks: []string{EVM},
 		Scheme: "exact", About: "A thing"}, state.Products[0])

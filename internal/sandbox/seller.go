@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
+	"x402-wallet/x402test/fault"
 )
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default.
@@ -146,20 +147,20 @@ func (s *Sale) Take(submission []byte, payload json.RawMessage, err error) {
 	}
 	s.Note(payload)
 	switch s.strikeAt(s.Path, beforeSettled...) {
-	case sellerAsksAgain:
+	case fault.SellerAsksAgain:
 		s.Refuse("Payment required", 1)
-	case sellerRaises:
+	case fault.SellerRaises:
 		s.Refuse("Payment required", 2)
-	case sellerFalseReceipt:
+	case fault.SellerFalseReceipt:
 		s.Deliver(s.falseReceipt())
-	case sellerRedirects:
+	case fault.SellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
 		http.Redirect(s.W, s.R, elsewhere+s.R.URL.Path, http.StatusTemporaryRedirect)
-	case sellerFailsBefore:
+	case fault.SellerFailsBefore:
 		s.fail()
-	case sellerHangsBefore:
+	case fault.SellerHangsBefore:
 		s.hang(s.R)
-	case sellerCutsBefore:
+	case fault.SellerCutsBefore:
 		Cut()
 	default:
 		s.Collect(submission, payload)
@@ -212,29 +213,29 @@ func (s *Sale) Finish(receipt json.RawMessage) {
 // After serves what was paid for, or does what the fault says.
 func (s *Sale) After(receipt string) {
 	switch s.strikeAt(s.Path, afterSettled...) {
-	case sellerFails:
+	case fault.SellerFails:
 		s.Receipt(receipt)
 		s.fail()
 		return
-	case sellerFailsMute:
+	case fault.SellerFailsMute:
 		s.fail()
 		return
-	case sellerHangs:
+	case fault.SellerHangs:
 		s.hang(s.R)
-	case sellerCuts:
+	case fault.SellerCuts:
 		s.Receipt(receipt)
 		s.W.Header().Set("Content-Type", "application/json")
 		s.W.Header().Set("Content-Length", strconv.Itoa(len(s.product.Content)))
 		s.W.Write([]byte(s.product.Content)[:len(s.product.Content)/2])
 		http.NewResponseController(s.W).Flush()
 		Cut()
-	case sellerSlow:
+	case fault.SellerSlow:
 		s.wait(s.R, time.After(s.options.Delay))
-	case sellerOmitsReceipt:
+	case fault.SellerOmitsReceipt:
 		receipt = ""
-	case sellerGarblesReceipt:
+	case fault.SellerGarblesReceipt:
 		receipt = "bm90IGEgcmVjZWlwdA==" // base64, and no JSON
-	case sellerWrongReceipt:
+	case fault.SellerWrongReceipt:
 		receipt = s.falseReceipt()
 	}
 	s.Deliver(receipt)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 
+	"x402-wallet/x402test/fault"
+
 	"github.com/gagliardetto/solana-go"
 )
 
@@ -30,7 +32,7 @@ type rpcConfig struct {
 // need.
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
-	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]Method{
+	return s.node(fault.SolanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]Method{
 		"getGenesisHash":             func([]json.RawMessage) (any, error) { return c.genesis(), nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
 		"isBlockhashValid":           configured(c.isBlockhashValid),

@@ -12,7 +12,7 @@ import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import {
   decodeSignedOffers, extractOffersFromPaymentRequired, extractReceiptFromResponse, findAcceptsObjectFromSignedOffer,
-  verifyOfferSignatureEIP712, verifyOfferSignatureJWS, verifyReceiptMatchesOffer, verifyReceiptSignatureEIP712, verifyReceiptSignatureJWS,
+  verifyOfferSignatureJWS, verifyReceiptMatchesOffer, verifyReceiptSignatureJWS,
 } from '@x402/extensions/offer-receipt';
 import { appendPaymentIdentifierToExtensions } from '@x402/extensions/payment-identifier';
 import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
@@ -34,8 +34,7 @@ let channels = new BatchSettlementEvmScheme(signer);
 const schemes = { exact: () => new ExactEvmScheme(signer), upto: () => new UptoEvmScheme(signer), 'batch-settlement': () => channels };
 
 /** The verified payload of an offer or a receipt, and who signed it. */
-async function verified(statement, jws, eip712) {
-  if (statement.format === 'eip712') return eip712(statement);
+async function verified(statement, jws) {
   const header = JSON.parse(Buffer.from(statement.signature.split('.')[0], 'base64url'));
   return { signer: header.kid, payload: await jws(statement) };
 }
@@ -62,7 +61,7 @@ async function visit({ path, scheme, id, signIn, again, refund, forget }) {
   const response = again ? await fetch(url + path, { headers: last }) : await buying(url + path);
   const header = response.headers.get('payment-response');
   const offers = said.asked ? extractOffersFromPaymentRequired(said.asked) : [];
-  const checked = await Promise.all(offers.map((offer) => verified(offer, verifyOfferSignatureJWS, verifyOfferSignatureEIP712)));
+  const checked = await Promise.all(offers.map((offer) => verified(offer, verifyOfferSignatureJWS)));
   const receipt = extractReceiptFromResponse(response);
   const matching = decodeSignedOffers(offers).find((offer) => scheme && offer.scheme === scheme);
   return {
@@ -72,7 +71,7 @@ async function visit({ path, scheme, id, signIn, again, refund, forget }) {
     error: said.asked?.error,
     offers: checked.map(({ signer: by, payload }, i) => ({ signer: by, payload, isAsked: Boolean(findAcceptsObjectFromSignedOffer(offers[i], said.asked.accepts)) })),
     signed: receipt && {
-      ...await verified(receipt, verifyReceiptSignatureJWS, verifyReceiptSignatureEIP712),
+      ...await verified(receipt, verifyReceiptSignatureJWS),
       isOfOffer: Boolean(matching) && verifyReceiptMatchesOffer(receipt, matching, [account.address]),
     },
   };

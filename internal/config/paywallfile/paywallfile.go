@@ -17,46 +17,55 @@ import (
 
 // Paywall is the file of `x402-wallet paywall`. It is not sealed: nothing in it can spend.
 type File struct {
-	Command      []string // of the MCP server behind it, or URL
-	Env          []string // the variables of ours that the command gets besides ChildEnv's own
-	Sandbox      *bool    // the command is confined, or not; nil: where the system can
-	URL          string
-	Listen       string // "": stdio
-	Version      int
-	Dialect      string
-	VerifyOnly   bool
-	Tools        []Tool
-	Facilitators []config.Facilitator // empty: those of config.toml
-	MaxSessions  int                  // over HTTP, at once
-	MaxRequest   int                  // bytes of a request of a session that bought nothing
-	BehindProxy  bool                 // the last of X-Forwarded-For is the visitor's address
-	SharedPayTo  bool                 // others are paid to the same address, with books of their own
-	SignOffers   bool                 // offers and receipts are signed, by a key in the home
+	Command []string `toml:"command"` // of the MCP server behind it, or URL
+	// the variables of ours that the command gets besides ChildEnv's own
+	Env []string `toml:"env"`
+	// the command is confined, or not; nil: where the system can
+	Sandbox      *bool                `toml:"sandbox"`
+	URL          string               `toml:"url"`
+	Listen       string               `toml:"listen"` // "": stdio
+	Version      int                  `toml:"-"`
+	Dialect      string               `toml:"-"`
+	VerifyOnly   bool                 `toml:"verify_only"`
+	Tools        []Tool               `toml:"-"`
+	Facilitators []config.Facilitator `toml:"-"` // empty: those of config.toml
+	MaxSessions  int                  `toml:"-"` // over HTTP, at once
+	MaxRequest   int                  `toml:"-"` // bytes of a request of a session that bought nothing
+	// the last of X-Forwarded-For is the visitor's address
+	BehindProxy bool `toml:"behind_proxy"`
+	// others are paid to the same address, with books of their own
+	SharedPayTo bool `toml:"shared_pay_to"`
+	// offers and receipts are signed, by a key in the home
+	SignOffers bool `toml:"sign_offers"`
 	// signed receipts name the transaction
-	ReceiptTransaction bool
-	Origin             string // where buyers find it: what they sign in for; "": nobody signs in
+	ReceiptTransaction bool `toml:"receipt_transaction"`
+	// where buyers find it: what they sign in for; "": nobody signs in
+	Origin string `toml:"origin"`
 	// of batch-settlement: the age at which a charge is claimed, 0 is the default; the sum, "": however much
-	ClaimAfter time.Duration
-	ClaimAbove string
+	ClaimAfter time.Duration `toml:"-"`
+	ClaimAbove string        `toml:"claim_above"`
 	// over HTTP, what can be found here is listed
-	DiscoveryList bool
+	DiscoveryList bool `toml:"discovery_list"`
 }
 
 // paywallTool is what a tool of that server costs.
 type Tool struct {
-	Name        string
-	Description string
-	Accepts     []Option
-	Upfront     bool
-	MaxTimeout  time.Duration // 0: the default
-	PerKilobyte string        // by the scheme upto: what a begun kilobyte of the answer costs; "": nothing
+	Name        string        `toml:"-"`
+	Description string        `toml:"description"`
+	Accepts     []Option      `toml:"-"`
+	Upfront     bool          `toml:"-"`
+	MaxTimeout  time.Duration `toml:"-"` // 0: the default
+	// by the scheme upto: what a begun kilobyte of the answer costs; "": nothing
+	PerKilobyte string `toml:"per_kilobyte"`
 	// a payment without a payment-identifier is refused
-	RequireIdentifier bool
-	Access            time.Duration // how long who bought a call gets it again by signing in; 0: not at all
+	RequireIdentifier bool `toml:"-"`
+	// how long who bought a call gets it again by signing in; 0: not at all
+	Access time.Duration `toml:"-"`
 	// it is declared for discovery, with these examples of its arguments and of what it answers (JSON; "":
 	// none)
-	Discoverable                bool
-	ExampleInput, ExampleOutput string
+	Discoverable  bool   `toml:"discoverable"`
+	ExampleInput  string `toml:"example_input"`
+	ExampleOutput string `toml:"example_output"`
 }
 
 // paywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
@@ -81,42 +90,25 @@ type writtenOption struct {
 }
 
 type filePaywall struct {
-	Command    []string `toml:"command"`
-	Env        []string `toml:"env"`
-	Sandbox    *bool    `toml:"sandbox"`
-	URL        string   `toml:"url"`
-	Listen     string   `toml:"listen"`
-	Network    string   `toml:"network"`
-	PayTo      string   `toml:"pay_to"`
-	Version    *int     `toml:"version"`
-	Dialect    *string  `toml:"dialect"`
-	VerifyOnly bool     `toml:"verify_only"`
-	MaxTimeout *int     `toml:"max_timeout_seconds"`
+	File
+	Network    string  `toml:"network"`
+	PayTo      string  `toml:"pay_to"`
+	Version    *int    `toml:"version"`
+	Dialect    *string `toml:"dialect"`
+	MaxTimeout *int    `toml:"max_timeout_seconds"`
 	Tools      map[string]struct {
-		Description string          `toml:"description"`
-		Accepts     []writtenOption `toml:"accepts"`
-		Flow        *string         `toml:"payment_flow"`
-		MaxTimeout  *int            `toml:"max_timeout_seconds"`
-		PerKilobyte string          `toml:"per_kilobyte"`
-		Identifier  *string         `toml:"payment_identifier"`
-		Access      *string         `toml:"access"`
-
-		Discoverable  bool   `toml:"discoverable"`
-		ExampleInput  string `toml:"example_input"`
-		ExampleOutput string `toml:"example_output"`
+		Tool
+		Accepts    []writtenOption `toml:"accepts"`
+		Flow       *string         `toml:"payment_flow"`
+		MaxTimeout *int            `toml:"max_timeout_seconds"`
+		Identifier *string         `toml:"payment_identifier"`
+		Access     *string         `toml:"access"`
 		writtenOption
 	} `toml:"tools"`
 	Facilitators []config.WrittenFacilitator `toml:"facilitators"`
 	MaxSessions  *int                        `toml:"max_sessions"`
 	MaxRequest   *int                        `toml:"max_request_bytes"`
-	BehindProxy  bool                        `toml:"behind_proxy"`
-	SharedPayTo  bool                        `toml:"shared_pay_to"`
-	SignOffers   bool                        `toml:"sign_offers"`
-	WithTx       bool                        `toml:"receipt_transaction"`
-	Origin       string                      `toml:"origin"`
 	ClaimAfter   *string                     `toml:"claim_after"`
-	ClaimAbove   string                      `toml:"claim_above"`
-	List         bool                        `toml:"discovery_list"`
 }
 
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
@@ -139,15 +131,12 @@ func Load(path string) (*File, error) {
 }
 
 func readPaywall(c *config.Checker, f *filePaywall) *File {
-	p := &File{Command: f.Command, Env: f.Env, Sandbox: f.Sandbox, URL: f.URL, Listen: f.Listen,
-		VerifyOnly:   f.VerifyOnly,
-		Dialect:      c.OneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
-		Facilitators: c.Facilitators(f.Facilitators), BehindProxy: f.BehindProxy, SharedPayTo: f.SharedPayTo,
-		SignOffers: f.SignOffers, ReceiptTransaction: f.WithTx, Origin: f.Origin,
-		ClaimAfter: c.Duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2),
-		ClaimAbove: f.ClaimAbove, DiscoveryList: f.List,
-		MaxSessions: c.Whole("max_sessions", f.MaxSessions, 1000, 10, 100_000),
-		MaxRequest:  c.Whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)}
+	p := &f.File
+	p.Dialect = c.OneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare")
+	p.Facilitators = c.Facilitators(f.Facilitators)
+	p.ClaimAfter = c.Duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2)
+	p.MaxSessions = c.Whole("max_sessions", f.MaxSessions, 1000, 10, 100_000)
+	p.MaxRequest = c.Whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)
 	preset := 2
 	if p.Dialect == "x402-mcp" {
 		preset = 1
@@ -164,7 +153,7 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 		c.Refuse(isForCommand, "url", "env and sandbox are for a server with a command")
 	}
 	c.Variables("env", f.Env)
-	c.Refuse(f.WithTx && !f.SignOffers, "receipt_transaction", "is for sign_offers = true")
+	c.Refuse(f.ReceiptTransaction && !f.SignOffers, "receipt_transaction", "is for sign_offers = true")
 	if f.Listen != "" {
 		host, port, err := net.SplitHostPort(f.Listen)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !config.IsLoopback(host) {
@@ -177,7 +166,7 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 		p.Tools = append(p.Tools, sold(c, f, name))
 	}
 	isDiscoverable := slices.ContainsFunc(p.Tools, func(t Tool) bool { return t.Discoverable })
-	c.Refuse(f.List && (f.Listen == "" || !isDiscoverable), "discovery_list",
+	c.Refuse(f.DiscoveryList && (f.Listen == "" || !isDiscoverable), "discovery_list",
 		"needs listen, and a tool with discoverable = true: else there is nothing to list, or nowhere")
 	c.Refuse(len(p.Tools) == 0, "tools",
 		`nothing is charged for: give a tool a price, as in [tools.search] price = "0.01"`)
@@ -186,14 +175,12 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 
 func sold(c *config.Checker, f *filePaywall, name string) Tool {
 	key, written := config.Dotted("tools", name), f.Tools[name]
-	t := Tool{Name: name, Description: written.Description,
-		Upfront:     c.OneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront",
-		PerKilobyte: written.PerKilobyte,
-		RequireIdentifier: c.OneOf(key+".payment_identifier", written.Identifier, "optional",
-			"required") == "required",
-		Access: c.Duration(key+".access", written.Access, 0, time.Minute, 365*24*time.Hour)}
-	t.Discoverable, t.ExampleInput = written.Discoverable, written.ExampleInput
-	t.ExampleOutput = written.ExampleOutput
+	t := written.Tool
+	t.Name = name
+	t.Upfront = c.OneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront"
+	t.RequireIdentifier = c.OneOf(key+".payment_identifier", written.Identifier, "optional",
+		"required") == "required"
+	t.Access = c.Duration(key+".access", written.Access, 0, time.Minute, 365*24*time.Hour)
 	c.Refuse(t.Discoverable && f.Origin == "", key+".discoverable",
 		`needs an origin: at the top of the file, origin = "https://shop.example", where buyers find you`)
 	c.Refuse(!t.Discoverable && (t.ExampleInput != "" || t.ExampleOutput != ""), key,

@@ -40,27 +40,26 @@ func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed hist
 	return g.Recorder.RecordVoucher(ctx, p, signed, c, o, here)
 }
 
-// Expire implements pay.Guard. The agent does not believe this process what the chain said.
+// Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
-	if g.Recorder.Locked() && g.Remote != nil {
-		_, err := g.Remote.call(ctx, agent.Request{Op: "expire", Payment: p.ID})
-		if err == nil {
-			return g.Recorder.Store.Payment(ctx, p.ID)
-		}
-		if !errors.Is(err, agent.ErrNone) {
-			return p, err
-		}
-	}
-	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
-		return p, err
-	}
-	return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+	return g.record(ctx, "expire", p, func() (history.Payment, error) {
+		return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+	})
 }
 
-// Charge implements pay.Guard. As Expire.
+// Charge implements pay.Guard.
 func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	return g.record(ctx, "charge", p, func() (history.Payment, error) {
+		return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
+	})
+}
+
+// record has the agent record the fate of a payment, or does it here if there is none. The agent does not
+// believe this process what the chain said.
+func (g Guard) record(ctx context.Context, op string, p history.Payment,
+	here func() (history.Payment, error)) (history.Payment, error) {
 	if g.Recorder.Locked() && g.Remote != nil {
-		_, err := g.Remote.call(ctx, agent.Request{Op: "charge", Payment: p.ID})
+		_, err := g.Remote.call(ctx, agent.Request{Op: op, Payment: p.ID})
 		if err == nil {
 			return g.Recorder.Store.Payment(ctx, p.ID)
 		}
@@ -71,7 +70,7 @@ func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status
 	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
 		return p, err
 	}
-	return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
+	return here()
 }
 
 // LocalApprovals reports whether an approval that a person gave at this process's client counts: the
