@@ -73,8 +73,10 @@ var arrows = map[string][]string{
 	// who opens a database chooses its engine: the ledger itself knows neither
 	"history/sqldb/sqlite":   {"history/sqldb", "internal/ownfile", "x402"},
 	"history/sqldb/postgres": {"history/sqldb", "x402"},
-	"history/ledgers": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
-		"history/sqldb/sqlite", "x402"},
+	"history/ledgers": {"history", "history/internal/schema", "history/processes", "history/sqldb",
+		"history/sqldb/postgres", "history/sqldb/sqlite", "x402"},
+	// which processes live: by locks on one computer, by rows of a server
+	"history/processes": {"history", "history/sqldb", "x402"},
 	// questions to a person, which who signs does not open
 	"history/asking": {"history", "history/internal/audit", "history/sqldb", "x402/money"},
 	// what history and history/verify both read and make

@@ -18,7 +18,7 @@ type Asking struct {
 // Ask runs f in a durable transaction, in which no approval is open that is over. f may be called more than
 // once.
 func (s *Store) Ask(ctx context.Context, f func(*Asking) error) error {
-	process, err := s.instance()
+	process, err := s.process.Join()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -279,8 +280,8 @@ func (c Channel) digest() string {
 // one before. It waits for as long as ctx lives, but for another process no longer than
 // channelTimeout. The lock is held until unlock is called.
 func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
-	if s.replica != nil {
-		return s.replica.lockChannel(ctx, service, key)
+	if s.Shared() {
+		return s.takeChannel(ctx, service, key)
 	}
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
 	s.channelLocks.mu.Lock()
@@ -318,4 +319,45 @@ func (c *channelLocks) close() error {
 		all = errors.Join(all, l.Close())
 	}
 	return all
+}
+
+// takeChannel is LockChannel among replicas: a turn that is renewed until unlock is called. It lasts
+// TurnTime after its holder died.
+func (s *Store) takeChannel(ctx context.Context, service, key string) (unlock func(), err error) {
+	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
+	holder := RandomID("run_")
+	var turn Turn
+	for {
+		turn, err = s.TakeTurn(ctx, name, holder)
+		if err == nil || err != ErrNoTurn { //nolint:errorlint // it is returned as it is
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, x402.Errorf(x402.LedgerUnavailable, "wait for the channel: %w", ctx.Err())
+		case <-time.After(channelPoll):
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	stop := make(chan struct{})
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		tick := time.NewTicker(TurnTime / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				_ = s.RenewTurn(context.WithoutCancel(ctx), turn)
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		renewing.Wait()
+		_ = s.LeaveTurn(context.WithoutCancel(ctx), turn)
+	}, nil
 }

@@ -10,25 +10,22 @@
 // other step, and the audit chain), lease.go (who works on a payment, who waits for it), query.go (one
 // payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
 // approvaluse.go, approvallist.go and asked.go (questions to a person), freeze.go and rules.go (what the
-// owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which processes live, and
+// owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which process this is, and
 // whose turn it is).
 //
 // What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
 // the chain) and accept.go (a ledger as the owner accepts it).
 //
 // Beside the money: contents.go and alerts.go (what packages content and alerts hear of), notes.go and
-// subscriptions.go. Below all of it: tx.go (a transaction), postgres.go (what replicas need beyond SQLite),
-// and packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
-// database). Packages of their own, which this one does not import: content (what was bought), backup
-// (copies), report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and
+// subscriptions.go. Below all of it: tx.go (a transaction), and packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
+// database). Packages of their own, which this one does not import: ledgers (opening one), processes
+// (which of them live), asking (questions to a person), content (what was bought), backup (copies), report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and
 // proposals) and verify (a whole ledger against its chain).
 package history
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -58,28 +55,24 @@ type Store struct {
 	alerts   Alerts
 	closing  sync.Once
 
-	self     *instance // nil before the first payment
-	selfLock sync.Mutex
+	process Process
 }
 
 // database is what the Stores of one open ledger share.
 type database struct {
 	db   *sqldb.DB
 	home string
+	join func() Process
 
 	storesLock sync.Mutex
 	stores     int // that are open; the last one closes the database
 
 	followed followed
 
-	replica *replica // nil on SQLite
-
 	checkpointLock *sqldb.FileLock
 	channelLocks   channelLocks
 
 	ledgerID atomic.Pointer[string] // nil until it is read
-
-	lock func(*os.File) (held bool, err error)
 }
 
 // Options of a Store.
@@ -95,7 +88,7 @@ type Options struct {
 
 // Found writes the first rows of a new ledger.
 func Found(d *sqldb.Tx) error {
-	return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(newID("led_"))
+	return (&tx{Tx: d, known: &known{}, followed: &followed{}}).found(RandomID("led_"))
 }
 
 // found writes the first rows of a ledger.
@@ -108,12 +101,10 @@ func (t *tx) found(id string) error {
 }
 
 // New returns a Store of an open database, which package ledgers opens. home is where this process has its
-// files. A database that is not a ledger is LEDGER_CORRUPT.
-func New(ctx context.Context, db *sqldb.DB, home string, o Options) (*Store, error) {
-	s := newStore(db, home, o)
-	if db.IsServer() {
-		s.replica = &replica{s: s, aliveFor: cmp.Or(o.AliveFor, aliveFor)}
-	}
+// files, and join makes the process of each Store. A database that is not a ledger is LEDGER_CORRUPT.
+func New(ctx context.Context, db *sqldb.DB, home string, join func() Process, o Options) (*Store, error) {
+	s := (&Store{database: &database{db: db, home: home, join: join, stores: 1,
+		checkpointLock: sqldb.NewFileLock(home, "mark")}}).with(o)
 	if err := s.view(ctx, (*tx).isLedger); err != nil {
 		s.Close()
 		return nil, err
@@ -121,16 +112,9 @@ func New(ctx context.Context, db *sqldb.DB, home string, o Options) (*Store, err
 	return s, nil
 }
 
-func newStore(db *sqldb.DB, home string, o Options) *Store {
-	return (&Store{
-		database: &database{db: db, home: home, stores: 1, lock: sqldb.LockFile,
-			checkpointLock: sqldb.NewFileLock(home, "mark")},
-	}).with(o)
-}
-
 // with sets the options that each Store of a ledger has of its own.
 func (s *Store) with(o Options) *Store {
-	s.contents, s.alerts = o.Contents, o.Alerts
+	s.contents, s.alerts, s.process = o.Contents, o.Alerts, s.join()
 	if s.contents == nil {
 		s.contents = noContents{}
 	}
@@ -202,12 +186,7 @@ func (s *Store) Share(o Options) (shared *Store, open bool) {
 // Close ends this Store. The last one of a ledger ends this process's part in it.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() {
-		s.selfLock.Lock()
-		if s.self != nil {
-			s.self.release()
-			s.self = nil
-		}
-		s.selfLock.Unlock()
+		s.process.Leave()
 		err = s.leave()
 	})
 	return err
@@ -221,8 +200,8 @@ func (d *database) leave() error {
 	if d.stores > 0 {
 		return nil
 	}
-	if d.replica != nil {
-		d.replica.close()
-	}
 	return errors.Join(d.db.Close(), d.checkpointLock.Close(), d.channelLocks.close())
 }
+
+// Shared reports whether replicas with other homes may use the ledger.
+func (s *Store) Shared() bool { return s.db.IsServer() }

@@ -22,11 +22,8 @@ func NewTimedID(prefix string, at time.Time) string {
 	return prefix + hex.EncodeToString(b)
 }
 
-// NewApprovalID returns an id for a question, or for a list of questions.
-func NewApprovalID() string { return newID("apr_") }
-
-// newID is 128 random bits behind a prefix that says what it names.
-func newID(prefix string) string {
+// RandomID is 128 random bits behind a prefix that says what it names.
+func RandomID(prefix string) string {
 	var b [16]byte
 	rand.Read(b[:])
 	return prefix + hex.EncodeToString(b[:])

@@ -26,7 +26,7 @@ func (t *tx) leasedBy(id, process string) (Payment, error) {
 // waits for it, if from (the lease's owner as it was read) still owns the lease. It reports whether
 // that is so; of two that try at once, one gets it.
 func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error) {
-	owner, err := s.instance()
+	owner, err := s.process.Join()
 	if err != nil {
 		return false, err
 	}

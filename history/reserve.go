@@ -87,7 +87,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
-	owner, err := s.instance()
+	owner, err := s.process.Join()
 	if err != nil {
 		return p, err
 	}
@@ -240,7 +240,7 @@ func (t *tx) sessionFor(h Hold) (budget.Session, error) {
 func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
 	fresh budget.Session, err error) {
 	now := fromMicros(micros(t.Now))
-	fresh = budget.Session{ID: newID("ses_"), Started: now, Last: now, Cap: newCap}
+	fresh = budget.Session{ID: RandomID("ses_"), Started: now, Last: now, Cap: newCap}
 	var sealed []byte
 	if seal != nil {
 		if sealed, err = seal(fresh); err != nil {

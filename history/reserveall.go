@@ -31,7 +31,7 @@ func (s *Store) ReserveAll(ctx context.Context, holds []Hold) ([]Payment, error)
 	if err := s.InPlace(); err != nil {
 		return nil, err
 	}
-	owner, err := s.instance()
+	owner, err := s.process.Join()
 	if err != nil {
 		return nil, err
 	}

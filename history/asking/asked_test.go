@@ -25,7 +25,7 @@ func naggingAs(t *testing.T, s *history.Store, agent, method, host, rest string,
 	error) {
 	t.Helper()
 	var quote [32]byte
-	copy(quote[:], history.NewApprovalID()) // another one each time: its body or a header changed
+	copy(quote[:], history.RandomID("apr_")) // another one each time: its body or a header changed
 	return Asker{Store: s}.AskApproval(t.Context(), history.Approval{Quote: quote, Method: method, Host: host, Agent: agent,
 		URL: "https://" + host + rest, Price: price, Amount: money.NewAmount(uint64(price))})
 }

@@ -44,7 +44,7 @@ func (k Asker) AskApproval(ctx context.Context, a history.Approval) (history.App
 		if err := prior.full(); err != nil {
 			return err
 		}
-		a.ID, a.Unanswered = history.NewApprovalID(), prior.unanswered
+		a.ID, a.Unanswered = history.RandomID("apr_"), prior.unanswered
 		if err := t.Open(&a); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func askTogether(t *history.Asking, asks []history.Approval) (list []history.App
 		}
 		list[i].Unanswered = prior.unanswered
 	}
-	id := history.NewApprovalID()
+	id := history.RandomID("apr_")
 	for i := range list {
 		list[i].ID = history.OnList(id, i+1)
 		if err := t.Open(&list[i]); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/internal/schema"
+	"x402-wallet/history/processes"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/history/sqldb/sqlite"
@@ -47,7 +48,8 @@ func Open(ctx context.Context, home string, o history.Options) (*history.Store, 
 	if err != nil {
 		return nil, err
 	}
-	return history.New(ctx, db, home, o)
+	join := func() history.Process { return processes.Files(home) }
+	return history.New(ctx, db, home, join, o)
 }
 
 // MakePostgres makes the ledger of a new wallet, in a schema of its own, and reports whether there was none.
@@ -90,5 +92,5 @@ func OpenPostgres(ctx context.Context, home string, p postgres.Server, o history
 	if err != nil {
 		return nil, err
 	}
-	return history.New(ctx, db, home, o)
+	return history.New(ctx, db, home, processes.Rows(db, o.AliveFor), o)
 }

@@ -1,4 +1,4 @@
-package history
+package processes_test
 
 import (
 	"os"
@@ -8,14 +8,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/history/processes"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/x402"
 )
 
 // A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. The
 // process behind it then counts as ended, because the other mistake pays twice.
 func TestAProcessOfUnknownStateCountsAsEnded(t *testing.T) {
-	s, _, home := emptyStore(t)
+	home := t.TempDir()
+	s := processes.Files(home)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	// cannot be opened for writing, not even by root
@@ -26,7 +31,8 @@ func TestAProcessOfUnknownStateCountsAsEnded(t *testing.T) {
 // Two processes may check at once whether a third is gone. Each finds it gone: one that mistook the
 // other for it would take an open payment for one that somebody waits for, and pay again.
 func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
-	s, _, home := emptyStore(t)
+	home := t.TempDir()
+	s := processes.Files(home)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	var found sync.Map
@@ -52,9 +58,16 @@ func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 
 // A file system that gives one lock to two processes is none for a wallet.
 func TestAFileSystemWithoutLocks(t *testing.T) {
-	s, _, home := emptyStore(t)
-	s.lock = func(*os.File) (bool, error) { return true, nil }
-	_, err := reserve(s, testHold(1))
+	opened, _, home := historytest.SQLite(t, historytest.Options())
+	require.NoError(t, opened.Close())
+	db, err := sqlite.Open(sqlite.File{Home: home, Name: history.FileName})
+	require.NoError(t, err)
+	p := processes.Files(home)
+	processes.SetLock(p, func(*os.File) (bool, error) { return true, nil })
+	s, err := history.New(t.Context(), db, home, func() history.Process { return p }, historytest.Options())
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = historytest.Reserve(t.Context(), s, historytest.Hold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "no working locks")
 	left, err := os.ReadDir(filepath.Join(home, "run"))
@@ -62,6 +75,6 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 	for _, file := range left {
 		require.NotContains(t, file.Name(), "run_", "it leaves no lock behind")
 	}
-	s.lock = sqldb.LockFile
-	pay(t, s, testHold(1), Reserved)
+	processes.SetLock(p, sqldb.LockFile)
+	historytest.Pay(t, s, historytest.Hold(1), history.Reserved)
 }
