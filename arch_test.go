@@ -78,18 +78,21 @@ var arrows = map[string][]string{
 	// which processes live: by locks on one computer, by rows of a server
 	"history/processes": {"history", "history/sqldb", "x402"},
 	// questions to a person, which who signs does not open
-	"history/asking": {"history", "history/internal/audit", "history/sqldb", "x402/money"},
+	"history/asking": {"history", "history/internal/audit", "history/sqldb"},
 	// what history and history/verify both read and make
 	"history/internal/audit":  {"history/sqldb", "x402"},
+	"history/internal/notes":  {"history/internal/audit", "history/sqldb"},
 	"history/internal/memory": {"history/internal/audit", "history/sqldb"},
 	"history/internal/schema": {"history/sqldb"},
 	"history/internal/seals": {"budget", "history/internal/audit", "history/internal/memory", "history/sqldb",
 		"x402/money"},
 	// the whole ledger against its audit chain, which no signature needs
-	"history/verify": {"budget", "history", "history/internal/audit", "history/internal/memory",
+	"history/verify": {"budget", "history", "history/asking", "history/internal/audit",
+		"history/internal/memory", "history/internal/notes",
 		"history/internal/schema", "history/internal/seals", "history/sqldb", "x402", "x402/money"},
 	// what people and agents read of the ledger: it writes nothing but notes for the books
-	"history/report": {"budget", "history", "history/internal/audit", "history/internal/seals",
+	"history/report": {"budget", "history", "history/internal/audit", "history/internal/notes",
+		"history/internal/seals",
 		"history/sqldb", "x402/money"},
 	// copies of a ledger, which are compared before they count
 	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
@@ -99,7 +102,8 @@ var arrows = map[string][]string{
 	// what the owner is told of: beside its cause, in the transaction of that
 	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
 	// alerts: the owner is told of a run that failed, and of a proposal
-	"history/subscriptions": {"budget", "history", "history/alerts", "history/sqldb", "x402", "x402/money"},
+	"history/subscriptions": {"budget", "history", "history/alerts", "history/internal/notes", "history/sqldb",
+		"x402", "x402/money"},
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "history/content", "history/ledgers", "history/sqldb",
 		"history/sqldb/postgres", "internal/pgtest", "x402", "x402/money"},
@@ -131,7 +135,7 @@ var arrows = map[string][]string{
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
-	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
+	"pay": {"history/asking", "budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
 		"x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},

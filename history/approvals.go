@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -251,38 +250,6 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 		}
 		return t.decided(*a, SaidYes, by)
 	})
-}
-
-// Given returns every approval that is good or was used and should be the owner's: not those
-// without a seal of which the audit chain says that they came from a client.
-func (s *Store) Given(ctx context.Context) ([]Approval, error) {
-	return read(ctx, s, func(t *tx) ([]Approval, error) {
-		list, err := sqldb.Collect(t.Tx, ScanApproval, SelectApproval+` WHERE state IN ('approved', 'used')`)
-		if err != nil {
-			return nil, err
-		}
-		byClient := map[string]bool{}
-		err = t.eachYes(func(q ApprovalRecord, _ time.Time) { byClient[q.ID] = byClient[q.ID] || q.By == "client" })
-		isClients := func(a Approval) bool { return len(a.Seal) == 0 && byClient[a.ID] }
-		return slices.DeleteFunc(list, isClients), err
-	})
-}
-
-// eachYes calls f with every approval that the audit chain has, oldest first.
-func (t *tx) eachYes(f func(q ApprovalRecord, at time.Time)) error {
-	return t.Each(func(row sqldb.Row) error {
-		var at int64
-		var detail string
-		if err := row.Scan(&at, &detail); err != nil {
-			return err
-		}
-		var q ApprovalRecord
-		if json.Unmarshal([]byte(detail), &q) == nil {
-			f(q, fromMicros(at))
-		}
-		return nil
-	}, `SELECT at, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`,
-		audit.ApprovalEvent+string(Approved))
 }
 
 // Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is

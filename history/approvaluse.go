@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
@@ -26,28 +25,6 @@ func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, appr
 		return sqldb.Otherwise(err, nil)
 	})
 	return a, approved, err
-}
-
-// Approver is who approved a payment and when: the owner, or a person at a client.
-type Approver struct {
-	At time.Time
-	By string
-}
-
-// ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
-func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
-	return read(ctx, s, func(t *tx) (by *Approver, err error) {
-		a, err := sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
-		if err != nil || a == nil || !a.Covers(p) {
-			return nil, err
-		}
-		err = t.eachYes(func(q ApprovalRecord, at time.Time) {
-			if q.ID == a.ID {
-				by = &Approver{At: at, By: q.By}
-			}
-		})
-		return by, err
-	})
 }
 
 // stillApproved refuses an approval that is no longer as it was read. nil: none is needed.

@@ -49,6 +49,18 @@ func (s *Store) View(ctx context.Context, f func(*sqldb.Tx) error) error { retur
 // sqldb.DB.Write. f changes no rows of this package.
 func (s *Store) Write(ctx context.Context, f func(*sqldb.Tx) error) error { return s.db.Write(ctx, f) }
 
+// Note is Write that also appends an event about no payment to the audit chain, with the detail that f
+// returns. Without a detail there is no event.
+func (s *Store) Note(ctx context.Context, event string, f func(*sqldb.Tx) (detail any, err error)) error {
+	return s.tx(ctx, func(t *tx) error {
+		detail, err := f(t.Tx)
+		if err != nil || detail == nil {
+			return err
+		}
+		return t.audit(0, event, detail)
+	})
+}
+
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
 func (t *tx) walk(after int64, at Head, each func(audit.Row) error) error {
 	return audit.Walk(t.Tx, after, math.MaxInt64, audit.Mark{Seq: at.Seq, Hash: at.Hash}, each)

@@ -145,7 +145,7 @@ func (e *Engine) Terms(ctx context.Context, p history.Payment) Result {
 			r.Price = min(asset.Dollars(*came), p.Price).Price()
 		}
 	}
-	approval, err := e.Store.ApprovedBy(ctx, p)
+	approval, err := e.Asker.ApprovedBy(ctx, p)
 	if err != nil {
 		e.Log.Warn("read a payment's approval for an answer", "payment", p.ID, "err", err)
 	} else if approval != nil {

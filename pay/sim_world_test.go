@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -932,8 +933,8 @@ func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval,
 	return w.Store.Accept(ctx, id, by)
 }
 
-func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*history.Approver, error) {
-	return w.Store.ApprovedBy(ctx, p)
+func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*asking.Approver, error) {
+	return asking.Asker{Store: w.Store.Store}.ApprovedBy(ctx, p)
 }
 
 func (w *simStore) Freeze(ctx context.Context, f history.Freeze) error { return w.Store.Freeze(ctx, f) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/x402/money"
 )
 
@@ -107,8 +108,6 @@ type Approvals interface {
 	// AskedTogether are the approvals of a list, in its order, or the one that is in none.
 	AskedTogether(ctx context.Context, id string) ([]history.Approval, error)
 	Accept(ctx context.Context, id, by string) (history.Approval, error)
-	// ApprovedBy says who approved a payment and when; nil: nobody had to.
-	ApprovedBy(ctx context.Context, p history.Payment) (*history.Approver, error)
 	Freeze(ctx context.Context, f history.Freeze) error
 	// NotFrozen is WALLET_FROZEN where payments from an account are stopped.
 	NotFrozen(ctx context.Context, network, account string) error
@@ -118,12 +117,14 @@ type Approvals interface {
 	AlertDamage(ctx context.Context, why string) error
 }
 
-// Asker opens questions to a person: asking.Asker. *history.Declined and *history.TooManyPending say that
+// Asker asks a person: asking.Asker. *history.Declined and *history.TooManyPending say that
 // nobody is to be asked.
 type Asker interface {
 	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
 	// AskApprovals opens one question about several payments.
 	AskApprovals(ctx context.Context, list []history.Approval) ([]history.Approval, error)
+	// ApprovedBy says who approved a payment and when. It is nil if nobody had to.
+	ApprovedBy(ctx context.Context, p history.Payment) (*asking.Approver, error)
 }
 
 var _ Store = (*history.Store)(nil)

@@ -192,3 +192,14 @@ func TestUnanswered(t *testing.T) {
 		require.Zero(t, a.Unanswered)
 	})
 }
+
+func TestListsAreBounded(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+		for _, n := range []int{0, maxList + 1} {
+			_, err := Asker{Store: s}.AskApprovals(t.Context(), make([]history.Approval, n))
+			require.ErrorIs(t, err, errListTooLong)
+		}
+		_, err := s.AskedTogether(t.Context(), "apr_none")
+		require.ErrorIs(t, err, history.ErrNotFound)
+	})
+}

@@ -1,4 +1,4 @@
-package asking
+package asking_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
 	"x402-wallet/history/verify"
@@ -27,7 +28,7 @@ func asks(n int) (all []history.Approval) {
 
 func askedTogether(t *testing.T, s *history.Store, n int) []history.Approval {
 	t.Helper()
-	all, err := Asker{Store: s}.AskApprovals(t.Context(), asks(n))
+	all, err := asking.Asker{Store: s}.AskApprovals(t.Context(), asks(n))
 	require.NoError(t, err)
 	return all
 }
@@ -53,7 +54,7 @@ func TestAListIsDecidedTogether(t *testing.T) {
 		}, history.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+			historytest.EachEngine(t, historytest.Options(), func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 				all := askedTogether(t, s, 12)
 				require.Equal(t, all, askedTogether(t, s, 12), "the same list is the same question")
 				id := history.ListOf(all[0].ID)
@@ -81,9 +82,9 @@ func TestAListIsDecidedTogether(t *testing.T) {
 // A list takes the place of the questions that were open about single ones of its payments, and is one
 // question in everything that bounds questions.
 func TestAListIsOneQuestion(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+	historytest.EachEngine(t, historytest.Options(), func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		single := asks(1)[0]
-		single, err := Asker{Store: s}.AskApproval(t.Context(), single)
+		single, err := asking.Asker{Store: s}.AskApproval(t.Context(), single)
 		require.NoError(t, err)
 		small := askedTogether(t, s, 2)
 		now, err := s.Approval(t.Context(), single.ID)
@@ -102,25 +103,14 @@ func TestAListIsOneQuestion(t *testing.T) {
 			_, err = s.Decline(t.Context(), all[0].ID, "client")
 			require.NoError(t, err)
 		}
-		_, err = Asker{Store: s}.AskApprovals(t.Context(), asks(50))
+		_, err = asking.Asker{Store: s}.AskApprovals(t.Context(), asks(50))
 		var no *history.Declined
 		require.ErrorAs(t, err, &no)
 		require.Equal(t, "this", no.About, "and not as one who said no 100 times")
 		require.Equal(t, 2, no.Times)
 
 		free := asks(60)[55:] // others are asked about: two noes are two, whatever the list
-		_, err = Asker{Store: s}.AskApprovals(t.Context(), free)
+		_, err = asking.Asker{Store: s}.AskApprovals(t.Context(), free)
 		require.NoError(t, err)
-	})
-}
-
-func TestListsAreBounded(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
-		for _, n := range []int{0, maxList + 1} {
-			_, err := Asker{Store: s}.AskApprovals(t.Context(), asks(n))
-			require.ErrorIs(t, err, errListTooLong)
-		}
-		_, err := s.AskedTogether(t.Context(), "apr_none")
-		require.ErrorIs(t, err, history.ErrNotFound)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/notes"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
 )
@@ -22,10 +23,10 @@ func Label(ctx context.Context, s *history.Store, session, label string) error {
 			err = fmt.Errorf("no such session: %w", history.ErrNotFound)
 		}
 		if err == nil {
-			_, err = t.Exec(`DELETE FROM meta WHERE key = ?`, history.LabelNote+session)
+			_, err = t.Exec(`DELETE FROM meta WHERE key = ?`, notes.Label+session)
 		}
 		if err == nil && label != "" {
-			_, err = t.Exec(`INSERT INTO meta VALUES (?, ?)`, history.LabelNote+session, label)
+			_, err = t.Exec(`INSERT INTO meta VALUES (?, ?)`, notes.Label+session, label)
 		}
 		return map[string]string{"session": session, "label": label}, err
 	})
@@ -35,7 +36,7 @@ func Label(ctx context.Context, s *history.Store, session, label string) error {
 func Labels(ctx context.Context, s *history.Store) (map[string]string, error) {
 	labels := map[string]string{}
 	err := s.View(ctx, func(t *sqldb.Tx) error {
-		return history.EachNote(t, history.LabelNote, func(session, label string) error {
+		return notes.Each(t, notes.Label, func(session, label string) error {
 			labels[session] = label
 			return nil
 		})
@@ -71,7 +72,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 		for _, i := range list {
 			text := audit.JSON(i)
 			n, err := t.Exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`,
-				history.ImportedNote+i.ID(), text)
+				notes.Imported+i.ID(), text)
 			if err != nil {
 				return nil, err
 			}
@@ -83,7 +84,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 		if added == 0 {
 			return nil, nil
 		}
-		all, err := history.ImportedDigest(t)
+		all, err := notes.ImportedDigest(t)
 		return map[string]any{"payments": added, "all": all,
 			"sha256": audit.EncodeDigest(digest.Sum(nil))}, err
 	})
@@ -93,7 +94,7 @@ func Import(ctx context.Context, s *history.Store, list []Imported) (added int, 
 // AllImported are the payments of other wallets, in no order.
 func AllImported(ctx context.Context, s *history.Store) (list []Imported, err error) {
 	err = s.View(ctx, func(t *sqldb.Tx) error {
-		return history.EachNote(t, history.ImportedNote, func(_, text string) error {
+		return notes.Each(t, notes.Imported, func(_, text string) error {
 			var i Imported
 			if err := json.Unmarshal([]byte(text), &i); err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/internal/notes"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
 )
@@ -60,7 +61,7 @@ const runKey = "subscription "
 func Runs(ctx context.Context, s *history.Store) (map[string]Run, error) {
 	runs := map[string]Run{}
 	err := s.View(ctx, func(t *sqldb.Tx) error {
-		return history.EachNote(t, runKey, func(id, text string) error {
+		return notes.Each(t, runKey, func(id, text string) error {
 			var r Run
 			if json.Unmarshal([]byte(text), &r) == nil { // what is no JSON of ours says nothing
 				runs[id] = r

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"x402-wallet/history"
+	"x402-wallet/history/asking"
 	"x402-wallet/x402"
 )
 
@@ -31,7 +32,7 @@ func Owned(ctx context.Context, s *history.Store, g Guard) error {
 	if _, err := Sealed(ctx, s, k); err != nil {
 		return err
 	}
-	given, err := s.Given(ctx)
+	given, err := asking.Given(ctx, s)
 	if err != nil {
 		return err
 	}

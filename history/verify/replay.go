@@ -8,6 +8,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/notes"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402/money"
@@ -213,9 +214,9 @@ func (r *replay) applySmall(row audit.Row, d detail) {
 	case audit.DelegationEvent:
 		r.delegations[d.Network+" "+d.Account] = cells(d.Largest)
 	case audit.LabelledEvent:
-		delete(r.meta, history.LabelNote+d.Session)
+		delete(r.meta, notes.Label+d.Session)
 		if d.Label != "" {
-			r.meta[history.LabelNote+d.Session] = cells(d.Label)
+			r.meta[notes.Label+d.Session] = cells(d.Label)
 		}
 	case audit.ImportedEvent:
 		r.imported = d.All

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"x402-wallet/history"
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/notes"
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
@@ -62,7 +62,7 @@ func (r *replay) tables() error {
 			return err
 		}
 	}
-	if all, err := history.ImportedDigest(r.t); err != nil || all != r.imported {
+	if all, err := notes.ImportedDigest(r.t); err != nil || all != r.imported {
 		return cmp.Or(err, audit.Corrupt("the imported payments are not those that the audit chain has"))
 	}
 	err := r.compareDigests(questions, 12, "what the approval %s is for is not what was asked",
