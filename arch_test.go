@@ -59,13 +59,17 @@ var arrows = map[string][]string{
 	"x402/weburl": {"x402"},
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
-	"internal/config": {"budget", "x402/money", "x402"},
+	"internal/config": {"budget", "budget/schedule", "x402/money", "x402"},
 	// what of the owner's files who signs does not need: they read, or change, by config's own rules
 	"internal/config/callers":     {"internal/config"},
 	"internal/config/edit":        {"internal/config"},
 	"internal/config/environ":     {"internal/config", "internal/config/edit", "x402"},
 	"internal/config/paywallfile": {"internal/config", "x402"},
 	"budget":                      {"x402/money", "x402"},
+	// what people and callers are shown of the limits, and when a subscription is due: who signs imports
+	// neither
+	"budget/schedule": {"budget", "x402"},
+	"budget/standing": {"budget", "x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history": {"budget", "history/internal/audit", "history/internal/memory", "history/internal/schema",
 		"history/internal/seals", "history/sqldb", "x402/money", "x402"},
@@ -121,8 +125,8 @@ var arrows = map[string][]string{
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "x402/money", "x402"},
 	// steps: what a payment is made of
-	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402",
-		"x402/wire"},
+	"pay": {"budget", "budget/standing", "facilitator", "history", "internal/steps", "x402/money", "seller",
+		"x402", "x402/wire"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money"},
 	"internal/must":     {}, // for tests
@@ -143,13 +147,14 @@ var arrows = map[string][]string{
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
-	"internal/dashboard": {"internal/books", "budget", "history", "history/alerts", "history/report",
-		"history/subscriptions", "internal/loopback", "internal/passkey", "internal/passkey/invitation",
+	"internal/dashboard": {"internal/books", "budget", "budget/standing", "history",
+		"history/alerts", "history/report", "history/subscriptions", "internal/loopback", "internal/passkey", "internal/passkey/invitation",
 		"x402/money", "internal/receipt", "tools", "x402", "x402/wire"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
-	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "history/alerts",
+	"tools": {"internal/ask", "budget", "budget/schedule", "budget/standing", "channel",
+		"facilitator", "history", "history/alerts",
 		"history/content", "history/report", "history/subscriptions", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402",
 		"x402/wire", "x402/weburl"},
@@ -159,7 +164,7 @@ var arrows = map[string][]string{
 	// signer: it is tried before it is sealed
 	"cli": {"wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
 		"wallet/nuwa", "wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock",
-		"internal/ask", "internal/books", "budget", "channel",
+		"internal/ask", "internal/books", "budget", "budget/schedule", "budget/standing", "channel",
 		"internal/child", "internal/config", "internal/config/callers", "internal/config/edit",
 		"internal/config/environ", "internal/dashboard", "internal/doctor", "history",
 		"history/alerts", "history/backup", "history/content", "history/report", "history/subscriptions",
