@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/sha3"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // HTTP handlers sell in MPP too where Options.MPP says so (draft-ryan-httpauth-payment, evm/charge): the same
@@ -124,7 +125,7 @@ func (c *mppChallenge) nonce() (nonce [32]byte) {
 }
 
 // mppReceipt is a settlement as MPP says it.
-func mppReceipt(s *x402.Settlement, now time.Time) string {
+func mppReceipt(s *wire.Settlement, now time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(jsonOf(map[string]string{"method": "evm",
 		"reference": s.Transaction, "status": "success", "timestamp": now.UTC().Format(time.RFC3339)}))
 }

@@ -44,6 +44,7 @@ import (
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const base = "eip155:84532"
@@ -603,7 +604,7 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 	}
 	extra, err := json.Marshal(s.FeePayer)
 	require.NoError(w.t, err)
-	_, err = chain.Authorize(w.t.Context(), x402.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
+	_, err = chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
 		Validity: time.Minute, Requirement: x402.Requirement{
 			Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000),
 			Asset: asset.Address, PayTo: s.PayToSolana,
