@@ -125,9 +125,9 @@ var arrows = map[string][]string{
 	// reserved; passkey: it believes the owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
 		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
-	// the half of a process that pays: it asks the agent, or signs by the agent's own code
-	"wallet/agent/client": {"chain/evm/message", "chain/svm/decode", "history", "wallet", "wallet/agent",
-		"x402"},
+	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code
+	"wallet/agent/client": {"chain/evm/message", "chain/svm/decode", "history", "internal/socket", "wallet",
+		"wallet/agent", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/contact"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of

@@ -47,7 +47,7 @@ func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status
 		if err == nil {
 			return g.Recorder.Store.Payment(ctx, p.ID)
 		}
-		if !errors.Is(err, agent.ErrNone) {
+		if !errors.Is(err, ErrNone) {
 			return p, err
 		}
 	}
@@ -64,7 +64,7 @@ func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status
 		if err == nil {
 			return g.Recorder.Store.Payment(ctx, p.ID)
 		}
-		if !errors.Is(err, agent.ErrNone) {
+		if !errors.Is(err, ErrNone) {
 			return p, err
 		}
 	}
@@ -77,7 +77,7 @@ func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status
 // LocalApprovals reports whether an approval that a person gave at this process's client counts: the
 // unlock agent, where it signs, believes the owner's seal and nothing else.
 func (g Guard) LocalApprovals(ctx context.Context) bool {
-	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), agent.ErrNone)
+	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), ErrNone)
 }
 
 // Checkpoint implements pay.Guard.
