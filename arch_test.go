@@ -153,9 +153,12 @@ var arrows = map[string][]string{
 	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
 	"internal/metrics": {"x402/money", "x402/contact"},
-	"internal/passkey": {}, // which passkeys there are it is told
+	"internal/passkey": {"internal/passkey/internal/answers"}, // which passkeys there are it is told
+	// what is refused of an answer, of a new passkey and of one that is asked
+	"internal/passkey/internal/answers": {},
 	// socket: the terminal that a passkey is made for
-	"internal/passkey/invitation":  {"internal/passkey", "internal/socket"},
+	"internal/passkey/invitation": {"internal/passkey", "internal/passkey/internal/answers",
+		"internal/socket"},
 	"internal/passkey/passkeytest": {},
 	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
@@ -238,7 +241,8 @@ var only = map[string][]string{
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58":         {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
 	"filippo.io/edwards25519":           {"chain/svm/decode"},
-	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
+	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/internal/answers",
+		"internal/passkey/invitation", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
