@@ -20,7 +20,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
-	"x402-wallet/x402"
+	"x402-wallet/x402/publicnode"
 )
 
 // lookups counts the names that the tests of this package look up, of which they learn none. A dial may
@@ -61,7 +61,7 @@ func TestOpeningAsksNobody(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, w.Close()) }()
 	require.Equal(t, "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", w.Networks[0])
-	require.Len(t, w.Networks, len(x402.PublicNetworks()))
+	require.Len(t, w.Networks, len(publicnode.Networks()))
 	require.Len(t, w.Unnamed, len(w.Networks)-2)
 	require.Equal(t, asked, lookups.Load(), "opening asks nobody")
 

@@ -29,6 +29,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -85,7 +86,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	defer func() { _ = h.Close() }()
 	keys := h.keys
-	if err := agent.Free(ctx, a.home); err != nil { // nobody is asked for a passphrase in vain
+	if err := client.Free(ctx, a.home); err != nil { // nobody is asked for a passphrase in vain
 		return err
 	}
 	if err := keys.Unlock(ctx, passphrase); err != nil {
@@ -94,7 +95,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	if _, err := a.sealedRules(ctx, h.rules, h.store, keys); err != nil { // it would sign nothing
 		return err
 	}
-	listener, err := agent.Listen(ctx, a.home)
+	listener, err := client.Listen(ctx, a.home)
 	if err != nil {
 		return err
 	}

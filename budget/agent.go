@@ -47,11 +47,3 @@ func accountCalled(name string) string {
 	}
 	return "the account " + name
 }
-
-// AddressCommand shows where money for an account is sent to; "": the wallet's own.
-func AddressCommand(account string) string {
-	if account == "" {
-		return x402.Command("address", "--qr")
-	}
-	return x402.Command("address", "--qr", "--account", account)
-}

@@ -150,19 +150,3 @@ func TestAnAgentsCaps(t *testing.T) {
 	d = must.Get(r.Decide(a, fake(nil).facts(r.Query(a), noon, current)))(t)
 	require.Empty(t, d.Caps, "it was counted when it was deposited")
 }
-
-func TestAnAgentsReport(t *testing.T) {
-	r := withAgents(t)
-	ledger := fake{{at: noon.Add(-time.Hour), price: dollars(t, "0.75"), agent: "research"},
-		{at: noon.AddDate(0, 0, -2), price: dollars(t, "1"), agent: "research", held: true},
-		{at: noon, price: dollars(t, "4"), agent: "ops"}}
-	own := r.Report("research", ledger.facts(r.ReportQuery("research"), noon, current)).Agent
-	require.Equal(t, "research", own.Name)
-	require.Equal(t, dollars(t, "0.5"), *own.PerCall)
-	require.Equal(t, dollars(t, "1.25"), *own.Day.Remaining)
-	require.Equal(t, dollars(t, "1"), own.Month.Held)
-	require.Equal(t, "2026-12-01T00:00:00Z", own.Month.ResetsAt)
-	require.Equal(t, &AgentReport{Name: "free"},
-		r.Report("free", ledger.facts(r.ReportQuery("free"), noon, current)).Agent)
-	require.Nil(t, r.Report("", ledger.facts(r.ReportQuery(""), noon, current)).Agent)
-}

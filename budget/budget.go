@@ -9,9 +9,10 @@
 // The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go (what is
 // unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the same question for a
 // price that is not known yet), rate.go (how many payments a minute), advice.go (what to do about a refusal),
-// report.go and nodereport.go (what is left of each budget), agent.go (what an agent may do below the owner's
-// rules), teams.go (which team an agent is in), tree.go (the path from an agent up to the owner, every level
-// of which holds), subscription.go (what a standing order of the owner's pays, and when).
+// agent.go (what an agent may do below the owner's rules), teams.go (which team an agent is in), tree.go (the
+// path from an agent up to the owner, every level of which holds), subscription.go (what a standing order of
+// the owner's pays). Package standing shows what is left of each budget, and package schedule says when a
+// standing order is due.
 package budget
 
 import (

@@ -286,22 +286,6 @@ func TestNeverOneUnitOver(t *testing.T) {
 	})
 }
 
-func TestReportHosts(t *testing.T) {
-	r := rules(t)
-	r.HostDay = map[string]money.Dollars{"b.example": 300, "a.example": 500}
-	rows := fake{
-		{at: noon, host: "b.example", price: 100}, {at: noon, host: "b.example", price: 50, held: true},
-		{at: noon.AddDate(0, 0, -1), host: "a.example", price: 7},
-	}
-	list := r.ReportHosts(rows.facts(r.ReportQuery(""), noon, current))
-	limit := func(d money.Dollars) *money.Dollars { return &d }
-	require.Equal(t, []HostLine{
-		{"a.example", Line{Limit: limit(500), Remaining: limit(500), ResetsAt: "2026-11-22T00:00:00Z"}},
-		{"b.example", Line{Limit: limit(300), Spent: 100, Held: 50, Remaining: limit(150),
-			ResetsAt: "2026-11-22T00:00:00Z"}},
-	}, list)
-}
-
 // watched is a ledger whose newest payments came to nothing, as many as failures.
 type watched struct {
 	fake

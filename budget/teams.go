@@ -85,21 +85,6 @@ func (t Teams) Sum(team string, used map[string]Use) (sum Use) {
 	return sum
 }
 
-// inOrder are all teams, each before those below it, and by name.
-func (t Teams) inOrder() (names []string) {
-	for name := range t {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return slices.Compare(t.down(a), t.down(b)) })
-	return names
-}
-
-func (t Teams) down(team string) []string {
-	path := t.Up(team)
-	slices.Reverse(path)
-	return path
-}
-
 // Matches reports whether a pattern means a name: a "*" in it stands for any letters, or none; all else for
 // itself.
 func Matches(pattern, name string) bool {
@@ -129,29 +114,4 @@ func Specific(pattern string) int {
 		return at
 	}
 	return math.MaxInt
-}
-
-// Overlap reports whether there is a name that both patterns mean.
-func Overlap(a, b string) bool {
-	// meets[j]: the rest of a that was looked at and b[j:] mean a name together
-	meets := make([]bool, len(b)+1)
-	for i := len(a); i >= 0; i-- {
-		was := false // what meets[j+1] was for a[i+1:]
-		for j := len(b); j >= 0; j-- {
-			below := meets[j] // for a[i+1:]
-			onA, onB := i < len(a), j < len(b)
-			switch {
-			case !onA && !onB:
-				meets[j] = true
-			case onA && a[i] == '*':
-				meets[j] = below || (onB && meets[j+1])
-			case onB && b[j] == '*':
-				meets[j] = meets[j+1] || (onA && below)
-			default:
-				meets[j] = onA && onB && a[i] == b[j] && was
-			}
-			was = below
-		}
-	}
-	return meets[0]
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
@@ -27,12 +27,12 @@ import (
 type accountRow struct {
 	Name string `json:"name"`
 	// Index is which account of the recovery phrase it is; missing: its keys come from no phrase.
-	Index  uint32      `json:"index,omitempty"`
-	Solana string      `json:"solana,omitempty"`
-	EVM    string      `json:"evm,omitempty"`
-	Agents []string    `json:"agents,omitempty"` // names and patterns of those that pay from it
-	Day    budget.Line `json:"day"`
-	Month  budget.Line `json:"month"`
+	Index  uint32        `json:"index,omitempty"`
+	Solana string        `json:"solana,omitempty"`
+	EVM    string        `json:"evm,omitempty"`
+	Agents []string      `json:"agents,omitempty"` // names and patterns of those that pay from it
+	Day    standing.Line `json:"day"`
+	Month  standing.Line `json:"month"`
 	// Problem is why nothing is paid from it.
 	Problem string `json:"problem,omitempty"`
 }
@@ -69,7 +69,7 @@ func (p *Program) accounts(ctx context.Context, w *tools.Wallet) ([]accountRow, 
 			Problem: "the rules do not name it: x402-wallet account add " + a.Name})
 	}
 	rules := w.Engine.Rules
-	for _, branch := range rules.Tree(facts) {
+	for _, branch := range standing.Tree(rules, facts) {
 		if !rules.Teams[branch.Name].Account {
 			continue
 		}

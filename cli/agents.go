@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/config/edit"
@@ -24,7 +24,7 @@ import (
 
 // agentRow is an agent, what is left to it, and what it is known by: never a token.
 type agentRow struct {
-	budget.AgentReport
+	standing.AgentReport
 	AllowHosts  []string `json:"allowHosts,omitempty"`
 	Token       bool     `json:"token"` // it has one
 	User        string   `json:"user,omitempty"`
@@ -47,7 +47,7 @@ func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			a := rules.Agents[name]
-			rows = append(rows, agentRow{AgentReport: *w.Engine.Rules.Report(name, facts).Agent,
+			rows = append(rows, agentRow{AgentReport: *standing.Of(w.Engine.Rules, name, facts).Agent,
 				AllowHosts: a.AllowHosts, Token: a.Token != "", User: a.User, Certificate: a.Certificate,
 				Subject: a.Subject, Label: a.Label, Team: w.Engine.Rules.Teams.Of(name)})
 		}
@@ -81,7 +81,7 @@ func (u *ui) agents(rows []agentRow) {
 	u.table([]string{"AGENT", "CALL", "DAY", "MONTH", "HOSTS", "KNOWN BY", "TEAM", "LABEL"}, table)
 }
 
-func left(line *budget.Line) string {
+func left(line *standing.Line) string {
 	if line == nil {
 		return "–"
 	}

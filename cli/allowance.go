@@ -10,6 +10,8 @@ import (
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/remedy"
 )
 
 // allowanceNetwork is the EVM network of an owner's account, if one is meant: by the network's name, by the
@@ -70,7 +72,7 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 		out.Delegate, out.Amount = a.Agent, amount.String()
 	}
 	if w.EVM.AllowanceOn(network) == nil && !revoke {
-		out.Config = x402.AllowanceLines(network, a.Owner)
+		out.Config = remedy.AllowanceLines(network, a.Owner)
 	}
 	if f.keypair == "" {
 		out.Transaction, err = unsigned(w, t)
@@ -83,7 +85,7 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 	return ui.answer(out, func() { ui.allowance(out, amount.Units(asset.Decimals)+" "+asset.Symbol) })
 }
 
-func signOwners(ctx context.Context, w *tools.Wallet, key imported.Key, t x402.OwnerTransaction) (
+func signOwners(ctx context.Context, w *tools.Wallet, key imported.Key, t onchain.OwnerTransaction) (
 	hash string, err error) {
 	signature, err := key.SignVaultTransaction(imported.VaultTransaction{ChainID: t.ChainID, Nonce: t.Nonce,
 		Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), To: t.To, Data: t.Data})
@@ -105,6 +107,6 @@ func (u *ui) allowance(out changeOut, amount string) {
 		u.say("approved: the agent may take up to %s from %s; transaction %s", amount, out.Owner, out.Hash)
 	}
 	if out.Config != "" {
-		u.note("\nPut this into config.toml and run %s:\n\n%s", x402.SealCommand, out.Config)
+		u.note("\nPut this into config.toml and run %s:\n\n%s", remedy.SealCommand, out.Config)
 	}
 }

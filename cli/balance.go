@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -89,10 +89,10 @@ func (u *ui) balances(out tools.BalanceOut) {
 	}
 }
 
-func (u *ui) budgets(b budget.Report) {
+func (u *ui) budgets(b standing.Report) {
 	type named struct {
 		name string
-		budget.Line
+		standing.Line
 	}
 	rows := [][]string{{"one call", b.PerCall.Price()}}
 	used := []float64{0}

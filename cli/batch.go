@@ -14,6 +14,7 @@ import (
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // Channels with a deposit (batch-settlement): what lies in them, and how it comes back.
@@ -180,7 +181,7 @@ func (by withdrawer) flag() string {
 	return "--owner-keypair FILE"
 }
 
-func shownTransaction(t x402.OwnerTransaction) vaultTransfer {
+func shownTransaction(t onchain.OwnerTransaction) vaultTransfer {
 	return vaultTransfer{Does: t.Does, ChainID: t.ChainID, From: t.From, To: t.To,
 		Data: "0x" + hex.EncodeToString(t.Data), Nonce: t.Nonce, Gas: t.Gas, MaxFee: t.MaxFee.String(),
 		Tip: t.Tip.String()}

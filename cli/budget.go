@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/tools"
@@ -17,8 +18,8 @@ import (
 )
 
 type budgetOut struct {
-	budget.Report
-	Tree []budget.Branch `json:"tree,omitempty"`
+	standing.Report
+	Tree []standing.Branch `json:"tree,omitempty"`
 }
 
 func (p *Program) budgetCommand(ui *ui) *cobra.Command {
@@ -30,7 +31,7 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			rules := w.Engine.Rules
-			out := budgetOut{Report: rules.Report("", facts), Tree: rules.Tree(facts)}
+			out := budgetOut{Report: standing.Of(rules, "", facts), Tree: standing.Tree(rules, facts)}
 			return ui.answer(out, func() {
 				ui.budgets(out.Report)
 				ui.tree(out.Tree)
@@ -41,19 +42,19 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func budgetReport(ctx context.Context, w *tools.Wallet) (budget.Report, budget.Session, error) {
+func budgetReport(ctx context.Context, w *tools.Wallet) (standing.Report, budget.Session, error) {
 	facts, err := w.Engine.BudgetFacts(ctx)
-	return w.Engine.Rules.Report("", facts), facts.Session, err
+	return standing.Of(w.Engine.Rules, "", facts), facts.Session, err
 }
 
 // tree shows the teams, each with its agents and the teams below it.
-func (u *ui) tree(branches []budget.Branch) {
+func (u *ui) tree(branches []standing.Branch) {
 	if len(branches) == 0 {
 		return
 	}
 	var rows [][]string
 	depth := map[string]int{}
-	row := func(at int, name string, perCall *money.Dollars, day, month budget.Line, rate int) {
+	row := func(at int, name string, perCall *money.Dollars, day, month standing.Line, rate int) {
 		limits := []string{"–", "–"}
 		if perCall != nil {
 			limits[0] = perCall.Price()
@@ -78,7 +79,7 @@ func (u *ui) tree(branches []budget.Branch) {
 }
 
 // usedOf is what was used of a window, spent or held, and its limit if it has one.
-func usedOf(line budget.Line) string {
+func usedOf(line standing.Line) string {
 	used := line.Spent.Add(line.Held).Price()
 	if line.Limit == nil {
 		return used

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 type delegationFlags struct {
@@ -189,13 +190,13 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 }
 
 func (f delegationFlags) change(ctx context.Context, w *tools.Wallet, network, account string,
-	asset x402.AssetInfo, revoke bool) (x402.DelegationChange, error) {
+	asset x402.AssetInfo, revoke bool) (onchain.DelegationChange, error) {
 	if revoke {
 		return w.Solana.Revoke(ctx, network, account)
 	}
 	amount, err := tokens(f.amount, asset.Decimals)
 	if err != nil {
-		return x402.DelegationChange{}, err
+		return onchain.DelegationChange{}, err
 	}
 	return w.Solana.Approve(ctx, network, account, asset, amount)
 }

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // What Permit2 may move out of the agent's own account, which is needed to pay a seller by Permit2 who brings
@@ -86,7 +87,7 @@ func permit2Asset(w *tools.Wallet, f permit2Flags) (asset x402.AssetInfo, err er
 
 func (u *ui) permitted(ctx context.Context, w *tools.Wallet, asset x402.AssetInfo) (out permit2Out,
 	err error) {
-	a, err := waitFor(u, "waiting for the node", func() (x402.OwnAccount, error) {
+	a, err := waitFor(u, "waiting for the node", func() (onchain.OwnAccount, error) {
 		return w.EVM.ReadPermitted(ctx, asset)
 	})
 	return permit2Out{Network: a.Network, Account: a.Address, Asset: a.Asset, Symbol: asset.Symbol,
@@ -119,7 +120,7 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	if err := noFloatUnderWay(ctx, w, asset.Network); err != nil {
 		return err
 	}
-	t, err := waitFor(ui, "waiting for the node", func() (x402.OwnerTransaction, error) {
+	t, err := waitFor(ui, "waiting for the node", func() (onchain.OwnerTransaction, error) {
 		return w.EVM.ApprovePermit2(ctx, asset, amount)
 	})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history/report"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
@@ -14,10 +14,10 @@ import (
 )
 
 type sessionOut struct {
-	ID      string      `json:"id"` // empty: the next payment begins one
-	Started string      `json:"started,omitempty"`
-	Label   string      `json:"label,omitempty"`
-	Budget  budget.Line `json:"budget"`
+	ID      string        `json:"id"` // empty: the next payment begins one
+	Started string        `json:"started,omitempty"`
+	Label   string        `json:"label,omitempty"`
+	Budget  standing.Line `json:"budget"`
 }
 
 func (p *Program) sessionCommand(ui *ui) *cobra.Command {

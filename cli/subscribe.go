@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/schedule"
 	"x402-wallet/history"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
@@ -80,16 +80,16 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 func (o *ordering) subscription(target string, now time.Time) (s config.Subscription, err error) {
 	s = config.Subscription{URL: target, Network: o.network, Asset: o.asset, Agent: o.agent,
 		Since: now.UTC().Truncate(time.Second)}
-	s.Every, err = budget.ParseEvery(o.every)
+	s.Every, err = schedule.ParseEvery(o.every)
 	if err != nil {
 		return s, usagef("--every %v", err)
 	}
-	s.Until, err = budget.ParseMoment(o.until)
+	s.Until, err = schedule.ParseMoment(o.until)
 	if err != nil {
 		return s, usagef("--until %v", err)
 	}
 	if o.start != "" {
-		s.Since, err = budget.ParseMoment(o.start)
+		s.Since, err = schedule.ParseMoment(o.start)
 		if err != nil {
 			return s, usagef("--start %v", err)
 		}
@@ -149,7 +149,7 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 		first := s.Since.Format(time.RFC3339)
 		return ui.answer(map[string]string{"subscription": name, "first": first}, func() {
 			ui.say("%s: %s every %s until %s, %s each time and %s in all", name, safe(s.URL),
-				budget.EveryText(s.Every), s.Until.Format(time.DateOnly), s.Max.Price(), s.Total.Price())
+				schedule.EveryText(s.Every), s.Until.Format(time.DateOnly), s.Max.Price(), s.Total.Price())
 			ui.note("first at %s UTC, by x402-wallet run, by the service, or by x402-wallet subscriptions "+
 				"due from a timer", moment(first))
 		})
@@ -171,7 +171,7 @@ func writeSubscription(text []byte, name string, s config.Subscription) ([]byte,
 		table = append(table, tomlKey{"headers", "{ " + strings.Join(list, ", ") + " }"})
 	}
 	table.add("since", s.Since.Format(time.RFC3339))
-	table.add("every", budget.EveryText(s.Every))
+	table.add("every", schedule.EveryText(s.Every))
 	table.add("until", s.Until.Format(time.RFC3339))
 	table.add("max", s.Max.String())
 	table.add("total", s.Total.String())
@@ -245,7 +245,7 @@ func (p *Program) acceptCommand(ui *ui) *cobra.Command {
 
 // mostOf is what all runs of a proposal cost at its price.
 func mostOf(proposal subscriptions.Proposal, now time.Time) money.Dollars {
-	every, err := budget.ParseEvery(proposal.Every)
+	every, err := schedule.ParseEvery(proposal.Every)
 	if err != nil {
 		return proposal.Max
 	}

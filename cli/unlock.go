@@ -15,7 +15,6 @@ import (
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/owner"
 	"x402-wallet/wallet/terminal"
@@ -104,7 +103,7 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui,
 		return out, err
 	}
 	defer func() { _ = keys.Close() }()
-	if err := agent.Free(ctx, p.Home); err != nil {
+	if err := client.Free(ctx, p.Home); err != nil {
 		return out, err
 	}
 	if !child.CanReexec {

@@ -14,6 +14,8 @@ import (
 	"x402-wallet/wallet/terminal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/remedy"
 )
 
 type vaultFlags struct {
@@ -147,9 +149,9 @@ type vaultCall struct {
 	w     *tools.Wallet
 	asset x402.AssetInfo
 	owner string
-	vault x402.Vault // read from the chain; of a new one its network alone
+	vault onchain.Vault // read from the chain; of a new one its network alone
 	// send signs a transaction and brings it to the chain; nil: it is printed for another signer
-	send func(t x402.OwnerTransaction) (hash string, err error)
+	send func(t onchain.OwnerTransaction) (hash string, err error)
 	out  vaultOut
 }
 
@@ -162,14 +164,14 @@ func (p *Program) changeVault(ui *ui, f *vaultFlags, change func(*vaultCall) err
 				return err
 			}
 			c := &vaultCall{vaultFlags: f, ctx: ctx, w: w, asset: asset, owner: f.owner,
-				vault: x402.Vault{Network: network}}
+				vault: onchain.Vault{Network: network}}
 			if f.keypair != "" {
 				key, err := ownersKey(ctx, ui, f.keypair)
 				if err != nil {
 					return err
 				}
 				defer key.Wipe()
-				c.owner, c.send = key.Address, func(t x402.OwnerTransaction) (string, error) {
+				c.owner, c.send = key.Address, func(t onchain.OwnerTransaction) (string, error) {
 					return signOwners(ctx, w, key, t)
 				}
 			}
@@ -213,7 +215,7 @@ func ownersKey(ctx context.Context, ui *ui, file string) (imported.Key, error) {
 }
 
 // take sends a transaction, or notes it for another signer.
-func (c *vaultCall) take(t x402.OwnerTransaction, err error) error {
+func (c *vaultCall) take(t onchain.OwnerTransaction, err error) error {
 	if err != nil {
 		return err
 	}
@@ -228,12 +230,12 @@ func (c *vaultCall) take(t x402.OwnerTransaction, err error) error {
 }
 
 // unsigned is a transaction as another signer takes it.
-func unsigned(w *tools.Wallet, t x402.OwnerTransaction) (string, error) {
+func unsigned(w *tools.Wallet, t onchain.OwnerTransaction) (string, error) {
 	raw, err := w.EVM.Unsigned(t)
 	return "0x" + hex.EncodeToString(raw), err
 }
 
-func (c *vaultCall) limits() (l x402.VaultLimits, err error) {
+func (c *vaultCall) limits() (l onchain.VaultLimits, err error) {
 	rules := c.w.Engine.Rules
 	l.Period, l.MaxWindow = c.period, c.window
 	l.PerPayment, err = wholeUnits("per-payment", cmp.Or(c.perPayment, rules.PerCall.String()), c.asset)
@@ -257,11 +259,11 @@ func deployVault(c *vaultCall) error {
 		return err
 	}
 	c.out.Vault = c.w.EVM.VaultAddress(t)
-	c.out.Config = x402.VaultLines(c.vault.Network, c.out.Vault)
+	c.out.Config = remedy.VaultLines(c.vault.Network, c.out.Vault)
 	if err := c.take(t, nil); err != nil {
 		return err
 	}
-	c.out.Next = x402.Next{Do: x402.AskPerson, Command: x402.SealCommand,
+	c.out.Next = x402.Next{Do: x402.AskPerson, Command: remedy.SealCommand,
 		Why: "when the vault is there, put config into config.toml and seal it; then deposit"}
 	return nil
 }
@@ -332,7 +334,7 @@ func (u *ui) vault(out vaultOut) {
 	}
 	if out.Config != "" {
 		u.note("\nthe vault: %s\nWhen it is there, put this into config.toml and run %s:\n\n%s", out.Vault,
-			x402.SealCommand, out.Config)
+			remedy.SealCommand, out.Config)
 	}
 	if out.Next.Do == x402.Repeat {
 		u.note("%s", x402.Sentence(out.Next.Why))

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 	"x402-wallet/x402test"
 )
@@ -173,7 +174,7 @@ func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult)
 	world.Fund(t, signer.Address(), "1.00")
 	asset, _ := x402.NewRegistry(nil).Named(world.EVM, "")
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{world.EVM: world.EVMNodeURL}})
-	a := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
+	a := must.Get(pays.Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0], Asset: asset,
 		Source: signer.Address(), Validity: time.Minute, Now: time.Now()}))(t)
 	payload := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, nil))(t)
 	require.NoError(t, json.Unmarshal(payload, &payment))

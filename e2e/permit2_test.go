@@ -19,6 +19,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // The reference server and facilitator are paid by Permit2: with an approval that is signed with the payment,
@@ -187,7 +188,7 @@ func TestStatusOfPermit2(t *testing.T) {
 		if scheme == x402.Upto {
 			r.Extra = upto
 		}
-		made := must.Get(pays.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+		made := must.Get(pays.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: asset,
 			Source: key.Address(), Validity: time.Minute, Now: time.Now()}))(t)
 		require.Empty(t, made.Extensions)
 		return made.Payload, made.Evidence

@@ -24,8 +24,9 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // Facilitator is one service, as the owner configured it: at a URL, or a program.
@@ -87,7 +88,7 @@ var outcomeNames = []string{NotSent: "not sent", Refused: "refused", Unknown: "u
 type Result struct {
 	Outcome Outcome
 	// the last facilitator's words; nil when none could be read. A claim, not a proof
-	Settlement  *x402.Settlement
+	Settlement  *wire.Settlement
 	Facilitator string // the name of the one that decided; "" when none was reached
 	// the first answer that counts was that the payment had been used already: who used it was not
 	// this settleRun
@@ -111,7 +112,7 @@ type Options struct {
 	Now   func() time.Time                           // nil: time.Now
 	Sleep func(context.Context, time.Duration) error // nil: a timer
 	// hears of each request: verify, settle, supported or discovery; nil: nobody does
-	Observe x402.ObserveFacilitator
+	Observe contact.FacilitatorObserver
 	Hooks   Hooks
 	Log     *slog.Logger // what a program said when it failed, and hooks that panicked; nil: silent
 }
@@ -123,7 +124,7 @@ type Client struct {
 	now   func() time.Time
 	sleep func(context.Context, time.Duration) error
 
-	observe x402.ObserveFacilitator
+	observe contact.FacilitatorObserver
 	hooks   Hooks
 	log     *slog.Logger
 }

@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
 )
 
@@ -156,29 +157,29 @@ func TestFacilitatorsAreObserved(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answers http.HandlerFunc
-		came    x402.Contact
+		came    contact.Outcome
 	}{
-		"yes":          {status(200, `{"isValid":true}`), x402.Answered},
-		"no":           {status(400, `{"isValid":false}`), x402.Answered},
-		"who are you":  {status(401, ``), x402.InError},
-		"not here":     {status(404, ``), x402.InError},
-		"too many":     {status(429, ``), x402.InError},
-		"out of order": {status(503, ``), x402.InError},
-		"elsewhere":    {status(302, ``), x402.InError},
+		"yes":          {status(200, `{"isValid":true}`), contact.Answered},
+		"no":           {status(400, `{"isValid":false}`), contact.Answered},
+		"who are you":  {status(401, ``), contact.InError},
+		"not here":     {status(404, ``), contact.InError},
+		"too many":     {status(429, ``), contact.InError},
+		"out of order": {status(503, ``), contact.InError},
+		"elsewhere":    {status(302, ``), contact.InError},
 		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			x402.NoAnswer},
+			contact.NoAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answers)
 			defer server.Close()
 			type seen struct {
 				name, request string
-				came          x402.Contact
+				came          contact.Outcome
 			}
 			var all []seen
 			client := New(Options{List: []Facilitator{{Name: "ours", URL: server.URL + "/at",
 				Networks: []string{"eip155:84532"}}},
-				Observe: func(name, request string, came x402.Contact, took time.Duration) {
+				Observe: func(name, request string, came contact.Outcome, took time.Duration) {
 					require.Positive(t, took)
 					all = append(all, seen{name, request, came})
 				}})

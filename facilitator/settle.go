@@ -72,7 +72,7 @@ type settleRun struct {
 	unknown    bool // a try may have settled, and nobody knows
 	unknownAt  string
 	usedBefore bool // it was used before any try could have used it
-	last       *x402.Settlement
+	last       *wire.Settlement
 	tries      []try
 }
 
@@ -177,7 +177,7 @@ type judgement struct {
 	outcome    Outcome
 	final      bool // the facilitator answered: no more tries, and nobody else is asked
 	used       bool // it says that the payment is used, and names no transaction of its own
-	settlement *x402.Settlement
+	settlement *wire.Settlement
 	err        error
 }
 
@@ -221,7 +221,7 @@ func judge(r reply, s Submission) judgement {
 	}
 }
 
-func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
+func judgeSettlement(r reply, s Submission, answer *wire.Settlement) judgement {
 	j := judgement{outcome: Refused, final: true, settlement: answer}
 	isOurs := answer.Network == "" || answer.Network == s.Network
 	switch {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
+	budgets "x402-wallet/budget/standing"
 	"x402-wallet/x402/money"
 )
 
@@ -150,7 +151,7 @@ func (m *machine) checkReport(t *rapid.T, s *Store) {
 		return
 	}
 	rules := budget.Rules{Teams: tree}
-	f, err := s.Facts(context.Background(), Question{Rules: rules.TreeQuery()})
+	f, err := s.Facts(context.Background(), Question{Rules: budgets.TreeQuery(rules)})
 	require.NoError(t, err)
 	month := beginOfMonth(f.Now)
 	for name := range tree {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	budgets "x402-wallet/budget/standing"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -103,7 +104,7 @@ func TestATeamsFacts(t *testing.T) {
 
 		rules := teamRules(budget.Team{}, budget.Team{})
 		use := func(spent, held money.Dollars) budget.Use { return budget.Use{Spent: spent, Held: held} }
-		f, err := s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
+		f, err := s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)})
 		require.NoError(t, err)
 		require.Equal(t, map[string]budget.NodeUsage{
 			"lab":      {Day: use(2, 4), Month: use(3, 4)},
@@ -118,7 +119,7 @@ func TestATeamsFacts(t *testing.T) {
 		require.Empty(t, f.Used.Teams, "nobody's were asked for")
 
 		c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
-		f, err = s.Facts(t.Context(), Question{Rules: rules.TreeQuery()})
+		f, err = s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)})
 		require.NoError(t, err)
 		require.Zero(t, f.Used.Teams["research"], "another month")
 		require.Empty(t, f.Used.Agents)

@@ -17,6 +17,8 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/wire"
 )
 
 // askedFor makes a call that a person has to approve, and is the approval's id.
@@ -154,9 +156,9 @@ type frozenMeanwhile struct {
 	b *bench
 }
 
-func (f frozenMeanwhile) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (f frozenMeanwhile) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	if err := f.b.store.Freeze(ctx, history.Freeze{By: "owner", Why: "stop"}); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	return f.chain.Authorize(ctx, o)
 }
@@ -207,7 +209,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 // little as what is open. Once the chain shows it, it moves nothing more, and its content can be asked for.
 func TestWhatIsSettledByWordAloneDoesNotGoOutWhileFrozen(t *testing.T) {
 	unserved := func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-		return &seller.Answer{Status: 500, Settlement: &x402.Settlement{Success: true, Transaction: "0xtx",
+		return &seller.Answer{Status: 500, Settlement: &wire.Settlement{Success: true, Transaction: "0xtx",
 			Raw: json.RawMessage(`{"success":true}`)}}, nil
 	}
 	for name, c := range map[string]struct {

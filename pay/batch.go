@@ -10,7 +10,9 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Paying through channels with a deposit (scheme batch-settlement): here it is decided what a call takes, a
@@ -32,7 +34,7 @@ type Channels interface {
 	Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (x402.ChannelConfig, string, error)
 	// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
-	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
+	ReadChannel(ctx context.Context, network, id string) (onchain.ChannelBalance, error)
 	// OwnersUsed reports whether an owner's deposit was made, or taken back.
 	OwnersUsed(ctx context.Context, network string, c x402.ChannelConfig, d x402.OwnersDeposit) (bool, error)
 	// DraftOwners is a deposit for an owner to sign, TypedData what they sign, and Signed the deposit with
@@ -49,8 +51,8 @@ type Channels interface {
 	IsBrought(ctx context.Context, network string, payload json.RawMessage) (bool, error)
 	// Withdrawal is the transaction that asks the rest of a channel back, or takes it: from is its payer, or
 	// who signs its vouchers.
-	Withdrawal(ctx context.Context, network, from string, c x402.ChannelConfig, b x402.ChannelBalance) (
-		x402.OwnerTransaction, error)
+	Withdrawal(ctx context.Context, network, from string, c x402.ChannelConfig, b onchain.ChannelBalance) (
+		onchain.OwnerTransaction, error)
 }
 
 // ChannelBook is the ledger's part about channels: history.Store. One call at a time uses a channel, of all
@@ -71,7 +73,7 @@ const fewCalls = 10
 type batchPlan struct {
 	price  money.Amount // of the call
 	row    history.Channel
-	order  x402.ChannelOrder
+	order  onchain.ChannelOrder
 	unlock func()
 }
 
@@ -239,7 +241,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 	if err != nil {
 		return nil, err
 	}
-	asked, err := o.ChannelTerms()
+	asked, err := channelterms.Of(o.Requirement)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +269,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 	case err != nil:
 		return nil, e.depositTooMuch(q, *o, deposit, room, lies)
 	}
-	o.batch = &batchPlan{price: o.Amount, row: row, order: x402.ChannelOrder{Config: signed.Config,
+	o.batch = &batchPlan{price: o.Amount, row: row, order: onchain.ChannelOrder{Config: signed.Config,
 		Salt: channelSalt(q.agent), Number: row.Nonce + 1, Ceiling: ceiling, Deposit: deposit,
 		Shown: book.Shown}}
 	worth := o.price
@@ -343,7 +345,7 @@ func (e *Engine) openBatch(ctx context.Context, q intent, o *option, save bool) 
 // newBatchRow is a channel that the ledger does not know. What the chain knows of it was promised by a lost
 // ledger's wallet: no less was charged.
 func newBatchRow(host, network, id string, config x402.ChannelConfig,
-	chain x402.ChannelBalance) history.Channel {
+	chain onchain.ChannelBalance) history.Channel {
 	book := history.BatchBook{Funds: chain.Balance, Block: chain.Block}
 	if !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn

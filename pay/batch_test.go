@@ -15,6 +15,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -338,7 +339,7 @@ func TestADepositByTheSellersWord(t *testing.T) {
 // claims says that it settled, and did not.
 func claims(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
-		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
+		Settlement: &wire.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
 }
 
 type signingChannels struct {
@@ -359,7 +360,7 @@ func (*signingChannels) Status(context.Context, x402.Evidence) (x402.Status, err
 	return x402.Status{}, nil
 }
 
-func (c *signingChannels) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (c *signingChannels) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	a, err := c.chain.Authorize(ctx, o)
 	if err != nil {
 		return a, err
@@ -407,7 +408,7 @@ func channelBench(t *testing.T) *bench {
 	b.Policy.ChannelDeposit = 1_000_000
 	b.seller.script = func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
-			Settlement: &x402.Settlement{Success: true, Raw: json.RawMessage(`{"success":true}`)}}, nil
+			Settlement: &wire.Settlement{Success: true, Raw: json.RawMessage(`{"success":true}`)}}, nil
 	}
 	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -265,7 +266,7 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 // syncBatch reads a channel from the chain into its book: what came back is no longer there. A channel of an
 // owner's, of which nothing is left to come back, is over until they fund it again. With errBehind nothing is
 // written.
-func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
+func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain onchain.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
 		return chain, err
@@ -293,13 +294,13 @@ const withdrawn = "its money was asked back"
 
 // BatchWithdrawal is one step of taking a channel's money back without its seller.
 type BatchWithdrawal struct {
-	Channel     string                `json:"channel"`
-	Config      x402.ChannelConfig    `json:"config"`
-	Amount      money.Amount          `json:"amount"`
-	Price       string                `json:"price"`
-	Ready       time.Time             `json:"ready,omitzero"` // when the next step can be made; zero: now
-	Transaction x402.OwnerTransaction `json:"-"`
-	IsLast      bool                  `json:"isLast"` // it takes what was asked back
+	Channel     string                   `json:"channel"`
+	Config      x402.ChannelConfig       `json:"config"`
+	Amount      money.Amount             `json:"amount"`
+	Price       string                   `json:"price"`
+	Ready       time.Time                `json:"ready,omitzero"` // when the next step can be made; zero: now
+	Transaction onchain.OwnerTransaction `json:"-"`
+	IsLast      bool                     `json:"isLast"` // it takes what was asked back
 }
 
 // WithdrawBatch is the next step for each channel with a seller that still holds money. From then on nothing

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
 )
 
@@ -61,7 +62,7 @@ func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c 
 	if err != nil {
 		return c, err
 	}
-	asked, err := o.ChannelTerms()
+	asked, err := channelterms.Of(o.Requirement)
 	if err != nil {
 		return c, err
 	}

@@ -7,6 +7,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Paying through channels that an owner funds: the payer is their account, and the agent, who has no key of
@@ -174,7 +175,7 @@ func (e *Engine) proposeOwners(q intent, o *option, row history.Channel, state b
 	if err != nil {
 		return nil, err
 	}
-	order := x402.ChannelOrder{Config: signed.Config, Number: row.Nonce + 1, Shown: book.Shown}
+	order := onchain.ChannelOrder{Config: signed.Config, Number: row.Nonce + 1, Shown: book.Shown}
 	if d := book.Owners; d != nil && d.Signature != "" {
 		order.Owners = d
 		state.book.Funds, _ = state.book.Funds.Add(d.Value)

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // playChannels knows channels by their parts, and what a chain says of them.
 type playChannels struct {
 	Channels
-	chain x402.ChannelBalance
+	chain onchain.ChannelBalance
 	used  bool
 }
 
@@ -44,12 +45,12 @@ func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer, sal
 	return c, fmt.Sprintf("0x%064x", sum.Sum64()), nil
 }
 
-func (c *playChannels) ReadChannel(context.Context, string, string) (x402.ChannelBalance, error) {
+func (c *playChannels) ReadChannel(context.Context, string, string) (onchain.ChannelBalance, error) {
 	return c.chain, nil
 }
 
-func (*playChannels) Withdrawal(context.Context, string, string, x402.ChannelConfig, x402.ChannelBalance) (
-	t x402.OwnerTransaction, err error) {
+func (*playChannels) Withdrawal(context.Context, string, string, x402.ChannelConfig, onchain.ChannelBalance) (
+	t onchain.OwnerTransaction, err error) {
 	return t, nil
 }
 
@@ -194,9 +195,9 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 // What is left in an owner's channel the chain says, before each call.
 func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	now := time.Now()
-	has := func(funds uint64) x402.ChannelBalance { return x402.ChannelBalance{Balance: units(funds)} }
+	has := func(funds uint64) onchain.ChannelBalance { return onchain.ChannelBalance{Balance: units(funds)} }
 	for name, c := range map[string]struct {
-		chain          x402.ChannelBalance
+		chain          onchain.ChannelBalance
 		promise        uint64 // 0: 2000
 		open           []history.BatchOpen
 		used           bool
@@ -207,15 +208,16 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	}{
 		"as it was":  {chain: has(7000), until: time.Hour, funds: 7000, charged: 2000, waits: true},
 		"taken back": {until: time.Hour, charged: 2000, waits: true},
-		"claimed more": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+		"claimed more": {chain: onchain.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
 			until: time.Hour, funds: 7000, charged: 5000, waits: true},
-		"claimed what it refused": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+		"claimed what it refused": {chain: onchain.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
 			promise: 5000, until: time.Hour, funds: 7000, charged: 5000, waits: true,
 			stopped: "the seller claimed more than it says it charged"},
-		"claimed what nobody knows": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+		"claimed what nobody knows": {chain: onchain.ChannelBalance{Balance: units(7000),
+			Claimed: units(5000)},
 			promise: 5000, open: []history.BatchOpen{{Amount: units(5000)}}, until: time.Hour, funds: 7000,
 			charged: 5000, waits: true},
-		"asked back": {chain: x402.ChannelBalance{Balance: units(7000), WithdrawBegan: now},
+		"asked back": {chain: onchain.ChannelBalance{Balance: units(7000), WithdrawBegan: now},
 			until: time.Hour, funds: 7000, charged: 2000, stopped: withdrawn, waits: true},
 		"it was made": {chain: has(7000), used: true, until: time.Hour, funds: 7000, charged: 2000},
 		"too old":     {chain: has(7000), until: -time.Second, funds: 7000, charged: 2000},
@@ -253,7 +255,7 @@ func TestALostOwnersChannelBeginsWithWhatWasClaimed(t *testing.T) {
 	o := batchAsked("0xSeller")
 	config, id, err := (&playChannels{}).Config(o.Requirement, o.asset, testFunder, "")
 	require.NoError(t, err)
-	row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Balance: units(9000),
+	row := newBatchRow(testHost, testNetwork, id, config, onchain.ChannelBalance{Balance: units(9000),
 		Claimed: units(4000)})
 	require.Equal(t, []string{id, testAgent, "4000", "4000"}, []string{row.Source, row.Key,
 		row.Amount.String(), row.Claimed.String()})
@@ -272,12 +274,12 @@ func TestWhatTheChainHasIsTheBooks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, channels := ownersBench(t)
-			channels.chain = x402.ChannelBalance{Balance: units(7000), Claimed: units(2000)}
+			channels.chain = onchain.ChannelBalance{Balance: units(7000), Claimed: units(2000)}
 			o := batchAsked("0xSeller")
 			config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
 			require.NoError(t, err)
 			c.book.Funds = units(9000)
-			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(c.book)
+			row := newBatchRow(testHost, testNetwork, id, config, onchain.ChannelBalance{}).WithBook(c.book)
 			must.Get(b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row}))(t)
 			row = must.Get(b.store.Channel(t.Context(), id, testAgent))(t)
 			_, book, err := row.Batch()

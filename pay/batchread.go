@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // What a node says of a channel with a deposit, and what of that goes into its book. A node may be behind, or
@@ -26,7 +27,7 @@ var errBehind = errors.New("the node is behind")
 // What is claimed never gets less, so that it is true of any block. While a deposit is on its way, or there
 // by the seller's word, what was deposited stays as it is, because nobody says whether that is in what the
 // chain has.
-func seen(row history.Channel, book history.BatchBook, chain x402.ChannelBalance) (_ history.Channel,
+func seen(row history.Channel, book history.BatchBook, chain onchain.ChannelBalance) (_ history.Channel,
 	_ history.BatchBook, isNewer bool) {
 	if chain.Claimed.Cmp(row.Claimed) > 0 {
 		row.Claimed = chain.Claimed
@@ -42,7 +43,7 @@ func seen(row history.Channel, book history.BatchBook, chain x402.ChannelBalance
 }
 
 // nodeBehind refuses what is asked of a node that is behind the book of a channel.
-func nodeBehind(row history.Channel, book history.BatchBook, chain x402.ChannelBalance) error {
+func nodeBehind(row history.Channel, book history.BatchBook, chain onchain.ChannelBalance) error {
 	return x402.Errorf(x402.RPCError, "%w: it is at block %d, and the channel with %s was seen in block %d",
 		errBehind, chain.Block, x402.Brief(row.Server), book.Block).
 		WithHint("make the same call again when the node of %s has caught up", x402.Title(row.Network))

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -24,7 +25,7 @@ func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
 	o := batchAsked("0xSeller")
 	config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
 	require.NoError(t, err)
-	row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(book)
+	row := newBatchRow(testHost, testNetwork, id, config, onchain.ChannelBalance{}).WithBook(book)
 	require.NoError(t, b.store.SaveChannel(t.Context(), row))
 	return row
 }
@@ -46,13 +47,13 @@ func TestWhatANodeSaysOfAChannel(t *testing.T) {
 	}{99: {false, 9000}, 100: {true, 7000}, 101: {true, 7000}} {
 		row, book, isNewer := seen(history.Channel{Claimed: units(1000)},
 			history.BatchBook{Funds: units(9000), Block: 100},
-			x402.ChannelBalance{Block: block, Balance: units(7000), Claimed: units(2000)})
+			onchain.ChannelBalance{Block: block, Balance: units(7000), Claimed: units(2000)})
 		require.Equal(t, c.isNewer, isNewer)
 		require.Equal(t, history.BatchBook{Funds: units(c.funds), Block: max(100, block)}, book)
 		require.Equal(t, units(2000), row.Claimed)
 	}
 	row, _, _ := seen(history.Channel{Claimed: units(3000)}, history.BatchBook{},
-		x402.ChannelBalance{Claimed: units(2000)})
+		onchain.ChannelBalance{Claimed: units(2000)})
 	require.Equal(t, units(3000), row.Claimed, "more is known to be charged")
 }
 
@@ -80,7 +81,7 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 		})
 		return steps, err
 	}
-	channels.chain = x402.ChannelBalance{Block: 99}
+	channels.chain = onchain.ChannelBalance{Block: 99}
 	steps, err := withdraw()
 	require.ErrorIs(t, err, errBehind)
 	require.True(t, x402.HasCode(err, x402.RPCError))
@@ -88,7 +89,7 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	_, after := bookOf(t, b, row.ID)
 	require.Equal(t, book, after)
 
-	channels.chain = x402.ChannelBalance{Block: 100, Balance: units(1000)}
+	channels.chain = onchain.ChannelBalance{Block: 100, Balance: units(1000)}
 	steps = must.Get(withdraw())(t)
 	require.Len(t, steps, 1)
 	require.Equal(t, units(1000), steps[0].Amount)
@@ -98,7 +99,7 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	must.Get(withdraw())(t)
 	before := channels.chain
 	err = b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
-		channels.chain = x402.ChannelBalance{Block: 149}
+		channels.chain = onchain.ChannelBalance{Block: 149}
 		return nil
 	})
 	require.NoError(t, err, "what was sent is sent")
@@ -119,7 +120,7 @@ func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	found := OwnersChannel{Server: testHost, Network: testNetwork, Channel: row.ID, Agent: testAgent,
 		Config: signed.Config, IsKnown: true, row: row}
 
-	channels.chain = x402.ChannelBalance{Block: 99, Balance: units(9000)}
+	channels.chain = onchain.ChannelBalance{Block: 99, Balance: units(9000)}
 	_, book, err = b.readOwners(t.Context(), row, book)
 	require.NoError(t, err)
 	require.Equal(t, units(500), book.Funds)
@@ -131,7 +132,7 @@ func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, book.Stopped, "they have it back already")
 
-	channels.chain = x402.ChannelBalance{Block: 101, Balance: units(9000)}
+	channels.chain = onchain.ChannelBalance{Block: 101, Balance: units(9000)}
 	require.NoError(t, b.FundOwners(t.Context(), found, nil, nil))
 	_, book = bookOf(t, b, row.ID)
 	require.Equal(t, history.BatchBook{Funds: units(9000), Block: 101}, book)
@@ -214,7 +215,8 @@ func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
 			o := batchAsked("0xSeller")
 			config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
 			require.NoError(t, err)
-			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Claimed: units(40_000)})
+			row := newBatchRow(testHost, testNetwork, id, config,
+				onchain.ChannelBalance{Claimed: units(40_000)})
 			row.Claimed = units(20_000)
 			require.NoError(t, b.store.SaveChannel(t.Context(), row.WithBook(book)))
 			p.Evidence.Channel, p.Evidence.Ceiling = row.ID, units(c.own)

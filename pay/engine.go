@@ -48,6 +48,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -59,7 +60,7 @@ type Scheme interface {
 	// Funds reads the third budget layer from the chain.
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
 	// Authorize signs exactly what the order says.
-	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
+	Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error)
 }
 
 // StatusReader says what became of payments. It is all that is needed of ways of paying in which

@@ -29,6 +29,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -71,12 +72,12 @@ func (c *chain) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, erro
 		Free: money.NewAmount(c.balance), ReadAt: time.Now()}, nil
 }
 
-func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, error) {
+func (c *chain) Authorize(_ context.Context, o onchain.Order) (onchain.Authorization, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.signed++
 	nonce := fmt.Sprintf("0x%064x", c.signed)
-	return x402.Authorization{
+	return onchain.Authorization{
 		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q,"amount":%q}`, nonce, o.Requirement.Amount)),
 		Evidence: x402.Evidence{Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: "0xagent",
 			PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount, Nonce: nonce,
@@ -214,7 +215,7 @@ func honest(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, err
 
 func served(nonce string) *seller.Answer {
 	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
-		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx" + nonce[60:],
+		Settlement: &wire.Settlement{Success: true, Transaction: "0xtx" + nonce[60:],
 			Raw: json.RawMessage(`{"success":true}`)}}
 }
 
@@ -251,7 +252,7 @@ func (f *settler) Settle(_ context.Context, s facilitator.Submission) facilitato
 	r := facilitator.Result{Outcome: f.outcome, Facilitator: "lab0"}
 	if f.outcome == facilitator.Settled {
 		if f.chain.settle(p.Payload.Nonce, amount) {
-			r.Settlement = &x402.Settlement{Success: true, Transaction: "0xsettled"}
+			r.Settlement = &wire.Settlement{Success: true, Transaction: "0xsettled"}
 		} else {
 			r.Outcome = facilitator.Unknown
 		}

@@ -10,6 +10,8 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/remedy"
 )
 
 // Floats moves an owner's money to the agent's own account, as far as they let it, so that a payment can be
@@ -20,7 +22,7 @@ type Floats interface {
 	// DraftPull prepares a transaction that moves an amount, SignPull signs it, and SendPull brings it to the
 	// chain, as often as is wanted.
 	DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.Pull, error)
-	SignPull(ctx context.Context, payment string, p x402.Pull) (x402.Authorization, error)
+	SignPull(ctx context.Context, payment string, p x402.Pull) (onchain.Authorization, error)
 	SendPull(ctx context.Context, network string, payload []byte) error
 }
 
@@ -164,7 +166,7 @@ func (e *Engine) openPull(ctx context.Context, a x402.OwnerAllowance) (*history.
 func (e *Engine) statusOfPull(ctx context.Context, p history.Payment) (x402.Status, error) {
 	reader, known := e.statusReader(p.Scheme, p.Network)
 	if !known {
-		return x402.Status{}, x402.NetworkOff(p.Network)
+		return x402.Status{}, remedy.NetworkOff(p.Network)
 	}
 	return reader.Status(ctx, p.Evidence)
 }

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -64,7 +65,7 @@ func (c *ownersChain) DraftPull(_ context.Context, asset x402.AssetInfo, amount 
 		Amount: amount, Nonce: uint64(len(c.transactions)), Made: time.Now()}, nil
 }
 
-func (c *ownersChain) SignPull(_ context.Context, _ string, p x402.Pull) (x402.Authorization, error) {
+func (c *ownersChain) SignPull(_ context.Context, _ string, p x402.Pull) (onchain.Authorization, error) {
 	c.mu.Lock()
 	c.signed++
 	hash := fmt.Sprintf("0x%d", c.signed)
@@ -75,7 +76,7 @@ func (c *ownersChain) SignPull(_ context.Context, _ string, p x402.Pull) (x402.A
 	}
 	amount, _ := p.Amount.Uint64()
 	payload, err := json.Marshal(map[string]any{"hash": hash, "nonce": p.Nonce, "amount": amount})
-	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{Network: p.Network, Asset: p.Token,
+	return onchain.Authorization{Payload: payload, Evidence: x402.Evidence{Network: p.Network, Asset: p.Token,
 		Payer: p.Agent, PayTo: p.Agent, Source: p.Owner, Amount: p.Amount, Transaction: hash,
 		Nonce: strconv.FormatUint(p.Nonce, 10), ExpiresAt: p.Made}}, err
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
@@ -301,7 +302,7 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 		return err
 	}
 	for _, before := range w.earlier {
-		facts.Facts = e.Rules.After(facts.Facts, w.ask, before)
+		facts.Facts = afterHold(e.Rules, facts.Facts, w.ask, before)
 	}
 	usable := slices.IndexFunc(facts.Approvals, e.mayUse)
 	w.ask.Approved = usable >= 0
@@ -428,16 +429,16 @@ func elsewhere(final, asked string) string {
 	return final
 }
 
-// BudgetFacts reads what the owner's budgets hold now, for Rules.Report and Rules.ReportHosts.
+// BudgetFacts reads what the owner's budgets hold now, for standing.Of and standing.Hosts.
 func (e *Engine) BudgetFacts(ctx context.Context) (budget.Facts, error) {
-	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.ReportQuery(AgentFrom(ctx))})
+	facts, err := e.Store.Facts(ctx, history.Question{Rules: standing.Query(e.Rules, AgentFrom(ctx))})
 	return facts.Facts, err
 }
 
-// TreeFacts reads what the whole tree of budgets holds now, for Rules.Tree, and what BudgetFacts reads for a
+// TreeFacts reads what the whole tree of budgets holds now, for standing.Tree, and what BudgetFacts reads for a
 // caller without a name.
 func (e *Engine) TreeFacts(ctx context.Context) (budget.Facts, error) {
-	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.TreeQuery()})
+	facts, err := e.Store.Facts(ctx, history.Question{Rules: standing.TreeQuery(e.Rules)})
 	return facts.Facts, err
 }
 
@@ -448,7 +449,7 @@ func (e *Engine) budgets(ctx context.Context) *Budgets {
 		e.Log.Warn("read the budgets for an answer", "err", err)
 		return nil
 	}
-	report := e.Rules.Report(AgentFrom(ctx), facts)
+	report := standing.Of(e.Rules, AgentFrom(ctx), facts)
 	return tightest(report)
 }
 
@@ -476,15 +477,15 @@ type Window struct {
 }
 
 // tightest is nil where no window has a limit.
-func tightest(report budget.Report) *Budgets {
+func tightest(report standing.Report) *Budgets {
 	var all Budgets
 	var least *Window
 	own := report.Agent
 	if own == nil {
-		own = &budget.AgentReport{}
+		own = &standing.AgentReport{}
 	}
 	type shown struct {
-		line  *budget.Line
+		line  *standing.Line
 		place **Window
 		team  string
 	}

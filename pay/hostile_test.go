@@ -147,7 +147,7 @@ func TestSettledAndDenied(t *testing.T) {
 				error) {
 				s.chain.settle(nonce, amount)
 				return &seller.Answer{Status: status, Content: []byte("no"),
-					Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+					Settlement: &wire.Settlement{ErrorReason: "insufficient_funds"}}, nil
 			})
 			_, err := b.Pay(t.Context(), get(testURL))
 			require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)

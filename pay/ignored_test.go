@@ -17,6 +17,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -99,7 +100,7 @@ func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
 			s.price = "20000"
 		}), code: x402.PriceChanged},
 		"it names a refusal": {script: again(func(a *seller.Answer) {
-			a.Settlement = &x402.Settlement{ErrorReason: "insufficient_funds"}
+			a.Settlement = &wire.Settlement{ErrorReason: "insufficient_funds"}
 		}), code: x402.SettlementFailed},
 		"its receipt cannot be read": {script: again(func(a *seller.Answer) {
 			a.SettlementErr = x402.Errorf(x402.ResponseMalformed, "no receipt")
@@ -273,9 +274,9 @@ type paused struct {
 	why *x402.Error
 }
 
-func (p paused) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (p paused) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	if o.Requirement.Amount.String() == "10000" {
-		return x402.Authorization{}, p.why
+		return onchain.Authorization{}, p.why
 	}
 	return p.chain.Authorize(ctx, o)
 }
@@ -334,7 +335,7 @@ type signedElsewhere struct {
 	b *bench
 }
 
-func (s signedElsewhere) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (s signedElsewhere) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	a, _ := s.chain.Authorize(ctx, o)
 	p, err := s.b.store.Payment(ctx, o.Payment)
 	if err == nil {
@@ -342,7 +343,7 @@ func (s signedElsewhere) Authorize(ctx context.Context, o x402.Order) (x402.Auth
 			UniqueKey: a.Evidence.Unique()}
 		err = s.b.Guard.Submit(ctx, p, signed, false)
 	}
-	return x402.Authorization{}, errors.Join(x402.Errorf(x402.RPCError, "no answer"), err)
+	return onchain.Authorization{}, errors.Join(x402.Errorf(x402.RPCError, "no answer"), err)
 }
 
 // Where a signature may exist, no other option is signed beside it.

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Several purchases under one ceiling and one yes. Each of them is a purchase like any other, with its own
@@ -82,8 +83,8 @@ type many struct {
 
 	proposing bool // its payments are proposed and decided on, and held later, all at once
 	plan      manyPlan
-	shared    x402.Shared // what the chains are asked once for all of it
-	told      sync.Mutex  // held while somebody is told how far it is
+	shared    onchain.Shared // what the chains are asked once for all of it
+	told      sync.Mutex     // held while somebody is told how far it is
 	done      int
 }
 

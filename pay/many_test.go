@@ -17,6 +17,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -328,9 +329,9 @@ type closedDoor struct {
 	payTo string
 }
 
-func (c closedDoor) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (c closedDoor) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	if o.Requirement.PayTo == c.payTo {
-		return x402.Authorization{}, x402.Errorf(x402.InvalidRequirement, "the payee has no token account")
+		return onchain.Authorization{}, x402.Errorf(x402.InvalidRequirement, "the payee has no token account")
 	}
 	return c.chain.Authorize(ctx, o)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -102,7 +101,7 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	send := fmt.Sprintf("%s (%s) on %s to %s", tokens(short), o.asset.Address, network,
 		cmp.Or(funds.Address, funds.Source))
 	if !delegated {
-		command := budget.AddressCommand(o.account)
+		command := AddressCommand(o.account)
 		if funds.Delegated != nil { // the account is the owner's own
 			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account",
 				funds.Source)
@@ -201,4 +200,12 @@ func againInVain(v verdict, p history.Payment, now time.Time, next x402.Next) x4
 		later = next.At
 	}
 	return x402.Next{Do: x402.Wait, At: later, Why: why}
+}
+
+// AddressCommand shows where money for an account is sent to; "": the wallet's own.
+func AddressCommand(account string) string {
+	if account == "" {
+		return x402.Command("address", "--qr")
+	}
+	return x402.Command("address", "--qr", "--account", account)
 }

@@ -528,7 +528,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
 	transaction := strings.Repeat("5", 88)
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-		return &seller.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction,
+		return &seller.Answer{Status: 402, Settlement: &wire.Settlement{Transaction: transaction,
 			ErrorReason: "settlement_pending"}}, nil
 	})
 	_, err := b.Pay(t.Context(), get(testURL))

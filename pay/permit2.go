@@ -45,7 +45,7 @@ func (e *Engine) whyAlwaysAsked(ctx context.Context, o option) string {
 }
 
 // judgeUpto is judgeReceipt for upto, where a receipt says what was charged.
-func judgeUpto(r x402.Settlement, f facts) verdict {
+func judgeUpto(r wire.Settlement, f facts) verdict {
 	v := judgeReceipt(r, f.served())
 	charged, err := money.ParseAmount(r.Amount)
 	switch {

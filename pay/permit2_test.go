@@ -15,6 +15,8 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/wire"
 )
 
 // permits is the play chain with Permit2: what it may move, and what of an upto payment was taken.
@@ -32,7 +34,7 @@ func (p *permits) Funds(ctx context.Context, network string, asset x402.AssetInf
 	return funds, err
 }
 
-func (p *permits) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (p *permits) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	p.extensions = o.Extensions
 	a, err := p.chain.Authorize(ctx, o)
 	a.Evidence.Way = o.Requirement.Way()
@@ -150,7 +152,7 @@ func says(amount string) script {
 		raw := fmt.Sprintf(`{"success":true,"transaction":%q,"network":"eip155:84532","amount":%q}`,
 			transaction, amount)
 		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
-			Settlement: &x402.Settlement{Success: true, Transaction: transaction, Amount: amount,
+			Settlement: &wire.Settlement{Success: true, Transaction: transaction, Amount: amount,
 				Raw: json.RawMessage(raw)}}, nil
 	}
 }
@@ -199,11 +201,11 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 		})
 	}
 	v := judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
-		answer: &seller.Answer{Status: 200, Settlement: &x402.Settlement{Success: true, Transaction: "0x1",
+		answer: &seller.Answer{Status: 200, Settlement: &wire.Settlement{Success: true, Transaction: "0x1",
 			Amount: "1001"}}})
 	require.Equal(t, []any{history.Unknown, "", true}, []any{v.state, v.transaction, v.served})
 	v = judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
-		answer: &seller.Answer{Status: 500, Settlement: &x402.Settlement{Success: true, Amount: "0"}}})
+		answer: &seller.Answer{Status: 500, Settlement: &wire.Settlement{Success: true, Amount: "0"}}})
 	require.Equal(t, []any{history.Unknown, x402.OutcomeUnknown}, []any{v.state, v.code})
 }
 

@@ -14,7 +14,9 @@ import (
 	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/remedy"
 	"x402-wallet/x402/wire"
 )
 
@@ -136,8 +138,8 @@ func (e *Engine) judge(found *quote, q intent) []option {
 // whyNot runs the checks in the order of the stages.
 func (e *Engine) whyNot(o *option, q intent) error {
 	o.stage = stageForm
-	if words := o.Foreign(); words != "" {
-		return x402.NotSpoken(words)
+	if words := foreign.Of(o.Requirement); words != "" {
+		return foreign.Refusal(words)
 	}
 	if err := e.checkWay(o.Way()); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	scheme, ok := e.scheme(o.Way(), o.Network)
 	if !ok {
-		return x402.NotSpoken(x402.OtherNetwork(x402.Quote(o.Network)))
+		return foreign.Refusal(foreign.Network(x402.Quote(o.Network)))
 	}
 	if o.asset.Address == "" {
 		return unknownAsset(o, scheme)
@@ -157,7 +159,7 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	if !o.asset.Rated() {
 		o.stage = stageAsset
-		return x402.Unrated(o.asset)
+		return remedy.Unrated(o.asset)
 	}
 	o.stage = stageWanted
 	if q.Network != "" && q.Network != o.Network {
@@ -187,7 +189,7 @@ func unknownAsset(o *option, scheme Scheme) error {
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil && !x402.HasCode(err, x402.UntrustedAsset) {
 		return err
 	}
-	err := x402.UnknownAsset(o.Requirement)
+	err := remedy.UnknownAsset(o.Requirement)
 	if err.Code == x402.UntrustedAsset {
 		o.stage = stageAsset
 	}

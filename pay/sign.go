@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -33,7 +34,7 @@ type Purchase struct {
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
-	shared   *x402.Shared      // with the rest of its batch; nil: it is in none
+	shared   *onchain.Shared   // with the rest of its batch; nil: it is in none
 	proposal *proposal         // of a batch, as long as it is not held
 	written  func()            // says that it is held, or will not be; of a proposal
 	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
@@ -91,7 +92,7 @@ func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 	if plan != nil {
 		r.Amount = plan.price // of which the row may hold more, as a deposit
 	}
-	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
+	order := onchain.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
 		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now(),
 		Shared: p.shared}
 	if plan != nil {

@@ -232,8 +232,8 @@ func (e *Engine) showSignIn(ctx context.Context, q intent, p history.Payment) (r
 		return r, err // it was written here
 	}
 	over := awaiting(ctx)
-	answer, err := e.Transport.Present(ctx, e.target(q, p), wire.Attachment{Header: x402.HeaderSignIn,
-		Value: m.Header()})
+	answer, err := e.Transport.Present(ctx, e.target(q, p), wire.Attachment{Header: wire.HeaderSignIn,
+		Value: wire.EncodeSignIn(m)})
 	over()
 	if answer != nil {
 		defer answer.Release()

@@ -86,7 +86,7 @@ func (s *memberSeller) Ask(_ context.Context, r seller.Request) (*seller.Answer,
 
 func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
-	if with.Header != x402.HeaderSignIn {
+	if with.Header != wire.HeaderSignIn {
 		a, err := s.scriptedSeller.Present(ctx, r, with)
 		if err == nil && a.Status == 200 {
 			s.mu.Lock()
@@ -98,9 +98,9 @@ func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.
 	if s.cut {
 		return nil, &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "cut")}
 	}
-	m, err := x402.DecodeSignIn(with.Value)
+	m, err := wire.DecodeSignIn(with.Value)
 	require.NoError(s.t, err)
-	require.NoError(s.t, m.Verify("https://api.example", time.Now()))
+	require.NoError(s.t, wire.VerifySignIn(m, "https://api.example", time.Now()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.False(s.t, s.used[m.Nonce], "a nonce is shown once")
@@ -389,7 +389,7 @@ type diesShowing struct{ *memberSeller }
 
 func (d diesShowing) Present(ctx context.Context, r seller.Request,
 	with wire.Attachment) (*seller.Answer, error) {
-	if with.Header == x402.HeaderSignIn {
+	if with.Header == wire.HeaderSignIn {
 		panic("the process ends here")
 	}
 	return d.memberSeller.Present(ctx, r, with)

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // channelWorld is a world with sellers that are paid through channels with a deposit (batch-settlement): the
@@ -170,7 +172,7 @@ func (c *simChannels) Address() string { return c.s.host(9) }
 
 func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
 	config x402.ChannelConfig, id string, err error) {
-	t, err := r.ChannelTerms()
+	t, err := channelterms.Of(r)
 	if err != nil {
 		return config, "", err
 	}
@@ -191,13 +193,13 @@ func (c *simChannels) OwnVoucher(_, id string, v x402.ChannelVoucher) bool {
 	return v.Signature == voucherText(c.s.seed, id, ceiling)
 }
 
-func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b x402.ChannelBalance, err error) {
+func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b onchain.ChannelBalance, err error) {
 	s := c.s
 	if s.at(ctx, c.p, "ReadChannel", s.mix.funds...) == "no answer" || s.node.down || ctx.Err() != nil {
 		return b, x402.Errorf(x402.RPCError, "the node is down")
 	}
 	m := s.seenChannel(id)
-	return x402.ChannelBalance{Balance: money.NewAmount(m.balance), Claimed: money.NewAmount(m.claimed),
+	return onchain.ChannelBalance{Balance: money.NewAmount(m.balance), Claimed: money.NewAmount(m.claimed),
 		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, Block: s.seenBlock(),
 		At: s.now().Add(-s.node.lag)}, nil
 }
@@ -215,13 +217,13 @@ func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVouc
 }
 
 func (c *simChannels) Withdrawal(ctx context.Context, _, _ string, of x402.ChannelConfig,
-	_ x402.ChannelBalance) (x402.OwnerTransaction, error) {
+	_ onchain.ChannelBalance) (onchain.OwnerTransaction, error) {
 	c.s.at(ctx, c.p, "Withdrawal")
-	return x402.OwnerTransaction{From: of.Payer}, nil
+	return onchain.OwnerTransaction{From: of.Payer}, nil
 }
 
 // Authorize signs the voucher that o.Channel orders, and its deposit.
-func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Authorization, err error) {
+func (c *simChannels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
 	s, of := c.s, o.Channel
 	deposit, _ := of.Deposit.Uint64()
 	ceiling, _ := of.Ceiling.Uint64()

@@ -103,7 +103,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 		if count != "" {
 			raw += `,"extra":{` + count + `}`
 		}
-		a.Settlement = &x402.Settlement{Success: true, Raw: json.RawMessage(raw + "}")}
+		a.Settlement = &wire.Settlement{Success: true, Raw: json.RawMessage(raw + "}")}
 		return a
 	}
 	asks := func(count string) *seller.Answer {
@@ -139,7 +139,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 		return status(302, "elsewhere"), nil
 	case "says it is pending":
 		a := status(402, "no "+url)
-		a.Settlement = &x402.Settlement{ErrorReason: "settlement_pending", Raw: json.RawMessage(`{}`)}
+		a.Settlement = &wire.Settlement{ErrorReason: "settlement_pending", Raw: json.RawMessage(`{}`)}
 		return a, nil
 	case "counts backwards":
 		return asks(counts(c.id, min(some(), c.charged), nil, c.newest)), nil

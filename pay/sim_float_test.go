@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // owned is a world in which most of the money is in an owner's account, of which the agent may take what is
@@ -215,17 +216,17 @@ func (f *simFloats) DraftPull(ctx context.Context, _ x402.AssetInfo, amount mone
 		Amount: amount, Nonce: uint64(m.nonce), Made: s.wallet()}, nil
 }
 
-func (f *simFloats) SignPull(ctx context.Context, _ string, p x402.Pull) (x402.Authorization, error) {
+func (f *simFloats) SignPull(ctx context.Context, _ string, p x402.Pull) (onchain.Authorization, error) {
 	s := f.s
 	if s.at(ctx, f.p, "SignPull", s.mix.sign...) == "locked" || ctx.Err() != nil {
-		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
+		return onchain.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 	}
 	t := &transfer{hash: fmt.Sprintf("0xf%d-%d", s.seed, len(s.transfers)), nonce: int(p.Nonce),
 		made: p.Made}
 	t.amount, _ = p.Amount.Uint64()
 	s.transfers = append(s.transfers, t)
 	s.say("      signed the float %s: %d with nonce %d", t.hash, t.amount, t.nonce)
-	return x402.Authorization{Payload: json.RawMessage(strconv.Quote(t.hash)),
+	return onchain.Authorization{Payload: json.RawMessage(strconv.Quote(t.hash)),
 		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9), PayTo: s.host(9),
 			Source: s.host(8), Amount: p.Amount, Nonce: strconv.Itoa(t.nonce), Transaction: t.hash,
 			ExpiresAt: p.Made}}, nil

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // permitWorld is a world with sellers that are paid by Permit2, which may move what the payer approved: the
@@ -115,7 +116,7 @@ func (c *simPermits) Funds(ctx context.Context, network string, asset x402.Asset
 	return funds, err
 }
 
-func (c *simPermits) Authorize(ctx context.Context, o x402.Order) (a x402.Authorization, err error) {
+func (c *simPermits) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
 	s := c.s
 	if a, err = c.simScheme.Authorize(ctx, o); err != nil {
 		return a, err
@@ -129,7 +130,7 @@ func (c *simPermits) Authorize(ctx context.Context, o x402.Order) (a x402.Author
 	}
 	if _, offered := o.Extensions[x402.EIP2612Sponsoring]; !offered {
 		s.sigs = s.sigs[:len(s.sigs)-1]
-		return x402.Authorization{}, x402.Errorf(x402.NoDelegation, "Permit2 may not move it")
+		return onchain.Authorization{}, x402.Errorf(x402.NoDelegation, "Permit2 may not move it")
 	}
 	s.turnOf(g, m.nonce)
 	g.permit.nonce, g.permit.value = m.nonce, g.amount

@@ -115,7 +115,7 @@ func (s *sim) signInOf(row string) *signIn {
 
 // leftSignIn is the moment at which a signed text is out of the wallet's hands.
 func (s *sim) leftSignIn(with wire.Attachment, url string) *signIn {
-	m, err := x402.DecodeSignIn(with.Value)
+	m, err := wire.DecodeSignIn(with.Value)
 	if err != nil {
 		s.fail("S: what is shown is no sign-in: %v", err)
 		return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/x402/money"
 )
 
@@ -114,7 +115,7 @@ func (s *sim) compareTeams() {
 		return
 	}
 	since := s.rows[s.order[len(s.order)-1]].created.Truncate(24 * time.Hour)
-	query := s.rules.TreeQuery()
+	query := standing.TreeQuery(s.rules)
 	query.At = since
 	f, err := s.facts(query)
 	for name := range s.rules.Teams {

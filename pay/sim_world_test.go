@@ -22,6 +22,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -307,10 +308,10 @@ func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402
 		ReadAt: readAt}, nil
 }
 
-func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (c *simScheme) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	s := c.s
 	if s.at(ctx, c.p, "Authorize", s.mix.sign...) == "locked" || ctx.Err() != nil {
-		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
+		return onchain.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 	}
 	s.signsFor(actorOf(ctx).call)
 	of := actorOf(ctx).call.of
@@ -327,7 +328,7 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	g.isUpto = o.Requirement.Way() == x402.Upto
 	s.sigs = append(s.sigs, g)
 	s.say("      signed %s: %d until %s", g.tx(), g.amount, g.validBefore.Format("15:04:05"))
-	return x402.Authorization{
+	return onchain.Authorization{
 		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q,"transaction":%q}`, g.nonce, g.nonce)),
 		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9),
 			PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
@@ -425,7 +426,7 @@ func sentTo(why string) error {
 func (t *simSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	switch {
-	case with.Header == x402.HeaderSignIn:
+	case with.Header == wire.HeaderSignIn:
 		return t.presentSignIn(ctx, r, with)
 	case t.s.batches[urlNumber(r.URL)]:
 		return t.presentBatch(ctx, r, with)
@@ -514,7 +515,7 @@ func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answe
 		return &seller.Answer{Status: n, Content: []byte(body), ContentType: "text/plain"}
 	}
 	receipt := func(a *seller.Answer, success bool, reason string) *seller.Answer {
-		a.Settlement = &x402.Settlement{Success: success, ErrorReason: reason, Raw: json.RawMessage(`{}`)}
+		a.Settlement = &wire.Settlement{Success: success, ErrorReason: reason, Raw: json.RawMessage(`{}`)}
 		if success || reason == "settlement_pending" {
 			a.Settlement.Transaction = g.tx()
 		}
@@ -611,7 +612,7 @@ func (f *simSettler) Settle(ctx context.Context, sub facilitator.Submission) fac
 		r.Outcome = facilitator.Unknown
 	}
 	if r.Outcome == facilitator.Settled {
-		r.Settlement = &x402.Settlement{Success: true, Transaction: g.tx(), Raw: json.RawMessage(`{}`)}
+		r.Settlement = &wire.Settlement{Success: true, Transaction: g.tx(), Raw: json.RawMessage(`{}`)}
 	}
 	s.at(ctx, f.p, "answer arrives")
 	if ctx.Err() != nil {

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 type uncertainGuard struct {
@@ -80,8 +81,8 @@ func asksAgain(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { 
 
 type locked struct{ *chain }
 
-func (locked) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
-	return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
+func (locked) Authorize(context.Context, onchain.Order) (onchain.Authorization, error) {
+	return onchain.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 }
 
 func (b *bench) walletSettles() {
@@ -202,7 +203,7 @@ type held struct {
 	take func()
 }
 
-func (h held) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (h held) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	h.take()
 	return h.chain.Authorize(ctx, o)
 }

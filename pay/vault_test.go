@@ -11,6 +11,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
@@ -41,7 +42,7 @@ func (v *vaultChain) Funds(context.Context, string, x402.AssetInfo) (x402.Funds,
 		MoreAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}, nil
 }
 
-func (v *vaultChain) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (v *vaultChain) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	v.validity = append(v.validity, o.Validity)
 	a, err := v.chain.Authorize(ctx, o)
 	a.Evidence.Payer = testVault

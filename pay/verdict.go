@@ -94,7 +94,7 @@ func judge(f facts) verdict {
 	return judgeStatus(f)
 }
 
-func judgeReceipt(r x402.Settlement, served bool) verdict {
+func judgeReceipt(r wire.Settlement, served bool) verdict {
 	v := verdict{transaction: r.Transaction, receipt: r.Raw}
 	switch {
 	case r.Success:

@@ -12,6 +12,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/facilitator"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
 )
 
@@ -77,10 +78,10 @@ func (o *option) readDeposit(said Option) error {
 		return nil
 	}
 	o.withdrawDelay = cmp.Or(said.WithdrawDelay, defaultWithdrawDelay)
-	if o.withdrawDelay < x402.MinWithdrawDelay || o.withdrawDelay > x402.MaxWithdrawDelay ||
+	if o.withdrawDelay < channelterms.MinWithdrawDelay || o.withdrawDelay > channelterms.MaxWithdrawDelay ||
 		o.withdrawDelay%time.Second != 0 {
-		return fmt.Errorf("a withdraw delay is whole seconds from %s to %s", x402.MinWithdrawDelay,
-			x402.MaxWithdrawDelay)
+		return fmt.Errorf("a withdraw delay is whole seconds from %s to %s", channelterms.MinWithdrawDelay,
+			channelterms.MaxWithdrawDelay)
 	}
 	o.minDeposit = o.Amount.Times(defaultDeposit)
 	if said.MinDeposit == "" {
@@ -178,7 +179,7 @@ func (w *Paywall) readChannel(p *payment, o offer) (s signed, err error) {
 		return s, fmt.Errorf("%w: its channelConfig: %w", ErrInvalidRequest, err)
 	}
 	c.id = id.Hex()
-	asked, err := o.terms[2].ChannelTerms()
+	asked, err := channelterms.Of(o.terms[2])
 	if err != nil {
 		return s, err // ours: cannot happen
 	}

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
 )
 
@@ -268,7 +269,7 @@ func (w *Paywall) claimAfter() time.Duration {
 
 // shortestDelay is how long a buyer's money stays at least. Of prices that are computed it is not known.
 func (w *Paywall) shortestDelay() time.Duration {
-	shortest := x402.MaxWithdrawDelay
+	shortest := channelterms.MaxWithdrawDelay
 	for _, t := range w.tools {
 		for _, o := range t.options {
 			if o.way == x402.BatchSettlement {
@@ -276,7 +277,7 @@ func (w *Paywall) shortestDelay() time.Duration {
 			}
 		}
 		if t.Quote != nil {
-			shortest = x402.MinWithdrawDelay
+			shortest = channelterms.MinWithdrawDelay
 		}
 	}
 	return shortest

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
@@ -241,7 +242,7 @@ func (l *batchLab) newBuyer(t *testing.T) *channelBuyer {
 	l.Fund(b.key.address, 1_000_000)
 	b.c = l.call(t, nil, nil).challenge()
 	r := b.c.Accepts[0]
-	terms := must.Get(r.ChannelTerms())(t)
+	terms := must.Get(channelterms.Of(r))(t)
 	b.asset, _ = x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	b.config = x402.ChannelConfig{Payer: b.key.address, PayerAuthorizer: b.key.address, Receiver: r.PayTo,
 		ReceiverAuthorizer: terms.ReceiverAuthorizer, Token: r.Asset,

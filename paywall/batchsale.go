@@ -8,8 +8,8 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall/book"
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // The life of one sale by a voucher. What is charged is the price, when the call has run: then the voucher,
@@ -159,7 +159,7 @@ func (s *saleRun) explainHold(err error) (isHold bool) {
 
 // settleChannel brings the deposit to the chain, if there is one, and charges the voucher.
 func (s *saleRun) settleChannel(ctx context.Context) facilitator.Result {
-	said := facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
+	said := facilitator.Result{Outcome: facilitator.Settled, Settlement: &wire.Settlement{Success: true}}
 	if s.signed.channel.Deposit != nil {
 		said = s.settleDeposit(ctx)
 	}
@@ -185,7 +185,7 @@ func (s *saleRun) settleDeposit(ctx context.Context) facilitator.Result {
 		}
 	case facilitator.Unknown:
 		if s.isCovered(ctx) {
-			found := &x402.Settlement{Success: true, Amount: s.signed.channel.deposited().String()}
+			found := &wire.Settlement{Success: true, Amount: s.signed.channel.deposited().String()}
 			if said.Settlement != nil {
 				found.Transaction = said.Settlement.Transaction
 			}

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall/book"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/wire"
 )
 
@@ -24,7 +25,7 @@ import (
 func TestSellsByBatchSettlement(t *testing.T) {
 	inEachStore(t, func(t *testing.T, l *batchLab) {
 		b := l.newBuyer(t)
-		terms := must.Get(b.c.Accepts[0].ChannelTerms())(t)
+		terms := must.Get(channelterms.Of(b.c.Accepts[0]))(t)
 		require.Equal(t, []any{24 * time.Hour, "10000"}, []any{terms.WithdrawDelay,
 			terms.MinDeposit.String()})
 		g := b.pay("deposit", 1000)

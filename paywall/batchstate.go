@@ -10,6 +10,7 @@ import (
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // What is said of a channel: by the facilitator, and to buyers.
@@ -46,7 +47,7 @@ func plainNumber(raw json.RawMessage) string {
 }
 
 // settledState takes what a settlement says of the channel.
-func settledState(c *book.SoldChannel, s *x402.Settlement) error {
+func settledState(c *book.SoldChannel, s *wire.Settlement) error {
 	var said struct {
 		Extra struct {
 			State map[string]json.RawMessage `json:"channelState"`

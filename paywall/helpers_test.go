@@ -30,6 +30,7 @@ import (
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -200,7 +201,7 @@ func (g got) asksNothing() {
 	require.Nil(g.t, c, "%s", g.Result)
 }
 
-func (g got) receipt() *x402.Settlement {
+func (g got) receipt() *wire.Settlement {
 	g.t.Helper()
 	s, err := wire.ReadMCPSettlement(g.MCPMessage)
 	require.NoError(g.t, err)
@@ -245,7 +246,7 @@ func (p *payer) signFor(t *testing.T, c *wire.Challenge, r x402.Requirement, val
 	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	a := must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
+	a := must.Get(p.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: asset, Source: p.Address(),
 		Validity: validity, Now: time.Now()}))(t)
 	return must.Get(wire.EncodePayload(c, r, a.Payload, ext))(t)
 }
@@ -292,8 +293,8 @@ func (p *payer) signSolana(t *testing.T, c *wire.Challenge, i int) json.RawMessa
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
 	funds := must.Get(p.solana.Funds(t.Context(), r.Network, asset))(t)
-	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
-		Validity: r.MaxTimeout, Now: time.Now()})
+	a, err := p.solana.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: asset,
+		Source: funds.Source, Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
 	return must.Get(wire.EncodePayload(c, r, a.Payload, nil))(t)
 }

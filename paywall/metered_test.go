@@ -145,7 +145,7 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 	}{
 		"refused, unused": {func(*permitLab, facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Refused,
-				Settlement: &x402.Settlement{ErrorReason: "no"}}
+				Settlement: &wire.Settlement{ErrorReason: "no"}}
 		}, book.SaleFailed, false},
 		"no answer, but it came": {func(l *permitLab, s facilitator.Submission) *facilitator.Result {
 			l.bank.settle(s)
@@ -159,7 +159,7 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 		"a success that says another amount": {func(l *permitLab,
 			s facilitator.Submission) *facilitator.Result {
 			return &facilitator.Result{Outcome: facilitator.Settled,
-				Settlement: &x402.Settlement{Success: true, Transaction: "0x01", Amount: "7"}}
+				Settlement: &wire.Settlement{Success: true, Transaction: "0x01", Amount: "7"}}
 		}, book.SaleUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/internal/mcpconn"
-	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
@@ -192,7 +191,7 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request buyerRequest, meta mcp
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return slices.Contains(wire.PaymentKeys(), key) || key == x402.HeaderSignIn ||
+		return slices.Contains(wire.PaymentKeys(), key) || key == wire.HeaderSignIn ||
 			key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // HTTP handlers sell in MPP too where Options.MPP says so (draft-ryan-httpauth-payment, evm/charge): the same
@@ -117,7 +118,7 @@ func (c *mppChallenge) isFor(o offer) bool { return c.Request != "" && c.Request
 func (c *mppChallenge) nonce() [32]byte { return x402.Keccak256([]byte(c.ID + c.Realm)) }
 
 // mppReceipt is a settlement as MPP says it.
-func mppReceipt(s *x402.Settlement, now time.Time) string {
+func mppReceipt(s *wire.Settlement, now time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(jsonOf(map[string]string{"method": "evm",
 		"reference": s.Transaction, "status": "success", "timestamp": now.UTC().Format(time.RFC3339)}))
 }

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/remedy"
 )
 
 // Tool is the price of something: of an MCP tool by its name, or of what HTTP sells.
@@ -259,7 +260,7 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 	switch {
 	case !asset.Rated():
 		return a, 0, fmt.Errorf("%s is no dollar; its rate is missing in config.toml:\n%s", asset.Symbol,
-			x402.RateLines(asset))
+			remedy.RateLines(asset))
 	case (o.Price == "") == (o.Amount == ""):
 		return a, 0, errors.New(`either a price in dollars or an amount in atomic units`)
 	case o.Amount != "":

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // maxPayment bounds a payment as it is presented: with extensions echoed the longest real one has 8 KiB.
@@ -92,7 +93,7 @@ func decodeBase64(where, text string) ([]byte, error) {
 	if len(text) > base64.StdEncoding.EncodedLen(maxPayment) {
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidRequest, maxPayment)
 	}
-	raw, err := x402.Unwrap(where, text)
+	raw, err := wire.Unwrap(where, text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w, nor base64 of it", ErrInvalidRequest, errNotJSON)
 	}

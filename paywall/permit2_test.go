@@ -121,11 +121,11 @@ func (b *permitBank) settle(s facilitator.Submission) facilitator.Result {
 	a, reason := b.check(s)
 	if reason != "" {
 		return facilitator.Result{Outcome: facilitator.Refused, Facilitator: "bank",
-			Settlement: &x402.Settlement{ErrorReason: reason, Network: s.Network}}
+			Settlement: &wire.Settlement{ErrorReason: reason, Network: s.Network}}
 	}
 	var r struct{ Amount money.Amount }
 	_ = json.Unmarshal(s.Requirements, &r)
-	said := x402.Settlement{Success: true, Network: s.Network, Payer: a.From, Amount: r.Amount.String(),
+	said := wire.Settlement{Success: true, Network: s.Network, Payer: a.From, Amount: r.Amount.String(),
 		Transaction: fmt.Sprintf("0x%064x", len(b.moved)+1)}
 	b.balances[a.From] = b.balances[a.From].SubFloor(r.Amount)
 	b.used[a.From+string(a.Nonce[:])] = said.Transaction

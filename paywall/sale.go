@@ -31,7 +31,7 @@ type Sale struct {
 	Verified    bool   // a facilitator says that the payment is valid
 	SignedIn    bool   // nothing is paid: Payer bought it before, and signed in
 	Expires     time.Time
-	Settlement  *x402.Settlement // what the facilitator said; nil before
+	Settlement  *wire.Settlement // what the facilitator said; nil before
 
 	meter *meter // what the call costs, where that is known when it has run; nil: Price
 }
@@ -78,7 +78,7 @@ type result struct {
 	reason     string // for the buyer
 	cause      error
 	offers     []offer
-	settlement *x402.Settlement
+	settlement *wire.Settlement
 	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
 	extra      json.RawMessage // what its receipt says of the channel that paid; nil: none did
 	// how the channel stands of a buyer who counts otherwise; nil: they do not

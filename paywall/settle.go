@@ -14,6 +14,7 @@ import (
 	"x402-wallet/internal/steps"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // settlePayment settles the payment; from then on the sale continues even if the buyer disconnects. It
@@ -71,7 +72,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	s.out.isFree = s.settlesNothing()
 	if s.out.isFree {
-		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
+		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &wire.Settlement{Success: true}}
 	}
 	if s.channel != nil {
 		return s.settleChannel(ctx)
@@ -165,8 +166,8 @@ func (s *saleRun) explainSettlement(err error) {
 
 // buyerSettlement is a facilitator's settlement as the buyer gets it: with everything that the
 // format requires.
-func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
-	given := x402.Settlement{ErrorReason: "unexpected_settle_error"}
+func (s *saleRun) buyerSettlement(said *wire.Settlement) *wire.Settlement {
+	given := wire.Settlement{ErrorReason: "unexpected_settle_error"}
 	if said != nil {
 		given = *said
 	}
@@ -205,7 +206,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *book.Sale) bool {
 		case err == nil && status.State == x402.Settled:
 			row.State, row.Transaction = book.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
-			proved := result{settlement: &x402.Settlement{Success: true, Transaction: status.Transaction,
+			proved := result{settlement: &wire.Settlement{Success: true, Transaction: status.Transaction,
 				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer}}
 			row.Receipt = proved.receiptJSON()
 			return true

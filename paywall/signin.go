@@ -18,6 +18,7 @@ import (
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Whoever bought something signs in as its payer and gets it again without paying (extension sign-in-with-x,
@@ -86,10 +87,10 @@ var signInSchema = sync.OnceValue(func() json.RawMessage {
 // signInOf finds a sign-in in a call: in its HTTP request's header, or in _meta under the same name, as an
 // object or in base64. "": there is none.
 func signInOf(header http.Header, meta mcp.Meta) string {
-	if said := header.Get(x402.HeaderSignIn); said != "" {
+	if said := header.Get(wire.HeaderSignIn); said != "" {
 		return said
 	}
-	switch said := meta[x402.HeaderSignIn].(type) {
+	switch said := meta[wire.HeaderSignIn].(type) {
 	case string:
 		return said
 	case map[string]any:
@@ -100,9 +101,9 @@ func signInOf(header http.Header, meta mcp.Meta) string {
 
 // signInAsBuyer lets in who bought this call. False: the request ends here, and the buyer is asked to pay.
 func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
-	message, err := x402.DecodeSignIn(s.request.signIn)
+	message, err := wire.DecodeSignIn(s.request.signIn)
 	if err == nil {
-		err = message.Verify(s.options.Origin, s.now())
+		err = wire.VerifySignIn(message, s.options.Origin, s.now())
 	}
 	payer := message.Address
 	if err == nil && message.Type == x402.SignInType("eip155:1") {

@@ -128,7 +128,7 @@ func TestWhoBoughtItSignsIn(t *testing.T) {
 			require.Equal(t, strings.TrimPrefix(s.web.URL, "http://"), m.Domain)
 			require.Equal(t, s.web.URL+"/a?x=1", m.URI)
 			require.NotEqual(t, m.Nonce, asked().Nonce)
-			header := map[string]string{"sign-in-with-x": signedIn(t, s.buyer.key, m).Header()}
+			header := map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, m))}
 			before := s.served.Load()
 			status, text, _ := s.visit(t, http.MethodPost, "/a?x=1", "question", header)
 			require.Equal(t, http.StatusOK, status, text)
@@ -143,7 +143,7 @@ func TestWhoBoughtItSignsIn(t *testing.T) {
 			refused := func(method, path, body string, in x402.SignIn) {
 				t.Helper()
 				status, text, c := s.visit(t, method, path, body,
-					map[string]string{"sign-in-with-x": in.Header()})
+					map[string]string{"sign-in-with-x": wire.EncodeSignIn(in)})
 				require.Equal(t, http.StatusPaymentRequired, status)
 				require.NotContains(t, text, product)
 				require.NotEmpty(t, c.Accepts, "it can be bought")
@@ -193,7 +193,7 @@ func TestSignInsThatAreNotTaken(t *testing.T) {
 				m = signedIn(t, s.buyer.key, m)
 			}
 			status, text, c := s.visit(t, http.MethodPost, "/", "",
-				map[string]string{"sign-in-with-x": m.Header()})
+				map[string]string{"sign-in-with-x": wire.EncodeSignIn(m)})
 			require.Equal(t, http.StatusPaymentRequired, status)
 			require.Contains(t, c.Error, "invalid_siwx_"+reason+":")
 			require.NotContains(t, text, product)
@@ -211,7 +211,7 @@ func TestAMessageHasOneRun(t *testing.T) {
 	s := newSignInShop(t, testBook, time.Hour)
 	s.buy(t, s.buyer, "/", "")
 	_, _, c := s.visit(t, http.MethodPost, "/", "", nil)
-	header := map[string]string{"sign-in-with-x": signedIn(t, s.buyer.key, message(t, c)).Header()}
+	header := map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, message(t, c)))}
 	var all sync.WaitGroup
 	var in atomic.Int32
 	for range 8 {
@@ -232,7 +232,7 @@ func TestAMessageHasOneRun(t *testing.T) {
 
 	s.fails.Store(true)
 	_, _, c = s.visit(t, http.MethodPost, "/", "", nil)
-	header["sign-in-with-x"] = signedIn(t, s.buyer.key, message(t, c)).Header()
+	header["sign-in-with-x"] = wire.EncodeSignIn(signedIn(t, s.buyer.key, message(t, c)))
 	status, _, _ := s.visit(t, http.MethodPost, "/", "", header)
 	require.Equal(t, http.StatusInternalServerError, status)
 	rows := s.sales(t)
@@ -254,7 +254,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	}
 	in := func() map[string]string {
 		_, _, c := s.visit(t, http.MethodPost, "/", "", nil)
-		return map[string]string{"sign-in-with-x": signedIn(t, s.buyer.key, message(t, c)).Header()}
+		return map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, message(t, c)))}
 	}
 	status := func() int {
 		status, _, _ := s.visit(t, http.MethodPost, "/", "", in())
@@ -284,7 +284,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 		Version: "1", ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	got, _, _ := closed.visit(t, http.MethodPost, "/", "",
-		map[string]string{"sign-in-with-x": signedIn(t, closed.buyer.key, m).Header()})
+		map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, closed.buyer.key, m))})
 	require.Equal(t, http.StatusPaymentRequired, got)
 }
 
@@ -298,20 +298,20 @@ func TestSigningInForATool(t *testing.T) {
 	require.Equal(t, product, l.call(t, args, meta(c, l.buyer.pay(t, c, 0, nil))).text)
 	m := message(t, c)
 	require.Equal(t, []string{"shop.example", "https://shop.example/"}, []string{m.Domain, m.URI})
-	g := l.call(t, args, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key, m)})
+	g := l.call(t, args, map[string]any{wire.HeaderSignIn: signedIn(t, l.buyer.key, m)})
 	require.Equal(t, product, g.text, "%s", g.Result)
 	require.Nil(t, g.receipt(), "nothing was paid")
 	m = message(t, l.call(t, args, nil).challenge())
 	require.Equal(t, product, l.call(t, args, map[string]any{
-		x402.HeaderSignIn: signedIn(t, l.buyer.key, m).Header()}).text)
+		wire.HeaderSignIn: wire.EncodeSignIn(signedIn(t, l.buyer.key, m))}).text)
 	m = message(t, l.call(t, args, nil).challenge())
-	other := l.call(t, map[string]any{"q": 2}, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key, m)})
+	other := l.call(t, map[string]any{"q": 2}, map[string]any{wire.HeaderSignIn: signedIn(t, l.buyer.key, m)})
 	require.Contains(t, other.challenge().Error, "did not buy it")
 	require.Len(t, l.bank.moved, 1)
 
 	l.tool = failing("down")
 	m = message(t, l.call(t, args, nil).challenge())
-	require.Equal(t, "down", l.call(t, args, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key,
+	require.Equal(t, "down", l.call(t, args, map[string]any{wire.HeaderSignIn: signedIn(t, l.buyer.key,
 		m)}).text)
 }
 
@@ -336,7 +336,8 @@ func TestSigningInOnSolana(t *testing.T) {
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))
-	status, answer, _ := w.visit(t, http.MethodPost, "/", "", map[string]string{"sign-in-with-x": m.Header()})
+	status, answer, _ := w.visit(t, http.MethodPost, "/", "",
+		map[string]string{"sign-in-with-x": wire.EncodeSignIn(m)})
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Contains(t, answer, "true "+address)
 }
@@ -372,7 +373,7 @@ func TestTheOriginIsTheSellers(t *testing.T) {
 
 // The server behind gets no sign-in, as it gets no payment.
 func TestSignInsAreNotPassedOn(t *testing.T) {
-	passed, done := (&Proxy{}).upstreamMeta(t.Context(), nil, mcp.Meta{x402.HeaderSignIn: "x",
+	passed, done := (&Proxy{}).upstreamMeta(t.Context(), nil, mcp.Meta{wire.HeaderSignIn: "x",
 		"x402/payment": "y",
 		"other":        "z"})
 	done()

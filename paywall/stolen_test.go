@@ -140,7 +140,7 @@ const elsewhereTransaction = "0x444444444444444444444444444444444444444444444444
 // open is the answer of a facilitator that leaves it open, and names a transaction.
 func open(transaction string) facilitator.Result {
 	return facilitator.Result{Outcome: facilitator.Unknown, Facilitator: "told",
-		Settlement: &x402.Settlement{ErrorReason: "settlement_pending", Transaction: transaction}}
+		Settlement: &wire.Settlement{ErrorReason: "settlement_pending", Transaction: transaction}}
 }
 
 func always(r facilitator.Result) func(facilitator.Result) facilitator.Result {

@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"x402-wallet/internal/child"
-	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
@@ -56,7 +55,7 @@ type Answer struct {
 
 	Challenge     *wire.Challenge // set when Status is 402 or 412 …
 	ChallengeErr  error           // … or why it could not be read
-	Settlement    *x402.Settlement
+	Settlement    *wire.Settlement
 	SettlementErr error
 	ToolFailed    bool // MCP: the server says that what it was asked for came to nothing; its Status is 500
 

@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // ownerOn is the owner's account that config.toml names on a network for taking a float from; "": none.
@@ -86,7 +87,7 @@ func approveCommand(a x402.OwnerAllowance) string {
 // revokeAllowance prepares the owner's approve of 0.
 func (w *Wallet) revokeAllowance(ctx context.Context, network, owner string, frozen bool) (revokeOut, error) {
 	a, _, err := w.Allowance(ctx, network, owner, "")
-	var t x402.OwnerTransaction
+	var t onchain.OwnerTransaction
 	if err == nil {
 		t, err = w.EVM.ApproveAllowance(ctx, a, money.Amount{})
 	}

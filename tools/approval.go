@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -308,7 +308,7 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 	var left []string
 	for _, line := range []struct {
 		name string
-		budget.Line
+		standing.Line
 	}{{"session", report.Session}, {"day", report.Day}, {"month", report.Month}} {
 		if line.Limit != nil {
 			of := fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(), line.name)

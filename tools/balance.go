@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -26,11 +26,11 @@ type balanceIn struct {
 
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
 type BalanceOut struct {
-	Networks []BalanceRow  `json:"networks"`
-	More     string        `json:"more,omitempty"`     // what was left out of networks
-	Channels []channelRow  `json:"channels,omitempty"` // that owners fund, as the ledger knows them
-	Budget   budget.Report `json:"budget"`
-	Next     x402.Next     `json:"next"`
+	Networks []BalanceRow    `json:"networks"`
+	More     string          `json:"more,omitempty"`     // what was left out of networks
+	Channels []channelRow    `json:"channels,omitempty"` // that owners fund, as the ledger knows them
+	Budget   standing.Report `json:"budget"`
+	Next     x402.Next       `json:"next"`
 }
 
 // shape leaves out what only an agent with a name finds among the budgets: it explains itself.
@@ -256,14 +256,14 @@ func afterLook(rows []BalanceRow, account string) x402.Next {
 		return x402.Next{Do: x402.Repeat, Why: "no node answered; what it would say is not known"}
 	}
 	return x402.Next{Do: x402.AskPerson, Why: "nothing is there to spend",
-		Command: budget.AddressCommand(account),
+		Command: pay.AddressCommand(account),
 		Say:     "The wallet has no money to spend; this shows the addresses to send some to."}
 }
 
 // budgets is what is left of each.
-func (w *Wallet) budgets(ctx context.Context) (budget.Report, error) {
+func (w *Wallet) budgets(ctx context.Context) (standing.Report, error) {
 	facts, err := w.Engine.BudgetFacts(ctx)
-	return w.Engine.Rules.Report(pay.AgentFrom(ctx), facts), err
+	return standing.Of(w.Engine.Rules, pay.AgentFrom(ctx), facts), err
 }
 
 // assets are those asked for: a symbol or address, else the network's own dollar.

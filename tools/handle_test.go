@@ -27,6 +27,7 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -147,8 +148,8 @@ func (t traitor) Addresses() (string, string)                      { panic(t.fai
 func (t traitor) Locked() bool                                     { panic(t.fail()) }
 func (t traitor) Unlock(context.Context, []byte) error             { return t.fail() }
 func (t traitor) Clock(context.Context, string) (time.Time, error) { return time.Time{}, t.fail() }
-func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, error) {
-	return x402.Delegation{}, t.fail()
+func (t traitor) Delegation(context.Context, string, string) (onchain.Delegation, error) {
+	return onchain.Delegation{}, t.fail()
 }
 
 func betrayed(t *testing.T, by traitor) (*client, *lockedText) {

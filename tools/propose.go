@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/schedule"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -82,11 +82,11 @@ func (in proposeIn) proposal(now time.Time) (p subscriptions.Proposal, err error
 	if len(in.Reason) > maxReason {
 		return p, invalid("reason is %d bytes long, at most %d pass", len(in.Reason), maxReason)
 	}
-	every, err := budget.ParseEvery(in.Every)
+	every, err := schedule.ParseEvery(in.Every)
 	if err != nil {
 		return p, invalid("every: %v", err)
 	}
-	until, err := budget.ParseMoment(in.Until)
+	until, err := schedule.ParseMoment(in.Until)
 	if err != nil {
 		return p, invalid("until: %v", err)
 	}
@@ -98,7 +98,7 @@ func (in proposeIn) proposal(now time.Time) (p subscriptions.Proposal, err error
 	if err != nil || price == 0 || (!isDollars && !strings.Contains(most, ".")) {
 		return p, invalid("maxAmount must be dollars like \"$0.05\"")
 	}
-	return subscriptions.Proposal{URL: in.URL, Every: budget.EveryText(every), Max: price, Until: until,
+	return subscriptions.Proposal{URL: in.URL, Every: schedule.EveryText(every), Max: price, Until: until,
 		Reason: in.Reason}, nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/history/report"
 	"x402-wallet/pay"
@@ -35,7 +35,7 @@ const (
 // walletStatus is the resource x402://status.
 type walletStatus struct {
 	setupOut
-	Budget     *budget.Report    `json:"budget,omitempty"`
+	Budget     *standing.Report  `json:"budget,omitempty"`
 	Frozen     []string          `json:"frozen,omitempty"`    // what, and why
 	Approvals  []waitingApproval `json:"approvals,omitempty"` // what waits for a person
 	Unfinished []string          `json:"unfinished,omitempty"`

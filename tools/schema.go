@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -71,7 +71,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[money.Dollars]():   text(),
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
-		reflect.TypeFor[budget.Line]():     {Type: "object"},
+		reflect.TypeFor[standing.Line]():   {Type: "object"},
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},

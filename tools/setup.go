@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
 
@@ -158,7 +158,7 @@ func (w *Wallet) fundStep(ctx context.Context) setupStep {
 	}
 	step = setupStep{what: "send money: " + strings.Join(places, "; or ") + "; or delegate from your own " +
 		"Solana token account (`x402-wallet help delegation`)",
-		command: budget.AddressCommand(w.Engine.Rules.Account),
+		command: pay.AddressCommand(w.Engine.Rules.Account),
 		say:     "Please send " + strings.Join(places, ", or ") + "."}
 	if len(silent) == len(rows) {
 		step.what = "no node says what is there (" + strings.Join(silent, ", ") + "): look what is wrong"

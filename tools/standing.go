@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/history/report"
 	"x402-wallet/internal/metrics"
@@ -125,17 +125,17 @@ func (w *Wallet) standingBudgets(ctx context.Context) (list []metrics.Budget, er
 	if err != nil {
 		return nil, err
 	}
-	add := func(window, agent, host string, line *budget.Line) {
+	add := func(window, agent, host string, line *standing.Line) {
 		if line != nil {
 			list = append(list, metrics.Budget{Window: window, Agent: agent, Host: host, Limit: line.Limit,
 				Used: line.Spent.Add(line.Held)})
 		}
 	}
-	report := rules.Report("", facts)
+	report := standing.Of(rules, "", facts)
 	add("session", "", "", &report.Session)
 	add("day", "", "", &report.Day)
 	add("month", "", "", &report.Month)
-	for _, h := range rules.ReportHosts(facts) {
+	for _, h := range standing.Hosts(rules, facts) {
 		add("day", "", h.Host, &h.Line)
 	}
 	agents := slices.Sorted(maps.Keys(rules.Agents))
@@ -147,7 +147,7 @@ func (w *Wallet) standingBudgets(ctx context.Context) (list []metrics.Budget, er
 		if err != nil {
 			return list, err
 		}
-		report := rules.Report(name, facts)
+		report := standing.Of(rules, name, facts)
 		add("day", name, "", report.Agent.Day)
 		add("month", name, "", report.Agent.Month)
 	}

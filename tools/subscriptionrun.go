@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/budget/schedule"
 	"x402-wallet/history"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/steps"
@@ -93,7 +94,7 @@ func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run subscriptions
 		}
 	}()
 	now := w.Engine.Now()
-	slot, due := s.Due(run.LastDone(), now)
+	slot, due := schedule.Due(s.Subscription, run.LastDone(), now)
 	if !due || ctx.Err() != nil {
 		return nil, nil
 	}

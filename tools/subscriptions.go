@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/budget/schedule"
 	"x402-wallet/history"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/pay"
@@ -141,7 +142,7 @@ func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run subscr
 	out := SubscriptionOut{Name: s.Name, Agent: s.Agent, State: subscriptionActive,
 		Method: cmp.Or(s.Call.Method, "GET"), URL: pay.WithoutSecrets(s.Call.URL),
 		Headers: slices.Sorted(maps.Keys(s.Call.Headers)), Network: s.Call.Network, Asset: s.Call.Asset,
-		Every: budget.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max,
+		Every: schedule.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max,
 		Total: s.Total,
 		Spent: use.Spent, Held: use.Held, Left: s.Total.SubFloor(use.Total())}
 	now := w.Engine.Now()
@@ -185,7 +186,7 @@ func lastBought(list []history.Payment) (p history.Payment, has bool) {
 
 // nextRun is when a subscription is to be run next; zero: never again.
 func nextRun(s budget.Subscription, run subscriptions.Run, now time.Time) time.Time {
-	if slot, due := s.Due(run.LastDone(), now); due {
+	if slot, due := schedule.Due(s, run.LastDone(), now); due {
 		switch isThis := run.Slot.Equal(slot) && run.State == subscriptions.Waiting; {
 		case isThis && run.Next.IsZero(): // for the owner, as long as they let it
 			return now.Add(askAgain)
@@ -194,9 +195,9 @@ func nextRun(s budget.Subscription, run subscriptions.Run, now time.Time) time.T
 		}
 		return now
 	}
-	next, ok := s.Next(now)
+	next, ok := schedule.Next(s, now)
 	for ok && !next.After(run.LastDone()) { // the clock was ahead
-		next, ok = s.Next(next)
+		next, ok = schedule.Next(s, next)
 	}
 	if !ok || s.Paused {
 		return time.Time{}

@@ -31,6 +31,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Wallet is an opened wallet, as tools and commands see it: the engine and the ledger, and what else
@@ -120,47 +121,47 @@ type evmChain interface {
 	chain
 	// VaultOn is the address of the vault that config.toml names on a network; "": none.
 	VaultOn(network string) string
-	ReadVault(ctx context.Context, network, address string) (x402.Vault, error)
+	ReadVault(ctx context.Context, network, address string) (onchain.Vault, error)
 	DeployVault(ctx context.Context, network, owner string, asset x402.AssetInfo,
-		l x402.VaultLimits) (x402.OwnerTransaction, error)
-	AllowVault(ctx context.Context, v x402.Vault, l x402.VaultLimits) (x402.OwnerTransaction, error)
-	RevokeVault(ctx context.Context, v x402.Vault) (x402.OwnerTransaction, error)
-	ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
-	DepositVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
-	WithdrawVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
+		l onchain.VaultLimits) (onchain.OwnerTransaction, error)
+	AllowVault(ctx context.Context, v onchain.Vault, l onchain.VaultLimits) (onchain.OwnerTransaction, error)
+	RevokeVault(ctx context.Context, v onchain.Vault) (onchain.OwnerTransaction, error)
+	ApproveVault(ctx context.Context, v onchain.Vault, amount money.Amount) (onchain.OwnerTransaction, error)
+	DepositVault(ctx context.Context, v onchain.Vault, amount money.Amount) (onchain.OwnerTransaction, error)
+	WithdrawVault(ctx context.Context, v onchain.Vault, amount money.Amount) (onchain.OwnerTransaction, error)
 	// AllowanceOn is how config.toml lets a float be taken from an owner's account on a network; nil: not.
 	AllowanceOn(network string) *x402.AllowanceRule
 	ReadAllowance(ctx context.Context, network, owner string, asset x402.AssetInfo) (x402.OwnerAllowance,
 		error)
 	ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
-		x402.OwnerTransaction, error)
+		onchain.OwnerTransaction, error)
 	// ReadPermitted reads the agent's own account, ApprovePermit2 prepares the transaction that says what
 	// Permit2 may move out of it.
-	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (x402.OwnAccount, error)
-	ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.OwnerTransaction,
+	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (onchain.OwnAccount, error)
+	ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (onchain.OwnerTransaction,
 		error)
 	// GasOf is what a transaction cost, in wei.
 	GasOf(ctx context.Context, network, hash string) (money.Amount, error)
 	// VaultAddress is where the vault of a deployment will be.
-	VaultAddress(t x402.OwnerTransaction) string
+	VaultAddress(t onchain.OwnerTransaction) string
 	// Unsigned is a transaction's bytes without a signature.
-	Unsigned(t x402.OwnerTransaction) ([]byte, error)
+	Unsigned(t onchain.OwnerTransaction) ([]byte, error)
 	// SendOwner waits until the transaction is in a block, and names it.
-	SendOwner(ctx context.Context, t x402.OwnerTransaction, signature [65]byte) (string, error)
+	SendOwner(ctx context.Context, t onchain.OwnerTransaction, signature [65]byte) (string, error)
 }
 
 // solanaChain also reads SPL token accounts, and builds and sends what their owners sign.
 type solanaChain interface {
 	chain
-	Delegation(ctx context.Context, network, account string) (x402.Delegation, error)
+	Delegation(ctx context.Context, network, account string) (onchain.Delegation, error)
 	// AssociatedAccount is an owner's associated token account.
 	AssociatedAccount(owner string, asset x402.AssetInfo) (string, error)
 	Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
-		amount money.Amount) (x402.DelegationChange, error)
-	Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error)
-	Simulate(ctx context.Context, c x402.DelegationChange) error
+		amount money.Amount) (onchain.DelegationChange, error)
+	Revoke(ctx context.Context, network, account string) (onchain.DelegationChange, error)
+	Simulate(ctx context.Context, c onchain.DelegationChange) error
 	// Send waits until the transaction is confirmed, and names it.
-	Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (string, error)
+	Send(ctx context.Context, c onchain.DelegationChange, signature [64]byte) (string, error)
 }
 
 // nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not answering.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // noVault says that no vault is named on an EVM network.
@@ -29,14 +30,14 @@ func (w *Wallet) networkOfEVM(networks []string, account string) string {
 
 // Vault reads a vault of the owner's: the one named, else the one of config.toml. Its error is an
 // *x402.Error.
-func (w *Wallet) Vault(ctx context.Context, network, address string) (x402.Vault, error) {
+func (w *Wallet) Vault(ctx context.Context, network, address string) (onchain.Vault, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	if address == "" {
 		address = w.EVM.VaultOn(network)
 	}
 	if address == "" {
-		return x402.Vault{}, noVault(network)
+		return onchain.Vault{}, noVault(network)
 	}
 	v, err := w.EVM.ReadVault(ctx, network, address)
 	if err != nil {
@@ -71,7 +72,7 @@ func (w *Wallet) checkVault(ctx context.Context, network, address string) (Deleg
 	return out, nil
 }
 
-func nextOfVault(v x402.Vault) x402.Next {
+func nextOfVault(v onchain.Vault) x402.Next {
 	switch {
 	case v.IsOurs && !v.Available.IsZero():
 		return x402.Next{Do: x402.Done}

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -592,8 +593,8 @@ func (h *bought) neverLeft(t *testing.T) {
 
 type mute struct{ pay.Scheme }
 
-func (mute) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
-	return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "the wallet is locked")
+func (mute) Authorize(context.Context, onchain.Order) (onchain.Authorization, error) {
+	return onchain.Authorization{}, x402.Errorf(x402.WalletLocked, "the wallet is locked")
 }
 
 // x402_setup_agent works before there is a wallet, and init may run while the server does.

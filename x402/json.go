@@ -2,7 +2,6 @@ package x402
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -255,23 +254,4 @@ func (o Object) OptionalAmount(key string) (*money.Amount, error) {
 		return nil, fmt.Errorf("%s is not an amount", key)
 	}
 	return &a, nil
-}
-
-// Unwrap decodes a header's base64. We send standard and padded, but take url-safe, unpadded and
-// plain JSON too: they cannot be confused.
-func Unwrap(name, value string) ([]byte, error) {
-	if strings.HasPrefix(value, "{") {
-		return []byte(value), nil
-	}
-	text := strings.TrimRight(value, "=")
-	padding := len(value) - len(text)
-	if strings.ContainsAny(text, "-_") {
-		text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
-	}
-	data, err := base64.RawStdEncoding.Strict().DecodeString(text)
-	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
-	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
-		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)
-	}
-	return data, nil
 }

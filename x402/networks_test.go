@@ -1,10 +1,6 @@
 package x402
 
 import (
-	"encoding/json"
-	"flag"
-	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -203,96 +199,7 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// What other wallets speak is named, and only that.
-func TestForeign(t *testing.T) {
-	for words, r := range map[string]Requirement{
-		"Circle Gateway": {Scheme: Exact, NetworkName: "base",
-			Extra: map[string]json.RawMessage{"name": json.RawMessage(`" gatewaywalletBATCHED"`)}},
-		"Nevermined":     {Scheme: "nvm:card-delegation", NetworkName: "stripe"},
-		"upto on Solana": {Scheme: "upto", Network: SolanaMainnet}, "version 1": {Scheme: "upto", Version: 1,
-			Network: "eip155:8453"},
-		"deferred": {Scheme: "deferred", NetworkName: "cloudflare:402"},
-		"ERC-7710": {Scheme: Exact,
-			Extra: map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"erc7710"`)}},
-		"Stellar": {Scheme: Exact, NetworkName: "stellar-testnet"},
-		"XRP":     {Scheme: Exact, NetworkName: "xrpl:0"},
-	} {
-		require.Contains(t, r.Foreign(), words)
-	}
-	require.True(t, Requirement{Extra: map[string]json.RawMessage{"name": json.RawMessage(
-		`"GatewayWalletBatched"`)}}.IsGateway())
-	for _, name := range []string{"base", "eip155:8453", SolanaMainnet, "solana-devnet", "nvm"} {
-		require.Empty(t, Requirement{Scheme: Exact, NetworkName: name}.Foreign(), name)
-	}
-}
-
-// The lines for config.toml name the token and nothing that its seller says of it; what names no token has
-// no lines.
-func TestUnknownAsset(t *testing.T) {
-	r := Requirement{Network: "eip155:8453", Asset: "0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb",
-		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"Free Dollars"`)}}
-	e := UnknownAsset(r)
-	require.Equal(t, UntrustedAsset, e.Code)
-	require.Equal(t, Next{Do: AskPerson, Command: SealCommand, Say: e.NextStep().Say}, e.NextStep())
-	lines := e.Details["config"].(string)
-	require.Contains(t, lines, `address = "0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb"`)
-	require.Contains(t, lines, "EIP-712")
-	require.NotContains(t, fmt.Sprint(e.Message, e.Hint, e.Details, e.Next), "Free")
-	r.Network, r.Asset = SolanaMainnet, devnetUSDC
-	require.NotContains(t, UnknownAsset(r).Details["config"], "EIP-712")
-	for _, asset := range []string{"USDC", "", "0x50c5725949A6F0c72E6C4a641F24049A917DB0C",
-		"0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb\"\nusd = \"1\""} {
-		e := UnknownAsset(Requirement{Network: "eip155:8453", Asset: asset})
-		require.Equal(t, InvalidRequirement, e.Code)
-		require.Nil(t, e.Details["config"])
-	}
-}
-
 const (
 	baseUSDC   = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 	devnetUSDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
 )
-
-var update = flag.Bool("update", false, "write the tables of docs/funding.md")
-
-const networksPage = "../docs/funding.md"
-
-// The tables of docs/funding.md are what is built in.
-func TestNetworksPage(t *testing.T) {
-	written, err := os.ReadFile(networksPage)
-	require.NoError(t, err)
-	head, rest, found := strings.Cut(string(written), "<!-- table -->\n")
-	require.True(t, found)
-	_, tail, found := strings.Cut(rest, "<!-- end -->")
-	require.True(t, found)
-	page := head + "<!-- table -->\n" + networkTable() + "<!-- end -->" + tail
-	if *update {
-		require.NoError(t, os.WriteFile(networksPage, []byte(page), 0o600))
-	}
-	require.Equal(t, page, string(written), "go test ./x402 -run NetworksPage -update")
-}
-
-func networkTable() string {
-	registry := NewRegistry(nil)
-	var b strings.Builder
-	b.WriteString("| network | CAIP-2 | public node | tokens |\n|---|---|---|---|\n")
-	for _, n := range networks {
-		var tokens []string
-		for _, a := range registry.Assets(n.caip2) {
-			note := ""
-			switch {
-			case a.Permit2Only:
-				note = " ²"
-			case !a.Rated():
-				note = " ¹"
-			}
-			tokens = append(tokens, fmt.Sprintf("%s%s `%s`", a.Symbol, note, a.Address))
-		}
-		node := PublicNode(n.caip2)
-		if node != "" {
-			node = "`" + strings.TrimPrefix(node, "https://") + "`"
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", n.title, n.caip2, node, strings.Join(tokens, "<br>"))
-	}
-	return b.String()
-}

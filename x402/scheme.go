@@ -1,10 +1,7 @@
 package x402
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"strconv"
-	"sync"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -33,70 +30,6 @@ type Funds struct {
 	MaxPayment  *money.Amount // what one payment may be, whatever is free; nil: no such limit
 	MaxValidity time.Duration // how long what is signed may be good for; 0: no such limit
 	MoreAt      time.Time     // when the chain lets the agent spend more; zero: not by itself
-}
-
-// Order is what to authorize: one option, within the owner's limits.
-type Order struct {
-	Payment     string // its id in the ledger: whoever signs may look there first
-	Requirement Requirement
-	Asset       AssetInfo
-	Source      string // Funds.Source
-	// what the challenge says beside its options: by some of that the seller offers to pay for an approval
-	Extensions map[string]json.RawMessage
-	// Solana: who pays the fee where the challenge does not say (where the wallet settles; from /supported)
-	FeePayer string
-	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
-	Now      time.Time
-	Channel  *ChannelOrder // of batch-settlement; nil: the payment is no voucher
-	Shared   *Shared       // with payments that are made at the same time; nil: there are none
-}
-
-// Shared are answers of chains that several payments use which are made at the same time, so that a node is
-// asked once. The zero value has none; it is safe for concurrent use.
-type Shared struct {
-	mu      sync.Mutex
-	answers map[string]*sharedAnswer
-}
-
-type sharedAnswer struct {
-	mu    sync.Mutex
-	at    time.Time // when it was asked for; zero: it was not, or in vain
-	value any
-}
-
-// Once gives the answer under a name, which it asks for where there is none that is at most life old. Who
-// comes meanwhile waits for it. An error is nobody else's.
-func (s *Shared) Once(name string, life time.Duration, ask func() (any, error)) (any, error) {
-	s.mu.Lock()
-	if s.answers == nil {
-		s.answers = map[string]*sharedAnswer{}
-	}
-	a := s.answers[name]
-	if a == nil {
-		a = &sharedAnswer{}
-		s.answers[name] = a
-	}
-	s.mu.Unlock()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.at.IsZero() && time.Since(a.at) <= life {
-		return a.value, nil
-	}
-	at := time.Now()
-	value, err := ask()
-	if err == nil {
-		a.at, a.value = at, value
-	}
-	return value, err
-}
-
-// Authorization is a signed payment.
-type Authorization struct {
-	Payload  json.RawMessage // the scheme's `payload` object
-	Evidence Evidence
-	// what belongs to it among the payload's extensions, by their keys: {"info":{…}}; nil: nothing
-	Extensions map[string]json.RawMessage
-	Voucher    *ChannelVoucher // of batch-settlement: what was promised in all; nil: nothing of the kind
 }
 
 // Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is
@@ -189,30 +122,4 @@ type Status struct {
 	Amount *money.Amount `json:"amount,omitempty"`
 	// open: the chain showed, when it was asked, that it has not happened; false where that was not seen
 	Unused bool `json:"-"`
-}
-
-// Delegation is an SPL token account as its owner set it up, read from the chain. Addresses are
-// base58, amounts are atomic units of Mint.
-type Delegation struct {
-	Account, Owner, Mint, Program string
-	Delegate                      string       // "" when there is none
-	IsOurs                        bool         // Delegate is this wallet's agent
-	Frozen                        bool         // by the token's issuer: nothing can be spent
-	Remaining                     money.Amount // of what was delegated; 0 when there is no delegate
-	Balance                       money.Amount
-}
-
-// DelegationChange is a transaction that changes a delegation, not signed yet: only the owner of
-// the token account can sign it. Addresses are base58.
-type DelegationChange struct {
-	Network, Account, Owner, Mint, Program string
-	Delegate                               string // "": the delegation is revoked
-	Amount                                 uint64 // atomic units that Delegate may spend from now on
-	Decimals                               uint8
-	Message                                []byte // what is signed
-}
-
-// Transaction is the transaction in base64, with the owner's signature or, for the zero value, without one.
-func (c DelegationChange) Transaction(signature [64]byte) string {
-	return base64.StdEncoding.EncodeToString(append(append([]byte{1}, signature[:]...), c.Message...))
 }

@@ -1,10 +1,7 @@
 package x402
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -17,11 +14,8 @@ import (
 // site, the account and a nonce is signed as EIP-4361 has it on EVM (EIP-191), and as plain bytes (ed25519)
 // on Solana. A seller that was paid gives what was bought to whoever signs in as the payer.
 
-// ExtensionSignIn is the extension's key, and HeaderSignIn the header in which a buyer answers it.
-const (
-	ExtensionSignIn = "sign-in-with-x"
-	HeaderSignIn    = "sign-in-with-x"
-)
+// ExtensionSignIn is the extension's key.
+const ExtensionSignIn = "sign-in-with-x"
 
 // SignInScheme is what the ledger calls a sign-in among the schemes of payments.
 const SignInScheme = ExtensionSignIn
@@ -32,8 +26,8 @@ const (
 	MaxSignInAge = 5 * time.Minute
 	// maxSignInLife is the longest that a message may say it is good for.
 	maxSignInLife = 24 * time.Hour
-	// maxSignIn bounds a message, and its header before base64, in bytes: nobody's is longer than 2 KiB.
-	maxSignIn = 4 << 10
+	// MaxSignIn bounds a message, and its header before base64, in bytes: nobody's is longer than 2 KiB.
+	MaxSignIn = 4 << 10
 	// signInSkew is how far issuedAt may be ahead of this machine's clock.
 	signInSkew = 2 * time.Minute
 )
@@ -117,8 +111,8 @@ func (s SignIn) Text() (string, error) {
 		lines = append(lines, "- "+r)
 	}
 	text := strings.Join(lines, "\n")
-	if len(text) > maxSignIn {
-		return "", signInError("message", "the message is longer than %d bytes", maxSignIn)
+	if len(text) > MaxSignIn {
+		return "", signInError("message", "the message is longer than %d bytes", MaxSignIn)
 	}
 	return text, nil
 }
@@ -175,31 +169,6 @@ func (s SignIn) Evidence() Evidence {
 	return e
 }
 
-// Header is the value of HeaderSignIn.
-func (s SignIn) Header() string {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false) // as every other client writes it
-	_ = e.Encode(s)        // of texts: cannot fail
-	return base64.StdEncoding.EncodeToString(bytes.TrimSuffix(out.Bytes(), []byte("\n")))
-}
-
-// DecodeSignIn reads the value of HeaderSignIn. What it says is not checked: see Verify.
-func DecodeSignIn(value string) (SignIn, error) {
-	var s SignIn
-	if len(value) > 2*maxSignIn {
-		return s, signInError("message", "the header is longer than %d bytes", 2*maxSignIn)
-	}
-	data, err := Unwrap(HeaderSignIn, value)
-	if err == nil {
-		err = DecodeStrict(data, maxSignIn, &s)
-	}
-	if err != nil {
-		return SignIn{}, signInError("message", "the header cannot be read: %s", AsError(err).Message)
-	}
-	return s, nil
-}
-
 // CheckBound refuses a message that is not for this origin ("https://host", with a port where it is not the
 // scheme's own), or not good now. Errors: *SignInError.
 func (s SignIn) CheckBound(origin string, now time.Time) error {
@@ -230,7 +199,7 @@ func hostPortOf(u *url.URL) string {
 	return name + ":" + port
 }
 
-// Origin is the origin of a web URL, as CheckBound and Verify take it.
+// Origin is the origin of a web URL, as CheckBound takes it.
 func Origin(raw string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -272,17 +241,9 @@ func (s SignIn) checkTimes(now time.Time) error {
 	return nil
 }
 
-// Verify is CheckBound, and that the account named in it signed it: by EIP-191 for an EVM account of its
-// own key, by ed25519 for a Solana one, of which keys of small order are refused. Contracts' signatures
-// (ERC-1271) are not looked at. Errors: *SignInError.
-func (s SignIn) Verify(origin string, now time.Time) error {
-	if err := s.CheckBound(origin, now); err != nil {
-		return err
-	}
-	return s.VerifySignature()
-}
-
-// VerifySignature is Verify without where and when.
+// VerifySignature refuses a message that the account named in it did not sign: by EIP-191 for an EVM account
+// of its own key, by ed25519 for a Solana one, of which keys of small order are refused. Contracts'
+// signatures (ERC-1271) are not looked at. Errors: *SignInError.
 func (s SignIn) VerifySignature() error {
 	text, err := s.Text()
 	if err != nil {
@@ -320,7 +281,7 @@ func personalHash(text string) [32]byte {
 func ReadSignInText(text string) (s SignIn, err error) {
 	other := signInError("message", "it is no sign-in message")
 	lines := strings.Split(text, "\n")
-	if len(text) > maxSignIn || len(lines) < 8 {
+	if len(text) > MaxSignIn || len(lines) < 8 {
 		return s, other
 	}
 	namespace := "eip155:"

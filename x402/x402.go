@@ -1,19 +1,19 @@
 // Package x402 holds the protocol's words: what a seller asks for (Requirement), what was signed and what
-// became of it (Evidence, Settlement), the networks and assets the wallet knows, and the error codes of the
+// became of it (Evidence, Status), the networks and assets the wallet knows, and the error codes of the
 // outside. Package wire has how sellers and buyers write all of that.
 //
 // What must stay true: everything a stranger sent is read strictly or not at all. Nothing in this package
 // does I/O.
 //
-// The files: json.go (reading strictly), requirement.go (an option), scheme.go (what the chains' packages and
-// the engine say to each other), batch.go, allowance.go and vault.go (the words of these ways of paying),
-// siwx.go (signing in), signer.go (who signed), networks.go, aliases.go, nodes.go, assets.go and remedy.go
-// (what is known, and what a person adds where it is not), foreign.go (options that are known and not
-// paid), errors.go (the codes, and what people do about them).
+// The files: json.go (reading strictly), requirement.go (an option), scheme.go (what is signed, and what
+// became of it), batch.go and allowance.go (the words of these ways of paying), siwx.go (signing in),
+// signer.go (who signed), networks.go, aliases.go and assets.go (what is known), errors.go (the codes, and
+// what people do about them). The packages below it have what no signature needs: onchain (what the chains'
+// packages and the engine say to each other), channelterms, foreign (options that are known and not paid),
+// remedy (what a person adds where something is not known), publicnode, contact.
 package x402
 
 import (
-	"encoding/json"
 	"strings"
 
 	"x402-wallet/x402/money"
@@ -66,24 +66,12 @@ const (
 // MPP is the scheme of options that were asked for in MPP.
 const MPP = "mpp"
 
-// The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a payment.
+// The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a
+// payment.
 const (
 	EIP2612Sponsoring = "eip2612GasSponsoring"
 	ERC20Sponsoring   = "erc20ApprovalGasSponsoring"
 )
-
-// Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a
-// payment. It is a claim, not a proof.
-type Settlement struct {
-	Success      bool
-	Transaction  string // "" when there is none
-	Network      string
-	Payer        string
-	Amount       string // atomic units really charged, where the scheme lets it differ; "" otherwise
-	ErrorReason  string
-	ErrorMessage string
-	Raw          json.RawMessage
-}
 
 // AssetInfo is what the registry knows of a token. Name and Version are its EIP-712 domain: they
 // come from here or from the owner, never from a seller.
@@ -101,6 +89,9 @@ type AssetInfo struct {
 
 // HasPermit reports whether a holder of the asset can approve Permit2 by a signature (EIP-2612).
 func (a AssetInfo) HasPermit() bool { return a.Name != "" && a.Version != "" && !a.NoPermit }
+
+// Rated reports whether a token can be counted in dollars: it is one, or the owner set its rate.
+func (a AssetInfo) Rated() bool { return a.USD > 0 }
 
 // Key is the asset's map key.
 func (a AssetInfo) Key() money.Asset { return money.NewAsset(a.Network, a.Address) }

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -76,7 +77,7 @@ var ErrNotPaid = errors.New("x402test: the answer is 402, and the account cannot
 
 // Receipt is what a seller or a facilitator says of a payment: Success, ErrorReason, Transaction, Network as
 // it was written, and Payer.
-type Receipt = x402.Settlement
+type Receipt = wire.Settlement
 
 // ReceiptOf reads the receipt in an answer's headers. It returns nil if there is none that can be read.
 func ReceiptOf(answer *http.Response) *Receipt {
@@ -157,17 +158,17 @@ func (b *buyer) pay(ctx context.Context, c *wire.Challenge) (wire.Attachment, er
 	return wire.Attachment{}, errors.Join(why...)
 }
 
-func (b *buyer) authorize(ctx context.Context, c *wire.Challenge, r x402.Requirement) (x402.Authorization,
+func (b *buyer) authorize(ctx context.Context, c *wire.Challenge, r x402.Requirement) (onchain.Authorization,
 	error) {
 	asset, known := b.registry.Asset(r.Network, r.Asset)
 	if !known {
-		return x402.Authorization{}, fmt.Errorf("%s has no token %s here", r.NetworkName, r.Asset)
+		return onchain.Authorization{}, fmt.Errorf("%s has no token %s here", r.NetworkName, r.Asset)
 	}
-	order := x402.Order{Requirement: r, Asset: asset, Source: b.account.Address, Validity: r.MaxTimeout,
+	order := onchain.Order{Requirement: r, Asset: asset, Source: b.account.Address, Validity: r.MaxTimeout,
 		Now: b.world.Now(), Extensions: c.Extensions}
 	switch {
 	case r.Way() != x402.Exact:
-		return x402.Authorization{}, fmt.Errorf("this client does not pay by %s", r.Way())
+		return onchain.Authorization{}, fmt.Errorf("this client does not pay by %s", r.Way())
 	case r.Network == b.solana:
 		order.Source = b.account.TokenAccount
 		return b.svm.Authorize(ctx, order)

@@ -11,6 +11,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Paying from an owner's own account, so that the chain itself caps the agent: the owner approves the agent's
@@ -127,15 +128,15 @@ func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.Allowance
 // ApproveAllowance lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It
 // replaces what they approved before. The owner signs it and pays its gas.
 func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
-	x402.OwnerTransaction, error) {
+	onchain.OwnerTransaction, error) {
 	agent, err := message.ParseAddress(a.Agent)
 	if err != nil {
-		return x402.OwnerTransaction{}, internal("the agent's address", err)
+		return onchain.OwnerTransaction{}, internal("the agent's address", err)
 	}
 	does := "let the agent spend"
 	if amount.IsZero() {
 		does = "let the agent spend nothing"
 	}
-	return e.estimated(ctx, x402.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset, Does: does,
-		Data: message.ApproveData(agent, amount)})
+	return e.estimated(ctx, onchain.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset,
+		Does: does, Data: message.ApproveData(agent, amount)})
 }

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // What Permit2 may move out of the agent's own account is approved on the chain, by a transaction of that
@@ -26,7 +27,7 @@ var unlimited = new(big.Int).SetBytes(bytes.Repeat([]byte{0xff}, 12))
 
 // ReadPermitted reads the agent's account: what it has of an asset, what of that Permit2 may move, and its
 // coins. Errors: RPC_ERROR.
-func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402.OwnAccount, err error) {
+func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a onchain.OwnAccount, err error) {
 	n, err := e.node(asset.Network)
 	if err != nil {
 		return a, err
@@ -54,7 +55,7 @@ func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402
 // account, whatever it might before; 0: nothing any more. Errors: those of approveTransaction;
 // INSUFFICIENT_FUNDS where the agent cannot pay the gas, POLICY_DENIED where that would be more than max_gas.
 func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (
-	t x402.OwnerTransaction, err error) {
+	t onchain.OwnerTransaction, err error) {
 	n, err := e.node(asset.Network)
 	if err != nil {
 		return t, err
@@ -86,7 +87,7 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 // no limit, CHECK_FAILED where it would fail, where another transaction of the account is under way, or
 // where there is no Permit2; RPC_ERROR.
 func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.AssetInfo, amount money.Amount) (
-	t x402.OwnerTransaction, coins money.Amount, err error) {
+	t onchain.OwnerTransaction, coins money.Amount, err error) {
 	self, err := e.self()
 	if err != nil {
 		return t, coins, err
@@ -100,7 +101,7 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 		return t, coins, x402.Errorf(x402.InvalidArgument, "tokens take so much for an approval without a "+
 			"limit").WithHint("nothing was signed; approve what you mean to spend")
 	}
-	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
+	t = onchain.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
 		Does: "say what Permit2 may move",
 		Data: message.ApproveData(common.HexToAddress(message.Permit2Address), amount)}
 	var waiting uint64

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // sending is what a fake node says of the agent's own account and its transactions; without gas it knows
@@ -71,7 +72,7 @@ func TestApprovePermit2(t *testing.T) {
 	got := must.Get(f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000)))(t)
 	data := common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
 		"0000000000000000000000000000000000000000000000000000000000002710")
-	require.Equal(t, x402.OwnerTransaction{Network: sepolia, ChainID: 84532, From: us, To: usdc.Address,
+	require.Equal(t, onchain.OwnerTransaction{Network: sepolia, ChainID: 84532, From: us, To: usdc.Address,
 		Data: data, Does: "say what Permit2 may move", Nonce: 7, Gas: 50_000,
 		MaxFee: money.NewAmount(2_000_000_005), Tip: money.NewAmount(5)}, got)
 	require.Equal(t, hexutil.Bytes(data), f.sends.estimated)
@@ -120,7 +121,7 @@ func TestReadPermitted(t *testing.T) {
 	f.allowance, f.balance = money.NewAmount(3), money.NewAmount(5)
 	e := f.exact(t, testSigner(t))
 	got := must.Get(e.ReadPermitted(t.Context(), usdc))(t)
-	require.Equal(t, x402.OwnAccount{Network: sepolia, Address: us, Asset: usdc.Address,
+	require.Equal(t, onchain.OwnAccount{Network: sepolia, Address: us, Asset: usdc.Address,
 		Balance: money.NewAmount(5), Permitted: money.NewAmount(3), Gas: money.NewAmount(1e15)}, got)
 
 	evidence := pulled()
@@ -136,7 +137,7 @@ func TestReadPermitted(t *testing.T) {
 
 // approvingOrder is a payment of 10,000 whose seller brings an approval in one of these ways, at a wallet
 // whose owner lets one cost so much.
-func approvingOrder(t *testing.T, f *fakeNode, most uint64, offers ...string) (*Permitted, x402.Order) {
+func approvingOrder(t *testing.T, f *fakeNode, most uint64, offers ...string) (*Permitted, onchain.Order) {
 	o := permit2Vectors(t)["exact_permit2_eip2612"].order(t)
 	o.Extensions = map[string]json.RawMessage{}
 	for _, offered := range offers {

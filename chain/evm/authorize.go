@@ -8,7 +8,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
-	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // v1Backdate is how long before now a V1 authorization begins: the V1 reference client does it for
@@ -24,34 +24,34 @@ const v1Backdate = 600
 //
 // It asks the node only for what is not known yet: its chain id once, its clock when no answer of
 // the last half minute carried it. It is safe for concurrent use: each call draws its own nonce.
-func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (e *Exact) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	if err := e.checkOrder(o); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	n, err := e.node(o.Requirement.Network)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := n.readyAt(ctx, o.Now); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	auth, err := e.draft(o)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	object, err := e.encode(auth)
 	if err != nil {
-		return x402.Authorization{}, internal("encoding the authorization", err)
+		return onchain.Authorization{}, internal("encoding the authorization", err)
 	}
 	t, err := e.verifyDraft(object, o)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	return e.sign(ctx, object, t, o)
 }
 
 // checkOrder refuses what must not even be drafted.
-func (e *Exact) checkOrder(o x402.Order) error {
+func (e *Exact) checkOrder(o onchain.Order) error {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (e *Exact) checkOrder(o x402.Order) error {
 }
 
 // draft makes the message of o with a fresh random nonce, or with that of the challenge in MPP.
-func (e *Exact) draft(o x402.Order) (a message.Authorization3009, err error) {
+func (e *Exact) draft(o onchain.Order) (a message.Authorization3009, err error) {
 	payee, err := message.ParseAddress(o.Requirement.PayTo)
 	if err != nil {
 		return a, invalid("payTo is %v", err)
@@ -108,7 +108,7 @@ func (e *Exact) draft(o x402.Order) (a message.Authorization3009, err error) {
 // answers the decoded message with its digest: what is signed is what was checked is what is sent.
 // The chain id and the contract are not in the bytes but in the digest's domain; Payable has
 // compared both with the requirement.
-func (e *Exact) verifyDraft(object []byte, o x402.Order) (t message.Transfer, err error) {
+func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer, err error) {
 	got, err := message.DecodeAuthorization(object)
 	if err != nil {
 		return t, internal("our own payload cannot be read", err)
@@ -149,29 +149,29 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t message.Transfer, er
 // sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence
 // from that reading.
 func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
-	o x402.Order) (x402.Authorization,
+	o onchain.Order) (onchain.Authorization,
 	error) {
 	signature, err := e.signer.SignTransfer(ctx, t)
 	if err != nil {
-		return x402.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
+		return onchain.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
 	}
 	shown, readBack := signature[:], payload.Recover
 	if t.OfVault {
 		readBack = payload.RecoverAgent
 		shown, err = payload.Wrap(t.Authorization, signature)
 		if err != nil {
-			return x402.Authorization{}, internal("wrapping the signature", err)
+			return onchain.Authorization{}, internal("wrapping the signature", err)
 		}
 	}
 	payload, err := payload.Encode(object, shown)
 	if err != nil {
-		return x402.Authorization{}, internal("encoding the payload", err)
+		return onchain.Authorization{}, internal("encoding the payload", err)
 	}
 	agent, signed, err := readBack(o.Requirement.Network, o.Asset, payload)
 	if err != nil || !message.SameAddress(agent, e.Address()) {
-		return x402.Authorization{},
+		return onchain.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	t.Authorization = signed
-	return x402.Authorization{Payload: payload, Evidence: t.Evidence()}, nil
+	return onchain.Authorization{Payload: payload, Evidence: t.Evidence()}, nil
 }

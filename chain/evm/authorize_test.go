@@ -21,6 +21,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 func TestVectors(t *testing.T) {
@@ -126,24 +127,25 @@ func TestABadSignatureIsDropped(t *testing.T) {
 
 func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*x402.Order)
+		change func(*onchain.Order)
 		code   x402.Code
 	}{
-		"5.9 s": {func(o *x402.Order) {
+		"5.9 s": {func(o *onchain.Order) {
 			o.Validity = minValidity - time.Millisecond
 		}, x402.InvalidRequirement},
-		"no validity": {func(o *x402.Order) { o.Validity = 0 }, x402.InvalidRequirement},
-		"negative":    {func(o *x402.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
-		"over a day": {func(o *x402.Order) {
+		"no validity": {func(o *onchain.Order) { o.Validity = 0 }, x402.InvalidRequirement},
+		"negative":    {func(o *onchain.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
+		"over a day": {func(o *onchain.Order) {
 			o.Validity = maxValidity + time.Second
 		}, x402.InvalidRequirement},
-		"no time":        {func(o *x402.Order) { o.Now = time.Time{} }, x402.Internal},
-		"other source":   {func(o *x402.Order) { o.Source = stranger }, x402.Internal},
-		"unpayable":      {func(o *x402.Order) { o.Requirement.PayTo = us }, x402.InvalidRequirement},
-		"other asset":    {func(o *x402.Order) { o.Asset.Address = stranger }, x402.UntrustedAsset},
-		"clock 121 s on": {func(o *x402.Order) { o.Now = o.Now.Add(121 * time.Second) }, x402.ClockSuspect},
-		"a day back":     {func(o *x402.Order) { o.Now = o.Now.Add(-24 * time.Hour) }, x402.ClockSuspect},
-		"a year ahead": {func(o *x402.Order) {
+		"no time":      {func(o *onchain.Order) { o.Now = time.Time{} }, x402.Internal},
+		"other source": {func(o *onchain.Order) { o.Source = stranger }, x402.Internal},
+		"unpayable":    {func(o *onchain.Order) { o.Requirement.PayTo = us }, x402.InvalidRequirement},
+		"other asset":  {func(o *onchain.Order) { o.Asset.Address = stranger }, x402.UntrustedAsset},
+		"clock 121 s on": {func(o *onchain.Order) { o.Now = o.Now.Add(121 * time.Second) },
+			x402.ClockSuspect},
+		"a day back": {func(o *onchain.Order) { o.Now = o.Now.Add(-24 * time.Hour) }, x402.ClockSuspect},
+		"a year ahead": {func(o *onchain.Order) {
 			o.Now = o.Now.Add(365 * 24 * time.Hour)
 		}, x402.ClockSuspect},
 	} {

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // The scheme "batch-settlement" (x402-foundation, scheme_batch_settlement_evm.md): a deposit into a contract
@@ -48,7 +49,7 @@ func (c *Channels) VoucherAlone(network string, sent json.RawMessage) (json.RawM
 }
 
 // draftChannel makes the message of an order.
-func (c *Channels) draftChannel(o x402.Order) (m message.Channel, err error) {
+func (c *Channels) draftChannel(o onchain.Order) (m message.Channel, err error) {
 	of := o.Channel
 	m = message.Channel{Payment: o.Payment, Asset: o.Asset, Config: of.Config, Number: of.Number,
 		Ceiling: of.Ceiling, Amount: o.Requirement.Amount, Shown: of.Shown}

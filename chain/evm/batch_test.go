@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -64,10 +65,10 @@ func batchVectors(t testing.TB) map[string]batchVector {
 	return readJSON[map[string]batchVector](t, "testdata/batch-vectors.json")
 }
 
-func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) x402.Order {
+func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) onchain.Order {
 	r := must.Get(x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2))(t)
-	return x402.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,
-		Channel: &x402.ChannelOrder{Config: batchVectors(t)["batch_channel_id"].ChannelConfig, Number: 1,
+	return onchain.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,
+		Channel: &onchain.ChannelOrder{Config: batchVectors(t)["batch_channel_id"].ChannelConfig, Number: 1,
 			Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}}
 }
 
@@ -167,15 +168,15 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 		})
 	}
-	for name, change := range map[string]func(o *x402.Order){
-		"another salt":  func(o *x402.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
-		"an agent's":    func(o *x402.Order) { o.Channel.Salt = common.Hash{1}.Hex() },
-		"another payer": func(o *x402.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
-		"another authorizer": func(o *x402.Order) {
+	for name, change := range map[string]func(o *onchain.Order){
+		"another salt":  func(o *onchain.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
+		"an agent's":    func(o *onchain.Order) { o.Channel.Salt = common.Hash{1}.Hex() },
+		"another payer": func(o *onchain.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
+		"another authorizer": func(o *onchain.Order) {
 			o.Channel.Config.PayerAuthorizer = o.Requirement.PayTo
 		},
-		"less than the price":   func(o *x402.Order) { o.Channel.Ceiling = money.NewAmount(999) },
-		"a deposit for a month": func(o *x402.Order) { o.Validity = 30 * 24 * time.Hour },
+		"less than the price":   func(o *onchain.Order) { o.Channel.Ceiling = money.NewAmount(999) },
+		"a deposit for a month": func(o *onchain.Order) { o.Validity = 30 * 24 * time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := batchOrder(t, v, 1000, 5000)
@@ -255,7 +256,7 @@ func TestAChannelIsReadAtOneBlock(t *testing.T) {
 	})
 	got, err := node.exact().Channels(time.Hour).ReadChannel(t.Context(), sepolia, common.Hash{7}.Hex())
 	require.NoError(t, err)
-	require.Equal(t, x402.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(),
+	require.Equal(t, onchain.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(),
 		Balance: money.NewAmount(10), Claimed: money.NewAmount(4), Withdrawing: money.NewAmount(10),
 		WithdrawBegan: time.Unix(4, 0).UTC()}, got)
 }

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // What the chain says of channels, and the way out of one without its seller.
@@ -34,7 +35,8 @@ var (
 )
 
 // ReadChannel is a channel at the latest block. Errors: RPC_ERROR, CHECK_FAILED.
-func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.ChannelBalance, err error) {
+func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b onchain.ChannelBalance,
+	err error) {
 	n, err := c.node(network)
 	if err != nil {
 		return b, err
@@ -58,7 +60,7 @@ func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.
 	return b, nil
 }
 
-func (n *node) channel(ctx context.Context, id, tag string) (b x402.ChannelBalance, err error) {
+func (n *node) channel(ctx context.Context, id, tag string) (b onchain.ChannelBalance, err error) {
 	words, err := n.ofChannel(ctx, selectChannels, id, tag)
 	if err == nil {
 		b.Balance, b.Claimed = message.AmountOf(words[:32]), message.AmountOf(words[32:])
@@ -137,7 +139,7 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 
 // WithdrawCall is the data of a transaction of Withdrawal: it asks back an amount, or, where that was done
 // withdrawDelay ago, takes it.
-func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err error) {
+func WithdrawCall(c x402.ChannelConfig, b onchain.ChannelBalance) (data []byte, err error) {
 	var encoded bytes.Buffer
 	for _, text := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
 		address, err := message.ParseAddress(text)
@@ -162,15 +164,15 @@ func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err
 // Withdrawal is the transaction of WithdrawCall, not signed, with what the node says of gas. It is from the
 // payer or from who signs the vouchers; the money goes to the payer either way.
 func (c *Channels) Withdrawal(ctx context.Context, network, from string, of x402.ChannelConfig,
-	b x402.ChannelBalance) (x402.OwnerTransaction, error) {
+	b onchain.ChannelBalance) (onchain.OwnerTransaction, error) {
 	data, err := WithdrawCall(of, b)
 	if err != nil {
-		return x402.OwnerTransaction{}, internal("encoding the withdrawal", err)
+		return onchain.OwnerTransaction{}, internal("encoding the withdrawal", err)
 	}
 	does := "ask back what is left in the channel"
 	if !b.WithdrawBegan.IsZero() {
 		does = "take what was asked back"
 	}
-	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: from, To: message.BatchContract,
+	return c.estimated(ctx, onchain.OwnerTransaction{Network: network, From: from, To: message.BatchContract,
 		Does: does, Data: data})
 }

@@ -14,11 +14,12 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // ownersOrder is a call at the vectors' seller in a channel that somebody else funds, with a deposit of
 // 5000 that they signed.
-func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateKey) {
+func ownersOrder(t *testing.T, c *Channels) (o onchain.Order, owner *ecdsa.PrivateKey) {
 	t.Helper()
 	owner = must.Get(crypto.GenerateKey())(t)
 	o = batchOrder(t, batchVectors(t)["batch_voucher_second"], 1700, 0)
@@ -29,7 +30,7 @@ func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateK
 	return o, owner
 }
 
-func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
+func signOwners(t *testing.T, c *Channels, o onchain.Order, d x402.OwnersDeposit,
 	key *ecdsa.PrivateKey) x402.OwnersDeposit {
 	t.Helper()
 	draft := must.Get(readDraft(d))(t)
@@ -68,17 +69,20 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	require.NoError(t, json.Unmarshal(made.Payload, &sent))
 	require.Equal(t, "voucher", sent.Type)
 
-	for name, spoil := range map[string]func(o *x402.Order, d *x402.OwnersDeposit){
-		"of another amount": func(_ *x402.Order, d *x402.OwnersDeposit) { d.Value = money.NewAmount(5001) },
-		"of another time":   func(_ *x402.Order, d *x402.OwnersDeposit) { d.ValidBefore-- },
-		"into another channel": func(_ *x402.Order, d *x402.OwnersDeposit) {
+	for name, spoil := range map[string]func(o *onchain.Order, d *x402.OwnersDeposit){
+		"of another amount": func(_ *onchain.Order,
+			d *x402.OwnersDeposit) {
+			d.Value = money.NewAmount(5001)
+		},
+		"of another time": func(_ *onchain.Order, d *x402.OwnersDeposit) { d.ValidBefore-- },
+		"into another channel": func(_ *onchain.Order, d *x402.OwnersDeposit) {
 			d.Salt = message.Hex(make([]byte, 32))
 		},
-		"that is over": func(o *x402.Order, _ *x402.OwnersDeposit) { o.Now = noon.Add(OwnersTime) },
-		"of the agent's beside it": func(o *x402.Order, _ *x402.OwnersDeposit) {
+		"that is over": func(o *onchain.Order, _ *x402.OwnersDeposit) { o.Now = noon.Add(OwnersTime) },
+		"of the agent's beside it": func(o *onchain.Order, _ *x402.OwnersDeposit) {
 			o.Channel.Deposit = money.NewAmount(7)
 		},
-		"of the agent's alone": func(o *x402.Order, _ *x402.OwnersDeposit) {
+		"of the agent's alone": func(o *onchain.Order, _ *x402.OwnersDeposit) {
 			o.Channel.Owners, o.Channel.Deposit = nil, money.NewAmount(7)
 		},
 	} {

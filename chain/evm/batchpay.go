@@ -12,7 +12,9 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Channels is scheme "batch-settlement" on every configured eip155 network, with vouchers by the agent. It
@@ -55,7 +57,7 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if err := payablePayee(r, asset, self, c.vaults[r.Network]); err != nil {
 		return err
 	}
-	t, err := r.ChannelTerms()
+	t, err := channelterms.Of(r)
 	if err != nil {
 		return invalid("%v", err)
 	}
@@ -86,7 +88,7 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 				x402.Quote(payer))
 		}
 	}
-	t, err := r.ChannelTerms()
+	t, err := channelterms.Of(r)
 	if err != nil {
 		return config, "", invalid("%v", err)
 	}
@@ -113,7 +115,7 @@ func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 
 // Authorize signs the voucher that o.Channel orders, and its deposit. As of Exact: the signer is asked once,
 // and only after the bytes to send were read back and compared with the order.
-func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authorization, err error) {
+func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
 	signer, isOne := c.signer.(ChannelSigner)
 	if o.Channel == nil || !isOne {
 		return a, internal("an order without a channel, or a signer of none", nil)
@@ -161,12 +163,12 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 		return a, internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	evidence, err := m.Evidence()
-	return x402.Authorization{Payload: made, Evidence: evidence,
+	return onchain.Authorization{Payload: made, Evidence: evidence,
 		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}, err
 }
 
 // verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
-func (c *Channels) verifyChannel(sent []byte, o x402.Order) error {
+func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 	got, unsigned, err := payload.DecodeChannel(o.Asset, sent)
 	if err != nil {
 		return internal("our own payload cannot be read", err)

@@ -30,7 +30,10 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
+	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/remedy"
 )
 
 const (
@@ -67,7 +70,7 @@ type Options struct {
 	Rand io.Reader        // nonces; nil: crypto/rand
 	Now  func() time.Time // nil: time.Now
 
-	Observe x402.ObserveNode // hears of every question to a node; nil: nobody does
+	Observe contact.NodeObserver // hears of every question to a node; nil: nobody does
 }
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
@@ -140,7 +143,7 @@ func (e *Exact) node(network string) (*node, error) {
 	if _, err := message.ChainID(network); err != nil {
 		return nil, invalid("the network is no EVM network").WithDetail("network", x402.Brief(network))
 	}
-	return nil, x402.NetworkOff(network)
+	return nil, remedy.NetworkOff(network)
 }
 
 // Payable says why r cannot be paid, or nil. It does no I/O. Every refusal is an *x402.Error:
@@ -180,8 +183,8 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 
 // payableAsset compares the requirement with what the registry knows of the token.
 func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
-	if r.IsGateway() { // another domain, and a signature that is good for a week
-		return x402.NotSpoken(r.Foreign())
+	if foreign.IsGateway(r) { // another domain, and a signature that is good for a week
+		return foreign.Refusal(foreign.Of(r))
 	}
 	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Payments that are refused before any node is asked, and those that are not.
@@ -264,7 +265,7 @@ func causeOf(err error) string {
 }
 
 // charged is requirement(2) as a seller of MPP asks it.
-func charged(expires time.Time) x402.Order {
+func charged(expires time.Time) onchain.Order {
 	o := order(2)
 	o.Validity = 5 * time.Minute
 	o.Requirement.Scheme, o.Requirement.Extra = x402.MPP, nil

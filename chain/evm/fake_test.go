@@ -25,6 +25,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -359,8 +360,8 @@ func requirement(version int) x402.Requirement {
 			"version": json.RawMessage(`"2"`)}}
 }
 
-func order(version int) x402.Order {
-	return x402.Order{Requirement: requirement(version), Asset: usdc, Source: us, Validity: time.Minute,
+func order(version int) onchain.Order {
+	return onchain.Order{Requirement: requirement(version), Asset: usdc, Source: us, Validity: time.Minute,
 		Now: noon}
 }
 

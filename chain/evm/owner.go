@@ -15,6 +15,7 @@ import (
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // What only the owner of a vault can sign is built here, for the owner's own key or another signer of
@@ -47,7 +48,7 @@ var (
 )
 
 // limits are the arguments of allow, which the constructor takes too.
-func (e *Exact) limits(l x402.VaultLimits) ([]byte, error) {
+func (e *Exact) limits(l onchain.VaultLimits) ([]byte, error) {
 	agent, err := e.self()
 	if err != nil {
 		return nil, err
@@ -66,76 +67,76 @@ func (e *Exact) limits(l x402.VaultLimits) ([]byte, error) {
 // DeployVault makes a vault of owner's for an asset, which lets this wallet's agent spend within limits. It
 // holds nothing yet.
 func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x402.AssetInfo,
-	l x402.VaultLimits) (x402.OwnerTransaction, error) {
+	l onchain.VaultLimits) (onchain.OwnerTransaction, error) {
 	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != network {
-		return x402.OwnerTransaction{}, internal("an asset of another network, or without an address", err)
+		return onchain.OwnerTransaction{}, internal("an asset of another network, or without an address", err)
 	}
 	at, err := message.ParseAddress(owner)
 	if err != nil {
-		return x402.OwnerTransaction{}, x402.Errorf(x402.InvalidArgument, "the owner is %w", err)
+		return onchain.OwnerTransaction{}, x402.Errorf(x402.InvalidArgument, "the owner is %w", err)
 	}
 	limits, err := e.limits(l)
 	if err != nil {
-		return x402.OwnerTransaction{}, err
+		return onchain.OwnerTransaction{}, err
 	}
-	return e.estimated(ctx, x402.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
+	return e.estimated(ctx, onchain.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
 		Data: slices.Concat(vaultCode(), message.Word(at), message.Word(token), limits)})
 }
 
 // VaultAddress is where the vault of a deployment will be.
-func (e *Exact) VaultAddress(t x402.OwnerTransaction) string {
+func (e *Exact) VaultAddress(t onchain.OwnerTransaction) string {
 	return crypto.CreateAddress(common.HexToAddress(t.From), t.Nonce).Hex()
 }
 
 // AllowVault lets this wallet's agent spend from a vault within limits, which are counted anew.
-func (e *Exact) AllowVault(ctx context.Context, v x402.Vault, l x402.VaultLimits) (x402.OwnerTransaction,
-	error) {
+func (e *Exact) AllowVault(ctx context.Context, v onchain.Vault,
+	l onchain.VaultLimits) (onchain.OwnerTransaction, error) {
 	limits, err := e.limits(l)
 	if err != nil {
-		return x402.OwnerTransaction{}, err
+		return onchain.OwnerTransaction{}, err
 	}
 	return e.call(ctx, v, v.Address, "let the agent spend within these limits", selectAllow, limits)
 }
 
 // RevokeVault lets nobody spend from a vault; what is signed already is worth nothing from then on.
-func (e *Exact) RevokeVault(ctx context.Context, v x402.Vault) (x402.OwnerTransaction, error) {
+func (e *Exact) RevokeVault(ctx context.Context, v onchain.Vault) (onchain.OwnerTransaction, error) {
 	return e.call(ctx, v, v.Address, "let nobody spend", selectRevoke)
 }
 
 // ApproveVault lets a vault take an amount of the owner's asset, for DepositVault.
-func (e *Exact) ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (
-	x402.OwnerTransaction, error) {
+func (e *Exact) ApproveVault(ctx context.Context, v onchain.Vault, amount money.Amount) (
+	onchain.OwnerTransaction, error) {
 	at, err := message.ParseAddress(v.Address)
 	if err != nil {
-		return x402.OwnerTransaction{}, internal("the vault's address", err)
+		return onchain.OwnerTransaction{}, internal("the vault's address", err)
 	}
 	return e.call(ctx, v, v.Asset, "let the vault take the deposit", message.ApproveData(at, amount))
 }
 
 // DepositVault puts an amount that the vault may take into it. What the agent may spend stays as it is.
-func (e *Exact) DepositVault(ctx context.Context, v x402.Vault, amount money.Amount) (
-	x402.OwnerTransaction, error) {
+func (e *Exact) DepositVault(ctx context.Context, v onchain.Vault, amount money.Amount) (
+	onchain.OwnerTransaction, error) {
 	word := amount.Bytes32()
 	return e.call(ctx, v, v.Address, "deposit", selectDeposit, word[:])
 }
 
 // WithdrawVault pays an amount of a vault back to its owner.
-func (e *Exact) WithdrawVault(ctx context.Context, v x402.Vault, amount money.Amount) (
-	x402.OwnerTransaction, error) {
+func (e *Exact) WithdrawVault(ctx context.Context, v onchain.Vault, amount money.Amount) (
+	onchain.OwnerTransaction, error) {
 	word := amount.Bytes32()
 	return e.call(ctx, v, v.Address, "withdraw", selectWithdraw, word[:])
 }
 
-func (e *Exact) call(ctx context.Context, v x402.Vault, to, does string, parts ...[]byte) (
-	x402.OwnerTransaction, error) {
-	return e.estimated(ctx, x402.OwnerTransaction{Network: v.Network, From: v.Owner, To: to, Does: does,
+func (e *Exact) call(ctx context.Context, v onchain.Vault, to, does string, parts ...[]byte) (
+	onchain.OwnerTransaction, error) {
+	return e.estimated(ctx, onchain.OwnerTransaction{Network: v.Network, From: v.Owner, To: to, Does: does,
 		Data: slices.Concat(parts...)})
 }
 
 // estimated completes a transaction by asking the node, which simulates it. Errors: CHECK_FAILED with the
 // node's reason where it would fail, RPC_ERROR.
-func (e *Exact) estimated(ctx context.Context, t x402.OwnerTransaction) (x402.OwnerTransaction, error) {
+func (e *Exact) estimated(ctx context.Context, t onchain.OwnerTransaction) (onchain.OwnerTransaction, error) {
 	n, err := e.node(t.Network)
 	if err != nil {
 		return t, err
@@ -159,7 +160,7 @@ func (e *Exact) estimated(ctx context.Context, t x402.OwnerTransaction) (x402.Ow
 }
 
 // Unsigned is a transaction as other signers take it: its bytes without a signature (EIP-2718).
-func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) {
+func (e *Exact) Unsigned(t onchain.OwnerTransaction) ([]byte, error) {
 	tx, err := ownerTransaction(t)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) {
 	return tx.Encode()
 }
 
-func ownerTransaction(t x402.OwnerTransaction) (tx message.Transaction, err error) {
+func ownerTransaction(t onchain.OwnerTransaction) (tx message.Transaction, err error) {
 	tx = message.Transaction{ChainID: t.ChainID, Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip, MaxFee: t.MaxFee,
 		Data: t.Data}
 	if t.To != "" {
@@ -188,7 +189,7 @@ const (
 
 // SendOwner brings a signed transaction to the chain and waits until it is in a block. signature is
 // r ‖ s ‖ v, v 27 or 28. An error names the transaction where it may have landed.
-func (e *Exact) SendOwner(ctx context.Context, t x402.OwnerTransaction, signature [65]byte) (hash string,
+func (e *Exact) SendOwner(ctx context.Context, t onchain.OwnerTransaction, signature [65]byte) (hash string,
 	err error) {
 	n, err := e.node(t.Network)
 	if err != nil {

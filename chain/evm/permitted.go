@@ -14,7 +14,9 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
+	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // Permitted pays by Permit2: scheme "exact" where the seller asks for that (extra.assetTransferMethod), and
@@ -55,8 +57,8 @@ func (p *Permitted) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
 			minValidity/time.Second)
 	}
-	if r.IsGateway() {
-		return x402.NotSpoken(r.Foreign())
+	if foreign.IsGateway(r) {
+		return foreign.Refusal(foreign.Of(r))
 	}
 	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
@@ -140,20 +142,20 @@ func (p *Permitted) allowance(ctx context.Context, network string, asset x402.As
 // Authorize signs the payment that o orders, and the approval that it needs and the seller offers to bring.
 // Errors are those of Exact.Authorize, and NO_DELEGATION where Permit2 may not move the amount and nobody
 // brings an approval.
-func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (p *Permitted) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	if err := p.checkPermit(o); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	n, err := p.node(o.Requirement.Network)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := n.readyAt(ctx, o.Now); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	draft, object, err := p.draftPermit(o)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	checked := make(chan error, 1)
 	a := draft.Authorization
@@ -163,7 +165,7 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 		err = no
 	}
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	return p.signPermit(ctx, object, draft)
 }
@@ -190,7 +192,7 @@ func (n *node) checkPermit2(ctx context.Context, a message.Permit2Authorization)
 }
 
 // checkPermit refuses what must not even be drafted.
-func (p *Permitted) checkPermit(o x402.Order) error {
+func (p *Permitted) checkPermit(o onchain.Order) error {
 	if err := p.Payable(o.Requirement, o.Asset); err != nil {
 		return err
 	}
@@ -209,7 +211,7 @@ func (p *Permitted) checkPermit(o x402.Order) error {
 
 // draftPermit makes the message of o, with a fresh random nonce, and its bytes; decodes them as a stranger
 // would, and compares them with the order: what is signed is what was checked is what is sent.
-func (p *Permitted) draftPermit(o x402.Order) (d message.PermitDraft, object []byte, err error) {
+func (p *Permitted) draftPermit(o onchain.Order) (d message.PermitDraft, object []byte, err error) {
 	r, upto := o.Requirement, o.Requirement.Way() == x402.Upto
 	payee, err := message.ParseAddress(r.PayTo)
 	if err != nil {
@@ -263,7 +265,7 @@ func (p *Permitted) draftPermit(o x402.Order) (d message.PermitDraft, object []b
 
 // approval is what has to be signed with a payment so that Permit2 may move it, one of the two; nil where it
 // may already.
-func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order,
+func (p *Permitted) approval(ctx context.Context, n *node, o onchain.Order,
 	a message.Permit2Authorization) (*message.Permit,
 	*message.ApprovalGas, error) {
 	allowed, err := p.allowance(ctx, n.Network, o.Asset)
@@ -319,7 +321,7 @@ func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo
 // signPermit asks the signer, reads the finished payload as a facilitator would, and fills the evidence from
 // that reading.
 func (p *Permitted) signPermit(ctx context.Context, object []byte,
-	d message.PermitDraft) (made x402.Authorization,
+	d message.PermitDraft) (made onchain.Authorization,
 	err error) {
 	signature, approved, err := p.signer.SignPermit2(ctx, d)
 	if err != nil {
@@ -331,7 +333,7 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 	}
 	agent, signed, err := payload.RecoverPermit2(d.Asset.Network, made.Payload)
 	if err != nil || !message.SameAddress(agent, p.Address()) || signed != d.Authorization {
-		return x402.Authorization{},
+		return onchain.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	made.Evidence = d.Evidence()
@@ -344,7 +346,7 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 		made.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: extension}
 	}
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	return made, nil
 }

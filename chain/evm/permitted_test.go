@@ -16,6 +16,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -50,9 +51,9 @@ func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetIn
 	return r, asset
 }
 
-func (v permit2Vector) order(t *testing.T) x402.Order {
+func (v permit2Vector) order(t *testing.T) onchain.Order {
 	r, asset := v.requirement(t)
-	return x402.Order{Requirement: r, Asset: asset, Source: us, Extensions: v.PaymentRequired.Extensions,
+	return onchain.Order{Requirement: r, Asset: asset, Source: us, Extensions: v.PaymentRequired.Extensions,
 		Validity: r.MaxTimeout, Now: noon}
 }
 
@@ -95,27 +96,27 @@ func TestPermittedVectors(t *testing.T) {
 func TestPermittedRefusesBeforeSigning(t *testing.T) {
 	v := permit2Vectors(t)["exact_permit2_eip2612"]
 	for name, test := range map[string]struct {
-		change func(o *x402.Order, f *fakeNode)
+		change func(o *onchain.Order, f *fakeNode)
 		code   x402.Code
 	}{
-		"no approval": {func(o *x402.Order, _ *fakeNode) { o.Extensions = nil }, x402.NoDelegation},
-		"an approval by transaction": {func(o *x402.Order, _ *fakeNode) {
+		"no approval": {func(o *onchain.Order, _ *fakeNode) { o.Extensions = nil }, x402.NoDelegation},
+		"an approval by transaction": {func(o *onchain.Order, _ *fakeNode) {
 			o.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: json.RawMessage(`{}`)}
 		}, x402.NoDelegation},
-		"a token without EIP-2612": {func(_ *x402.Order, f *fakeNode) { f.noPermits = true },
+		"a token without EIP-2612": {func(_ *onchain.Order, f *fakeNode) { f.noPermits = true },
 			x402.InvalidRequirement},
-		"an asset without a domain": {func(o *x402.Order, _ *fakeNode) { o.Asset.Name = "" },
+		"an asset without a domain": {func(o *onchain.Order, _ *fakeNode) { o.Asset.Name = "" },
 			x402.InvalidRequirement},
-		"no Permit2 there": {func(_ *x402.Order, f *fakeNode) { f.noPermit2 = true },
+		"no Permit2 there": {func(_ *onchain.Order, f *fakeNode) { f.noPermit2 = true },
 			x402.InvalidRequirement},
-		"a used nonce": {func(_ *x402.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
-		"for too short": {func(o *x402.Order, _ *fakeNode) { o.Validity = 5 * time.Second },
+		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
+		"for too short": {func(o *onchain.Order, _ *fakeNode) { o.Validity = 5 * time.Second },
 			x402.InvalidRequirement},
-		"for too long": {func(o *x402.Order, _ *fakeNode) { o.Validity = 25 * time.Hour },
+		"for too long": {func(o *onchain.Order, _ *fakeNode) { o.Validity = 25 * time.Hour },
 			x402.InvalidRequirement},
-		"somebody's money": {func(o *x402.Order, _ *fakeNode) { o.Source = stranger }, x402.Internal},
-		"no time":          {func(o *x402.Order, _ *fakeNode) { o.Now = time.Time{} }, x402.Internal},
-		"another clock": {func(o *x402.Order, _ *fakeNode) { o.Now = o.Now.Add(time.Hour) },
+		"somebody's money": {func(o *onchain.Order, _ *fakeNode) { o.Source = stranger }, x402.Internal},
+		"no time":          {func(o *onchain.Order, _ *fakeNode) { o.Now = time.Time{} }, x402.Internal},
+		"another clock": {func(o *onchain.Order, _ *fakeNode) { o.Now = o.Now.Add(time.Hour) },
 			x402.ClockSuspect},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // A pull moves a float from an owner's account to the agent's, by transferFrom of the token (ERC-20). It is a
@@ -104,7 +105,8 @@ type pullPayload struct {
 
 // SignPull signs a pull for a payment of the ledger. The signer is asked once. Errors: the signer's own;
 // INTERNAL when the signature is not the agent's.
-func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a x402.Authorization, err error) {
+func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a onchain.Authorization,
+	err error) {
 	signer, can := e.signer.(PullSigner)
 	if !can {
 		return a, internal("the signer signs no pulls", nil)

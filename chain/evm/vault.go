@@ -12,6 +12,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // A vault is a contract of the owner's (vault/AgentVault.sol) that holds the money and takes the agent's
@@ -63,7 +64,7 @@ func (e *Exact) payer(network string) (common.Address, error) {
 
 // ReadVault reads what a vault says of itself. Errors: NO_DELEGATION where there is no such contract,
 // RPC_ERROR.
-func (e *Exact) ReadVault(ctx context.Context, network, address string) (v x402.Vault, err error) {
+func (e *Exact) ReadVault(ctx context.Context, network, address string) (v onchain.Vault, err error) {
 	n, err := e.node(network)
 	if err != nil {
 		return v, err
@@ -76,7 +77,7 @@ func (e *Exact) ReadVault(ctx context.Context, network, address string) (v x402.
 }
 
 // vault reads state() of a contract; own is the agent's address.
-func (n *node) vault(ctx context.Context, at common.Address, own string) (v x402.Vault, err error) {
+func (n *node) vault(ctx context.Context, at common.Address, own string) (v onchain.Vault, err error) {
 	var words hexutil.Bytes
 	err = n.Call(ctx, &words, "eth_call",
 		map[string]any{"to": at.Hex(), "data": hexutil.Bytes(selectState)}, latest)
@@ -105,7 +106,7 @@ func (n *node) vault(ctx context.Context, at common.Address, own string) (v x402
 	duration := func(i int) time.Duration {
 		return time.Duration(min(seconds(i), int64(maxPeriod/time.Second))) * time.Second
 	}
-	v = x402.Vault{Network: n.Network, Address: at.Hex(),
+	v = onchain.Vault{Network: n.Network, Address: at.Hex(),
 		Owner: address(0), Asset: address(1), Agent: address(2),
 		Balance: message.AmountOf(word(3)), Available: message.AmountOf(word(4)),
 		PerPayment: message.AmountOf(word(5)),

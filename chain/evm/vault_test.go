@@ -18,6 +18,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -48,7 +49,7 @@ func TestAVaultIsRead(t *testing.T) {
 		Free: available, ReadAt: noon, MaxPayment: &perPayment, MaxValidity: 9 * time.Minute,
 		MoreAt: noon.Add(30 * time.Minute).UTC()}, funds)
 	v := must.Get(e.ReadVault(t.Context(), sepolia, vault))(t)
-	require.Equal(t, x402.Vault{Network: sepolia, Address: vault, Owner: owner, Asset: usdc.Address,
+	require.Equal(t, onchain.Vault{Network: sepolia, Address: vault, Owner: owner, Asset: usdc.Address,
 		Agent: us, IsOurs: true, Balance: money.NewAmount(1_000_000), Available: available,
 		PerPayment: perPayment,
 		PerPeriod:  money.NewAmount(100_000), Period: time.Hour, NextPeriod: noon.Add(30 * time.Minute).UTC(),
@@ -135,17 +136,17 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 
 // Nothing is signed that is not exactly a payment out of that vault.
 func TestOrdersThatNoVaultPays(t *testing.T) {
-	for name, spoil := range map[string]func(o *x402.Order, e *Exact){
-		"no source":       func(o *x402.Order, _ *Exact) { o.Source = "" },
-		"the agent's own": func(o *x402.Order, _ *Exact) { o.Source = us },
-		"a stranger's":    func(o *x402.Order, _ *Exact) { o.Source = stranger },
-		"to the vault":    func(o *x402.Order, _ *Exact) { o.Requirement.PayTo = vault },
-		"to the agent":    func(o *x402.Order, _ *Exact) { o.Requirement.PayTo = us },
-		"a challenge of MPP": func(o *x402.Order, _ *Exact) {
+	for name, spoil := range map[string]func(o *onchain.Order, e *Exact){
+		"no source":       func(o *onchain.Order, _ *Exact) { o.Source = "" },
+		"the agent's own": func(o *onchain.Order, _ *Exact) { o.Source = us },
+		"a stranger's":    func(o *onchain.Order, _ *Exact) { o.Source = stranger },
+		"to the vault":    func(o *onchain.Order, _ *Exact) { o.Requirement.PayTo = vault },
+		"to the agent":    func(o *onchain.Order, _ *Exact) { o.Requirement.PayTo = us },
+		"a challenge of MPP": func(o *onchain.Order, _ *Exact) {
 			o.Requirement.Charge = &x402.Charge{ID: "x", Realm: "y"}
 		},
-		"no vault named": func(_ *x402.Order, e *Exact) { e.vaults = nil },
-		"tampered with": func(_ *x402.Order, e *Exact) {
+		"no vault named": func(_ *onchain.Order, e *Exact) { e.vaults = nil },
+		"tampered with": func(_ *onchain.Order, e *Exact) {
 			e.encode = func(a message.Authorization3009) ([]byte, error) {
 				a.From = us
 				return message.EncodeAuthorization(a)

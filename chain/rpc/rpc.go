@@ -28,6 +28,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 )
 
 const (
@@ -44,7 +45,7 @@ type Node struct {
 	identify func(Ask) error      // may be nil
 	isKnown  atomic.Bool          // identify was satisfied
 	onDate   func(date time.Time) // the Date of an answer; may be nil
-	observe  x402.ObserveNode     // may be nil
+	observe  contact.NodeObserver // may be nil
 	url      string               // may hold an API key: never in an error
 	http     *http.Client
 	calls    atomic.Uint64 // JSON-RPC ids
@@ -58,7 +59,7 @@ type Options struct {
 	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question
 	// until there is none. nil: it may be on any chain.
 	Identify func(Ask) error
-	Observe  x402.ObserveNode // hears of every question; nil: nobody does
+	Observe  contact.NodeObserver // hears of every question; nil: nobody does
 }
 
 // Ask asks the node one question, as Call, but whatever chain it is on.
@@ -148,7 +149,7 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	began := time.Now()
 	err := n.call(ctx, step, result, method, params)
 	if n.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
-		n.observe(n.Network, contact(err), time.Since(began))
+		n.observe(n.Network, outcomeOf(err), time.Since(began))
 	}
 	if err != nil {
 		err = n.Failed(method, err)
@@ -157,16 +158,16 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	return err
 }
 
-// contact is what came of a question. A JSON-RPC error is an answer.
-func contact(err error) x402.Contact {
+// outcomeOf is what came of a question. A JSON-RPC error is an answer.
+func outcomeOf(err error) contact.Outcome {
 	_, isLost := errors.AsType[transportError](err)
 	switch {
 	case err == nil, Refused(err):
-		return x402.Answered
+		return contact.Answered
 	case isLost:
-		return x402.NoAnswer
+		return contact.NoAnswer
 	}
-	return x402.InError
+	return contact.InError
 }
 
 func (n *Node) call(ctx context.Context, step *steps.Span, result any, method string, params []any) error {

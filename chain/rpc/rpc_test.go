@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 )
 
 const network = "eip155:84532"
@@ -301,33 +302,35 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 func TestNodesAreObserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers http.HandlerFunc
-		came    x402.Contact
+		came    contact.Outcome
 	}{
 		"answer": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":"yes"}`)
-		}, x402.Answered},
+		}, contact.Answered},
 		"refusal": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"reverted"}}`)
-		}, x402.Answered},
+		}, contact.Answered},
 		"overload": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusTooManyRequests)
-		}, x402.InError},
-		"a page":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, x402.InError},
-		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, x402.NoAnswer},
+		}, contact.InError},
+		"a page": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+			contact.InError},
+		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			contact.NoAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answers)
 			defer server.Close()
-			var came []x402.Contact
+			var came []contact.Outcome
 			node := New(Options{Network: network, URL: server.URL,
-				Observe: func(of string, is x402.Contact, took time.Duration) {
+				Observe: func(of string, is contact.Outcome, took time.Duration) {
 					require.Equal(t, network, of)
 					require.Positive(t, took)
 					came = append(came, is)
 				}})
 			var text string
 			_ = node.Call(t.Context(), &text, "ask")
-			require.Equal(t, []x402.Contact{c.came}, came)
+			require.Equal(t, []contact.Outcome{c.came}, came)
 
 			gone, cancel := context.WithCancel(t.Context())
 			cancel()

@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // account is what a node says lies at an address.
@@ -196,7 +197,8 @@ func badTokenAccount(text string, err error) error {
 // Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or
 // something else lies there, NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and
 // CHECK_FAILED as for any question to a node.
-func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d x402.Delegation, err error) {
+func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d onchain.Delegation,
+	err error) {
 	address, err := parseKey(tokenAccount)
 	if err != nil {
 		return d, badTokenAccount(tokenAccount, err)
@@ -214,7 +216,7 @@ func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d
 	case t == nil:
 		return d, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
 	}
-	d = x402.Delegation{
+	d = onchain.Delegation{
 		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(),
 		Program: t.program.String(), Frozen: t.frozen,
 		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated),

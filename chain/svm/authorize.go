@@ -19,6 +19,7 @@ import (
 
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -39,33 +40,33 @@ const (
 //
 // o.Validity is not honoured: a transaction lives as long as its blockhash, some 60 to 90 seconds,
 // and no shorter.
-func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (e *Exact) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	p, err := e.plan(o)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	n, err := e.node(o.Requirement.Network)
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := n.Ready(ctx); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := p.askChain(ctx, n, o); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := p.makeUnique(o.Requirement, e.options.Rand); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if err := p.simulate(ctx, n); err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	return e.sign(ctx, o, p)
 }
 
 // plan reads an order: what the transaction will say. Program and decimals are the registry's,
 // never a node's.
-func (e *Exact) plan(o x402.Order) (*plan, error) {
+func (e *Exact) plan(o onchain.Order) (*plan, error) {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 }
 
 // askChain asks what has to be known of the accounts, and of the blockhash, at the same time.
-func (p *plan) askChain(ctx context.Context, n *node, o x402.Order) error {
+func (p *plan) askChain(ctx context.Context, n *node, o onchain.Order) error {
 	var choosing sync.WaitGroup
 	var unchosen error
 	choosing.Go(func() { unchosen = p.chooseBlockhash(ctx, n, o) })
@@ -188,7 +189,7 @@ func (p *plan) checkDestination(at *account) error {
 //
 // Payments that are made together share our node's newest: each differs from the others by its memo, or by
 // its compute budget (makeUnique).
-func (p *plan) chooseBlockhash(ctx context.Context, n *node, o x402.Order) (err error) {
+func (p *plan) chooseBlockhash(ctx context.Context, n *node, o onchain.Order) (err error) {
 	hint, err := parseKey(o.Requirement.ExtraString("recentBlockhash"))
 	if err == nil && !hint.IsZero() {
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
@@ -222,38 +223,38 @@ type tip struct {
 }
 
 // sign is the one place where the signer is asked.
-func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authorization, error) {
+func (e *Exact) sign(ctx context.Context, o onchain.Order, p *plan) (onchain.Authorization, error) {
 	message, err := p.message()
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if e.tamper != nil {
 		message = e.tamper(message)
 	}
 	if err := p.check(o, message); err != nil {
-		return x402.Authorization{},
+		return onchain.Authorization{},
 			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
 	evidence := e.evidence(o, p)
 	signature, err := e.options.Signer.SignTransfer(ctx,
 		decode.Draft{Payment: o.Payment, Message: message, Evidence: evidence})
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	if !ed25519.Verify(p.agent[:], message, signature[:]) {
-		return x402.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
+		return onchain.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
 	transaction := base64.StdEncoding.EncodeToString(serialize(signature, message))
 	payload, err := json.Marshal(map[string]string{"transaction": transaction})
 	if err != nil {
-		return x402.Authorization{}, err
+		return onchain.Authorization{}, err
 	}
 	evidence.Signature = solana.Signature(signature).String()
-	return x402.Authorization{Payload: payload, Evidence: evidence}, nil
+	return onchain.Authorization{Payload: payload, Evidence: evidence}, nil
 }
 
 // evidence is what the chain will be asked by, but for the signature.
-func (e *Exact) evidence(o x402.Order, p *plan) x402.Evidence {
+func (e *Exact) evidence(o onchain.Order, p *plan) x402.Evidence {
 	now := o.Now
 	if now.IsZero() {
 		now = e.options.Now()
@@ -364,7 +365,7 @@ func serialize(ours [64]byte, message []byte) []byte {
 // check reads the message as a stranger would and compares every word of it, what comes from the
 // order with the order itself. What it cannot compare with an order, the randomness and the
 // blockhash, it compares with the plan.
-func (p *plan) check(o x402.Order, message []byte) error {
+func (p *plan) check(o onchain.Order, message []byte) error {
 	t, err := decode.Message(message)
 	if err != nil {
 		return err

@@ -19,9 +19,10 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
-func transactionOf(t *testing.T, a x402.Authorization) string {
+func transactionOf(t *testing.T, a onchain.Authorization) string {
 	payload := must.JSON[map[string]string](a.Payload)(t)
 	require.Len(t, payload, 1)
 	return payload["transaction"]
@@ -63,7 +64,7 @@ func TestReferenceVectors(t *testing.T) {
 				random, _ = hex.DecodeString(theirs.Memo)
 			}
 			e := New(Options{Signer: s, RPC: map[string]string{devnet: c.url}, Rand: bytes.NewReader(random)})
-			a := must.Get(e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+			a := must.Get(e.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: asset,
 				Source: source.String(), Now: now}))(t)
 			require.Equal(t, 1, s.asked)
 
@@ -180,7 +181,7 @@ func TestTamperedBitsAreNotSigned(t *testing.T) {
 	}
 }
 
-func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
+func planned(t *testing.T, e *Exact, o onchain.Order) (onchain.Order, *plan) {
 	p := must.Get(e.plan(o))(t)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
 	p.blockhash = solana.Hash(solana.MPK(nodesHash))
@@ -291,22 +292,22 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 func TestAuthorizeLooksAtTheChain(t *testing.T) {
 	agent := keyOf(person(1))
 	good := token{mint: mint, owner: keyOf(owner), delegate: agent, amount: 9_000_000, delegated: 5_000_000}
-	source := func(change func(*token)) func(*chain, *x402.Order) {
-		return func(c *chain, _ *x402.Order) { a := good; change(&a); c.put(c.ata(owner), a) }
+	source := func(change func(*token)) func(*chain, *onchain.Order) {
+		return func(c *chain, _ *onchain.Order) { a := good; change(&a); c.put(c.ata(owner), a) }
 	}
-	sink := func(change func(*token)) func(*chain, *x402.Order) {
-		return func(c *chain, _ *x402.Order) {
+	sink := func(change func(*token)) func(*chain, *onchain.Order) {
+		return func(c *chain, _ *onchain.Order) {
 			a := token{mint: mint, owner: keyOf(seller)}
 			change(&a)
 			c.put(c.ata(seller), a)
 		}
 	}
 	for name, test := range map[string]struct {
-		change func(*chain, *x402.Order)
+		change func(*chain, *onchain.Order)
 		code   x402.Code
 		words  string
 	}{
-		"no source": {func(c *chain, _ *x402.Order) {
+		"no source": {func(c *chain, _ *onchain.Order) {
 			delete(c.accounts, c.ata(owner))
 		}, x402.NoDelegation, "no token account"},
 		"revoked": {source(func(a *token) {
@@ -331,20 +332,20 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		"fee payer is owner": {source(func(a *token) {
 			a.owner = keyOf(payer)
 		}), x402.InvalidRequirement, "owns the money"},
-		"fee payer is source": {func(c *chain, o *x402.Order) {
+		"fee payer is source": {func(c *chain, o *onchain.Order) {
 			c.put(keyOf(payer), good)
 			o.Source = keyOf(payer).String()
 		}, x402.InvalidRequirement, "owns the money"},
-		"no token account": {func(c *chain, _ *x402.Order) {
+		"no token account": {func(c *chain, _ *onchain.Order) {
 			delete(c.accounts, c.ata(seller))
 		}, x402.InvalidRequirement, "does not exist"},
-		"payTo is one": {func(c *chain, _ *x402.Order) {
+		"payTo is one": {func(c *chain, _ *onchain.Order) {
 			c.put(keyOf(seller), token{mint: mint, owner: keyOf(owner)})
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
-		"payTo is a mint": {func(c *chain, _ *x402.Order) {
+		"payTo is a mint": {func(c *chain, _ *onchain.Order) {
 			c.set(keyOf(seller), token2022, make([]byte, 200))
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
-		"payTo is a program": {func(c *chain, _ *x402.Order) {
+		"payTo is a program": {func(c *chain, _ *onchain.Order) {
 			c.set(keyOf(seller), solana.BPFLoaderUpgradeableProgramID, nil)
 			c.accounts[keyOf(seller)]["executable"] = true
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
@@ -360,31 +361,31 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		"frozen token account": {sink(func(a *token) {
 			a.frozen = true
 		}), x402.InvalidRequirement, "is frozen"},
-		"its own money": {func(c *chain, o *x402.Order) {
+		"its own money": {func(c *chain, o *onchain.Order) {
 			o.Requirement.PayTo = keyOf(owner).String()
 		}, x402.InvalidRequirement, "is the one that would pay"},
-		"node elsewhere": {func(c *chain, _ *x402.Order) {
+		"node elsewhere": {func(c *chain, _ *onchain.Order) {
 			c.genesis = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
 		}, x402.CheckFailed, "another chain"},
-		"half an account": {func(c *chain, _ *x402.Order) {
+		"half an account": {func(c *chain, _ *onchain.Order) {
 			c.lies["getMultipleAccounts"] = map[string]any{"value": []any{nil}}
 		}, x402.RPCError, "getMultipleAccounts"},
-		"an account in base58": {func(c *chain, _ *x402.Order) {
+		"an account in base58": {func(c *chain, _ *onchain.Order) {
 			c.accounts[c.ata(owner)]["data"] = []string{"AAAA", "base64+zstd"}
 		}, x402.RPCError, "getMultipleAccounts"},
-		"no blockhash": {func(c *chain, _ *x402.Order) {
+		"no blockhash": {func(c *chain, _ *onchain.Order) {
 			c.blockhash = "11111111111111111111111111111111"
 		}, x402.RPCError, "getLatestBlockhash"},
-		"a blockhash without a slot": {func(c *chain, _ *x402.Order) {
+		"a blockhash without a slot": {func(c *chain, _ *onchain.Order) {
 			c.slot = 0
 		}, x402.RPCError, "getLatestBlockhash"},
-		"a blockhash for nothing": {func(c *chain, _ *x402.Order) {
+		"a blockhash for nothing": {func(c *chain, _ *onchain.Order) {
 			c.lastValid = 149
 		}, x402.RPCError, "getLatestBlockhash"},
-		"source is no address": {func(_ *chain, o *x402.Order) {
+		"source is no address": {func(_ *chain, o *onchain.Order) {
 			o.Source = "x"
 		}, x402.Internal, "the source"},
-		"not payable": {func(_ *chain, o *x402.Order) {
+		"not payable": {func(_ *chain, o *onchain.Order) {
 			o.Requirement.Scheme = "upto"
 		}, x402.InvalidRequirement, "scheme"},
 	} {
@@ -513,7 +514,7 @@ func TestSignersFailures(t *testing.T) {
 	require.Equal(t, before, s.asked)
 }
 
-func complete(t *testing.T, a x402.Authorization) []byte {
+func complete(t *testing.T, a onchain.Authorization) []byte {
 	wire := must.Get(base64.StdEncoding.DecodeString(transactionOf(t, a)))(t)
 	copy(wire[1:], ed25519.Sign(payer, wire[129:]))
 	return wire

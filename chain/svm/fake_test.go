@@ -24,6 +24,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const (
@@ -393,8 +394,9 @@ func asks() x402.Requirement {
 	}
 }
 
-func orderFrom(source solana.PublicKey, r x402.Requirement) x402.Order {
-	return x402.Order{Requirement: r, Asset: usdc, Source: source.String(), Validity: time.Minute, Now: now}
+func orderFrom(source solana.PublicKey, r x402.Requirement) onchain.Order {
+	return onchain.Order{Requirement: r, Asset: usdc, Source: source.String(), Validity: time.Minute,
+		Now: now}
 }
 
 type vector struct {

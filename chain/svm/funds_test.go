@@ -12,6 +12,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 func amount(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
@@ -262,7 +263,7 @@ func TestTheNodeIsAskedTogether(t *testing.T) {
 func TestDelegation(t *testing.T) {
 	e, c, s := newWallet(t)
 	d := must.Get(e.Delegation(t.Context(), devnet, c.ata(owner).String()))(t)
-	require.Equal(t, x402.Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
+	require.Equal(t, onchain.Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
 		Mint: mint.String(), Delegate: s.Address(),
 		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000),
 		Balance: *amount(9_000_000)}, d)

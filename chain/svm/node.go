@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/rpc"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
+	"x402-wallet/x402/remedy"
 )
 
 // Commitments of Solana's JSON-RPC.
@@ -46,7 +47,7 @@ func notConfigured(network string) *x402.Error {
 	if named, ok := x402.Network(network); !ok || !x402.IsSolana(named) {
 		return invalid("the network is no Solana network").WithDetail("network", x402.Brief(network))
 	}
-	return x402.NetworkOff(network)
+	return remedy.NetworkOff(network)
 }
 
 // node finds the network's node. Error: INVALID_REQUIREMENT when none is configured.

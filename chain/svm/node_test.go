@@ -21,6 +21,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // No node of another chain is believed; one that was wrong or silent is asked again.
@@ -96,7 +97,7 @@ func TestNumbers(t *testing.T) {
 func TestPaymentsTogetherShareABlockhash(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		e, c, _ := newWallet(t)
-		var shared x402.Shared
+		var shared onchain.Shared
 		var working sync.WaitGroup
 		var mu sync.Mutex
 		seen := map[string]bool{}
@@ -125,7 +126,7 @@ func TestPaymentsTogetherShareABlockhash(t *testing.T) {
 // What a node did not answer is asked again, and each payment by itself asks for its own.
 func TestASharedAnswerIsNoError(t *testing.T) {
 	e, c, _ := newWallet(t)
-	var shared x402.Shared
+	var shared onchain.Shared
 	o := orderFrom(c.ata(owner), asks())
 	o.Shared = &shared
 	last := c.lastValid

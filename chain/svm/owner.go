@@ -12,6 +12,7 @@ import (
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // What only the owner of a token account can sign is built here, for the owner's own key or another
@@ -33,17 +34,17 @@ func (e *Exact) AssociatedAccount(owner string, asset x402.AssetInfo) (string, e
 // that is there already is replaced: an account has one. Errors: as Delegation; DELEGATE_MISMATCH
 // when the account holds another token or is frozen.
 func (e *Exact) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
-	amount money.Amount) (x402.DelegationChange, error) {
+	amount money.Amount) (onchain.DelegationChange, error) {
 	agent, err := e.self()
 	if err != nil {
-		return x402.DelegationChange{}, err
+		return onchain.DelegationChange{}, err
 	}
 	units, fits := amount.Uint64()
 	if !fits || units == 0 {
-		return x402.DelegationChange{}, x402.Errorf(x402.InvalidArgument,
+		return onchain.DelegationChange{}, x402.Errorf(x402.InvalidArgument,
 			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
-	change := func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error) {
+	change := func(t *tokenAccount, c *onchain.DelegationChange) (solana.Instruction, error) {
 		mint, err := parseKey(asset.Address)
 		switch {
 		case err != nil || asset.Network != network || t.mint != mint ||
@@ -63,8 +64,8 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 }
 
 // Revoke takes back whatever delegation a token account has.
-func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
-	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
+func (e *Exact) Revoke(ctx context.Context, network, account string) (onchain.DelegationChange, error) {
+	change := func(t *tokenAccount, _ *onchain.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
 			return nil, noDelegation(t.address, "none",
 				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke").
@@ -77,10 +78,10 @@ func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.Deleg
 }
 
 // instructionFor is what the owner of a token account shall sign; it completes the change.
-type instructionFor func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error)
+type instructionFor func(t *tokenAccount, c *onchain.DelegationChange) (solana.Instruction, error)
 
 func (e *Exact) change(ctx context.Context, network, address string, instruction instructionFor) (
-	c x402.DelegationChange, err error) {
+	c onchain.DelegationChange, err error) {
 	at, err := parseKey(address)
 	if err != nil {
 		return c, badTokenAccount(address, err)
@@ -96,7 +97,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if t == nil {
 		return c, x402.Errorf(x402.InvalidArgument, "there is no token account at %s", at)
 	}
-	c = x402.DelegationChange{Network: network, Account: address, Owner: t.owner.String(),
+	c = onchain.DelegationChange{Network: network, Account: address, Owner: t.owner.String(),
 		Mint: t.mint.String(), Program: t.program.String()}
 	what, err := instruction(t, &c)
 	if err != nil {
@@ -112,7 +113,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 
 // Simulate asks the node whether a change would succeed, before anybody signs it. Errors:
 // CHECK_FAILED with the node's reason.
-func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
+func (e *Exact) Simulate(ctx context.Context, c onchain.DelegationChange) error {
 	n, err := e.node(c.Network)
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ const (
 
 // Send brings a signed change to the chain and waits until it is confirmed. An error names the
 // transaction where it may have landed.
-func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string,
+func (e *Exact) Send(ctx context.Context, c onchain.DelegationChange, signature [64]byte) (id string,
 	err error) {
 	n, err := e.node(c.Network)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 )
 
 // Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
@@ -50,12 +51,12 @@ func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
 // Options for New. Only Signer and RPC are needed.
 type Options struct {
 	Signer        Signer
-	RPC           map[string]string // CAIP-2 network → URL of the owner's node
-	TokenAccounts map[string]string // CAIP-2 network → the owner's token account, where the config names one
-	HTTP          *http.Client      // nil: a plain one; its redirects are never followed
-	Rand          io.Reader         // nil: crypto/rand
-	Now           func() time.Time  // nil: time.Now
-	Observe       x402.ObserveNode  // hears of every question to a node; nil: nobody does
+	RPC           map[string]string    // CAIP-2 network → URL of the owner's node
+	TokenAccounts map[string]string    // CAIP-2 network → the owner's token account, where the config names one
+	HTTP          *http.Client         // nil: a plain one; its redirects are never followed
+	Rand          io.Reader            // nil: crypto/rand
+	Now           func() time.Time     // nil: time.Now
+	Observe       contact.NodeObserver // hears of every question to a node; nil: nobody does
 }
 
 // Exact is the scheme. It is safe for concurrent use and asks no node before it must.

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // ext is an extension as it lies in an account.
@@ -35,7 +36,7 @@ func feeOf(now uint16, epoch byte, then uint16) []byte {
 	return ext(extTransferFee, v...)
 }
 
-func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, x402.Order) {
+func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, onchain.Order) {
 	c, s := newChain(t), &signer{private: person(1)}
 	c.putMint(mint, mintExtensions...)
 	source, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(s.private), mint, token2022)

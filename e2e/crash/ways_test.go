@@ -8,8 +8,8 @@ import (
 
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // What the other ways of paying promise besides: their judges.
@@ -78,7 +78,7 @@ func (r *run) pulls(who string) {
 func opened(r *run) error {
 	r.Empty(template.evm)
 	r.Fund(r.VaultEVM, sandbox.USDC)
-	r.owner = r.Balance(r.OpenVault(template.evm, x402.VaultLimits{PerPeriod: money.NewAmount(vaultAllows),
+	r.owner = r.Balance(r.OpenVault(template.evm, onchain.VaultLimits{PerPeriod: money.NewAmount(vaultAllows),
 		Period: time.Hour, PerPayment: money.NewAmount(vaultAllows), MaxWindow: 10 * time.Minute}))
 	return nil
 }

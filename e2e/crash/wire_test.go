@@ -29,6 +29,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -427,7 +428,7 @@ type beforeSigning struct {
 	do func()
 }
 
-func (s *beforeSigning) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+func (s *beforeSigning) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	s.do()
 	return s.Scheme.Authorize(ctx, o)
 }

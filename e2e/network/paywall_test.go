@@ -31,6 +31,7 @@ import (
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -245,8 +246,8 @@ func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 	require.True(b, known)
 	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b), RPC: map[string]string{sandbox.EVM: node}})
 	for range n {
-		a := must.Get(pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
-			Source: pays.Address(), Validity: time.Minute, Now: time.Now()}))(b)
+		a := must.Get(pays.Authorize(b.Context(), onchain.Order{Requirement: challenge.Accepts[0],
+			Asset: asset, Source: pays.Address(), Validity: time.Minute, Now: time.Now()}))(b)
 		payload := must.Get(wire.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil))(b)
 		shown := wire.Attach(challenge.Dialect, payload)
 		all = append(all, http.Header{http.CanonicalHeaderKey(shown.Header): {shown.Value}})

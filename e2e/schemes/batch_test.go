@@ -19,6 +19,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -63,12 +64,12 @@ func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
 }
 
 // signed is a payment that promises ceiling in all, with a deposit unless that is 0.
-func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
+func (p *channelPayer) signed(ceiling, deposit uint64) onchain.Authorization {
 	r := p.c.Accepts[0]
 	config, _, err := p.Config(r, p.s.chain.Asset, "", "")
 	require.NoError(p.t, err)
-	a, err := p.Authorize(p.t.Context(), x402.Order{Requirement: r, Asset: p.s.chain.Asset,
-		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.Now(), Channel: &x402.ChannelOrder{
+	a, err := p.Authorize(p.t.Context(), onchain.Order{Requirement: r, Asset: p.s.chain.Asset,
+		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.Now(), Channel: &onchain.ChannelOrder{
 			Config: config, Number: 1, Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}})
 	require.NoError(p.t, err)
 	return a
@@ -87,7 +88,7 @@ func (p *channelPayer) forgotten(payload json.RawMessage) testworld.Answer {
 }
 
 // paid pays, and is what the seller says that it counted.
-func (p *channelPayer) paid(ceiling, deposit uint64) (x402.Authorization, *x402.Settlement,
+func (p *channelPayer) paid(ceiling, deposit uint64) (onchain.Authorization, *wire.Settlement,
 	*wire.ChannelCount) {
 	a := p.signed(ceiling, deposit)
 	answer := p.pay(a.Payload)

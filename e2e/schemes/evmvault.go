@@ -9,7 +9,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // The owner's vault on the play chain: the rule of chain/evm/vault/AgentVault.sol in plain numbers, as of
@@ -26,7 +26,7 @@ type playVault struct {
 	limits                vaultLimits
 }
 
-// vaultLimits are x402.VaultLimits in this chain's numbers.
+// vaultLimits are onchain.VaultLimits in this chain's numbers.
 type vaultLimits struct {
 	perPeriod, perPayment uint64
 	period, maxWindow     int64 // seconds
@@ -98,7 +98,7 @@ func (c *chain) recover(sent json.RawMessage) (signer string, a message.Authoriz
 
 // OpenVault lets an agent spend out of the owner's vault within limits, which are counted from now and from
 // what is in it (Fund), and returns its address.
-func (s *World) OpenVault(agent string, l x402.VaultLimits) (vault string) {
+func (s *World) OpenVault(agent string, l onchain.VaultLimits) (vault string) {
 	c := s.chain
 	c.Lock()
 	defer c.Unlock()

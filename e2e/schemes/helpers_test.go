@@ -11,6 +11,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -37,9 +38,9 @@ func newEVMPayerOf(s *World, key evm.Signer, balance uint64) *evmPayer {
 }
 
 // sign authorizes an offer; change may spoil what is signed.
-func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) x402.Authorization {
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.chain.Asset, Source: p.Address(),
-		Validity: r.MaxTimeout, Now: s.Now()})
+func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) onchain.Authorization {
+	a, err := p.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: s.chain.Asset,
+		Source: p.Address(), Validity: r.MaxTimeout, Now: s.Now()})
 	require.NoError(t, err)
 	return a
 }

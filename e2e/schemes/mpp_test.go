@@ -17,12 +17,13 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
 // credential is presented to a path; change, where it is given, is made to it before.
 func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload json.RawMessage,
-	change func(map[string]any)) (*http.Response, *x402.Settlement) {
+	change func(map[string]any)) (*http.Response, *wire.Settlement) {
 	t.Helper()
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], payload, nil))(t)
 	if change != nil {
@@ -42,8 +43,8 @@ func credential(t *testing.T, s *World, path string, c *wire.Challenge, payload 
 func TestMPPPayment(t *testing.T) {
 	s := start(t, sandbox.Options{})
 	payer := newEVMPayer(t, s, sandbox.USDC)
-	order := func(c *wire.Challenge) x402.Authorization {
-		return must.Get(payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0],
+	order := func(c *wire.Challenge) onchain.Authorization {
+		return must.Get(payer.Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
 			Asset:  s.chain.Asset,
 			Source: payer.Address(), Validity: time.Minute, Now: s.Now()}))(t)
 	}
@@ -90,11 +91,11 @@ func TestSignIn(t *testing.T) {
 		require.NotNil(t, offer)
 		m := must.Get(offer.Message(sandbox.EVM, key.Address(), s.SellerURL, s.Now()))(t)
 		change(&m)
-		return signsText(t, key, m).Header()
+		return wire.EncodeSignIn(signsText(t, key, m))
 	}
 	asIs := func(*x402.SignIn) {}
 	signIn := func(header string) testworld.Answer {
-		return testworld.Get(t, s.SellerURL+path, x402.HeaderSignIn, header)
+		return testworld.Get(t, s.SellerURL+path, wire.HeaderSignIn, header)
 	}
 
 	require.Equal(t, "this account did not buy it", signIn(signed(asIs)).Why(t))
@@ -107,7 +108,7 @@ func TestSignIn(t *testing.T) {
 	require.Equal(t, 200, answer.Status, answer.Body)
 	require.Equal(t, Content(path), answer.Body)
 	require.Equal(t, "invalid_siwx_nonce", signIn(header).Why(t), "the same message again")
-	require.Equal(t, 402, testworld.Get(t, s.SellerURL+"/weather", x402.HeaderSignIn, signed(asIs)).Status)
+	require.Equal(t, 402, testworld.Get(t, s.SellerURL+"/weather", wire.HeaderSignIn, signed(asIs)).Status)
 	for name, change := range map[string]func(*x402.SignIn){
 		"invalid_siwx_nonce":             func(m *x402.SignIn) { m.Nonce = "0123456789abcdef" },
 		"invalid_siwx_domain_mismatch":   func(m *x402.SignIn) { m.Domain = "other.example" },

@@ -20,26 +20,28 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
-func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) x402.Authorization {
-	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
+func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) onchain.Authorization {
+	a, err := p.ByPermit2().Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
+		Asset:  s.chain.Asset,
 		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
 	require.NoError(t, err)
 	return a
 }
 
 func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,
-	a x402.Authorization) testworld.Answer {
+	a onchain.Authorization) testworld.Answer {
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)
 	paid := wire.Attach(c.Dialect, encoded)
 	return testworld.Get(t, s.SellerURL+path, paid.Header, paid.Value)
 }
 
 // settlePermit asks the facilitator to settle for an amount, whatever was accepted.
-func settlePermit(t *testing.T, s *World, c *wire.Challenge, a x402.Authorization,
-	amount string) (*x402.Settlement, error) {
+func settlePermit(t *testing.T, s *World, c *wire.Challenge, a onchain.Authorization,
+	amount string) (*wire.Settlement, error) {
 	encoded := must.Get(wire.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions))(t)
 	terms := must.JSON[map[string]any](c.Accepts[0].Raw)(t)
 	terms["amount"] = amount
@@ -99,7 +101,7 @@ func TestPermit2Refuses(t *testing.T) {
 	payer := newEVMPayerOf(s, key, sandbox.USDC)
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
 	signed := func(path string, change func(*message.Permit2Authorization)) (*wire.Challenge,
-		x402.Authorization) {
+		onchain.Authorization) {
 		c := testworld.Challenge(t, s.SellerURL+path)
 		honest := payer.permit(t, s, c)
 		_, a, err := payload.RecoverPermit2(sandbox.EVM, honest.Payload)

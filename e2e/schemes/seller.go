@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // way is how the seller sells something that is not paid by exact, or that is delivered again to its buyer.
@@ -110,7 +111,7 @@ func (s *sale) answer() {
 	}
 	if s.way.signIn {
 		s.Extensions = map[string]any{x402.ExtensionSignIn: s.declareSignIn()}
-		header := s.R.Header.Get(x402.HeaderSignIn)
+		header := s.R.Header.Get(wire.HeaderSignIn)
 		if s.R.Header.Get("PAYMENT-SIGNATURE") == "" && header != "" {
 			s.signedIn(header)
 			return

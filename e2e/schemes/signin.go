@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // The seller lets in who signs in as a payer (extension sign-in-with-x), at paths that say so. It verifies as
@@ -41,10 +42,10 @@ func (s *sale) declareSignIn() any {
 
 // signedIn serves who signed in as a payer of this path, or asks for payment.
 func (s *sale) signedIn(header string) {
-	message, err := x402.DecodeSignIn(header)
+	message, err := wire.DecodeSignIn(header)
 	if err == nil {
 		s.world.noteSignIn(message.Nonce)
-		err = message.Verify(s.SellerURL, s.Now())
+		err = wire.VerifySignIn(message, s.SellerURL, s.Now())
 	}
 	if err == nil {
 		err = s.letIn(message)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
 
@@ -69,7 +68,7 @@ func PayWithin(t testing.TB, patience time.Duration, url string, c *wire.Challen
 
 // Settle asks a facilitator's /settle as a wallet would.
 func Settle(t testing.TB, facilitator string, c *wire.Challenge, payload json.RawMessage) (status int,
-	settlement *x402.Settlement) {
+	settlement *wire.Settlement) {
 	encoded, err := wire.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,

@@ -23,6 +23,7 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // windows is what a cheque's last moment, and what a vault allows of it, are multiples of: between two of
@@ -96,7 +97,7 @@ func (p *play) allow() {
 		Period: big.NewInt(60 + p.Int64N(5000)), PerPayment: big.NewInt(p.Int64N(60_000)),
 		MaxWindow: big.NewInt(p.Int64N(9) * windows)}
 	seconds := func(n *big.Int) time.Duration { return time.Duration(n.Int64()) * time.Second }
-	p.OpenVault(rule.Agent.Hex(), x402.VaultLimits{PerPeriod: money.NewAmount(rule.PerPeriod.Uint64()),
+	p.OpenVault(rule.Agent.Hex(), onchain.VaultLimits{PerPeriod: money.NewAmount(rule.PerPeriod.Uint64()),
 		Period: seconds(rule.Period), PerPayment: money.NewAmount(rule.PerPayment.Uint64()),
 		MaxWindow: seconds(rule.MaxWindow)})
 	p.now()

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/remedy"
 )
 
 const eurcOnBase = "[[assets]]\nnetwork = \"base\"\nsymbol = \"EURC\"\n"
@@ -46,12 +47,12 @@ func TestRateOfAToken(t *testing.T) {
 // filled in.
 func TestLinesToPaste(t *testing.T) {
 	eurc, _ := x402.NewRegistry(nil).Named(SolanaMainnet, "EURC")
-	_, err := Parse([]byte(x402.RateLines(eurc)))
+	_, err := Parse([]byte(remedy.RateLines(eurc)))
 	assert.ErrorContains(t, err, "assets.0.usd")
-	c, err := Parse([]byte(strings.Replace(x402.RateLines(eurc), "RATE", "1.20", 1)))
+	c, err := Parse([]byte(strings.Replace(remedy.RateLines(eurc), "RATE", "1.20", 1)))
 	require.NoError(t, err)
 	assert.Equal(t, money.Dollars(1_224_000), c.Assets[0].USD)
-	c, err = Parse([]byte(x402.NetworkLines("eip155:10")))
+	c, err = Parse([]byte(remedy.NetworkLines("eip155:10")))
 	require.NoError(t, err)
 	assert.Equal(t, "https://mainnet.optimism.io", c.Nodes()["eip155:10"])
 }

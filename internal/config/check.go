@@ -13,7 +13,9 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/publicnode"
 )
 
 // Checker turns the written file into a Config and collects every fault on the way.
@@ -118,8 +120,8 @@ func (c *Checker) policy(written *file) policy {
 		PublicNodes:    len(written.Networks) == 0,
 		Schemes:        slices.Clone(schemes),
 		ChannelDeposit: c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
-		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour, x402.MinWithdrawDelay,
-			x402.MaxWithdrawDelay),
+		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour,
+			channelterms.MinWithdrawDelay, channelterms.MaxWithdrawDelay),
 	}
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
@@ -164,7 +166,7 @@ func (c *Checker) networks(f *file) map[string]network {
 			c.Fail(key, "is the same network as another one here: %s", id)
 			continue
 		}
-		rpc := x402.PublicNode(id)
+		rpc := publicnode.Of(id)
 		switch {
 		case n.RPC != nil && *n.RPC == "": // off
 			rpc = ""

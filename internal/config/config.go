@@ -18,6 +18,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/publicnode"
 )
 
 // Config is config.toml, checked, with every absent key at its documented default.
@@ -145,8 +146,8 @@ const (
 func (c *Config) Nodes() map[string]string {
 	nodes := map[string]string{}
 	if c.Policy.PublicNodes {
-		for _, id := range x402.PublicNetworks() {
-			nodes[id] = x402.PublicNode(id)
+		for _, id := range publicnode.Networks() {
+			nodes[id] = publicnode.Of(id)
 		}
 	}
 	for id, n := range c.Networks {

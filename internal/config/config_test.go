@@ -13,6 +13,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/publicnode"
 )
 
 // defaults are the rules of an empty file.
@@ -68,7 +69,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)
 	assert.Empty(t, c.Networks)
 	assert.Equal(t, "https://mainnet.base.org", c.Nodes()[Base])
-	assert.Len(t, c.Nodes(), len(x402.PublicNetworks()))
+	assert.Len(t, c.Nodes(), len(publicnode.Networks()))
 	assert.False(t, c.Env)
 }
 

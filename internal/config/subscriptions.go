@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/schedule"
 	"x402-wallet/x402/money"
 )
 
@@ -86,7 +86,7 @@ func (c *Checker) subscription(key string, f fileSubscription) Subscription {
 	}
 	c.Refuse(len(s.Headers) != len(f.Headers), key+".headers", "has the same header twice")
 	var err error
-	s.Every, err = budget.ParseEvery(f.Every)
+	s.Every, err = schedule.ParseEvery(f.Every)
 	c.Refuse(err != nil, key+".every", "%v", err)
 	s.Since = c.moment(key+".since", f.Since)
 	s.Until = c.moment(key+".until", f.Until)
@@ -107,7 +107,7 @@ func (c *Checker) subscription(key string, f fileSubscription) Subscription {
 
 // moment is a date, whose beginning in UTC is meant, or a time.
 func (c *Checker) moment(key, written string) time.Time {
-	at, err := budget.ParseMoment(written)
+	at, err := schedule.ParseMoment(written)
 	c.Refuse(err != nil, key, "%v", err)
 	return at
 }

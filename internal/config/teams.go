@@ -135,7 +135,7 @@ func (c *Checker) ambiguous(teams map[string]Team) {
 		for _, each := range teams[name].Agents {
 			for _, other := range before {
 				if budget.Specific(other.pattern) == budget.Specific(each) &&
-					budget.Overlap(other.pattern, each) {
+					overlap(other.pattern, each) {
 					c.Fail(Dotted("budget", "teams", name, "agents"), "%q and %q of the team %s "+
 						"can mean the same agent, and neither is more specific: an agent is in one team",
 						each, other.pattern, other.team)

@@ -34,7 +34,7 @@ func stricterTeams(from, to any) bool {
 func takesAgents(team, pattern string, before map[string]Team, after budget.Teams) bool {
 	for name, was := range before {
 		mayTake := func(from string) bool {
-			return budget.Specific(from) <= budget.Specific(pattern) && budget.Overlap(pattern, from)
+			return budget.Specific(from) <= budget.Specific(pattern) && overlap(pattern, from)
 		}
 		isStillIn := name == team || slices.Contains(after.Up(team), name)
 		if !isStillIn && slices.ContainsFunc(was.Agents, mayTake) {

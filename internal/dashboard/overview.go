@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"x402-wallet/budget"
+	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/history/report"
 	"x402-wallet/history/subscriptions"
@@ -186,7 +186,7 @@ func (l *look) budgets(p *first) error {
 		return err
 	}
 	rules := l.wallet.Engine.Rules
-	report := rules.Report("", facts)
+	report := standing.Of(rules, "", facts)
 	p.PerCall = report.PerCall
 	session := barOf("Session", report.Session)
 	session.Note = "if idle"
@@ -194,17 +194,17 @@ func (l *look) budgets(p *first) error {
 		session.Resets, session.Note = time.Time{}, "starts with the next payment"
 	}
 	p.Budgets = []budgetBar{session, barOf("Day", report.Day), barOf("Month", report.Month)}
-	for _, h := range rules.ReportHosts(facts) {
+	for _, h := range standing.Hosts(rules, facts) {
 		p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
 	}
-	for _, team := range rules.Tree(facts) {
+	for _, team := range standing.Tree(rules, facts) {
 		p.Budgets = append(p.Budgets, teamBars(team)...)
 	}
 	return nil
 }
 
 // teamBars are a team's budgets, as far as it has them.
-func teamBars(team budget.Branch) (bars []budgetBar) {
+func teamBars(team standing.Branch) (bars []budgetBar) {
 	if team.Day.Limit != nil {
 		bars = append(bars, barOf("Team "+team.Name+", day", team.Day))
 	}
@@ -217,7 +217,7 @@ func teamBars(team budget.Branch) (bars []budgetBar) {
 // budgetBar is a budget, and how much of its bar is spent and held, in percent.
 type budgetBar struct {
 	Name string
-	budget.Line
+	standing.Line
 	SpentPart, HeldPart float64
 	Full                bool // nothing is left
 	Near                bool // little is
@@ -227,7 +227,7 @@ type budgetBar struct {
 
 const nearlyUsed = 80 // percent
 
-func barOf(name string, l budget.Line) budgetBar {
+func barOf(name string, l standing.Line) budgetBar {
 	b := budgetBar{Name: name, Line: l}
 	b.Resets, _ = time.Parse(time.RFC3339, l.ResetsAt) // our own
 	if l.Limit == nil {

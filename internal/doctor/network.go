@@ -10,6 +10,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/publicnode"
 )
 
 // node asks a network's node whether it is there, on that network, and what time it thinks it is.
@@ -51,7 +52,7 @@ func (o Options) publicNodes(context.Context) findings {
 	}
 	var chosen []string
 	for _, network := range o.chosen() {
-		if rules.Nodes()[network] == x402.PublicNode(network) {
+		if rules.Nodes()[network] == publicnode.Of(network) {
 			chosen = append(chosen, x402.NetworkName(network))
 		}
 	}

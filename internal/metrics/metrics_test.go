@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/x402"
+	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
 )
 
@@ -126,11 +126,11 @@ func TestCalls(t *testing.T) {
 func TestParties(t *testing.T) {
 	var p Parties
 	before := float64(time.Now().UnixMilli()) / 1000
-	p.Facilitator("cdp", "verify", x402.Answered, 20*time.Millisecond)
-	p.Facilitator("cdp", "settle", x402.NoAnswer, time.Second)
-	p.Facilitator("own", "settle", x402.InError, time.Second)
-	p.Node("eip155:8453", x402.Answered, 30*time.Millisecond)
-	p.Node("solana:x", x402.NoAnswer, 10*time.Second)
+	p.Facilitator("cdp", "verify", contact.Answered, 20*time.Millisecond)
+	p.Facilitator("cdp", "settle", contact.NoAnswer, time.Second)
+	p.Facilitator("own", "settle", contact.InError, time.Second)
+	p.Node("eip155:8453", contact.Answered, 30*time.Millisecond)
+	p.Node("solana:x", contact.NoAnswer, 10*time.Second)
 	text := scrape(t, &p)
 	got := read(t, text)
 	require.InDelta(t, 1, got[`x402_wallet_facilitator_requests_total{facilitator="cdp",request="settle",`+
@@ -256,8 +256,8 @@ func TestStrangersMakeNoSeries(t *testing.T) {
 		calls.Step(name, 1)
 		sales.Sale(Sale{Tool: name, Outcome: name, Code: name, Network: name, Earned: 1,
 			Steps: map[string]time.Duration{name: 1}})
-		parties.Facilitator(name, name, x402.Answered, 1)
-		parties.Node(name, x402.Answered, 1)
+		parties.Facilitator(name, name, contact.Answered, 1)
+		parties.Node(name, contact.Answered, 1)
 	}
 	text := scrape(t, &calls, &sales, &parties)
 	by, sum := map[string]int{}, map[string]float64{}

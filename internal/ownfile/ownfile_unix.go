@@ -72,16 +72,6 @@ func CheckOwner(path string, info fs.FileInfo) error {
 		Remedy:  fmt.Sprintf("run: chmod %s %s", want, shellQuote(path))}
 }
 
-// CheckCredential takes root's files besides, which who it is for reads by an access list: what looks like
-// its group's permission is the list's mask (acl(5)).
-func CheckCredential(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if ok && stat.Uid == 0 && stat.Gid == 0 && info.Mode().Perm()&0o037 == 0 {
-		return nil
-	}
-	return CheckOwner(path, info)
-}
-
 // linkCount is the number of hard links.
 func linkCount(info fs.FileInfo) uint64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {

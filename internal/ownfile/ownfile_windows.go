@@ -29,9 +29,6 @@ func Stranger(fs.FileInfo) string { return "" }
 // CheckOwner is as Writers.
 func CheckOwner(string, fs.FileInfo) error { return nil }
 
-// CheckCredential is as Writers.
-func CheckCredential(string, fs.FileInfo) error { return nil }
-
 func linkCount(fs.FileInfo) uint64 { return 1 }
 
 // SyncDir has nothing to do: NTFS journals names, and has no call for it.

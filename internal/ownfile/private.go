@@ -15,7 +15,7 @@ var (
 
 // ReadPrivate reads a regular file of at most limit bytes that only its owner, the caller, can reach: no
 // symlink, no FIFO or device (neither of which is waited for), no second name. isOurs says whose the file
-// may be: [CheckOwner] or [CheckCredential].
+// may be: [CheckOwner], or less strict.
 func ReadPrivate(path string, limit int, isOurs func(path string, info fs.FileInfo) error) ([]byte, error) {
 	f, err := OpenNoFollow(path)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/internal/passkey/internal/answers"
+
 	"github.com/go-webauthn/webauthn/protocol"
 )
 
@@ -105,14 +107,14 @@ func RequestOptions(origin string, challenge []byte) ([]byte, error) {
 // answer is good once. The error is for the log; ErrExpired may be told.
 func (c *Checker) Check(keys map[string]Key, about [sha256.Size]byte, answer []byte) (name string,
 	err error) {
-	if err := checkSize(answer); err != nil {
+	if err := answers.CheckSize(answer); err != nil {
 		return "", err
 	}
 	given, err := protocol.ParseCredentialRequestResponseBytes(answer)
 	if err != nil {
-		return "", withReason(err)
+		return "", answers.WithReason(err)
 	}
-	challenge, err := decode(given.Response.CollectedClientData.Challenge)
+	challenge, err := answers.Decode(given.Response.CollectedClientData.Challenge)
 	if err != nil {
 		return "", errors.New("its challenge cannot be read")
 	}
@@ -147,23 +149,23 @@ func find(keys map[string]Key, id string) (name string, k Key, known bool) {
 // checked by asked.
 func (k Key) verify(given *protocol.ParsedCredentialAssertionData) error {
 	client := given.Response.CollectedClientData
-	if err := checkStricter(client, given.Response.AuthenticatorData, k.Origin); err != nil {
+	if err := answers.CheckStricter(client, given.Response.AuthenticatorData, k.Origin); err != nil {
 		return err
 	}
 	rpID, err := RPID(k.Origin)
 	if err != nil {
 		return err
 	}
-	public, err := decode(k.PublicKey)
+	public, err := answers.Decode(k.PublicKey)
 	if err != nil {
 		return errors.New("its public key cannot be read")
 	}
-	if err := checkKey(public); err != nil {
+	if err := answers.CheckKey(public); err != nil {
 		return fmt.Errorf("its public key: %w", err)
 	}
-	err = given.Verify(client.Challenge, rpID, "", []string{k.Origin}, nil, nil, topOrigins, allowFrame,
-		verified, present, public, protocol.SignaturePolicy{})
-	return withReason(err)
+	err = given.Verify(client.Challenge, rpID, "", []string{k.Origin}, nil, nil, answers.TopOrigins,
+		answers.AllowFrame, answers.Verified, answers.Present, public, protocol.SignaturePolicy{})
+	return answers.WithReason(err)
 }
 
 // ErrCloned is a counter that did not go on: two authenticators have the same key. Most count nothing.

@@ -1,27 +1,24 @@
-// Package passkey makes the owner's passkeys and checks what they say (WebAuthn level 3): that the owner
-// registered one, signed in by one, or approved a payment by one.
+// Package passkey checks what the owner's passkeys say (WebAuthn level 3): that the owner signed in by one,
+// or approved a payment by one.
 //
 // What must stay true: a passkey says yes to one thing. Its answer counts once, for the very question that
 // this process asked, within minutes, at the origin where the passkey was made, and only where the
 // authenticator verified its person. Nobody is told which passkeys there are. No secret of the owner's is
 // here: a passkey's private key stays in its authenticator.
 //
-// The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers
-// to them), answer.go (what is refused beyond go-webauthn). Package invitation is how the service's page and
-// the owner's terminal make one together. go-webauthn reads and verifies what a browser sends.
+// The files: passkey.go (what a passkey is), checker.go (questions, and answers to them). Package answers
+// has what is refused beyond go-webauthn, and package invitation is how the service's page and the owner's
+// terminal make a passkey together. go-webauthn reads and verifies what a browser sends.
 package passkey
 
 import (
-	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/go-webauthn/webauthn/protocol/webauthncose"
+	"x402-wallet/internal/passkey/internal/answers"
 )
 
 // Key is a passkey, as the sealed rules have it.
@@ -36,7 +33,7 @@ type Key struct {
 const Life = 5 * time.Minute
 
 // MaxAnswer bounds what a browser sends, in bytes: a registration with an RSA key has under 3 KiB.
-const MaxAnswer = 8 << 10
+const MaxAnswer = answers.Max
 
 // RPID is the name that passkeys of an origin belong to. WebAuthn takes a host's name, over TLS or of this
 // machine, and no IP address.
@@ -60,38 +57,3 @@ func IsLocal(origin string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && (u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost"))
 }
-
-// algorithms are those of the passkeys that are made: every authenticator has one of them.
-var algorithms = []webauthncose.COSEAlgorithmIdentifier{webauthncose.AlgES256, webauthncose.AlgEdDSA,
-	webauthncose.AlgRS256}
-
-// minModulus is the shortest RSA key that is taken, in bytes.
-const minModulus = 256
-
-// checkKey refuses a COSE_Key that is not of one of the algorithms, or weak.
-func checkKey(cose []byte) error {
-	parsed, err := webauthncose.ParsePublicKey(cose)
-	if err != nil {
-		return err
-	}
-	var algorithm int64
-	switch k := parsed.(type) {
-	case webauthncose.EC2PublicKeyData:
-		algorithm = k.Algorithm
-	case webauthncose.OKPPublicKeyData:
-		algorithm = k.Algorithm
-	case webauthncose.RSAPublicKeyData:
-		algorithm = k.Algorithm
-		if len(k.Modulus) < minModulus || k.Modulus[0] == 0 {
-			return errors.New("an RSA key of under 2048 bits")
-		}
-	}
-	if !slices.Contains(algorithms, webauthncose.COSEAlgorithmIdentifier(algorithm)) {
-		return fmt.Errorf("a key of the algorithm %d, which is none of those asked for", algorithm)
-	}
-	return nil
-}
-
-func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
-
-func decode(text string) ([]byte, error) { return base64.RawURLEncoding.Strict().DecodeString(text) }

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
 
@@ -40,8 +41,8 @@ func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 }
 
 // sign authorizes an offer; change may spoil what is signed.
-func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
-	return must.Get(p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset,
+func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) onchain.Authorization {
+	return must.Get(p.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: s.evm.Asset,
 		Source:   p.Address(),
 		Validity: r.MaxTimeout, Now: s.Now()}))(t)
 }

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 	"x402-wallet/x402test/fault"
 )
@@ -270,12 +271,12 @@ func TestTheWalletsSolana(t *testing.T) {
 	known := must.Get(decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false))(t)
 	require.Equal(t, account, known)
 
-	sign := func() (*wire.Challenge, x402.Authorization) {
+	sign := func() (*wire.Challenge, onchain.Authorization) {
 		funds := must.Get(wallet.Funds(t.Context(), Solana, s.solana.asset))(t)
 		require.Equal(t, account, funds.Source)
 		c := testworld.Challenge(t, s.SellerURL+"/solana")
-		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
-			Source: funds.Source, Validity: time.Minute, Now: s.Now()})
+		a, err := wallet.Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
+			Asset: s.solana.asset, Source: funds.Source, Validity: time.Minute, Now: s.Now()})
 		require.NoError(t, err)
 		return c, a
 	}

@@ -45,6 +45,7 @@ import (
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 const base = "eip155:84532"
@@ -111,7 +112,7 @@ func (c counted) Checkpoint(ctx context.Context) error {
 }
 
 func (w *world) start() {
-	l, err := Listen(w.t.Context(), w.home)
+	l, err := client.Listen(w.t.Context(), w.home)
 	require.NoError(w.t, err)
 	w.tally = &Tally{}
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
@@ -153,7 +154,7 @@ func (w *world) lock() bool {
 
 // ask asks the agent for something that has no signature.
 func (w *world) ask(op, payment string) error {
-	_, err := Ask(w.t.Context(), w.home, 0, Request{Op: op, Payment: payment})
+	_, err := client.Ask(w.t.Context(), w.home, 0, Request{Op: op, Payment: payment})
 	return err
 }
 
@@ -263,7 +264,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	_, err = signer.SignTransfer(t.Context(), transfer)
 	w.refused(err, "the payment is submitted, not reserved")
 
-	_, err = Listen(t.Context(), w.home)
+	_, err = client.Listen(t.Context(), w.home)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a second agent")
 	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
@@ -292,7 +293,7 @@ func requireSignedBy(t *testing.T, address string, transfer message.Transfer, si
 func TestLockedIsOver(t *testing.T) {
 	home := shortDir(t)
 	for range 100 {
-		l, err := Listen(t.Context(), home)
+		l, err := client.Listen(t.Context(), home)
 		require.NoError(t, err)
 		s := &Server{Locked: func() bool {
 			return false
@@ -303,7 +304,7 @@ func TestLockedIsOver(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, was)
 		require.NoFileExists(t, filepath.Join(home, SocketName))
-		require.NoError(t, Free(t.Context(), home))
+		require.NoError(t, client.Free(t.Context(), home))
 		require.NoError(t, <-ended)
 	}
 }
@@ -573,10 +574,10 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 	require.NoError(t, w.client.Status(t.Context()))
 	require.Error(t, SameUser(socket.User(strconv.Itoa(os.Geteuid()+1))))
 	if runtime.GOOS != "windows" { // where a pipe's name has one length
-		_, err := Listen(t.Context(), "/"+strings.Repeat("x", 200))
+		_, err := client.Listen(t.Context(), "/"+strings.Repeat("x", 200))
 		require.Contains(t, x402.AsError(err).Message, "the system allows")
 	}
-	require.ErrorIs(t, (&client.Client{Home: t.TempDir()}).Status(t.Context()), ErrNone)
+	require.ErrorIs(t, (&client.Client{Home: t.TempDir()}).Status(t.Context()), client.ErrNone)
 }
 
 // recorder lets a signature be asked for, and keeps the question.
@@ -604,7 +605,7 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 	}
 	extra, err := json.Marshal(s.FeePayer)
 	require.NoError(w.t, err)
-	_, err = chain.Authorize(w.t.Context(), x402.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
+	_, err = chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
 		Validity: time.Minute, Requirement: x402.Requirement{
 			Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000),
 			Asset: asset.Address, PayTo: s.PayToSolana,
@@ -712,7 +713,7 @@ func TestTheAgentEndsWithTheKeys(t *testing.T) {
 	w.keys.Lock()
 	require.NoError(t, <-w.ended)
 	require.NoFileExists(t, filepath.Join(w.home, SocketName))
-	require.ErrorIs(t, w.client.Status(t.Context()), ErrNone)
+	require.ErrorIs(t, w.client.Status(t.Context()), client.ErrNone)
 }
 
 // A freeze stops the agent before its next signature.

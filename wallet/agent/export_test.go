@@ -13,17 +13,13 @@ import (
 // What the tests see of this package, which are outside of it: they ask as package client does, too.
 
 const (
-	SocketName  = socketName
 	MaxRequest  = maxRequest
 	MaxCalls    = maxCalls
-	CallTime    = callTime
 	Oldest      = oldest
 	Early       = early
 	Lateness    = lateness
 	SigningTime = signingTime
 )
-
-type Reply = reply
 
 func SameUser(user socket.User) error { return sameUser(user) }
 

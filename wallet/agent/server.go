@@ -8,7 +8,7 @@
 // no key, no other payee, no sum past a limit. What it signed it also adds up by itself, because
 // that process can write to the ledger's file.
 //
-// The files: wire.go (the socket), server.go (who serves it), keys.go (the wallet's keys), check.go,
+// The files: wire.go (what is asked), server.go (who serves it), keys.go (the wallet's keys), check.go,
 // channel.go, permit2.go, pull.go and signin.go (what is signed), record.go (what was), passkey.go (what the
 // owner approves without a passphrase).
 package agent
@@ -136,7 +136,7 @@ func (s *Server) witness(ctx context.Context) {
 }
 
 func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
-	limit := callTime + s.SigningTime
+	limit := CallTime + s.SigningTime
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer func() {
@@ -144,15 +144,15 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 			s.Log.Error("the unlock agent panicked; nothing was signed")
 		}
 	}()
-	_ = c.SetDeadline(time.Now().Add(callTime)) // for the question
+	_ = c.SetDeadline(time.Now().Add(CallTime)) // for the question
 	// who connected and asks nothing keeps no agent that is ended, with its keys
 	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
-	refused := samePeer(c)
+	refused := SamePeer(c)
 	var q Request
 	var err error
 	if refused == nil || errors.Is(refused, socket.ErrNotYet) {
 		q, err = readRequest(c)
-		refused = samePeer(c) // now that something was read
+		refused = SamePeer(c) // now that something was read
 	}
 	if refused != nil {
 		s.Log.Warn("refused a caller", "err", refused)
@@ -162,13 +162,13 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 		return
 	}
 	_ = c.SetDeadline(time.Now().Add(limit))
-	var out reply
+	var out Reply
 	if err == nil {
 		out.Signature, err = s.answer(ctx, q, end)
 	}
 	if err != nil {
 		coded := x402.AsError(err)
-		out = reply{Error: &errorJSON{Code: coded.Code, Message: coded.Message, Hint: coded.Hint}}
+		out = Reply{Error: &ReplyError{Code: coded.Code, Message: coded.Message, Hint: coded.Hint}}
 		s.Log.Info("refused", "op", q.Op, "payment", q.Payment, "code", coded.Code, "why", coded.Message)
 	}
 	_ = json.NewEncoder(c).Encode(out)

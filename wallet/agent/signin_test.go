@@ -17,6 +17,7 @@ import (
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/wire"
 )
 
 // signInRow makes a reserved payment a reserved sign-in.
@@ -54,7 +55,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 	row := w.signInRow(nil)
 	m, err := w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
 	require.NoError(t, err)
-	require.NoError(t, m.Verify("https://api.example", time.Now()))
+	require.NoError(t, wire.VerifySignIn(m, "https://api.example", time.Now()))
 	p, err := w.store.Payment(t.Context(), row.ID)
 	require.NoError(t, err)
 	require.Equal(t, history.Submitted, p.State)
@@ -71,7 +72,7 @@ func TestTheAgentSignsIn(t *testing.T) {
 		m.ChainID, m.Type, m.Address = solana.Network, "ed25519", w.solana
 	}))
 	require.NoError(t, err)
-	require.NoError(t, m.Verify("https://api.example", time.Now()))
+	require.NoError(t, wire.VerifySignIn(m, "https://api.example", time.Now()))
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }
 
@@ -103,7 +104,7 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 	}
 	_, err := w.signsIn().SignIn(t.Context(), "pay_none", w.message(nil))
 	w.refused(err, "no such payment")
-	_, err = Ask(t.Context(), w.home, 0, Request{Op: "sign-in", Payment: w.signInRow(nil).ID, Text: "hello"})
+	_, err = client.Ask(t.Context(), w.home, 0, Request{Op: "sign-in", Payment: w.signInRow(nil).ID, Text: "hello"})
 	w.refused(err, "not the text of a sign-in")
 
 	transfer := w.transfer(w.signInRow(nil)) // and no payment is signed for a sign-in's row

@@ -33,7 +33,7 @@ func File(path string) wallet.Passphrase { return fromFile(path, ownfile.CheckOw
 
 // Credential is File for a file in systemd's directory of a service's credentials, which it keeps
 // from everybody else.
-func Credential(path string) wallet.Passphrase { return fromFile(path, ownfile.CheckCredential) }
+func Credential(path string) wallet.Passphrase { return fromFile(path, checkCredential) }
 
 func fromFile(path string, isOurs func(path string, info fs.FileInfo) error) wallet.Passphrase {
 	return func(context.Context) ([]byte, error) {

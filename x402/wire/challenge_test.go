@@ -58,7 +58,8 @@ func v2(entries ...string) string {
 		strings.Join(entries, ",") + `]}`
 }
 
-// xProof is the challenge in X-Payment-Required: without a resource, and without extra where they write none.
+// xProof is the challenge in X-Payment-Required: without a resource, and without extra where they write
+// none.
 func xProof(entries ...string) string {
 	return `{"x402Version":2,"accepts":[` + strings.Join(entries, ",") + `]}`
 }

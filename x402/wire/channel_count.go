@@ -9,7 +9,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// ChannelCount is what a seller says of a channel. Nothing of it is proven but the voucher, by its signature.
+// ChannelCount is what a seller says of a channel. Nothing of it is proven but the voucher, by its
+// signature.
 type ChannelCount struct {
 	ID          string
 	Charged     *money.Amount        // in all; nil: not said
@@ -20,7 +21,7 @@ type ChannelCount struct {
 }
 
 // CountOf reads what a receipt says of a channel. It returns nil, without an error, if it says nothing.
-func CountOf(s x402.Settlement) (*ChannelCount, error) {
+func CountOf(s Settlement) (*ChannelCount, error) {
 	var top x402.Object
 	err := json.Unmarshal(s.Raw, &top)
 	if err != nil {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -138,7 +139,7 @@ func headerObject(header http.Header, name string) (top x402.Object, isLone bool
 	if value == "" || err != nil {
 		return nil, false, err
 	}
-	data, err := x402.Unwrap(name, value)
+	data, err := Unwrap(name, value)
 	if err != nil {
 		return nil, false, err
 	}
@@ -315,4 +316,23 @@ func notX402(header http.Header, body []byte) *x402.Error {
 		e.WithDetail("asks", protocols)
 	}
 	return e
+}
+
+// Unwrap decodes a header's base64. We send standard and padded, but take url-safe, unpadded and
+// plain JSON too: they cannot be confused.
+func Unwrap(name, value string) ([]byte, error) {
+	if strings.HasPrefix(value, "{") {
+		return []byte(value), nil
+	}
+	text := strings.TrimRight(value, "=")
+	padding := len(value) - len(text)
+	if strings.ContainsAny(text, "-_") {
+		text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	}
+	data, err := base64.RawStdEncoding.Strict().DecodeString(text)
+	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
+	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
+		return nil, x402.Errorf(x402.ResponseMalformed, "the header %s is not base64", name)
+	}
+	return data, nil
 }

@@ -6,7 +6,7 @@
 // not import it: it reads what the ledger holds.
 //
 // The files: dialect.go and mcp.go (where a challenge stands, over HTTP and over MCP), challenge.go (what it
-// says), payload.go (the answer), settlement.go and channel_count.go (receipts), mpp.go and auth.go (the same
-// in MPP), siwxoffer.go (what a seller asks to sign in), offer.go and did.go (what sellers sign besides),
-// other_protocols.go (other ways to be paid, by name).
+// says), payload.go (the answer), settlement.go and channel_count.go (receipts), mpp.go and auth.go (the
+// same in MPP), siwxoffer.go (what a seller asks to sign in), offer.go and did.go (what sellers sign
+// besides), other_protocols.go (other ways to be paid, by name).
 package wire

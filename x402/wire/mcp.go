@@ -161,7 +161,7 @@ func looksLikeChallenge(text json.RawMessage) bool {
 // ReadMCPSettlement reads a server's receipt: _meta of a result, or data of an error (a settlement
 // that failed), under the key of the specification or of npm x402-mcp, as an object or in base64.
 // It is nil, without error, when there is none. MPP's receipt is an object under a key of its own.
-func ReadMCPSettlement(m MCPMessage) (*x402.Settlement, error) {
+func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
 	var top, holder x402.Object
 	if m.Result == nil {
 		_ = json.Unmarshal(m.Data, &holder) // none is none
@@ -171,7 +171,7 @@ func ReadMCPSettlement(m MCPMessage) (*x402.Settlement, error) {
 	if holder.Has(metaMPPReceipt) {
 		return chargeReceipt(holder[metaMPPReceipt])
 	}
-	var found *x402.Settlement
+	var found *Settlement
 	for _, key := range []string{MetaReceipt, MetaReceiptMCPV1} {
 		if !holder.Has(key) {
 			continue
@@ -182,7 +182,7 @@ func ReadMCPSettlement(m MCPMessage) (*x402.Settlement, error) {
 			if err != nil {
 				return nil, x402.Malformed("a receipt that is neither an object nor base64")
 			}
-			if text, err = x402.Unwrap(key, wrapped); err != nil {
+			if text, err = Unwrap(key, wrapped); err != nil {
 				return nil, err
 			}
 		}

@@ -325,7 +325,7 @@ func FuzzReadSettlement(f *testing.F) {
 	})
 }
 
-func requireSettlement(t *testing.T, s *x402.Settlement) {
+func requireSettlement(t *testing.T, s *Settlement) {
 	said := must.JSON[map[string]any](s.Raw)(t)
 	require.Equal(t, said["success"], s.Success)
 	require.LessOrEqual(t, len(s.Transaction), x402.MaxIdentifier)

@@ -357,12 +357,12 @@ func attachCredential(d x402.Dialect, credential json.RawMessage) Attachment {
 }
 
 // headerReceipt reads the receipt of MPP in an answer's header; nil: there is none.
-func headerReceipt(header http.Header) (*x402.Settlement, error) {
+func headerReceipt(header http.Header) (*Settlement, error) {
 	value, err := singleHeader(header, mppReceiptHeader)
 	if value == "" || err != nil {
 		return nil, err
 	}
-	data, err := x402.Unwrap(mppReceiptHeader, value)
+	data, err := Unwrap(mppReceiptHeader, value)
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +370,7 @@ func headerReceipt(header http.Header) (*x402.Settlement, error) {
 }
 
 // DecodeReceipt reads a receipt as it is kept with a payment, of either protocol: SettleResponse, or MPP's.
-func DecodeReceipt(raw []byte) (*x402.Settlement, error) {
+func DecodeReceipt(raw []byte) (*Settlement, error) {
 	var top x402.Object
 	if json.Unmarshal(raw, &top) == nil && top.Has("status") && !top.Has("success") {
 		return chargeReceipt(raw)
@@ -379,7 +379,7 @@ func DecodeReceipt(raw []byte) (*x402.Settlement, error) {
 }
 
 // chargeReceipt reads {"method","reference","status":"success","timestamp"}: reference is the transaction.
-func chargeReceipt(data []byte) (*x402.Settlement, error) {
+func chargeReceipt(data []byte) (*Settlement, error) {
 	var top x402.Object
 	if err := x402.DecodeStrict(data, x402.MaxHeader, &top); err != nil {
 		return nil, err
@@ -388,7 +388,7 @@ func chargeReceipt(data []byte) (*x402.Settlement, error) {
 	if err != nil || status == "" {
 		return nil, x402.Malformed("a receipt without a status")
 	}
-	s := &x402.Settlement{Success: status == "success", Raw: data}
+	s := &Settlement{Success: status == "success", Raw: data}
 	s.Transaction, err = optionalIdentifier(top, "reference")
 	if err != nil {
 		return nil, x402.Malformed("a receipt in which " + err.Error())

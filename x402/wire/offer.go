@@ -12,10 +12,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// What a seller signs besides (extension offer-receipt): its offer in the 402, and a receipt with the answer,
-// as JWS or by EIP-712. Both are claims with a name under them: of a receipt nothing on the chain follows. By
-// EIP-712 a signature never fails, a changed member only makes another signer of it; so who signed before is
-// what to compare with.
+// What a seller signs besides (extension offer-receipt): its offer in the 402, and a receipt with the
+// answer, as JWS or by EIP-712. Both are claims with a name under them: of a receipt nothing on the chain
+// follows. By EIP-712 a signature never fails, a changed member only makes another signer of it; so who
+// signed before is what to compare with.
 
 // ExtensionOffers is the extension's key.
 const ExtensionOffers = "offer-receipt"
@@ -111,7 +111,7 @@ func jwsPayload(jws string) []byte {
 	if len(jws) > maxJWS || len(parts) != 3 {
 		return nil
 	}
-	payload, _ := x402.Unwrap("payload", parts[1])
+	payload, _ := Unwrap("payload", parts[1])
 	return payload
 }
 

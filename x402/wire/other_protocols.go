@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
+	"x402-wallet/x402/foreign"
 )
 
 // foreignEntry is Foreign of an option that cannot be read: most foreign ones lack what x402 has.
@@ -21,7 +22,7 @@ func foreignEntry(raw json.RawMessage) string {
 	r.Scheme, _ = entry.Text("scheme")
 	r.NetworkName, _ = entry.Text("network")
 	r.Extra, _ = entry.Object("extra")
-	return r.Foreign()
+	return foreign.Of(r)
 }
 
 // foreignCharge says what a challenge of MPP asks for that this wallet does not pay; "": nothing of that

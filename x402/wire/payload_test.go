@@ -12,6 +12,8 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
+	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
 )
 
@@ -172,10 +174,10 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 const paidText = `{"success":true,"transaction":"0xabc","network":"eip155:84532","payer":"0xdef"}`
 
 func TestReadSettlement(t *testing.T) {
-	paid := x402.Settlement{Success: true, Transaction: "0xabc", Network: "eip155:84532", Payer: "0xdef"}
+	paid := Settlement{Success: true, Transaction: "0xabc", Network: "eip155:84532", Payer: "0xdef"}
 	for name, c := range map[string]struct {
 		pairs []string
-		want  x402.Settlement
+		want  Settlement
 	}{
 		"V2":       {[]string{"PAYMENT-RESPONSE", b64(paidText)}, paid},
 		"V1":       {[]string{"X-PAYMENT-RESPONSE", b64(paidText)}, paid},
@@ -188,16 +190,16 @@ func TestReadSettlement(t *testing.T) {
 			"base-sepolia", 1)}, paid},
 		"refused": {[]string{"PAYMENT-RESPONSE",
 			`{"success":false,"transaction":"","network":"eip155:1","errorReason":"settlement_pending","errorMessage":"wait","payer":null}`},
-			x402.Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
+			Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
 		"charged less (upto)": {[]string{"PAYMENT-RESPONSE",
 			`{"success":true,"transaction":"0x1","amount":"7"}`},
-			x402.Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
+			Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
 		"voucher (batch, A.7)": {[]string{"PAYMENT-RESPONSE",
-			`{"success":true,"transaction":"","amount":"","extra":{}}`}, x402.Settlement{Success: true}},
+			`{"success":true,"transaction":"","amount":"","extra":{}}`}, Settlement{Success: true}},
 		"words of another type": {[]string{"PAYMENT-RESPONSE",
-			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, x402.Settlement{}},
+			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, Settlement{}},
 		"a network nobody knows here": {[]string{"PAYMENT-RESPONSE", `{"success":true,"network":"moon"}`},
-			x402.Settlement{Success: true, Network: "moon"}},
+			Settlement{Success: true, Network: "moon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := must.Get(ReadSettlement(headers(c.pairs...)))(t)
@@ -278,7 +280,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 		n.Balance.String()})
 	require.Nil(t, n.Voucher)
 
-	require.Nil(t, must.Get(CountOf(x402.Settlement{Raw: []byte(`{"success":true}`)}))(t))
+	require.Nil(t, must.Get(CountOf(Settlement{Raw: []byte(`{"success":true}`)}))(t))
 	for name, text := range map[string]string{
 		"a number":         `{"extra":{"channelState":{"chargedCumulativeAmount":2000}}}`,
 		"a negative one":   `{"extra":{"channelState":{"chargedCumulativeAmount":"-1"}}}`,
@@ -288,7 +290,7 @@ func TestTheCountOfAReceipt(t *testing.T) {
 		"a voucher's list": `{"extra":{"channelState":{},"voucherState":[]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Error(t, must.Err(CountOf(x402.Settlement{Raw: []byte(text)})))
+			require.Error(t, must.Err(CountOf(Settlement{Raw: []byte(text)})))
 		})
 	}
 }
@@ -307,12 +309,12 @@ func TestVouchersAreToldApart(t *testing.T) {
 
 func TestBatchSettlementIsForeignOnOtherNetworks(t *testing.T) {
 	r := x402.Requirement{Scheme: x402.BatchSettlement, NetworkName: "eip155:8453"}
-	require.Empty(t, r.Foreign())
+	require.Empty(t, foreign.Of(r))
 	r.NetworkName = "cloudflare:402"
-	require.Contains(t, r.Foreign(), "EVM networks alone")
+	require.Contains(t, foreign.Of(r), "EVM networks alone")
 	r = x402.Requirement{Scheme: x402.BatchSettlement, NetworkName: "eip155:8453",
 		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"GatewayWalletBatched"`)}}
-	require.Contains(t, r.Foreign(), "Circle Gateway")
+	require.Contains(t, foreign.Of(r), "Circle Gateway")
 }
 
 // Whatever a seller says of a channel: no panic, and amounts that are none are errors.
@@ -321,14 +323,14 @@ func FuzzChannelCount(f *testing.F) {
 	f.Add([]byte(`{"extra":{"channelState":{"chargedCumulativeAmount":"1"},` +
 		`"voucherState":{"signedMaxClaimable":"2","signature":"0x"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		n, err := CountOf(x402.Settlement{Raw: raw})
+		n, err := CountOf(Settlement{Raw: raw})
 		if err == nil && n != nil && n.Voucher != nil {
 			require.False(t, n.Voucher.Ceiling.IsZero())
 		}
 		var extra map[string]json.RawMessage
 		if json.Unmarshal(raw, &extra) == nil {
 			r := x402.Requirement{Scheme: x402.BatchSettlement, Network: "eip155:1", Extra: extra}
-			_, _ = r.ChannelTerms()
+			_, _ = channelterms.Of(r)
 			_, _ = Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount("eip155:1")
 		}
 	})

@@ -1,12 +1,26 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
+
+// Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a
+// payment. It is a claim, not a proof.
+type Settlement struct {
+	Success      bool
+	Transaction  string // "" when there is none
+	Network      string
+	Payer        string
+	Amount       string // atomic units really charged, where the scheme lets it differ; "" otherwise
+	ErrorReason  string
+	ErrorMessage string
+	Raw          json.RawMessage
+}
 
 // ReceiptHeader is the header a seller's receipt stands in, in a version of the protocol.
 func ReceiptHeader(version int) string {
@@ -17,10 +31,10 @@ func ReceiptHeader(version int) string {
 }
 
 // ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2), X-PAYMENT-RESPONSE (V1), or
-// where neither is there, Payment-Receipt (MPP). It is nil, without error, when there is none. A receipt that
-// cannot be read, or two that differ, is an error: no receipt, and worth a note.
-func ReadSettlement(header http.Header) (*x402.Settlement, error) {
-	var found *x402.Settlement
+// where neither is there, Payment-Receipt (MPP). It is nil, without error, when there is none. A receipt
+// that cannot be read, or two that differ, is an error: no receipt, and worth a note.
+func ReadSettlement(header http.Header) (*Settlement, error) {
+	var found *Settlement
 	for _, name := range []string{ReceiptHeader(2), ReceiptHeader(1)} {
 		value, err := singleHeader(header, name)
 		if err != nil {
@@ -29,7 +43,7 @@ func ReadSettlement(header http.Header) (*x402.Settlement, error) {
 		if value == "" {
 			continue
 		}
-		data, err := x402.Unwrap(name, value)
+		data, err := Unwrap(name, value)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +58,7 @@ func ReadSettlement(header http.Header) (*x402.Settlement, error) {
 }
 
 // nextReceipt reads a receipt; found came before it, and has to say the same.
-func nextReceipt(found *x402.Settlement, text []byte) (*x402.Settlement, error) {
+func nextReceipt(found *Settlement, text []byte) (*Settlement, error) {
 	s, err := decodeSettlement(text, x402.MaxHeader)
 	switch {
 	case err != nil:
@@ -60,19 +74,19 @@ func nextReceipt(found *x402.Settlement, text []byte) (*x402.Settlement, error) 
 // DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come
 // as 200, 4xx and 5xx. Errors are *Error with codes RESPONSE_MALFORMED and
 // RESPONSE_TOO_LARGE.
-func DecodeSettlement(raw []byte) (*x402.Settlement, error) {
+func DecodeSettlement(raw []byte) (*Settlement, error) {
 	return decodeSettlement(raw, x402.MaxBody)
 }
 
 // decodeSettlement is strict about what decides (success, transaction, network, amount) and takes
 // words as they are.
-func decodeSettlement(data []byte, limit int) (*x402.Settlement, error) {
+func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 	var top x402.Object
 	err := x402.DecodeStrict(data, limit, &top)
 	if err != nil {
 		return nil, err
 	}
-	s := &x402.Settlement{Raw: data}
+	s := &Settlement{Raw: data}
 	switch string(top["success"]) {
 	case "true":
 		s.Success = true

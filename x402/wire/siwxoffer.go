@@ -6,8 +6,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// SignInOffer is what a challenge asks to be signed (extension sign-in-with-x): a message without an account,
-// and the chains whose accounts may sign it.
+// SignInOffer is what a challenge asks to be signed (extension sign-in-with-x): a message without an
+// account, and the chains whose accounts may sign it.
 type SignInOffer struct {
 	info   x402.SignIn
 	chains []signInChain

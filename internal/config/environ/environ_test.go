@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
+	"x402-wallet/x402/publicnode"
 )
 
 // defaults are the rules of an empty file.
@@ -102,7 +103,7 @@ func TestOzskrEnvironmentAfterInit(t *testing.T) {
 	assert.Equal(t, []string{solanaDevnet, baseSepolia}, over.Policy.Prefer)
 	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name,
 		over.Facilitators[1].Name})
-	assert.Equal(t, x402.PublicNode(solanaDevnet), open.Networks[solanaDevnet].RPC,
+	assert.Equal(t, publicnode.Of(solanaDevnet), open.Networks[solanaDevnet].RPC,
 		"the configuration itself is not touched")
 
 	_, err = Over(open, Env{SolanaRPC: "http://169.254.169.254/"})

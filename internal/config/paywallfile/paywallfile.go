@@ -12,7 +12,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/ownfile"
-	"x402-wallet/x402"
+	"x402-wallet/x402/channelterms"
 )
 
 // Paywall is the file of `x402-wallet paywall`. It is not sealed: nothing in it can spend.
@@ -134,7 +134,7 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 	p := &f.File
 	p.Dialect = c.OneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare")
 	p.Facilitators = c.Facilitators(f.Facilitators)
-	p.ClaimAfter = c.Duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2)
+	p.ClaimAfter = c.Duration("claim_after", f.ClaimAfter, 0, time.Minute, channelterms.MaxWithdrawDelay/2)
 	p.MaxSessions = c.Whole("max_sessions", f.MaxSessions, 1000, 10, 100_000)
 	p.MaxRequest = c.Whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)
 	preset := 2
@@ -208,7 +208,7 @@ func sold(c *config.Checker, f *filePaywall, name string) Tool {
 		c.Refuse(!slices.Contains([]string{"", "exact", "upto", "batch-settlement"}, o.Scheme), key+".scheme",
 			`must be "exact", "upto" or "batch-settlement"`)
 		o.Option.WithdrawDelay = c.Duration(key+".withdraw_delay", o.WithdrawDelay, 0,
-			x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
+			channelterms.MinWithdrawDelay, channelterms.MaxWithdrawDelay)
 		if o.PayTo == "" && f.PayTo != "" && c.Chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}

@@ -134,7 +134,7 @@ func (i *Invitation) answer(q message) (out message, made *passkey.Key) {
 	if q.Link != linkHash(i.token) {
 		return message{Problem: ErrNoLink.Error()}, nil
 	}
-	options, err := passkey.CreationOptions(i.origin, i.name, i.user, i.challenge)
+	options, err := creationOptions(i.origin, i.name, i.user, i.challenge)
 	if err != nil {
 		return message{Problem: err.Error()}, nil
 	}
@@ -145,7 +145,7 @@ func (i *Invitation) answer(q message) (out message, made *passkey.Key) {
 	if !hmac.Equal(q.MAC, linkMAC(i.token, q.Answer)) {
 		return message{Problem: ErrNoLink.Error()}, nil
 	}
-	k, err := passkey.Registered(i.origin, i.challenge, q.Answer)
+	k, err := registered(i.origin, i.challenge, q.Answer)
 	if err != nil {
 		out.Problem = err.Error()
 		return out, nil

@@ -25,10 +25,10 @@ type Client struct {
 }
 
 func (c *Client) call(ctx context.Context, q agent.Request) ([]byte, error) {
-	return agent.Ask(ctx, c.Home, c.SigningTime, q)
+	return Ask(ctx, c.Home, c.SigningTime, q)
 }
 
-// Status is nil while an agent holds the keys, else agent.ErrNone or why it cannot be asked.
+// Status is nil while an agent holds the keys, else ErrNone or why it cannot be asked.
 func (c *Client) Status(ctx context.Context) error {
 	_, err := c.call(ctx, agent.Request{Op: "status"})
 	return err
@@ -38,13 +38,13 @@ func (c *Client) Status(ctx context.Context) error {
 // ends by itself at that moment cuts off who asks, so it is asked once more.
 func (c *Client) Lock(ctx context.Context) (was bool, err error) {
 	_, err = c.call(ctx, agent.Request{Op: "lock"})
-	if errors.Is(err, agent.ErrNone) {
+	if errors.Is(err, ErrNone) {
 		return false, nil
 	}
 	if err != nil {
 		_, err = c.call(ctx, agent.Request{Op: "lock"})
 	}
-	if errors.Is(err, agent.ErrNone) {
+	if errors.Is(err, ErrNone) {
 		err = nil
 	}
 	return err == nil, err
@@ -68,7 +68,7 @@ func (c *Client) first() bool { return c != nil && c.Before() }
 func (c *Client) callOrLocal(ctx context.Context, q agent.Request,
 	local func(ctx context.Context) error) error {
 	if c.first() {
-		if _, err := c.call(ctx, q); !errors.Is(err, agent.ErrNone) {
+		if _, err := c.call(ctx, q); !errors.Is(err, ErrNone) {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (c *Client) SignChannel(ctx context.Context, m message.Channel) (s message.
 func (c *Client) sign(ctx context.Context, q agent.Request, signature []byte) error {
 	answer, err := c.call(ctx, q)
 	if err == nil && len(answer) != len(signature) {
-		return agent.Garbled()
+		return garbled()
 	}
 	copy(signature, answer)
 	return err
@@ -159,7 +159,7 @@ type evmSigner struct {
 
 func (s evmSigner) SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error) {
 	if s.remote.first() {
-		if signature, err := s.remote.SignTransfer(ctx, t); !errors.Is(err, agent.ErrNone) {
+		if signature, err := s.remote.SignTransfer(ctx, t); !errors.Is(err, ErrNone) {
 			return signature, err
 		}
 	}
@@ -168,7 +168,7 @@ func (s evmSigner) SignTransfer(ctx context.Context, t message.Transfer) ([65]by
 
 func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {
 	if s.remote.first() {
-		if signature, err := s.remote.SignPull(ctx, payment, p); !errors.Is(err, agent.ErrNone) {
+		if signature, err := s.remote.SignPull(ctx, payment, p); !errors.Is(err, ErrNone) {
 			return signature, err
 		}
 	}
@@ -179,7 +179,7 @@ func (s evmSigner) SignPermit2(ctx context.Context, d message.PermitDraft) (perm
 	err error) {
 	if s.remote.first() {
 		permit, approval, err := s.remote.SignPermit2(ctx, d)
-		if !errors.Is(err, agent.ErrNone) {
+		if !errors.Is(err, ErrNone) {
 			return permit, approval, err
 		}
 	}
@@ -188,7 +188,7 @@ func (s evmSigner) SignPermit2(ctx context.Context, d message.PermitDraft) (perm
 
 func (s evmSigner) SignChannel(ctx context.Context, m message.Channel) (message.Signatures, error) {
 	if s.remote.first() {
-		if signatures, err := s.remote.SignChannel(ctx, m); !errors.Is(err, agent.ErrNone) {
+		if signatures, err := s.remote.SignChannel(ctx, m); !errors.Is(err, ErrNone) {
 			return signatures, err
 		}
 	}
@@ -202,7 +202,7 @@ type solanaSigner struct {
 
 func (s solanaSigner) SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error) {
 	if s.remote.first() {
-		if signature, err := s.remote.SignSolana(ctx, d); !errors.Is(err, agent.ErrNone) {
+		if signature, err := s.remote.SignSolana(ctx, d); !errors.Is(err, ErrNone) {
 			return signature, err
 		}
 	}

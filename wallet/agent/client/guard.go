@@ -63,7 +63,7 @@ func (g Guard) record(ctx context.Context, op string, p history.Payment,
 		if err == nil {
 			return g.Recorder.Store.Payment(ctx, p.ID)
 		}
-		if !errors.Is(err, agent.ErrNone) {
+		if !errors.Is(err, ErrNone) {
 			return p, err
 		}
 	}
@@ -76,7 +76,7 @@ func (g Guard) record(ctx context.Context, op string, p history.Payment,
 // LocalApprovals reports whether an approval that a person gave at this process's client counts: the
 // unlock agent, where it signs, believes the owner's seal and nothing else.
 func (g Guard) LocalApprovals(ctx context.Context) bool {
-	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), agent.ErrNone)
+	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), ErrNone)
 }
 
 // Checkpoint implements pay.Guard.

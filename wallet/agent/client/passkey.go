@@ -20,7 +20,7 @@ func (b ByPasskey) Challenge(ctx context.Context, shown history.Approval, browse
 	if b.Remote.first() {
 		challenge, err := b.Remote.call(ctx, agent.Request{Op: "passkey",
 			Passkey: &agent.PasskeyRequest{Question: q}})
-		if !errors.Is(err, agent.ErrNone) {
+		if !errors.Is(err, ErrNone) {
 			return challenge, err
 		}
 	}

@@ -36,11 +36,11 @@ func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.Sig
 		return m, err
 	}
 	var signature []byte
-	err = agent.ErrNone
+	err = ErrNone
 	if s.Remote.first() {
 		signature, err = s.Remote.call(ctx, agent.Request{Op: "sign-in", Payment: id, Text: text})
 	}
-	if errors.Is(err, agent.ErrNone) {
+	if errors.Is(err, ErrNone) {
 		signature, err = s.Keys.SignIn(ctx, text)
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.Sig
 	}
 	m.Signature = agent.EncodeSignIn(m, signature)
 	if m.VerifySignature() != nil { // what is shown is what was asked for
-		return m, agent.Garbled()
+		return m, garbled()
 	}
 	return m, nil
 }

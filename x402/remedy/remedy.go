@@ -1,10 +1,15 @@
-package x402
+// Package remedy refuses options that a person could make payable, and gives the lines of config.toml that
+// would. What must stay true: nothing that a seller wrote of a token or a network is taken over into them
+// but its name.
+package remedy
 
 import (
 	"fmt"
 	"regexp"
 
 	"x402-wallet/internal/pattern"
+	"x402-wallet/x402"
+	"x402-wallet/x402/publicnode"
 )
 
 // SealCommand is what the person types after config.toml was edited.
@@ -13,7 +18,7 @@ const SealCommand = "x402-wallet policy seal"
 // NetworkLines are the lines of config.toml that set a network up: with the node that is built in, or with
 // a place for one's own.
 func NetworkLines(caip2 string) string {
-	node, note := PublicNode(caip2), "a public node; your own is better"
+	node, note := publicnode.Of(caip2), "a public node; your own is better"
 	if node == "" {
 		node, note = "https://…", "a node of this network"
 	}
@@ -31,30 +36,27 @@ func AllowanceLines(caip2, owner string) string {
 }
 
 // NetworkOff is the refusal of an option on a network without a node. It comes with what the person does.
-// caip2 is a name that Network has read.
-func NetworkOff(caip2 string) *Error {
-	e := Errorf(InvalidRequirement, "%s is not configured: it has no node", Title(caip2)).
+// caip2 is a name that x402.Network has read.
+func NetworkOff(caip2 string) *x402.Error {
+	e := x402.Errorf(x402.InvalidRequirement, "%s is not configured: it has no node", x402.Title(caip2)).
 		WithHint("the person adds the lines in details.config to config.toml and runs `%s`", SealCommand).
 		WithDetail("network", caip2).WithDetail("config", NetworkLines(caip2))
 	return e.WithCommand(SealCommand, fmt.Sprintf("This seller is paid on %s, which your wallet has no node "+
-		"for. Add these lines to config.toml and seal it:\n%s", Title(caip2), NetworkLines(caip2)))
+		"for. Add these lines to config.toml and seal it:\n%s", x402.Title(caip2), NetworkLines(caip2)))
 }
-
-// Rated reports whether a token can be counted in dollars: it is one, or the owner set its rate.
-func (a AssetInfo) Rated() bool { return a.USD > 0 }
 
 // RateLines are the lines of config.toml that give a token of the registry a rate. RATE is for the person
 // to fill in: nothing here knows what it is worth today.
-func RateLines(a AssetInfo) string {
+func RateLines(a x402.AssetInfo) string {
 	return fmt.Sprintf("[[assets]]\nnetwork = %q\nsymbol = %q\n"+
 		"usd = \"RATE\"      # what one %s is worth in dollars today\n"+
 		"margin = \"0.02\"   # so much more is counted, in case it rises", a.Network, a.Symbol, a.Symbol)
 }
 
 // Unrated is the refusal of an option in a token that is no dollar, while its owner has set no rate.
-func Unrated(a AssetInfo) *Error {
-	where := a.Symbol + " on " + Title(a.Network)
-	e := Errorf(UntrustedAsset, "%s is no dollar, and without a rate no limit could count it", where).
+func Unrated(a x402.AssetInfo) *x402.Error {
+	where := a.Symbol + " on " + x402.Title(a.Network)
+	e := x402.Errorf(x402.UntrustedAsset, "%s is no dollar, and without a rate no limit could count it", where).
 		WithHint("the person adds the lines in details.config to config.toml and runs `%s`", SealCommand).
 		WithDetail("config", RateLines(a))
 	return e.WithCommand(SealCommand, fmt.Sprintf("This seller wants %s. If you want to pay in it, write "+
@@ -70,18 +72,18 @@ var addressForms = map[string]func() *regexp.Regexp{
 // UnknownAsset is the refusal of an option in a token that the registry does not have. Where it names a
 // token's address, the error has the lines of config.toml that would add it, with what only the owner can
 // say left open: what a seller writes of its token is not taken over.
-func UnknownAsset(r Requirement) *Error {
-	form := addressForms[Namespace(r.Network)]
+func UnknownAsset(r x402.Requirement) *x402.Error {
+	form := addressForms[x402.Namespace(r.Network)]
 	if form == nil || !form().MatchString(r.Asset) {
-		return Errorf(InvalidRequirement, "the asset %s is not the address of a token", Quote(r.Asset))
+		return x402.Errorf(x402.InvalidRequirement, "the asset %s is not the address of a token", x402.Quote(r.Asset))
 	}
 	lines := AssetLines(r.Network, r.Asset)
-	return Errorf(UntrustedAsset, "the asset %s on %s is not in the registry", Quote(r.Asset),
-		Title(r.Network)).
+	return x402.Errorf(x402.UntrustedAsset, "the asset %s on %s is not in the registry", x402.Quote(r.Asset),
+		x402.Title(r.Network)).
 		WithHint("only assets that are built in or that the owner added are ever paid; the person can add "+
 			"the lines in details.config to config.toml, filled in, and run `%s`", SealCommand).
 		WithDetail("config", lines).
-		WithCommand(SealCommand, "The seller asks for the token "+r.Asset+" on "+Title(r.Network)+", which "+
+		WithCommand(SealCommand, "The seller asks for the token "+r.Asset+" on "+x402.Title(r.Network)+", which "+
 			"your wallet does not know. Only if its issuer's own site names this address: add it to "+
 			"config.toml under [[assets]], with its decimals and worth, and seal the rules.")
 }
@@ -91,7 +93,7 @@ func UnknownAsset(r Requirement) *Error {
 func AssetLines(network, address string) string {
 	lines := fmt.Sprintf("[[assets]]\nnetwork = %q\naddress = %q\nsymbol = \"SYMBOL\"\ndecimals = DECIMALS\n"+
 		"usd = \"DOLLARS\" # of one whole token", network, address)
-	if Namespace(network) == "eip155" {
+	if x402.Namespace(network) == "eip155" {
 		lines += "\nname = \"NAME\" # of its EIP-712 domain, as the contract says\nversion = \"VERSION\""
 	}
 	return lines

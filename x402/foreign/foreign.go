@@ -1,25 +1,26 @@
-package x402
+// Package foreign says what sellers ask for that this wallet does not speak, each in words by which a person
+// can act. What must stay true: there is one text for one reason, wherever it is said.
+package foreign
 
 import (
 	"fmt"
 	"strings"
-)
 
-// What sellers ask for that this wallet does not speak, each in words by which a person can act. One
-// text for one reason, wherever it is said.
+	"x402-wallet/x402"
+)
 
 // gatewayName is the EIP-712 domain of Circle Gateway. Its options look like "exact" with another domain,
 // and a signature in it is worth a week or more: it is never made.
 const gatewayName = "GatewayWalletBatched"
 
 // IsGateway reports whether an option is Circle Gateway's.
-func (r Requirement) IsGateway() bool {
+func IsGateway(r x402.Requirement) bool {
 	return strings.EqualFold(strings.TrimSpace(r.ExtraString("name")), gatewayName)
 }
 
-// NotSpoken is the refusal of an option that asks for something else than this wallet speaks.
-func NotSpoken(words string) *Error {
-	return Errorf(InvalidRequirement, "%s", words).
+// Refusal is the refusal of an option that asks for something else than this wallet speaks.
+func Refusal(words string) *x402.Error {
+	return x402.Errorf(x402.InvalidRequirement, "%s", words).
 		WithHint("nothing was signed; take another seller, or ask this one to take plain \"exact\" too")
 }
 
@@ -29,7 +30,7 @@ var foreignSchemes = map[string]string{
 	"permit2": "permit2: x402 calls this the scheme exact with extra.assetTransferMethod permit2, and this " +
 		"wallet pays that",
 	"deferred": "deferred: the seller adds calls up and bills an account that the buyer has there",
-	BatchSettlement: "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
+	x402.BatchSettlement: "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
 		"wallet opens on EVM networks alone",
 	"auth-capture": "auth-capture: the money goes into escrow and the seller takes it later, as with a card",
 	"escrow":       "escrow: the money goes into a contract that pays the seller later",
@@ -54,13 +55,13 @@ var foreignChains = map[string]string{
 	"visa": "Visa (cards)", "fiat": "a card or bank",
 }
 
-// Foreign says what an option asks for that this wallet does not speak; "": nothing of that kind.
-func (r Requirement) Foreign() string {
-	if r.IsGateway() {
+// Of says what an option asks for that this wallet does not speak; "": nothing of that kind.
+func Of(r x402.Requirement) string {
+	if IsGateway(r) {
 		return "Circle Gateway (" + gatewayName + "): it is paid from a balance that was deposited with " +
 			"Circle's Gateway contract before, and this wallet keeps none there"
 	}
-	if r.Scheme == BatchSettlement && Namespace(r.NetworkName) == "eip155" {
+	if r.Scheme == x402.BatchSettlement && x402.Namespace(r.NetworkName) == "eip155" {
 		return foreignMethods[r.ExtraString("assetTransferMethod")]
 	}
 	for name, words := range foreignSchemes {
@@ -68,7 +69,7 @@ func (r Requirement) Foreign() string {
 			return words
 		}
 	}
-	if words := r.foreignPermit2(); words != "" {
+	if words := foreignPermit2(r); words != "" {
 		return words
 	}
 	if words := foreignMethods[r.ExtraString("assetTransferMethod")]; words != "" {
@@ -78,13 +79,13 @@ func (r Requirement) Foreign() string {
 }
 
 // foreignPermit2 says what is asked for by Permit2 where there is none.
-func (r Requirement) foreignPermit2() string {
-	way, isEVM := r.Way(), Namespace(r.Network) == "eip155"
+func foreignPermit2(r x402.Requirement) string {
+	way, isEVM := r.Way(), x402.Namespace(r.Network) == "eip155"
 	switch {
-	case way == Upto && IsSolana(r.Network):
+	case way == x402.Upto && x402.IsSolana(r.Network):
 		return "upto on Solana: the seller is paid out of a channel with a deposit, which this wallet does " +
 			"not open"
-	case (way == Permit2 || way == Upto) && isEVM && r.Version == 1:
+	case (way == x402.Permit2 || way == x402.Upto) && isEVM && r.Version == 1:
 		return way + ": in version 1 of x402 there is no payment by Permit2"
 	}
 	return ""
@@ -94,13 +95,13 @@ func foreignNetwork(name string) string {
 	chain, _, _ := strings.Cut(name, ":")
 	chain, _, _ = strings.Cut(chain, "-") // stellar-testnet
 	if title := foreignChains[chain]; title != "" {
-		return OtherNetwork(title)
+		return Network(title)
 	}
 	return ""
 }
 
-// OtherNetwork says that a network is of a kind that this wallet does not pay on.
-func OtherNetwork(title string) string {
+// Network says that a network is of a kind that this wallet does not pay on.
+func Network(title string) string {
 	return fmt.Sprintf("the network %s is not one this wallet pays on: it pays on EVM networks and Solana",
 		title)
 }

@@ -1,13 +1,15 @@
-package budget
+package pay
 
 import (
 	"maps"
-	"slices"
+
+	"x402-wallet/budget"
 )
 
-// After is what the facts of a payment, of, are when another one of the same agent has been held before it:
-// of several payments that are held in one step each is decided on as if those before it were held already.
-func (r Rules) After(f Facts, of, before Ask) Facts {
+// afterHold is what the facts of a payment, of, are when another one of the same agent has been held before
+// it: of several payments that are held in one step each is decided on as if those before it were held
+// already.
+func afterHold(r budget.Rules, f budget.Facts, of, before budget.Ask) budget.Facts {
 	f.LastMinute++
 	f.LastHour++
 	if f.RateSince.IsZero() {
@@ -24,8 +26,10 @@ func (r Rules) After(f Facts, of, before Ask) Facts {
 	if before.Prepaid {
 		return f
 	}
-	add := func(u Use) Use { return Use{Spent: u.Spent, Held: u.Held.Add(before.Price)} }
-	addTo := func(n NodeUsage) NodeUsage { return NodeUsage{Day: add(n.Day), Month: add(n.Month)} }
+	add := func(u budget.Use) budget.Use { return budget.Use{Spent: u.Spent, Held: u.Held.Add(before.Price)} }
+	addTo := func(n budget.NodeUsage) budget.NodeUsage {
+		return budget.NodeUsage{Day: add(n.Day), Month: add(n.Month)}
+	}
 	used := f.Used
 	used.Session, used.Day, used.Month = add(used.Session), add(used.Day), add(used.Month)
 	used.Agent = addTo(used.Agent)
@@ -35,10 +39,10 @@ func (r Rules) After(f Facts, of, before Ask) Facts {
 			used.Teams[team] = addTo(use)
 		}
 	}
-	entries := map[string]Use{}
+	entries := map[string]budget.Use{}
 	maps.Copy(entries, used.HostDay)
-	for _, entry := range r.hostEntries(before.Host) {
-		if slices.Contains(r.hostEntries(of.Host), entry) {
+	for entry := range r.HostDay {
+		if budget.HostMatches(entry, before.Host) && budget.HostMatches(entry, of.Host) {
 			entries[entry] = add(entries[entry])
 		}
 	}

@@ -1,4 +1,4 @@
-package x402
+package onchain
 
 import (
 	"time"
@@ -42,4 +42,16 @@ type OwnerTransaction struct {
 	// as the node estimated them: the owner's next nonce, the most gas, and wei for each
 	Nonce, Gas  uint64
 	MaxFee, Tip money.Amount
+}
+
+// MaxCost is the most that its gas may cost, in wei.
+func (t OwnerTransaction) MaxCost() money.Amount { return t.MaxFee.Times(t.Gas) }
+
+// OwnAccount is the agent's own account on an EVM network, read from the chain. Amounts are atomic units of
+// Asset, addresses are EIP-55.
+type OwnAccount struct {
+	Network, Address, Asset string
+	Balance                 money.Amount
+	Permitted               money.Amount // what Permit2 may move of it (the ERC-20 allowance)
+	Gas                     money.Amount // wei that it has for transactions of its own
 }

@@ -1,8 +1,12 @@
-package x402
+// Package publicnode has the nodes that are asked where the owner named none. What must stay true: a network
+// has one here only if facilitators settle on it, since a node is believed about what became of a payment.
+package publicnode
 
 import (
 	"maps"
 	"slices"
+
+	"x402-wallet/x402"
 )
 
 // publicNodes are nodes that anybody may ask without a key. They are used for a network for which the
@@ -12,9 +16,9 @@ import (
 // A node is believed about what became of a payment, so this list is short on purpose: a network is in
 // it when facilitators settle on it. What such a node may free: docs/threat-model.md.
 var publicNodes = map[string]string{
-	SolanaMainnet: "https://api.mainnet-beta.solana.com", // solana.com/docs/references/clusters
-	SolanaDevnet:  "https://api.devnet.solana.com",
-	SolanaTestnet: "https://api.testnet.solana.com",
+	x402.SolanaMainnet: "https://api.mainnet-beta.solana.com", // solana.com/docs/references/clusters
+	x402.SolanaDevnet:  "https://api.devnet.solana.com",
+	x402.SolanaTestnet: "https://api.testnet.solana.com",
 
 	"eip155:8453":       "https://mainnet.base.org",
 	"eip155:84532":      "https://sepolia.base.org",
@@ -43,8 +47,8 @@ var publicNodes = map[string]string{
 	"eip155:324705682":  "https://base-sepolia-testnet.skalenodes.com/v1/base-testnet",
 }
 
-// PublicNode is the public node of a network; "" where none is built in.
-func PublicNode(caip2 string) string { return publicNodes[caip2] }
+// Of is the public node of a network; "" where none is built in.
+func Of(caip2 string) string { return publicNodes[caip2] }
 
-// PublicNetworks are the networks that have a public node, sorted.
-func PublicNetworks() []string { return slices.Sorted(maps.Keys(publicNodes)) }
+// Networks are the networks that have a public node, sorted.
+func Networks() []string { return slices.Sorted(maps.Keys(publicNodes)) }

@@ -1,15 +1,18 @@
-package passkey
+package invitation
 
 import (
 	"encoding/json"
 
+	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/internal/answers"
+
 	"github.com/go-webauthn/webauthn/protocol"
 )
 
-// CreationOptions are what a browser makes a passkey by: one that is found without its id, and whose
+// creationOptions are what a browser makes a passkey by: one that is found without its id, and whose
 // authenticator verifies its person each time. Which authenticator it is nobody asks.
-func CreationOptions(origin, name string, user, challenge []byte) ([]byte, error) {
-	rpID, err := RPID(origin)
+func creationOptions(origin, name string, user, challenge []byte) ([]byte, error) {
+	rpID, err := passkey.RPID(origin)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +25,7 @@ func CreationOptions(origin, name string, user, challenge []byte) ([]byte, error
 			CredentialEntity: protocol.CredentialEntity{Name: name}},
 		Challenge:  challenge,
 		Parameters: parameters(),
-		Timeout:    int(Life.Milliseconds()),
+		Timeout:    int(passkey.Life.Milliseconds()),
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
 			ResidentKey:        protocol.ResidentKeyRequirementRequired,
 			RequireResidentKey: &required,
@@ -34,40 +37,41 @@ func CreationOptions(origin, name string, user, challenge []byte) ([]byte, error
 
 // parameters are the algorithms of the passkeys that are made.
 func parameters() (list []protocol.CredentialParameter) {
-	for _, a := range algorithms {
+	for _, a := range answers.Algorithms {
 		list = append(list,
 			protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: a})
 	}
 	return list
 }
 
-// Registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No
+// registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No
 // attestation is asked for, and none is believed: one that comes all the same only has to be well signed.
-func Registered(origin string, challenge, answer []byte) (k Key, err error) {
-	rpID, err := RPID(origin)
+func registered(origin string, challenge, answer []byte) (k passkey.Key, err error) {
+	rpID, err := passkey.RPID(origin)
 	if err != nil {
 		return k, err
 	}
-	if err := checkSize(answer); err != nil {
+	if err := answers.CheckSize(answer); err != nil {
 		return k, err
 	}
 	made, err := protocol.ParseCredentialCreationResponseBytes(answer)
 	if err != nil {
-		return k, withReason(err)
+		return k, answers.WithReason(err)
 	}
 	data := made.Response.AttestationObject.AuthData
-	if err := checkStricter(made.Response.CollectedClientData, data, origin); err != nil {
+	if err := answers.CheckStricter(made.Response.CollectedClientData, data, origin); err != nil {
 		return k, err
 	}
-	_, err = made.Verify(encode(challenge), rpID, []string{origin}, nil, nil, topOrigins, allowFrame,
-		verified, present, nil, parameters(), protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
+	_, err = made.Verify(answers.Encode(challenge), rpID, []string{origin}, nil, nil, answers.TopOrigins,
+		answers.AllowFrame, answers.Verified, answers.Present, nil, parameters(),
+		protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
 	if err != nil {
-		return k, withReason(err)
+		return k, answers.WithReason(err)
 	}
 	public := data.AttData.CredentialPublicKey
-	if err := checkKey(public); err != nil {
+	if err := answers.CheckKey(public); err != nil {
 		return k, err
 	}
-	return Key{ID: encode(data.AttData.CredentialID), PublicKey: encode(public), Origin: origin,
-		Count: int64(data.Counter)}, nil
+	return passkey.Key{ID: answers.Encode(data.AttData.CredentialID), PublicKey: answers.Encode(public),
+		Origin: origin, Count: int64(data.Counter)}, nil
 }

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package unlock
+
+import "x402-wallet/internal/ownfile"
+
+var checkCredential = ownfile.CheckOwner
