@@ -114,8 +114,8 @@ var arrows = map[string][]string{
 	// what the owner is told of: beside its cause, in the transaction of that
 	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
 	// alerts: the owner is told of a run that failed, and of a proposal
-	"history/subscriptions": {"budget", "history", "history/alerts", "history/internal/notes", "history/sqldb",
-		"x402", "x402/money"},
+	"history/subscriptions": {"budget", "history", "history/alerts", "history/internal/notes",
+		"history/sqldb", "x402", "x402/money"},
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "history/content", "history/ledgers", "history/sqldb",
 		"history/sqldb/postgres", "internal/pgtest", "x402", "x402/money"},
@@ -152,7 +152,8 @@ var arrows = map[string][]string{
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain", "x402/remedy"},
+		"x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
+		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/contact"},

@@ -472,7 +472,8 @@ func (w *world) start() {
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
 		Assets:   x402.NewRegistry(nodes.Assets()),
-		Statuses: nodes.Statuses(), Store: w.store, Asker: asking.Asker{Store: w.store}, Guard: w.guard, Now: time.Now,
+		Statuses: nodes.Statuses(), Store: w.store, Asker: asking.Asker{Store: w.store},
+		Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
 	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
 		Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},

@@ -17,10 +17,11 @@
 // the chain) and accept.go (a ledger as the owner accepts it).
 //
 // Beside the money: contents.go and alerts.go (what packages content and alerts hear of), and
-// subscriptions.go. Below all of it: tx.go (a transaction), and packages audit (the chain), seals and memory (what sealed rows say), schema (the tables) and sqldb (the
-// database). Packages of their own, which this one does not import: ledgers (opening one), processes
-// (which of them live), asking (questions to a person), content (what was bought), backup (copies), report (searching, totals, books), alerts (what the owner is told), subscriptions (their runs and
-// proposals) and verify (a whole ledger against its chain).
+// subscriptions.go. Below all of it: tx.go (a transaction), and packages audit (the chain), seals and
+// memory (what sealed rows say), schema (the tables) and sqldb (the database). Packages of their own, which
+// this one does not import: ledgers (opening one), processes (which of them live), asking (questions to a
+// person), content (what was bought), backup (copies), report (searching, totals, books), alerts (what the
+// owner is told), subscriptions (their runs and proposals) and verify (a whole ledger against its chain).
 package history
 
 import (

@@ -8,7 +8,8 @@ import (
 )
 
 // Process is a Store's process among those that use the ledger (package processes). A payment's lease is a
-// process's: so any other one can distinguish a payment that somebody works on from one whose process is gone.
+// process's: so any other one can distinguish a payment that somebody works on from one whose process is
+// gone.
 type Process interface {
 	// Join returns the process's id, and makes it known to the others the first time.
 	Join() (id string, err error)

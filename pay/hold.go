@@ -435,8 +435,8 @@ func (e *Engine) BudgetFacts(ctx context.Context) (budget.Facts, error) {
 	return facts.Facts, err
 }
 
-// TreeFacts reads what the whole tree of budgets holds now, for standing.Tree, and what BudgetFacts reads for a
-// caller without a name.
+// TreeFacts reads what the whole tree of budgets holds now, for standing.Tree, and what BudgetFacts reads
+// for a caller without a name.
 func (e *Engine) TreeFacts(ctx context.Context) (budget.Facts, error) {
 	facts, err := e.Store.Facts(ctx, history.Question{Rules: standing.TreeQuery(e.Rules)})
 	return facts.Facts, err

@@ -355,7 +355,8 @@ func TestStatesExpire(t *testing.T) {
 // What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
 func TestTheQuestionIsOurs(t *testing.T) {
 	w := askingWorld(t)
-	a := must.Get(asking.Asker{Store: w.wallet.Store}.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
+	a := must.Get(asking.Asker{Store: w.wallet.Store}.AskApproval(t.Context(), history.Approval{
+		Host:  "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
 		Network: sandbox.EVM, Why: "why", Agent: "ann"}))(t)

@@ -1,5 +1,5 @@
-// Package schedule says when a subscription buys, and reads and writes its times as the owner does. It decides
-// nothing: whether a payment is one of a subscription's slot, package budget decides by itself.
+// Package schedule says when a subscription buys, and reads and writes its times as the owner does. It
+// decides nothing: whether a payment is one of a subscription's slot, package budget decides by itself.
 package schedule
 
 import (

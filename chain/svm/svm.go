@@ -52,7 +52,7 @@ func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
 type Options struct {
 	Signer        Signer
 	RPC           map[string]string    // CAIP-2 network → URL of the owner's node
-	TokenAccounts map[string]string    // CAIP-2 network → the owner's token account, where the config names one
+	TokenAccounts map[string]string    // CAIP-2 network → the owner's token account, if the config names one
 	HTTP          *http.Client         // nil: a plain one; its redirects are never followed
 	Rand          io.Reader            // nil: crypto/rand
 	Now           func() time.Time     // nil: time.Now

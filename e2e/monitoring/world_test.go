@@ -136,7 +136,8 @@ func (w *world) leftAlone() testworld.Home {
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
 	require.NoError(w.t, err)
 	defer past.Close()
-	_, err = asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{Quote: [32]byte{1}, Host: "api.example",
+	_, err = asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{
+		Quote: [32]byte{1}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report", Network: sandbox.EVM, Asset: "0xasset",
 		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "its price"})
 	require.NoError(w.t, err)

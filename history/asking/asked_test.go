@@ -15,18 +15,20 @@ import (
 )
 
 // nagging asks about a URL at a price, as an agent that varies what it can.
-func nagging(t *testing.T, s *history.Store, method, host, rest string, price money.Dollars) (history.Approval, error) {
+func nagging(t *testing.T, s *history.Store, method, host, rest string, price money.Dollars) (history.Approval,
+	error) {
 	t.Helper()
 	return naggingAs(t, s, "", method, host, rest, price)
 }
 
 // naggingAs is nagging of an agent that has a name.
-func naggingAs(t *testing.T, s *history.Store, agent, method, host, rest string, price money.Dollars) (history.Approval,
-	error) {
+func naggingAs(t *testing.T, s *history.Store, agent, method, host, rest string,
+	price money.Dollars) (history.Approval, error) {
 	t.Helper()
 	var quote [32]byte
 	copy(quote[:], history.RandomID("apr_")) // another one each time: its body or a header changed
-	return Asker{Store: s}.AskApproval(t.Context(), history.Approval{Quote: quote, Method: method, Host: host, Agent: agent,
+	return Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+		Quote: quote, Method: method, Host: host, Agent: agent,
 		URL: "https://" + host + rest, Price: price, Amount: money.NewAmount(uint64(price))})
 }
 

@@ -15,11 +15,18 @@ import (
 	"x402-wallet/x402/money"
 )
 
+func eachLedger(t *testing.T, test func(t *testing.T, s *history.Store)) {
+	t.Helper()
+	historytest.EachEngine(t, historytest.Options(),
+		func(t *testing.T, s *history.Store, _ *historytest.Clock) { test(t, s) })
+}
+
 // asks are n questions to be asked together.
 func asks(n int) (all []history.Approval) {
 	p := historytest.Hold(250_000).Payment
 	for i := range n {
-		all = append(all, history.Approval{Quote: [32]byte{byte(100 + i)}, Host: fmt.Sprintf("shop%d.example", i%3),
+		all = append(all, history.Approval{Quote: [32]byte{byte(100 + i)},
+			Host:   fmt.Sprintf("shop%d.example", i%3),
 			Method: p.Method, URL: fmt.Sprint(p.URL, "/", i), Network: p.Network, Asset: p.Asset,
 			Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: history.OnTheList})
 	}
@@ -54,7 +61,7 @@ func TestAListIsDecidedTogether(t *testing.T) {
 		}, history.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			historytest.EachEngine(t, historytest.Options(), func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+			eachLedger(t, func(t *testing.T, s *history.Store) {
 				all := askedTogether(t, s, 12)
 				require.Equal(t, all, askedTogether(t, s, 12), "the same list is the same question")
 				id := history.ListOf(all[0].ID)
@@ -82,7 +89,7 @@ func TestAListIsDecidedTogether(t *testing.T) {
 // A list takes the place of the questions that were open about single ones of its payments, and is one
 // question in everything that bounds questions.
 func TestAListIsOneQuestion(t *testing.T) {
-	historytest.EachEngine(t, historytest.Options(), func(t *testing.T, s *history.Store, _ *historytest.Clock) {
+	eachLedger(t, func(t *testing.T, s *history.Store) {
 		single := asks(1)[0]
 		single, err := asking.Asker{Store: s}.AskApproval(t.Context(), single)
 		require.NoError(t, err)

@@ -20,8 +20,8 @@ import (
 // runFolder is the folder of the locked files.
 const runFolder = "run"
 
-// files is a process that holds a lock on a file of its own in <home>/run. The kernel lets go of the lock when
-// the process dies, however it dies.
+// files is a process that holds a lock on a file of its own in <home>/run. The kernel lets go of the lock
+// when the process dies, however it dies.
 type files struct {
 	home string
 	lock func(*os.File) (held bool, err error)

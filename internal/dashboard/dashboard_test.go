@@ -146,7 +146,8 @@ func (b *board) ask(n byte) history.Approval { return b.askAs("", n) }
 
 func (b *board) askAs(agent string, n byte) history.Approval {
 	b.Helper()
-	return must.Get(asking.Asker{Store: b.store}.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
+	return must.Get(asking.Asker{Store: b.store}.AskApproval(b.Context(), history.Approval{
+		Quote: [32]byte{n}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
 		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking",

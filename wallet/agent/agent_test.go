@@ -206,7 +206,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	}
 	p.ID = history.NewID(time.Now())
 	if w.approve {
-		a, err := asking.Asker{Store: w.store}.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
+		a, err := asking.Asker{Store: w.store}.AskApproval(w.t.Context(), history.Approval{
+			Quote: p.Fingerprint, Host: p.Host,
 			Method: p.Method, URL: p.URL, Network: p.Network,
 			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 		require.NoError(w.t, err)

@@ -223,8 +223,9 @@ func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	p := w.reserve(2000, nil)
 	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
-	a, err := asking.Asker{Store: w.store}.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
-		Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+	a, err := asking.Asker{Store: w.store}.AskApproval(t.Context(), history.Approval{
+		Quote: sha256.Sum256([]byte("q")),
+		Host:  p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)
 	_, err = w.store.Accept(t.Context(), a.ID, "client")

@@ -104,7 +104,8 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 	}
 	_, err := w.signsIn().SignIn(t.Context(), "pay_none", w.message(nil))
 	w.refused(err, "no such payment")
-	_, err = client.Ask(t.Context(), w.home, 0, Request{Op: "sign-in", Payment: w.signInRow(nil).ID, Text: "hello"})
+	_, err = client.Ask(t.Context(), w.home, 0, Request{Op: "sign-in",
+		Payment: w.signInRow(nil).ID, Text: "hello"})
 	w.refused(err, "not the text of a sign-in")
 
 	transfer := w.transfer(w.signInRow(nil)) // and no payment is signed for a sign-in's row

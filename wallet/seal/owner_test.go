@@ -28,7 +28,8 @@ func wanted(units uint64) history.Payment {
 
 func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approval {
 	t.Helper()
-	a, err := asking.Asker{Store: g.Store}.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host,
+	a, err := asking.Asker{Store: g.Store}.AskApproval(t.Context(), history.Approval{
+		Quote: [32]byte{quote}, Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Agent: p.Agent})
 	require.NoError(t, err)

@@ -30,8 +30,8 @@ var foreignSchemes = map[string]string{
 	"permit2": "permit2: x402 calls this the scheme exact with extra.assetTransferMethod permit2, and this " +
 		"wallet pays that",
 	"deferred": "deferred: the seller adds calls up and bills an account that the buyer has there",
-	x402.BatchSettlement: "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
-		"wallet opens on EVM networks alone",
+	x402.BatchSettlement: "batch-settlement: the seller is paid out of a channel with a deposit, which " +
+		"this wallet opens on EVM networks alone",
 	"auth-capture": "auth-capture: the money goes into escrow and the seller takes it later, as with a card",
 	"escrow":       "escrow: the money goes into a contract that pays the seller later",
 	"erc7710":      "ERC-7710: the seller is paid by a smart account's delegation, and this wallet is none",

@@ -56,7 +56,8 @@ func RateLines(a x402.AssetInfo) string {
 // Unrated is the refusal of an option in a token that is no dollar, while its owner has set no rate.
 func Unrated(a x402.AssetInfo) *x402.Error {
 	where := a.Symbol + " on " + x402.Title(a.Network)
-	e := x402.Errorf(x402.UntrustedAsset, "%s is no dollar, and without a rate no limit could count it", where).
+	e := x402.Errorf(x402.UntrustedAsset, "%s is no dollar, and without a rate no limit could count it",
+		where).
 		WithHint("the person adds the lines in details.config to config.toml and runs `%s`", SealCommand).
 		WithDetail("config", RateLines(a))
 	return e.WithCommand(SealCommand, fmt.Sprintf("This seller wants %s. If you want to pay in it, write "+
@@ -75,7 +76,8 @@ var addressForms = map[string]func() *regexp.Regexp{
 func UnknownAsset(r x402.Requirement) *x402.Error {
 	form := addressForms[x402.Namespace(r.Network)]
 	if form == nil || !form().MatchString(r.Asset) {
-		return x402.Errorf(x402.InvalidRequirement, "the asset %s is not the address of a token", x402.Quote(r.Asset))
+		return x402.Errorf(x402.InvalidRequirement, "the asset %s is not the address of a token",
+			x402.Quote(r.Asset))
 	}
 	lines := AssetLines(r.Network, r.Asset)
 	return x402.Errorf(x402.UntrustedAsset, "the asset %s on %s is not in the registry", x402.Quote(r.Asset),
@@ -83,8 +85,8 @@ func UnknownAsset(r x402.Requirement) *x402.Error {
 		WithHint("only assets that are built in or that the owner added are ever paid; the person can add "+
 			"the lines in details.config to config.toml, filled in, and run `%s`", SealCommand).
 		WithDetail("config", lines).
-		WithCommand(SealCommand, "The seller asks for the token "+r.Asset+" on "+x402.Title(r.Network)+", which "+
-			"your wallet does not know. Only if its issuer's own site names this address: add it to "+
+		WithCommand(SealCommand, "The seller asks for the token "+r.Asset+" on "+x402.Title(r.Network)+
+			", which your wallet does not know. Only if its issuer's own site names this address: add it to "+
 			"config.toml under [[assets]], with its decimals and worth, and seal the rules.")
 }
 
