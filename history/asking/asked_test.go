@@ -15,8 +15,8 @@ import (
 )
 
 // nagging asks about a URL at a price, as an agent that varies what it can.
-func nagging(t *testing.T, s *history.Store, method, host, rest string, price money.Dollars) (history.Approval,
-	error) {
+func nagging(t *testing.T, s *history.Store, method, host, rest string,
+	price money.Dollars) (history.Approval, error) {
 	t.Helper()
 	return naggingAs(t, s, "", method, host, rest, price)
 }
