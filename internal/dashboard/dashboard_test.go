@@ -74,6 +74,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
+		Asker:       asking.Asker{Store: b.store},
 		ChannelBook: b.store,
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
@@ -666,6 +667,7 @@ func BenchmarkOverview(b *testing.B) {
 	store := must.Get(ledgers.Open(b.Context(), home, historytest.Options()))(b)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
+		Asker:  asking.Asker{Store: store},
 		Assets: x402.NewRegistry(nil)}}
 	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1},
 		Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) {
