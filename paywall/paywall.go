@@ -12,11 +12,10 @@
 // a buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale),
 // outcome.go (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it
 // is paid), batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and
-// batchrefund.go (counting in it, getting the money, giving the rest back), memorystore.go (sales in
-// memory), proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and
-// subscriptions.go (upstream's questions and notifications to buyers), bazaar.go and listing.go (being
-// found), limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how
-// much memory visitors can take).
+// batchrefund.go (counting in it, getting the money, giving the rest back), proxy.go and mirror.go (a
+// paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's questions
+// and notifications to buyers), bazaar.go and listing.go (being found), limiter.go, sessions.go, calls.go,
+// body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can take).
 package paywall
 
 import (
@@ -73,8 +72,8 @@ type Facilitators interface {
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// SaleStore is where sales are written: *book.Book, or none where they need not outlive the
-// process. All methods are called concurrently, also by several processes on one store.
+// SaleStore is where sales are written: a *book.Book. All methods are called concurrently, also by several
+// processes on one store.
 // The order of calls for one payment is OpenSale, then MoveSale any number of times, or DropSale once;
 // SaleByKey comes at any time.
 type SaleStore interface {
@@ -122,8 +121,7 @@ func (r Refusal) Error() string { return string(r) }
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run, and what
-	// was charged by batch-settlement and not claimed. One store for all that are paid to one address: each
+	// Store is required: a book, which book.Make makes. One store for all that are paid to one address: each
 	// runs a payment once. For batch-settlement it is a ChannelStore as well
 	Store   SaleStore
 	Version int // of challenges: 2, which 0 means, or 1
@@ -234,9 +232,6 @@ func New(o Options) (*Paywall, error) {
 	if w.options.Assets == nil {
 		w.options.Assets = x402.NewRegistry(nil)
 	}
-	if w.options.Store == nil {
-		w.options.Store = newMemoryStore()
-	}
 	w.channels, _ = w.options.Store.(ChannelStore)
 	if w.options.Version == 0 && o.Dialect == dialectX402MCP {
 		w.options.Version = 1
@@ -284,6 +279,10 @@ func (w *Paywall) validate() (faults []error) {
 		faults = append(faults, errors.New("the dialect x402-mcp is version 1"))
 	case o.Dialect == dialectCloudflare && o.Version != 2:
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
+	}
+	if o.Store == nil {
+		faults = append(faults, errors.New("there is no Store to write sales in: "+
+			"book.Make(ctx, book.Place{Home: folder}) makes one"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
 		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+
