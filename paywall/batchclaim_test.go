@@ -86,8 +86,8 @@ func (r refusing) Settle(ctx context.Context, s facilitator.Submission) facilita
 // withdrawing is a facilitator that says of each channel that its payer takes the money back.
 type withdrawing struct{ *facilitator.Client }
 
-func (w withdrawing) Judge(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
-	v, err := w.Client.Judge(ctx, s)
+func (w withdrawing) Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
+	v, err := w.Client.Verify(ctx, s)
 	if v.Extra != nil {
 		v.Extra["withdrawRequestedAt"] = json.RawMessage("1740672089")
 	}
@@ -303,7 +303,7 @@ func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 
 func (l *batchLab) owed(t *testing.T) (sum uint64) {
 	t.Helper()
-	list := must.Get(l.paywall.channels.OwedChannels(t.Context()))(t)
+	list := must.Get(l.paywall.options.Store.OwedChannels(t.Context()))(t)
 	for _, c := range list {
 		if c.Config.Receiver == l.PayToEVM {
 			units, _ := c.Owed().Uint64()
@@ -326,7 +326,7 @@ func (g got) isMismatch(t *testing.T, charged string) *wire.ChannelCount {
 // gullible is a facilitator that finds everything good, in channels of a million units.
 type gullible struct{ *facilitator.Client }
 
-func (g gullible) Judge(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
+func (g gullible) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	return facilitator.Verdict{Valid: true, Extra: map[string]json.RawMessage{"balance": jsonOf("1000000"),
 		"totalClaimed": jsonOf("0"), "withdrawRequestedAt": jsonOf(0), "refundNonce": jsonOf("0")}}, nil
 }

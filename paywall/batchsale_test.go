@@ -142,7 +142,7 @@ func TestNothingIsGivenThatIsNotOnDisk(t *testing.T) {
 	require.Contains(t, g.text, "nothing was charged")
 	require.Zero(t, l.owed(t))
 	require.Equal(t, uint64(990_000), l.Balance(b.key.address))
-	l.paywall.channels = l.paywall.options.Store.(fullDisk).Book
+	l.paywall.options.Store = l.paywall.options.Store.(fullDisk).Book
 	require.Equal(t, product, b.pay("voucher", 1000).text)
 	require.Equal(t, uint64(1000), l.owed(t))
 }

@@ -180,9 +180,9 @@ type saying struct {
 	asked atomic.Int32
 }
 
-func (f *saying) Verify(context.Context, facilitator.Submission) (valid bool, reason string, err error) {
+func (f *saying) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	f.asked.Add(1)
-	return f.valid, "so it is", f.err
+	return facilitator.Verdict{Valid: f.valid, Reason: "so it is"}, f.err
 }
 
 // A payment that had its run in another process, or before this one began, has no other, whatever the

@@ -67,7 +67,7 @@ const (
 
 // Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
 type Facilitators interface {
-	Verify(ctx context.Context, s facilitator.Submission) (valid bool, reason string, err error)
+	Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
@@ -93,6 +93,23 @@ type SaleStore interface {
 	// earlier than since; book.ErrNotFound when there is none.
 	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (book.Sale,
 		error)
+
+	// The rest is for batch-settlement. Each channel is held by one request at a time, in whatever process.
+
+	// SoldChannel is a channel as it stands, or book.ErrNotFound.
+	SoldChannel(ctx context.Context, network, id string) (book.SoldChannel, error)
+	// OwedChannels are those out of which not all that was charged has been paid out.
+	OwedChannels(ctx context.Context) ([]book.SoldChannel, error)
+	// OpenChannelSale opens a sale that holds the channel: see book.Book.
+	OpenChannelSale(ctx context.Context, sale book.Sale, c book.SoldChannel, until time.Time) (
+		book.Sale, error)
+	// HoldChannel gives the channel to a request that is no sale.
+	HoldChannel(ctx context.Context, c book.SoldChannel, holder string, until time.Time) error
+	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
+	ChargeChannel(ctx context.Context, sale book.Sale, c book.SoldChannel) error
+	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
+	UpdateSoldChannel(ctx context.Context, network, id, holder string,
+		change func(*book.SoldChannel)) error
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool those of
@@ -122,7 +139,7 @@ type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
 	// Store is required: a book, which book.Make makes. One store for all that are paid to one address: each
-	// runs a payment once. For batch-settlement it is a ChannelStore as well
+	// runs a payment once
 	Store   SaleStore
 	Version int // of challenges: 2, which 0 means, or 1
 	// how a challenge is written: "result" (the default), a tool result that is an error, which is
@@ -181,7 +198,6 @@ type Paywall struct {
 	host string // of Options.Origin
 	list listing
 
-	channels    ChannelStore  // Options.Store, where it keeps channels; nil: it does not
 	claimAbove  money.Dollars // 0: however much
 	claims      sync.Mutex    // one claims at a time
 	claimWanted chan struct{} // wakes KeepClaiming
@@ -232,7 +248,6 @@ func New(o Options) (*Paywall, error) {
 	if w.options.Assets == nil {
 		w.options.Assets = x402.NewRegistry(nil)
 	}
-	w.channels, _ = w.options.Store.(ChannelStore)
 	if w.options.Version == 0 && o.Dialect == dialectX402MCP {
 		w.options.Version = 1
 	}

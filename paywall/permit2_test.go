@@ -98,11 +98,11 @@ func (b *permitBank) check(s facilitator.Submission) (a evm.Permit2Authorization
 	return a, ""
 }
 
-func (b *permitBank) Verify(_ context.Context, s facilitator.Submission) (bool, string, error) {
+func (b *permitBank) Verify(_ context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, reason := b.check(s)
-	return reason == "", reason, nil
+	return facilitator.Verdict{Valid: reason == "", Reason: reason}, nil
 }
 
 func (b *permitBank) Settle(_ context.Context, s facilitator.Submission) facilitator.Result {
@@ -320,7 +320,7 @@ func TestPermitsForSomethingElse(t *testing.T) {
 // noFacilitators lists what is supported, and fails a test that asks it anything else.
 type noFacilitators struct{ *permitBank }
 
-func (noFacilitators) Verify(context.Context, facilitator.Submission) (bool, string, error) {
+func (noFacilitators) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	panic("a payment for something else was shown to a facilitator")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -322,12 +323,12 @@ func TestSigningInOnSolana(t *testing.T) {
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
 	sale := must.Get(testBook.OpenSale(t.Context(), book.Sale{UniqueKey: address, Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		Amount: money.NewAmount(1)}))(t)
+		Amount: money.NewAmount(1), Payload: jsonOf(1)}))(t)
 	for _, sale.State = range []book.SaleState{book.SaleSettling, book.SaleSettled} {
 		require.NoError(t, testBook.MoveSale(t.Context(), sale))
 	}
 	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
-		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
+		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: rand.Text(),
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))

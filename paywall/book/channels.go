@@ -113,12 +113,6 @@ func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
 	return c, sqldb.Otherwise(err, errNoChannel)
 }
 
-// takeSoldChannel is a channel as it stands, or nil if it is not known yet.
-func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
-	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`,
-		c.Network, c.ID)
-}
-
 func (t *tx) putSoldChannel(c SoldChannel) error {
 	config, err := json.Marshal(c.Config)
 	if err != nil {
@@ -186,15 +180,17 @@ func (b *Book) HoldChannel(ctx context.Context, c SoldChannel, holder string, un
 // freeChannel is a channel that nobody holds, for a request that saw it as c. It is taken away from a request
 // whose process is taken for dead, and that one's sale is ended, so that its voucher is good for another one.
 func (t *tx) freeChannel(c SoldChannel) (SoldChannel, error) {
-	known, err := t.takeSoldChannel(c)
-	if known == nil || err != nil {
-		return c, err
+	known, err := t.soldChannel(c.Network, c.ID)
+	if errors.Is(err, ErrNotFound) {
+		return c, nil
 	}
-	free, err := known.free(c, t.Now)
-	if err != nil {
-		return c, err
+	if err == nil {
+		c, err = known.free(c, t.Now)
 	}
-	return free, t.endSaleOf(known.Holder)
+	if err == nil {
+		err = t.endSaleOf(known.Holder)
+	}
+	return c, err
 }
 
 // endSaleOf ends a sale that was not charged for: its voucher is good for another one.
