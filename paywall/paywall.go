@@ -296,8 +296,8 @@ func (w *Paywall) validate() (faults []error) {
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
 	}
 	if o.Store == nil {
-		faults = append(faults, errors.New("there is no Store to write sales in: "+
-			"book.Make(ctx, book.Place{Home: folder}) makes one"))
+		faults = append(faults, errors.New("there is no Store: sales are kept in a book, which book.Make "+
+			"makes in a folder, book.Place{Home: folder}"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
 		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+
