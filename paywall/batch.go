@@ -94,8 +94,8 @@ func (o *option) readDeposit(said Option) error {
 	return nil
 }
 
-// checkWays refuses ways to pay that cannot be paid upfront, and a tool that could run longer than its buyer's
-// money is sure to stay.
+// checkWays refuses ways to pay that cannot be paid upfront, and a tool that could run longer than its
+// buyer's money is sure to stay.
 func (t *tool) checkWays(options []option) error {
 	for _, o := range options {
 		switch {

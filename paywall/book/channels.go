@@ -51,8 +51,8 @@ func (c SoldChannel) heldBy(holder string, until time.Time) SoldChannel {
 	return c
 }
 
-// free is the channel in nobody's hands, for a request that saw it as seen, with what the facilitator told that
-// one.
+// free is the channel in nobody's hands, for a request that saw it as seen, with what the facilitator told
+// that one.
 func (c SoldChannel) free(seen SoldChannel, now time.Time) (SoldChannel, error) {
 	switch {
 	case c.Holder != "" && now.Before(c.HeldUntil):
