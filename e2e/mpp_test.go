@@ -132,7 +132,7 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 10_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	sells := must.Get(paywall.New(paywall.Options{MPP: true,
+	sells := must.Get(paywall.New(paywall.Options{MPP: true, Store: testworld.NewBook(t, t.TempDir()),
 		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
 			{Network: lab.EVM.Network, PayTo: lab.EVM.PayTo, Price: "0.001"}}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{

@@ -102,7 +102,7 @@ func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
 	w := newWire(map[string]script{"f": {`200 {"isValid":true}`, yes}})
 	c := w.clientOf(Facilitator{Auth: authCDP, KeyID: "k",
 		Secret: secret(base64.StdEncoding.EncodeToString(ed))})
-	_, _, err = c.Verify(t.Context(), evm)
+	_, err = c.Verify(t.Context(), evm)
 	require.NoError(t, err)
 	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
 	for i, path := range []string{"verify", "settle"} {

@@ -48,7 +48,7 @@ func TestAProgramIsAsked(t *testing.T) {
 	c, w := beforeOther(f)
 	s := evm
 	s.Payer = "0xab"
-	v := must.Get(c.Judge(t.Context(), s))(t)
+	v := must.Get(c.Verify(t.Context(), s))(t)
 	require.True(t, v.Valid)
 	require.JSONEq(t, `1`, string(v.Extra["a"]))
 	r := c.Settle(t.Context(), s)
@@ -164,7 +164,7 @@ func TestHostileProgramsVerify(t *testing.T) {
 			c := New(Options{List: []Facilitator{f}})
 			s := evm
 			s.Payer = "0x00000000000000000000000000000000000000aa"
-			v, err := c.Judge(t.Context(), s)
+			v, err := c.Verify(t.Context(), s)
 			require.False(t, v.Valid)
 			require.True(t, x402.HasCode(err, x402.FacilitatorError), "%v", err)
 		})

@@ -56,14 +56,7 @@ type listingCache struct {
 // anything, on any network. What one of them says, or fails to say, changes nothing about the
 // others.
 func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
-	asked := c.given(network)
-	list := make([]Catalogue, len(asked))
-	var wait sync.WaitGroup
-	for i, f := range asked {
-		wait.Go(func() { list[i] = c.catalogue(ctx, f, query, network) })
-	}
-	wait.Wait()
-	return list
+	return askAll(c.given(network), func(f *remote) Catalogue { return c.catalogue(ctx, f, query, network) })
 }
 
 // catalogue is what f lists, asked at most every five minutes; where it cannot be asked, what it

@@ -115,7 +115,7 @@ func TestHooks(t *testing.T) {
 	require.Equal(t, "settled", hear())
 	body := must.Get(evm.body())(t)
 	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
-	v := must.Get(c.Judge(t.Context(), evm))(t)
+	v := must.Get(c.Verify(t.Context(), evm))(t)
 	require.True(t, v.Valid)
 	require.Equal(t, "valid", hear())
 	require.Equal(t, string(body), w.posts[1].body)
@@ -125,7 +125,7 @@ func TestHooks(t *testing.T) {
 	require.Equal(t, NotSent, r.Outcome)
 	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
 	require.ErrorContains(t, r.Err, "not on a Sunday")
-	v = must.Get(c.Judge(t.Context(), evm))(t)
+	v = must.Get(c.Verify(t.Context(), evm))(t)
 	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
 	require.Len(t, w.posts, 2, "nothing more was sent")
 }
@@ -185,13 +185,13 @@ func TestFacilitatorsAreObserved(t *testing.T) {
 				}})
 			s := Submission{Network: "eip155:84532", Version: 2, Payload: json.RawMessage(`{}`),
 				Requirements: json.RawMessage(`{}`), IsJSON: true, Validity: time.Minute}
-			_, _, _ = client.Verify(t.Context(), s)
+			_, _ = client.Verify(t.Context(), s)
 			require.Contains(t, all, seen{"ours", "verify", c.came})
 
 			gone, cancel := context.WithCancel(t.Context())
 			cancel()
 			before := len(all)
-			_, _, err := client.Verify(gone, s)
+			_, err := client.Verify(gone, s)
 			require.Error(t, err)
 			require.Len(t, all, before, "who gave up says nothing about it")
 		})

@@ -281,15 +281,9 @@ type Verdict struct {
 	Extra  map[string]json.RawMessage // what its scheme says besides; of batch-settlement the channel
 }
 
-// Verify asks whether a payment would settle, as Judge does.
-func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason string, err error) {
-	v, err := c.Judge(ctx, s)
-	return v.Valid, v.Reason, err
-}
-
-// Judge asks whether a payment would settle. It shows the signed payment to the first facilitator
+// Verify asks whether a payment would settle. It shows the signed payment to the first facilitator
 // that answers, so it is for payments that are meant to go there.
-func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error) {
+func (c *Client) Verify(ctx context.Context, s Submission) (v Verdict, err error) {
 	body, err := s.body()
 	if err != nil {
 		return v, err

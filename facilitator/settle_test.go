@@ -470,9 +470,9 @@ func TestVerify(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(map[string]script{"a": {row.a}, "b": {row.b}})
-			valid, reason, err := w.client("a", "b").Verify(t.Context(), evm)
-			assert.Equal(t, row.valid, valid, row.a)
-			assert.Equal(t, row.reason, reason)
+			v, err := w.client("a", "b").Verify(t.Context(), evm)
+			assert.Equal(t, row.valid, v.Valid, row.a)
+			assert.Equal(t, row.reason, v.Reason)
 			assert.Equal(t, row.fails, err != nil, "%v", err)
 			assert.Equal(t, row.asked, strings.Join(w.asked(), " "))
 			assert.LessOrEqual(t, time.Since(w.start), 10*time.Second)

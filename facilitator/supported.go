@@ -141,21 +141,25 @@ type Answer struct {
 // Answers asks all facilitators that the owner gave a network, at once, and says of each what it
 // answered about it; "" is every network.
 func (c *Client) Answers(ctx context.Context, network string) []Answer {
-	asked := c.given(network)
-	list := make([]Answer, len(asked))
+	return askAll(c.given(network), func(f *remote) Answer {
+		kinds, _, err := c.supported(ctx, f)
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool {
+			given, _ := f.serves(k.Network)
+			return !given || (network != "" && k.Network != network)
+		})
+		return Answer{Name: f.Name, Kinds: kinds, Err: err}
+	})
+}
+
+// askAll asks facilitators at once; the answers are in their order.
+func askAll[T any](asked []*remote, ask func(*remote) T) []T {
+	answers := make([]T, len(asked))
 	var wait sync.WaitGroup
 	for i, f := range asked {
-		wait.Go(func() {
-			kinds, _, err := c.supported(ctx, f)
-			kinds = slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool {
-				given, _ := f.serves(k.Network)
-				return !given || (network != "" && k.Network != network)
-			})
-			list[i] = Answer{Name: f.Name, Kinds: kinds, Err: err}
-		})
+		wait.Go(func() { answers[i] = ask(f) })
 	}
 	wait.Wait()
-	return list
+	return answers
 }
 
 // given are the facilitators that the owner gave a network; "" is any.
@@ -183,19 +187,12 @@ func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) 
 // HasSigner reports whether an address is one that a facilitator of the owner's settles from on a network.
 // Who does not answer vouches for nobody.
 func (c *Client) HasSigner(ctx context.Context, network, address string) bool {
-	asked := c.given(network)
-	found := make([]bool, len(asked))
-	var wait sync.WaitGroup
-	for i, f := range asked {
-		wait.Go(func() {
-			_, signers, err := c.supported(ctx, f)
-			found[i] = err == nil && slices.ContainsFunc(signers, func(s string) bool {
-				return strings.EqualFold(s, address)
-			})
+	return slices.Contains(askAll(c.given(network), func(f *remote) bool {
+		_, signers, err := c.supported(ctx, f)
+		return err == nil && slices.ContainsFunc(signers, func(s string) bool {
+			return strings.EqualFold(s, address)
 		})
-	}
-	wait.Wait()
-	return slices.Contains(found, true)
+	}), true)
 }
 
 // FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator

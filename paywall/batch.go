@@ -54,17 +54,12 @@ func errBatch(why string) error {
 
 // canSellByBatch says what this paywall lacks to sell by batch-settlement.
 func (w *Paywall) canSellByBatch() error {
-	_, judges := w.options.Facilitators.(channelJudge)
 	switch {
 	case w.options.VerifyOnly:
 		return errors.New("batch-settlement counts what it charges: it cannot be verified only")
 	case w.options.SharedPayTo: // another book would count the same channels
 		return errors.New("batch-settlement counts its channels in one book: nobody may sell for the " +
 			"address with another one")
-	case w.channels == nil:
-		return errors.New("batch-settlement needs a Store that is a ChannelStore")
-	case w.options.Facilitators != nil && !judges:
-		return errors.New("batch-settlement needs Facilitators with the method Judge")
 	}
 	return nil
 }
@@ -99,10 +94,13 @@ func (o *option) readDeposit(said Option) error {
 	return nil
 }
 
-// checkChannels refuses a tool that could run longer than its buyer's money is sure to stay.
-func (t *tool) checkChannels(options []option) error {
+// checkWays refuses ways to pay that cannot be paid upfront, and a tool that could run longer than its
+// buyer's money is sure to stay.
+func (t *tool) checkWays(options []option) error {
 	for _, o := range options {
 		switch {
+		case o.way == x402.Upto && t.Upfront:
+			return errors.New("what upto costs is known when it has run: it is not paid upfront")
 		case o.way != x402.BatchSettlement:
 		case t.Upfront:
 			return errors.New("batch-settlement is not paid upfront")

@@ -106,7 +106,7 @@ func TestAVoucherIsCovered(t *testing.T) {
 	require.Zero(t, l.runs.Load())
 	require.Equal(t, product, b.pay("voucher", 1_000_000).text, "its buyer counts, of a lost book")
 	l.paywall.options.Facilitators = newFacilitators(l.Sandbox)
-	require.NoError(t, l.paywall.channels.UpdateSoldChannel(t.Context(), sandbox.EVM, b.id(), "",
+	require.NoError(t, l.paywall.options.Store.UpdateSoldChannel(t.Context(), sandbox.EVM, b.id(), "",
 		func(c *book.SoldChannel) { c.OwedSince = time.Time{} })) // there is no such channel
 }
 
@@ -134,10 +134,6 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 			"are for"},
 		"late claims": {func(o *Options, _ *Option) { o.ClaimAfter = 13 * time.Hour }, "within 12h"},
 		"no sum":      {func(o *Options, _ *Option) { o.ClaimAbove = "0" }, "it is nothing"},
-		"a store without channels": {func(o *Options, _ *Option) { o.Store = struct{ SaleStore }{testBook} },
-			"a Store that is a ChannelStore"},
-		"facilitators that tell nothing": {func(o *Options, _ *Option) { o.Facilitators = newPermitBank() },
-			"Judge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			option := Option{Network: "84532", PayTo: l.PayToEVM, Price: "0.001", Scheme: "batch-settlement"}

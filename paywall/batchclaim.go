@@ -75,12 +75,9 @@ type Claim struct {
 // Claim claims all that was charged by batch-settlement and not claimed yet, and has it paid out. What is not
 // done with an error is tried again by the next call.
 func (w *Paywall) Claim(ctx context.Context) ([]Claim, error) {
-	if w.channels == nil {
-		return nil, nil
-	}
 	w.claims.Lock() // one at a time
 	defer w.claims.Unlock()
-	owed, err := w.channels.OwedChannels(ctx)
+	owed, err := w.options.Store.OwedChannels(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBook, err)
 	}
@@ -182,7 +179,7 @@ func each[A, B any](list []A, f func(A) B) (out []B) {
 
 func (w *Paywall) noteClaimed(ctx context.Context, c book.SoldChannel,
 	change func(*book.SoldChannel)) error {
-	err := w.channels.UpdateSoldChannel(context.WithoutCancel(ctx), c.Network, c.ID, "", change)
+	err := w.options.Store.UpdateSoldChannel(context.WithoutCancel(ctx), c.Network, c.ID, "", change)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errBook, err)
 	}
@@ -244,10 +241,7 @@ func (w *Paywall) claimNow(ctx context.Context) {
 }
 
 func (w *Paywall) isClaimDue(ctx context.Context) bool {
-	if w.channels == nil {
-		return false
-	}
-	owed, err := w.channels.OwedChannels(ctx)
+	owed, err := w.options.Store.OwedChannels(ctx)
 	if err != nil {
 		w.log.Error("read what is owed", "err", err)
 		return false

@@ -39,23 +39,18 @@ func (c *busyClient) Settle(ctx context.Context, s facilitator.Submission) facil
 
 // What is charged while a claim is under way stays owed.
 func TestAChargeDuringAClaim(t *testing.T) {
-	for name, change := range stores {
-		t.Run(name, func(t *testing.T) {
-			var client *busyClient
-			l := newBatchLab(t, func(l *lab, o *Options) {
-				change(o)
-				client = &busyClient{Client: newFacilitators(l.Sandbox)}
-				o.Facilitators = client
-			})
-			b := l.newBuyer(t)
-			require.Equal(t, product, b.pay("deposit", 1000).text)
-			client.meanwhile = func() { require.Equal(t, product, b.pay("voucher", 2000).text) }
-			must.Get(l.paywall.Claim(t.Context()))(t)
-			require.Equal(t, uint64(1000), l.owed(t))
-			must.Get(l.paywall.Claim(t.Context()))(t)
-			require.Equal(t, uint64(2000), l.Balance(l.PayToEVM))
-		})
-	}
+	var client *busyClient
+	l := newBatchLab(t, func(l *lab, o *Options) {
+		client = &busyClient{Client: newFacilitators(l.Sandbox)}
+		o.Facilitators = client
+	})
+	b := l.newBuyer(t)
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	client.meanwhile = func() { require.Equal(t, product, b.pay("voucher", 2000).text) }
+	must.Get(l.paywall.Claim(t.Context()))(t)
+	require.Equal(t, uint64(1000), l.owed(t))
+	must.Get(l.paywall.Claim(t.Context()))(t)
+	require.Equal(t, uint64(2000), l.Balance(l.PayToEVM))
 }
 
 // A claim that fails is owed still, and one that was claimed and not paid out is paid out by the next.
@@ -91,8 +86,8 @@ func (r refusing) Settle(ctx context.Context, s facilitator.Submission) facilita
 // withdrawing is a facilitator that says of each channel that its payer takes the money back.
 type withdrawing struct{ *facilitator.Client }
 
-func (w withdrawing) Judge(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
-	v, err := w.Client.Judge(ctx, s)
+func (w withdrawing) Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
+	v, err := w.Client.Verify(ctx, s)
 	if v.Extra != nil {
 		v.Extra["withdrawRequestedAt"] = json.RawMessage("1740672089")
 	}
@@ -133,7 +128,7 @@ func TestWhenAClaimIsDue(t *testing.T) {
 		"a sum":           {func(o *Options) { o.ClaimAbove = "0.001" }, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newBatchLab(t, func(_ *lab, o *Options) { o.Store = nil; c.change(o) })
+			l := newBatchLab(t, func(_ *lab, o *Options) { c.change(o) })
 			require.False(t, l.paywall.isClaimDue(t.Context()))
 			require.Equal(t, product, l.newBuyer(t).pay("deposit", 1000).text)
 			l.paywall.now = func() time.Time { return time.Now().Add(c.later) }
@@ -308,7 +303,7 @@ func newBatchLab(t *testing.T, change func(*lab, *Options)) *batchLab {
 
 func (l *batchLab) owed(t *testing.T) (sum uint64) {
 	t.Helper()
-	list := must.Get(l.paywall.channels.OwedChannels(t.Context()))(t)
+	list := must.Get(l.paywall.options.Store.OwedChannels(t.Context()))(t)
 	for _, c := range list {
 		if c.Config.Receiver == l.PayToEVM {
 			units, _ := c.Owed().Uint64()
@@ -328,22 +323,10 @@ func (g got) isMismatch(t *testing.T, charged string) *wire.ChannelCount {
 	return n
 }
 
-var stores = map[string]func(o *Options){"on disk": func(*Options) {}, "in memory": func(o *Options) {
-	o.Store = nil
-}}
-
-func inEachStore(t *testing.T, test func(t *testing.T, l *batchLab)) {
-	for name, change := range stores {
-		t.Run(name, func(t *testing.T) {
-			test(t, newBatchLab(t, func(_ *lab, o *Options) { change(o) }))
-		})
-	}
-}
-
 // gullible is a facilitator that finds everything good, in channels of a million units.
 type gullible struct{ *facilitator.Client }
 
-func (g gullible) Judge(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
+func (g gullible) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	return facilitator.Verdict{Valid: true, Extra: map[string]json.RawMessage{"balance": jsonOf("1000000"),
 		"totalClaimed": jsonOf("0"), "withdrawRequestedAt": jsonOf(0), "refundNonce": jsonOf("0")}}, nil
 }

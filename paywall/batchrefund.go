@@ -36,7 +36,7 @@ func (s *saleRun) refund(ctx context.Context) {
 		amount = asked
 	}
 	holder := "refund_" + rand.Text()
-	err := s.channels.HoldChannel(ctx, *s.channel, holder, s.signed.expires.Add(holdMargin))
+	err := s.options.Store.HoldChannel(ctx, *s.channel, holder, s.signed.expires.Add(holdMargin))
 	switch {
 	case err != nil && s.explainHold(err):
 		return
@@ -88,7 +88,7 @@ func (s *saleRun) noteRefund(ctx context.Context, holder string, said facilitato
 		after.Refunds, after.WithdrawsAt = after.Refunds+1, 0
 	}
 	s.channel = &after
-	err := s.channels.UpdateSoldChannel(ctx, after.Network, after.ID, holder, func(c *book.SoldChannel) {
+	err := s.options.Store.UpdateSoldChannel(ctx, after.Network, after.ID, holder, func(c *book.SoldChannel) {
 		c.Balance, c.Claimed, c.Refunds, c.WithdrawsAt = after.Balance, after.Claimed, after.Refunds,
 			after.WithdrawsAt
 		if c.OwedSince.IsZero() && !owed.IsZero() {

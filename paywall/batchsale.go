@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -16,26 +17,6 @@ import (
 // and that it was charged for, are on the disk before the answer leaves, in the transaction that settles the
 // sale. Until then nothing is: a call that failed leaves its voucher good for the next one.
 
-// ChannelStore is what a SaleStore is besides, where batch-settlement is sold: it keeps the channels, each
-// held by one request at a time, in whatever process. *book.Book is one. All methods are called
-// concurrently.
-type ChannelStore interface {
-	// SoldChannel is a channel as it stands, or book.ErrNotFound.
-	SoldChannel(ctx context.Context, network, id string) (book.SoldChannel, error)
-	// OwedChannels are those out of which not all that was charged has been paid out.
-	OwedChannels(ctx context.Context) ([]book.SoldChannel, error)
-	// OpenChannelSale opens a sale that holds the channel: see book.Store.
-	OpenChannelSale(ctx context.Context, sale book.Sale, c book.SoldChannel, until time.Time) (
-		book.Sale, error)
-	// HoldChannel gives the channel to a request that is no sale.
-	HoldChannel(ctx context.Context, c book.SoldChannel, holder string, until time.Time) error
-	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
-	ChargeChannel(ctx context.Context, sale book.Sale, c book.SoldChannel) error
-	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
-	UpdateSoldChannel(ctx context.Context, network, id, holder string,
-		change func(*book.SoldChannel)) error
-}
-
 // holdMargin is how much longer than its payment a request has a channel.
 const holdMargin = 30 * time.Second
 
@@ -45,7 +26,7 @@ func (s *saleRun) countVoucher(ctx context.Context) bool {
 	if !c.isRefund() && s.isAskedAgain(ctx) {
 		return false
 	}
-	known, err := s.channels.SoldChannel(ctx, s.offer.Network, c.id)
+	known, err := s.options.Store.SoldChannel(ctx, s.offer.Network, c.id)
 	switch {
 	case errors.Is(err, book.ErrNotFound): // its buyer is believed, as the reference server does
 		known = book.SoldChannel{Network: s.offer.Network, ID: c.id, Config: c.Config,
@@ -93,37 +74,32 @@ func (s *saleRun) expectsVoucher(known book.SoldChannel) bool {
 	return false
 }
 
-// verifyChannel asks a facilitator about the voucher, and about the channel on the chain.
-func (s *saleRun) verifyChannel(ctx context.Context, asked facilitator.Submission) (isValid bool,
-	reason string, err error) {
-	judge, _ := s.options.Facilitators.(channelJudge) // canSellByBatch saw to it
-	verdict, err := judge.Judge(ctx, asked)
-	if err != nil || !verdict.Valid {
-		return false, verdict.Reason, err
-	}
+// checkChannel says why the voucher is not good, of a channel that stands on the chain as a facilitator says.
+func (s *saleRun) checkChannel(ctx context.Context, said map[string]json.RawMessage) (refusal string,
+	err error) {
 	c := s.signed.channel
-	if err := takeState(s.channel, verdict.Extra); err != nil {
-		return false, "", err
+	if err := takeState(s.channel, said); err != nil {
+		return "", err
 	}
 	held, fits := s.channel.Balance.Add(c.deposited())
 	switch {
 	case s.channel.WithdrawsAt != 0 && !c.isRefund():
 		s.noteWithdrawal(ctx)
-		return false, batchWithdrawn, nil
+		return batchWithdrawn, nil
 	case !fits || c.Voucher.Ceiling.Cmp(held) > 0:
-		return false, batchShort, nil
+		return batchShort, nil
 	case s.channel.Voucher.Signature == "" && s.channel.Claimed.Cmp(s.channel.Charged) > 0:
 		s.channel.Charged = s.channel.Claimed // that was charged at least, before this book
 		if !s.expectsVoucher(*s.channel) {
-			return false, batchMismatch, nil
+			return batchMismatch, nil
 		}
 	}
-	return true, "", nil
+	return "", nil
 }
 
 // noteWithdrawal has what was charged claimed at once, before the buyer has their money back.
 func (s *saleRun) noteWithdrawal(ctx context.Context) {
-	err := s.channels.UpdateSoldChannel(context.WithoutCancel(ctx), s.channel.Network, s.channel.ID, "",
+	err := s.options.Store.UpdateSoldChannel(context.WithoutCancel(ctx), s.channel.Network, s.channel.ID, "",
 		func(c *book.SoldChannel) { c.WithdrawsAt = s.channel.WithdrawsAt })
 	if err != nil {
 		s.log.Error("note that a buyer takes their money back", "channel", s.channel.ID, "err", err)
@@ -136,7 +112,7 @@ func (s *saleRun) open(ctx context.Context, sale book.Sale) (book.Sale, error) {
 	if s.channel == nil {
 		return s.options.Store.OpenSale(ctx, sale)
 	}
-	return s.channels.OpenChannelSale(ctx, sale, *s.channel, s.signed.expires.Add(holdMargin))
+	return s.options.Store.OpenChannelSale(ctx, sale, *s.channel, s.signed.expires.Add(holdMargin))
 }
 
 // explainHold tells why a channel is not to be had, if that is what err says.
@@ -203,11 +179,10 @@ func (s *saleRun) settleDeposit(ctx context.Context) facilitator.Result {
 func (s *saleRun) isCovered(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.confirmTimeout)
 	defer cancel()
-	judge, _ := s.options.Facilitators.(channelJudge)
 	asked := s.submission()
 	asked.Payload = s.payment.withoutDeposit()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		verdict, err := judge.Judge(ctx, asked)
+		verdict, err := s.options.Facilitators.Verify(ctx, asked)
 		if err == nil && verdict.Valid && takeState(s.channel, verdict.Extra) == nil &&
 			s.channel.WithdrawsAt == 0 && s.signed.channel.Voucher.Ceiling.Cmp(s.channel.Balance) <= 0 {
 			return true
@@ -224,7 +199,7 @@ func (s *saleRun) isCovered(ctx context.Context) bool {
 func (s *saleRun) charge(ctx context.Context) error {
 	charged := *s.channel
 	charged.Charged, charged.Voucher = s.signed.channel.Voucher.Ceiling, s.signed.channel.voucher()
-	if err := s.channels.ChargeChannel(ctx, s.row, charged); err != nil {
+	if err := s.options.Store.ChargeChannel(ctx, s.row, charged); err != nil {
 		return err
 	}
 	s.isCharged = true
@@ -241,7 +216,7 @@ func (s *saleRun) releaseChannel(ctx context.Context, holder string) {
 	if s.channel == nil || s.isCharged || holder == "" {
 		return
 	}
-	err := s.channels.UpdateSoldChannel(ctx, s.channel.Network, s.channel.ID, holder,
+	err := s.options.Store.UpdateSoldChannel(ctx, s.channel.Network, s.channel.ID, holder,
 		func(*book.SoldChannel) {})
 	if err != nil {
 		s.log.Error("give a channel back: it is held until its payment would be too old", "channel",

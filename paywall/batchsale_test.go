@@ -23,111 +23,107 @@ import (
 
 // One deposit, then vouchers alone; what was charged is claimed, and no more.
 func TestSellsByBatchSettlement(t *testing.T) {
-	inEachStore(t, func(t *testing.T, l *batchLab) {
-		b := l.newBuyer(t)
-		terms := must.Get(channelterms.Of(b.c.Accepts[0]))(t)
-		require.Equal(t, []any{24 * time.Hour, "10000"}, []any{terms.WithdrawDelay,
-			terms.MinDeposit.String()})
-		g := b.pay("deposit", 1000)
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	terms := must.Get(channelterms.Of(b.c.Accepts[0]))(t)
+	require.Equal(t, []any{24 * time.Hour, "10000"}, []any{terms.WithdrawDelay,
+		terms.MinDeposit.String()})
+	g := b.pay("deposit", 1000)
+	require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
+	require.Equal(t, "10000", g.receipt().Amount)
+	require.NotEmpty(t, g.receipt().Transaction)
+	for n := uint64(2); n <= 4; n++ {
+		g = b.pay("voucher", n*1000)
 		require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
-		require.Equal(t, "10000", g.receipt().Amount)
-		require.NotEmpty(t, g.receipt().Transaction)
-		for n := uint64(2); n <= 4; n++ {
-			g = b.pay("voucher", n*1000)
-			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
-			require.Empty(t, g.receipt().Transaction)
-			count := must.Get(wire.CountOf(*g.receipt()))(t)
-			require.Equal(t, []string{fmt.Sprint(n * 1000), "1000", "10000"}, []string{
-				count.Charged.String(), count.ChargedNow.String(), count.Balance.String()})
-		}
-		require.Equal(t, uint64(990_000), l.Balance(b.key.address))
-		before := l.Balance(l.PayToEVM)
-		require.Equal(t, uint64(4000), l.owed(t))
-		done := must.Get(l.paywall.Claim(t.Context()))(t)
-		require.Len(t, done, 1)
-		require.Equal(t, []any{"4000", 1, 2}, []any{done[0].Amount.String(), done[0].Channels,
-			len(done[0].Transactions)})
-		require.Equal(t, before+4000, l.Balance(l.PayToEVM))
-		require.Zero(t, l.owed(t))
-		again := must.Get(l.paywall.Claim(t.Context()))(t)
-		require.Empty(t, again)
-		require.Equal(t, product, b.pay("voucher", 5000).text, "the channel goes on")
-	})
+		require.Empty(t, g.receipt().Transaction)
+		count := must.Get(wire.CountOf(*g.receipt()))(t)
+		require.Equal(t, []string{fmt.Sprint(n * 1000), "1000", "10000"}, []string{
+			count.Charged.String(), count.ChargedNow.String(), count.Balance.String()})
+	}
+	require.Equal(t, uint64(990_000), l.Balance(b.key.address))
+	before := l.Balance(l.PayToEVM)
+	require.Equal(t, uint64(4000), l.owed(t))
+	done := must.Get(l.paywall.Claim(t.Context()))(t)
+	require.Len(t, done, 1)
+	require.Equal(t, []any{"4000", 1, 2}, []any{done[0].Amount.String(), done[0].Channels,
+		len(done[0].Transactions)})
+	require.Equal(t, before+4000, l.Balance(l.PayToEVM))
+	require.Zero(t, l.owed(t))
+	again := must.Get(l.paywall.Claim(t.Context()))(t)
+	require.Empty(t, again)
+	require.Equal(t, product, b.pay("voucher", 5000).text, "the channel goes on")
 }
 
 // A voucher that was served is answered by the count; the same call under its name by the answer again.
 func TestAVoucherThatWasServed(t *testing.T) {
-	inEachStore(t, func(t *testing.T, l *batchLab) {
-		b := l.newBuyer(t)
-		require.Equal(t, product, b.pay("deposit", 1000).text)
-		n := b.pay("voucher", 1000).isMismatch(t, "1000")
-		require.NotNil(t, n.Voucher)
-		id := must.Get(evm.ChannelID(sandbox.EVM, b.config))(t)
-		require.True(t, evm.IsOwnVoucher(sandbox.EVM, id, *n.Voucher, b.key.address))
-		b.pay("voucher", 3000).isMismatch(t, "1000")
-		require.EqualValues(t, 1, l.runs.Load())
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	n := b.pay("voucher", 1000).isMismatch(t, "1000")
+	require.NotNil(t, n.Voucher)
+	id := must.Get(evm.ChannelID(sandbox.EVM, b.config))(t)
+	require.True(t, evm.IsOwnVoucher(sandbox.EVM, id, *n.Voucher, b.key.address))
+	b.pay("voucher", 3000).isMismatch(t, "1000")
+	require.EqualValues(t, 1, l.runs.Load())
 
-		shown := b.shown(b.payload("voucher", 2000), named)
-		for range 2 {
-			g := l.call(t, nil, shown)
-			require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
-			count := must.Get(wire.CountOf(*g.receipt()))(t)
-			require.Equal(t, "2000", count.Charged.String())
-		}
-		l.call(t, map[string]string{"other": "call"}, shown).isMismatch(t, "2000")
-		require.EqualValues(t, 2, l.runs.Load())
-		require.Equal(t, uint64(2000), l.owed(t))
-	})
+	shown := b.shown(b.payload("voucher", 2000), named)
+	for range 2 {
+		g := l.call(t, nil, shown)
+		require.Equal(t, product, g.text, "%s %s", g.Result, g.Data)
+		count := must.Get(wire.CountOf(*g.receipt()))(t)
+		require.Equal(t, "2000", count.Charged.String())
+	}
+	l.call(t, map[string]string{"other": "call"}, shown).isMismatch(t, "2000")
+	require.EqualValues(t, 2, l.runs.Load())
+	require.Equal(t, uint64(2000), l.owed(t))
 }
 
 // Of two who show one voucher at once one is served; the other learns that the channel is busy, or the count.
 func TestCopiesOfAVoucherRunOnce(t *testing.T) {
-	inEachStore(t, func(t *testing.T, l *batchLab) {
-		b := l.newBuyer(t)
-		require.Equal(t, product, b.pay("deposit", 1000).text)
-		l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			time.Sleep(100 * time.Millisecond)
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
-				StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		time.Sleep(100 * time.Millisecond)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
+			StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
+	}
+	shown := b.shown(b.payload("voucher", 2000), nil)
+	answers := make([]got, 8)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() { answers[i] = l.call(t, nil, shown) })
+	}
+	all.Wait()
+	served := 0
+	for _, g := range answers {
+		if g.text == product {
+			served++
+		} else {
+			require.Contains(t, []string{batchBusy, batchMismatch}, g.challenge().Error)
 		}
-		shown := b.shown(b.payload("voucher", 2000), nil)
-		answers := make([]got, 8)
-		var all sync.WaitGroup
-		for i := range answers {
-			all.Go(func() { answers[i] = l.call(t, nil, shown) })
-		}
-		all.Wait()
-		served := 0
-		for _, g := range answers {
-			if g.text == product {
-				served++
-			} else {
-				require.Contains(t, []string{batchBusy, batchMismatch}, g.challenge().Error)
-			}
-		}
-		require.Equal(t, 1, served)
-		require.EqualValues(t, 2, l.runs.Load())
-		require.Equal(t, uint64(2000), l.owed(t))
-	})
+	}
+	require.Equal(t, 1, served)
+	require.EqualValues(t, 2, l.runs.Load())
+	require.Equal(t, uint64(2000), l.owed(t))
 }
 
 // A call that failed is not charged: its voucher is good for the next one, which may have another name.
 func TestAFailedCallIsNotCharged(t *testing.T) {
-	inEachStore(t, func(t *testing.T, l *batchLab) {
-		b := l.newBuyer(t)
-		given := l.tool
-		l.tool = failing("no such city")
-		require.True(t, b.pay("deposit", 1000).isError)
-		require.Empty(t, l.Settlements(), "no deposit is made for nothing")
-		l.tool = given
-		require.Equal(t, product, b.pay("deposit", 1000).text)
-		l.tool = failing("no such city")
-		require.True(t, b.pay("voucher", 2000).isError)
-		require.Equal(t, uint64(1000), l.owed(t))
-		l.tool = given
-		require.Equal(t, product, b.pay("voucher", 2000).text)
-		require.Equal(t, uint64(2000), l.owed(t))
-	})
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	given := l.tool
+	l.tool = failing("no such city")
+	require.True(t, b.pay("deposit", 1000).isError)
+	require.Empty(t, l.Settlements(), "no deposit is made for nothing")
+	l.tool = given
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	l.tool = failing("no such city")
+	require.True(t, b.pay("voucher", 2000).isError)
+	require.Equal(t, uint64(1000), l.owed(t))
+	l.tool = given
+	require.Equal(t, product, b.pay("voucher", 2000).text)
+	require.Equal(t, uint64(2000), l.owed(t))
 }
 
 type fullDisk struct{ *book.Book }
@@ -146,39 +142,38 @@ func TestNothingIsGivenThatIsNotOnDisk(t *testing.T) {
 	require.Contains(t, g.text, "nothing was charged")
 	require.Zero(t, l.owed(t))
 	require.Equal(t, uint64(990_000), l.Balance(b.key.address))
-	l.paywall.channels = l.paywall.options.Store.(fullDisk).Book
+	l.paywall.options.Store = l.paywall.options.Store.(fullDisk).Book
 	require.Equal(t, product, b.pay("voucher", 1000).text)
 	require.Equal(t, uint64(1000), l.owed(t))
 }
 
 // A buyer has the rest back, and buys again after another deposit.
 func TestARefund(t *testing.T) {
-	inEachStore(t, func(t *testing.T, l *batchLab) {
-		b := l.newBuyer(t)
-		require.Equal(t, product, b.pay("deposit", 1000).text)
-		require.Equal(t, product, b.pay("voucher", 2000).text)
-		b.pay("refund", 1000).isMismatch(t, "2000")
-		before := l.Balance(l.PayToEVM)
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	require.Equal(t, product, b.pay("voucher", 2000).text)
+	b.pay("refund", 1000).isMismatch(t, "2000")
+	before := l.Balance(l.PayToEVM)
 
-		part := b.payload("refund", 2000)
-		part["amount"] = "3000"
-		g := l.call(t, nil, b.shown(part, nil))
-		require.Contains(t, g.text, "Refund acknowledged", "%s %s", g.Result, g.Data)
-		require.Equal(t, uint64(993_000), l.Balance(b.key.address))
-		part["amount"] = "0"
-		require.Equal(t, batchBadRefund, l.call(t, nil, b.shown(part, nil)).challenge().Error)
+	part := b.payload("refund", 2000)
+	part["amount"] = "3000"
+	g := l.call(t, nil, b.shown(part, nil))
+	require.Contains(t, g.text, "Refund acknowledged", "%s %s", g.Result, g.Data)
+	require.Equal(t, uint64(993_000), l.Balance(b.key.address))
+	part["amount"] = "0"
+	require.Equal(t, batchBadRefund, l.call(t, nil, b.shown(part, nil)).challenge().Error)
 
-		g = b.pay("refund", 2000)
-		require.Contains(t, g.text, "Refund acknowledged", "%s %s", g.Result, g.Data)
-		require.Equal(t, "5000", g.receipt().Amount)
-		require.Equal(t, uint64(998_000), l.Balance(b.key.address))
-		require.EqualValues(t, 2, l.runs.Load())
-		require.Equal(t, batchNoRest, b.pay("refund", 2000).challenge().Error)
+	g = b.pay("refund", 2000)
+	require.Contains(t, g.text, "Refund acknowledged", "%s %s", g.Result, g.Data)
+	require.Equal(t, "5000", g.receipt().Amount)
+	require.Equal(t, uint64(998_000), l.Balance(b.key.address))
+	require.EqualValues(t, 2, l.runs.Load())
+	require.Equal(t, batchNoRest, b.pay("refund", 2000).challenge().Error)
 
-		require.Len(t, must.Get(l.paywall.Claim(t.Context()))(t), 1, "it is claimed, and paid out now")
-		require.Equal(t, before+2000, l.Balance(l.PayToEVM))
-		require.Equal(t, product, b.pay("deposit", 3000).text)
-	})
+	require.Len(t, must.Get(l.paywall.Claim(t.Context()))(t), 1, "it is claimed, and paid out now")
+	require.Equal(t, before+2000, l.Balance(l.PayToEVM))
+	require.Equal(t, product, b.pay("deposit", 3000).text)
 }
 
 type deafClient struct {

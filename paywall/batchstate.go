@@ -1,12 +1,10 @@
 package paywall
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
 
-	"x402-wallet/facilitator"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -14,12 +12,6 @@ import (
 )
 
 // What is said of a channel: by the facilitator, and to buyers.
-
-// channelJudge is what Facilitators are besides, where batch-settlement is sold: Judge is Verify that tells
-// of the channel. *facilitator.Client is one.
-type channelJudge interface {
-	Judge(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
-}
 
 var errNoState = errors.New("the facilitator says nothing of the channel that can be read")
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
 	"x402-wallet/x402test"
 )
@@ -18,8 +20,7 @@ type question struct {
 }
 
 // A server with a free tool and a paid one. The facilitator here is play; with a real one only its
-// address differs. A Store that is a book on disk (book.Make) makes one payment buy one run
-// across restarts and processes.
+// address differs. The book makes one payment buy one run, across restarts and processes too.
 func Example() {
 	ctx := context.Background()
 	world, err := x402test.Start(x402test.Options{})
@@ -27,6 +28,16 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer world.Close()
+	home, err := os.MkdirTemp("", "shop") // of a real shop a folder that stays
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(home)
+	sold, err := book.Make(ctx, book.Place{Home: home})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sold.Close()
 
 	charging, err := paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "forecast", Description: "Tomorrow's weather", Accepts: []paywall.Option{
@@ -35,6 +46,7 @@ func Example() {
 		}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "play",
 			URL: world.FacilitatorURL}}}),
+		Store: sold,
 		Hooks: paywall.Hooks{AfterSettle: func(_ context.Context, sale *paywall.Sale) {
 			log.Printf("%s paid %s for %s", sale.Payer, sale.Price, sale.Tool)
 		}},

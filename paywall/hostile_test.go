@@ -223,8 +223,8 @@ func validFrom(text, key string, seconds int64) string {
 // yes is a facilitator that finds everything good: what is signed is read here as well.
 type yes struct{ *facilitator.Client }
 
-func (yes) Verify(context.Context, facilitator.Submission) (bool, string, error) {
-	return true, "", nil
+func (yes) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
+	return facilitator.Verdict{Valid: true}, nil
 }
 
 func TestAFacilitatorThatLooksAtNothing(t *testing.T) {

@@ -99,30 +99,25 @@ func TestARequiredIdentifierIsDeclared(t *testing.T) {
 // Who lost an answer and pays anew under the same name gets the first answer: it pays once. Another call
 // under the name is refused. Somebody else's name is another one.
 func TestTwoPaymentsOfOneName(t *testing.T) {
-	for name, store := range map[string]func() SaleStore{"memory": newMemoryStore,
-		"book": func() SaleStore { return testBook }} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, func(_ *lab, o *Options) { o.Store = store() })
-			c := l.call(t, map[string]any{"q": 1}, nil).challenge()
-			pay := func(p *payer, q int) got {
-				return l.call(t, map[string]any{"q": q}, meta(c, p.sign(t, c, 0, named)))
-			}
-			first := pay(l.payer, 1)
-			require.Equal(t, product, first.text)
-			again := pay(l.payer, 1)
-			require.Equal(t, product, again.text, "%s", again.Data)
-			require.Equal(t, first.receipt().Transaction, again.receipt().Transaction)
-			other := pay(l.payer, 2)
-			require.EqualValues(t, -32602, other.Code, "%s", other.Result)
-			other.asksNothing()
-			require.Contains(t, other.text, "names another call")
-			require.Len(t, l.Settlements(), 1)
-			require.EqualValues(t, 1, l.runs.Load())
-
-			require.Equal(t, product, pay(newPayer(t, l.Sandbox), 2).text)
-			require.Len(t, l.Settlements(), 2)
-		})
+	l := newLab(t, nil)
+	c := l.call(t, map[string]any{"q": 1}, nil).challenge()
+	pay := func(p *payer, q int) got {
+		return l.call(t, map[string]any{"q": q}, meta(c, p.sign(t, c, 0, named)))
 	}
+	first := pay(l.payer, 1)
+	require.Equal(t, product, first.text)
+	again := pay(l.payer, 1)
+	require.Equal(t, product, again.text, "%s", again.Data)
+	require.Equal(t, first.receipt().Transaction, again.receipt().Transaction)
+	other := pay(l.payer, 2)
+	require.EqualValues(t, -32602, other.Code, "%s", other.Result)
+	other.asksNothing()
+	require.Contains(t, other.text, "names another call")
+	require.Len(t, l.Settlements(), 1)
+	require.EqualValues(t, 1, l.runs.Load())
+
+	require.Equal(t, product, pay(newPayer(t, l.Sandbox), 2).text)
+	require.Len(t, l.Settlements(), 2)
 }
 
 // A made-up payment under a buyer's name does not get the answer: it has to be the buyer's own signature.
@@ -185,9 +180,9 @@ type saying struct {
 	asked atomic.Int32
 }
 
-func (f *saying) Verify(context.Context, facilitator.Submission) (valid bool, reason string, err error) {
+func (f *saying) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	f.asked.Add(1)
-	return f.valid, "so it is", f.err
+	return facilitator.Verdict{Valid: f.valid, Reason: "so it is"}, f.err
 }
 
 // A payment that had its run in another process, or before this one began, has no other, whatever the
@@ -237,7 +232,7 @@ func (s *counted) SaleByKey(ctx context.Context, key string) (book.Sale, error) 
 }
 
 func TestANewPaymentIsNotLookedUp(t *testing.T) {
-	store := &counted{SaleStore: newMemoryStore()}
+	store := &counted{SaleStore: testBook}
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = store })
 	c := l.call(t, nil, nil).challenge()
 	payload := l.payer.sign(t, c, 0, nil)

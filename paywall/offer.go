@@ -125,7 +125,7 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		return nil, fail(err)
 	}
 	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options),
-		made.checkChannels(made.options), w.checkDiscovery(made)); err != nil {
+		made.checkWays(made.options), w.checkDiscovery(made)); err != nil {
 		return nil, fail(err)
 	}
 	for i, o := range made.options {
@@ -164,8 +164,6 @@ func (t *tool) checkMetering(options []option) (err error) {
 		return fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte)
 	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
 		return errors.New("a price of a kilobyte is for the scheme upto")
-	case isUpto && t.Upfront:
-		return errors.New("what upto costs is known when it has run: it is not paid upfront")
 	}
 	return nil
 }
@@ -346,12 +344,8 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 		return nil, err
 	}
 	options, err = w.checkOptions(list)
-	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
-	if err == nil && isUpto && t.Upfront {
-		err = errors.New("what upto costs is known when it has run: it is not paid upfront")
-	}
 	if err == nil {
-		err = t.checkChannels(options)
+		err = t.checkWays(options)
 	}
 	return options, err
 }

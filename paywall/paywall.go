@@ -12,11 +12,10 @@
 // a buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale),
 // outcome.go (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it
 // is paid), batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and
-// batchrefund.go (counting in it, getting the money, giving the rest back), memorystore.go (sales in
-// memory), proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and
-// subscriptions.go (upstream's questions and notifications to buyers), bazaar.go and listing.go (being
-// found), limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how
-// much memory visitors can take).
+// batchrefund.go (counting in it, getting the money, giving the rest back), proxy.go and mirror.go (a
+// paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's questions
+// and notifications to buyers), bazaar.go and listing.go (being found), limiter.go, sessions.go, calls.go,
+// body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can take).
 package paywall
 
 import (
@@ -68,13 +67,13 @@ const (
 
 // Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
 type Facilitators interface {
-	Verify(ctx context.Context, s facilitator.Submission) (valid bool, reason string, err error)
+	Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// SaleStore is where sales are written: *book.Book, or none where they need not outlive the
-// process. All methods are called concurrently, also by several processes on one store.
+// SaleStore is where sales are written: a *book.Book. All methods are called concurrently, also by several
+// processes on one store.
 // The order of calls for one payment is OpenSale, then MoveSale any number of times, or DropSale once;
 // SaleByKey comes at any time.
 type SaleStore interface {
@@ -94,6 +93,23 @@ type SaleStore interface {
 	// earlier than since; book.ErrNotFound when there is none.
 	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (book.Sale,
 		error)
+
+	// The rest is for batch-settlement. Each channel is held by one request at a time, in whatever process.
+
+	// SoldChannel is a channel as it stands, or book.ErrNotFound.
+	SoldChannel(ctx context.Context, network, id string) (book.SoldChannel, error)
+	// OwedChannels are those out of which not all that was charged has been paid out.
+	OwedChannels(ctx context.Context) ([]book.SoldChannel, error)
+	// OpenChannelSale opens a sale that holds the channel: see book.Book.
+	OpenChannelSale(ctx context.Context, sale book.Sale, c book.SoldChannel, until time.Time) (
+		book.Sale, error)
+	// HoldChannel gives the channel to a request that is no sale.
+	HoldChannel(ctx context.Context, c book.SoldChannel, holder string, until time.Time) error
+	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
+	ChargeChannel(ctx context.Context, sale book.Sale, c book.SoldChannel) error
+	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
+	UpdateSoldChannel(ctx context.Context, network, id, holder string,
+		change func(*book.SoldChannel)) error
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool those of
@@ -122,9 +138,8 @@ func (r Refusal) Error() string { return string(r) }
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run, and what
-	// was charged by batch-settlement and not claimed. One store for all that are paid to one address: each
-	// runs a payment once. For batch-settlement it is a ChannelStore as well
+	// Store is required: a book, which book.Make makes. One store for all that are paid to one address: each
+	// runs a payment once
 	Store   SaleStore
 	Version int // of challenges: 2, which 0 means, or 1
 	// how a challenge is written: "result" (the default), a tool result that is an error, which is
@@ -183,7 +198,6 @@ type Paywall struct {
 	host string // of Options.Origin
 	list listing
 
-	channels    ChannelStore  // Options.Store, where it keeps channels; nil: it does not
 	claimAbove  money.Dollars // 0: however much
 	claims      sync.Mutex    // one claims at a time
 	claimWanted chan struct{} // wakes KeepClaiming
@@ -234,10 +248,6 @@ func New(o Options) (*Paywall, error) {
 	if w.options.Assets == nil {
 		w.options.Assets = x402.NewRegistry(nil)
 	}
-	if w.options.Store == nil {
-		w.options.Store = newMemoryStore()
-	}
-	w.channels, _ = w.options.Store.(ChannelStore)
 	if w.options.Version == 0 && o.Dialect == dialectX402MCP {
 		w.options.Version = 1
 	}
@@ -284,6 +294,10 @@ func (w *Paywall) validate() (faults []error) {
 		faults = append(faults, errors.New("the dialect x402-mcp is version 1"))
 	case o.Dialect == dialectCloudflare && o.Version != 2:
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
+	}
+	if o.Store == nil {
+		faults = append(faults, errors.New("there is no Store: sales are kept in a book, which book.Make "+
+			"makes in a folder, book.Place{Home: folder}"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
 		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+

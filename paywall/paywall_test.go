@@ -13,14 +13,12 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
-	"x402-wallet/paywall/book"
-	"x402-wallet/x402"
 )
 
 const someone = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 
 func options(change func(*Options)) Options {
-	o := Options{Facilitators: facilitator.New(facilitator.Options{}),
+	o := Options{Facilitators: facilitator.New(facilitator.Options{}), Store: testBook,
 		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "base", PayTo: someone, Price: "0.01"}}}}}
 	if change != nil {
 		change(&o)
@@ -43,6 +41,7 @@ func TestConfigurationFaults(t *testing.T) {
 			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
 		},
 		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
+		"book.Make":               func(o *Options) { o.Store = nil },
 		"is no dialect":           func(o *Options) { o.Dialect = "french" },
 		"version 3":               func(o *Options) { o.Version = 3 },
 		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
@@ -131,7 +130,8 @@ func TestCheck(t *testing.T) {
 	l := newLab(t, nil)
 	require.Empty(t, l.paywall.Check(t.Context()))
 	l.Inject("facilitator down", math.MaxInt)
-	down, err := New(Options{Tools: l.paywall.options.Tools, Facilitators: newFacilitators(l.Sandbox)})
+	down, err := New(Options{Tools: l.paywall.options.Tools, Facilitators: newFacilitators(l.Sandbox),
+		Store: testBook})
 	require.NoError(t, err)
 	require.Len(t, down.Check(t.Context()), 2)
 	l.Heal()
@@ -172,27 +172,4 @@ func TestExtensions(t *testing.T) {
 	require.Equal(t, product,
 		l.call(t, nil, meta(c, without(t, l.payer.sign(t, c, 0, nil), "extensions"))).text,
 		"no echo is no lie")
-}
-
-func TestBookInMemory(t *testing.T) {
-	sales := newMemoryStore()
-	sale := must.Get(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"}))(t)
-	var sold *book.AlreadySold
-	require.ErrorAs(t, must.Err(sales.OpenSale(t.Context(), book.Sale{UniqueKey: "a"})), &sold)
-	sale.State, sale.Answer = book.SaleSettling, []byte("x")
-	require.NoError(t, sales.MoveSale(t.Context(), sale))
-	sale.State, sale.Answer = book.SaleSettled, nil
-	require.NoError(t, sales.MoveSale(t.Context(), sale))
-	again := must.Get(sales.SaleByKey(t.Context(), "a"))(t)
-	require.Equal(t, []any{book.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
-	require.NoError(t, sales.DropSale(t.Context(), sale.ID))
-	require.ErrorIs(t, must.Err(sales.SaleByKey(t.Context(), "a")), book.ErrNotFound)
-	require.ErrorIs(t, sales.MoveSale(t.Context(), sale), book.ErrNotFound)
-
-	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })
-	c := l.call(t, nil, nil).challenge()
-	shown := meta(c, l.payer.sign(t, c, 0, nil))
-	require.Equal(t, product, l.call(t, nil, shown).text)
-	require.EqualValues(t, -32602, l.call(t, nil, shown).Code)
-	require.True(t, x402.IsSolana(c.Accepts[1].Network))
 }

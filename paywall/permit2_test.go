@@ -98,11 +98,11 @@ func (b *permitBank) check(s facilitator.Submission) (a evm.Permit2Authorization
 	return a, ""
 }
 
-func (b *permitBank) Verify(_ context.Context, s facilitator.Submission) (bool, string, error) {
+func (b *permitBank) Verify(_ context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, reason := b.check(s)
-	return reason == "", reason, nil
+	return facilitator.Verdict{Valid: reason == "", Reason: reason}, nil
 }
 
 func (b *permitBank) Settle(_ context.Context, s facilitator.Submission) facilitator.Result {
@@ -320,7 +320,7 @@ func TestPermitsForSomethingElse(t *testing.T) {
 // noFacilitators lists what is supported, and fails a test that asks it anything else.
 type noFacilitators struct{ *permitBank }
 
-func (noFacilitators) Verify(context.Context, facilitator.Submission) (bool, string, error) {
+func (noFacilitators) Verify(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
 	panic("a payment for something else was shown to a facilitator")
 }
 
@@ -367,8 +367,8 @@ func TestAPermitThatAStrangerSettled(t *testing.T) {
 // A token that has nothing but Permit2 is sold in it by itself; version 1 and Solana have none.
 func TestWhatIsSoldByPermit2(t *testing.T) {
 	options := func(o Option, version int) error {
-		_, err := New(Options{Version: version, Facilitators: newPermitBank(), Tools: []Tool{{Name: "a",
-			Accepts: []Option{o}}}})
+		_, err := New(Options{Version: version, Facilitators: newPermitBank(), Store: testBook,
+			Tools: []Tool{{Name: "a", Accepts: []Option{o}}}})
 		return err
 	}
 	const payTo = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
@@ -384,8 +384,9 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 		Price: "0.01", Permit2: true}
 	require.ErrorContains(t, options(solana, 2), "is for EVM networks")
 
-	w, err := New(Options{Facilitators: newPermitBank(), Tools: []Tool{{Name: "a", Accepts: []Option{mega}},
-		{Name: "b", Accepts: []Option{{Network: "38833", PayTo: payTo, Price: "0.01"}}}}})
+	w, err := New(Options{Facilitators: newPermitBank(), Store: testBook,
+		Tools: []Tool{{Name: "a", Accepts: []Option{mega}},
+			{Name: "b", Accepts: []Option{{Network: "38833", PayTo: payTo, Price: "0.01"}}}}})
 	require.NoError(t, err)
 	terms := func(name string) x402.Requirement { return *w.tools[name].options[0].terms }
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
@@ -404,7 +405,7 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 func FuzzReadPermit2(f *testing.F) {
 	const payTo, payer = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
 		"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
-	w, err := New(Options{Facilitators: newPermitBank(), Now: func() time.Time {
+	w, err := New(Options{Facilitators: newPermitBank(), Store: testBook, Now: func() time.Time {
 		return time.Unix(1740672089, 0)
 	},
 		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "84532", PayTo: payTo, Amount: "10000",

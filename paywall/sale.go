@@ -290,22 +290,22 @@ func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 		s.explain(err, refusalOr(err, "this payment is not accepted"))
 		return false
 	}
-	ask := s.options.Facilitators.Verify
-	if s.channel != nil {
-		ask = s.verifyChannel
+	said, err := s.options.Facilitators.Verify(ctx, s.submission())
+	if err == nil && said.Valid && s.channel != nil {
+		said.Reason, err = s.checkChannel(ctx, said.Extra)
+		said.Valid = said.Reason == ""
 	}
-	isValid, reason, err := ask(ctx, s.submission())
 	switch {
 	// it was settled while the facilitator was asked; or before, and was not looked up yet
-	case !isValid && s.channel == nil && s.isUsed(ctx):
+	case !said.Valid && s.channel == nil && s.isUsed(ctx):
 		return false
 	case err != nil:
 		s.verification = noAnswer
 		s.explain(err, "no facilitator could verify the payment; it was not used")
 		return false
-	case !isValid:
+	case !said.Valid:
 		s.verification = invalid
-		s.explain(fmt.Errorf("%w: %s", ErrPaymentRejected, reason), reason)
+		s.explain(fmt.Errorf("%w: %s", ErrPaymentRejected, said.Reason), said.Reason)
 		return false
 	}
 	s.sale.Verified = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -37,15 +38,14 @@ type signInShop struct {
 	skew   atomic.Int64 // of the paywall's clock, in nanoseconds
 }
 
-func newSignInShop(t *testing.T, store SaleStore, access time.Duration) *signInShop {
+func newSignInShop(t *testing.T, access time.Duration) *signInShop {
 	t.Helper()
 	s := &signInShop{}
 	s.web = httptest.NewUnstartedServer(nil)
 	origin := "http://" + s.web.Listener.Addr().String()
 	t.Cleanup(func() { s.web.Close(); http.DefaultClient.CloseIdleConnections() })
 	s.permitLab = newPermitLab(t, func(_ *permitLab, o *Options) {
-		o.Origin, o.Store = origin, store
-		o.Tools[0].Access = access
+		o.Origin, o.Tools[0].Access = origin, access
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 	})
 	s.web.Config.Handler = s.paywall.HTTP("search", http.HandlerFunc(func(w http.ResponseWriter,
@@ -116,59 +116,55 @@ func signedIn(t *testing.T, key *ecdsa.PrivateKey, m x402.SignIn) x402.SignIn {
 
 // Who bought a call gets it again by signing in, and nothing is paid; nobody else does, and no other call.
 func TestWhoBoughtItSignsIn(t *testing.T) {
-	for name, store := range map[string]SaleStore{"memory": newMemoryStore(), "book": testBook} {
-		t.Run(name, func(t *testing.T) {
-			s := newSignInShop(t, store, time.Hour)
-			s.buy(t, s.buyer, "/a?x=1", "question")
-			asked := func() x402.SignIn {
-				_, _, c := s.visit(t, http.MethodPost, "/a?x=1", "question", nil)
-				return message(t, c)
-			}
-			m := asked()
-			require.Equal(t, strings.TrimPrefix(s.web.URL, "http://"), m.Domain)
-			require.Equal(t, s.web.URL+"/a?x=1", m.URI)
-			require.NotEqual(t, m.Nonce, asked().Nonce)
-			header := map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, m))}
-			before := s.served.Load()
-			status, text, _ := s.visit(t, http.MethodPost, "/a?x=1", "question", header)
-			require.Equal(t, http.StatusOK, status, text)
-			require.Equal(t, product+" /a question true "+s.buyer.address, text)
-			require.Equal(t, before+1, s.served.Load())
-			require.Len(t, s.bank.moved, 1)
-
-			status, text, c := s.visit(t, http.MethodPost, "/a?x=1", "question", header)
-			require.Equal(t, http.StatusPaymentRequired, status)
-			require.Contains(t, c.Error, "invalid_siwx_nonce", "a message is taken once")
-			require.NotContains(t, text, product)
-			refused := func(method, path, body string, in x402.SignIn) {
-				t.Helper()
-				status, text, c := s.visit(t, method, path, body,
-					map[string]string{"sign-in-with-x": wire.EncodeSignIn(in)})
-				require.Equal(t, http.StatusPaymentRequired, status)
-				require.NotContains(t, text, product)
-				require.NotEmpty(t, c.Accepts, "it can be bought")
-			}
-			refused(http.MethodPost, "/b?x=1", "question", signedIn(t, s.buyer.key, asked()))
-			refused(http.MethodPost, "/a?x=2", "question", signedIn(t, s.buyer.key, asked()))
-			refused(http.MethodPost, "/a?x=1", "another question", signedIn(t, s.buyer.key, asked()))
-			refused(http.MethodPut, "/a?x=1", "question", signedIn(t, s.buyer.key, asked()))
-			refused(http.MethodPost, "/a?x=1", "question", signedIn(t, newPermitPayer(t, s.bank).key,
-				asked()))
-			stolen := signedIn(t, newPermitPayer(t, s.bank).key, asked())
-			stolen.Address = s.buyer.address
-			refused(http.MethodPost, "/a?x=1", "question", stolen)
-			require.Equal(t, before+1, s.served.Load())
-
-			s.skew.Store(int64(61 * time.Minute))
-			refused(http.MethodPost, "/a?x=1", "question", signedIn(t, s.buyer.key, asked()))
-			require.Len(t, s.bank.moved, 1)
-		})
+	s := newSignInShop(t, time.Hour)
+	s.buy(t, s.buyer, "/a?x=1", "question")
+	asked := func() x402.SignIn {
+		_, _, c := s.visit(t, http.MethodPost, "/a?x=1", "question", nil)
+		return message(t, c)
 	}
+	m := asked()
+	require.Equal(t, strings.TrimPrefix(s.web.URL, "http://"), m.Domain)
+	require.Equal(t, s.web.URL+"/a?x=1", m.URI)
+	require.NotEqual(t, m.Nonce, asked().Nonce)
+	header := map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, m))}
+	before := s.served.Load()
+	status, text, _ := s.visit(t, http.MethodPost, "/a?x=1", "question", header)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Equal(t, product+" /a question true "+s.buyer.address, text)
+	require.Equal(t, before+1, s.served.Load())
+	require.Len(t, s.bank.moved, 1)
+
+	status, text, c := s.visit(t, http.MethodPost, "/a?x=1", "question", header)
+	require.Equal(t, http.StatusPaymentRequired, status)
+	require.Contains(t, c.Error, "invalid_siwx_nonce", "a message is taken once")
+	require.NotContains(t, text, product)
+	refused := func(method, path, body string, in x402.SignIn) {
+		t.Helper()
+		status, text, c := s.visit(t, method, path, body,
+			map[string]string{"sign-in-with-x": wire.EncodeSignIn(in)})
+		require.Equal(t, http.StatusPaymentRequired, status)
+		require.NotContains(t, text, product)
+		require.NotEmpty(t, c.Accepts, "it can be bought")
+	}
+	refused(http.MethodPost, "/b?x=1", "question", signedIn(t, s.buyer.key, asked()))
+	refused(http.MethodPost, "/a?x=2", "question", signedIn(t, s.buyer.key, asked()))
+	refused(http.MethodPost, "/a?x=1", "another question", signedIn(t, s.buyer.key, asked()))
+	refused(http.MethodPut, "/a?x=1", "question", signedIn(t, s.buyer.key, asked()))
+	refused(http.MethodPost, "/a?x=1", "question", signedIn(t, newPermitPayer(t, s.bank).key,
+		asked()))
+	stolen := signedIn(t, newPermitPayer(t, s.bank).key, asked())
+	stolen.Address = s.buyer.address
+	refused(http.MethodPost, "/a?x=1", "question", stolen)
+	require.Equal(t, before+1, s.served.Load())
+
+	s.skew.Store(int64(61 * time.Minute))
+	refused(http.MethodPost, "/a?x=1", "question", signedIn(t, s.buyer.key, asked()))
+	require.Len(t, s.bank.moved, 1)
 }
 
 // What a message says is compared in the reference's order, and named in its words.
 func TestSignInsThatAreNotTaken(t *testing.T) {
-	s := newSignInShop(t, newMemoryStore(), time.Hour)
+	s := newSignInShop(t, time.Hour)
 	s.buy(t, s.buyer, "/", "")
 	for reason, spoil := range map[string]func(m *x402.SignIn){
 		"domain_mismatch":     func(m *x402.SignIn) { m.Domain = "evil.example" },
@@ -208,7 +204,7 @@ func TestSignInsThatAreNotTaken(t *testing.T) {
 
 // Of many who show one message one is let in; a run that fails gives its failure, and takes the message.
 func TestAMessageHasOneRun(t *testing.T) {
-	s := newSignInShop(t, testBook, time.Hour)
+	s := newSignInShop(t, time.Hour)
 	s.buy(t, s.buyer, "/", "")
 	_, _, c := s.visit(t, http.MethodPost, "/", "", nil)
 	header := map[string]string{"sign-in-with-x": wire.EncodeSignIn(signedIn(t, s.buyer.key, message(t, c)))}
@@ -245,7 +241,7 @@ func TestAMessageHasOneRun(t *testing.T) {
 // Who paid nothing, or whose payment failed, bought nothing; a payment beside a sign-in is taken as ever; and
 // nobody signs in where the seller does not say so.
 func TestWhoBoughtNothing(t *testing.T) {
-	s := newSignInShop(t, newMemoryStore(), time.Hour)
+	s := newSignInShop(t, time.Hour)
 	pay := func(option int, header map[string]string) int {
 		_, _, c := s.visit(t, http.MethodPost, "/", "", nil)
 		header["PAYMENT-SIGNATURE"] = base64.StdEncoding.EncodeToString(s.buyer.pay(t, c, option, nil))
@@ -276,7 +272,7 @@ func TestWhoBoughtNothing(t *testing.T) {
 	require.Len(t, s.bank.moved, 1)
 	require.Equal(t, http.StatusOK, status())
 
-	closed := newSignInShop(t, newMemoryStore(), 0)
+	closed := newSignInShop(t, 0)
 	closed.buy(t, closed.buyer, "/", "")
 	_, _, c := closed.visit(t, http.MethodPost, "/", "", nil)
 	require.NotContains(t, c.Extensions, x402.ExtensionSignIn)
@@ -319,20 +315,20 @@ func TestSigningInForATool(t *testing.T) {
 func TestSigningInOnSolana(t *testing.T) {
 	public, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	w := newSignInShop(t, newMemoryStore(), time.Hour)
+	w := newSignInShop(t, time.Hour)
 	address := base58.Encode(public)
 	if public[0] == 0 {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
-	must.Get(w.paywall.options.Store.OpenSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
+	sale := must.Get(testBook.OpenSale(t.Context(), book.Sale{UniqueKey: address, Call: hash,
 		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		Amount: money.NewAmount(1)}))(t)
-	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), book.Sale{UniqueKey: "x", Call: hash,
-		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-		ID: "sale_1", Amount: money.NewAmount(1), State: book.SaleSettled, Created: time.Now()}))
+		Amount: money.NewAmount(1), Payload: jsonOf(1)}))(t)
+	for _, sale.State = range []book.SaleState{book.SaleSettling, book.SaleSettled} {
+		require.NoError(t, testBook.MoveSale(t.Context(), sale))
+	}
 	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
-		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
+		Type: "ed25519", ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: rand.Text(),
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text := must.Get(m.Text())(t)
 	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))
@@ -361,7 +357,7 @@ func TestOriginsAndTimesThatAreNone(t *testing.T) {
 
 // What is sold, signed and signed in for is the seller's own, whatever host a visitor names.
 func TestTheOriginIsTheSellers(t *testing.T) {
-	s := newSignInShop(t, newMemoryStore(), time.Hour)
+	s := newSignInShop(t, time.Hour)
 	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil))(t)
 	request.Host = "evil.example"
 	response := must.Get(http.DefaultClient.Do(request))(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402"
@@ -105,7 +106,7 @@ func TestOnePaymentTwoBooks(t *testing.T) {
 			other := &lab{Sandbox: one.Sandbox, payer: one.payer}
 			var err error
 			o := one.paywall.options
-			o.Store = newMemoryStore()
+			o.Store = testworld.NewBook(t, t.TempDir())
 			other.paywall, err = New(o)
 			require.NoError(t, err)
 			other.paywall.confirmTimeout = 300 * time.Millisecond

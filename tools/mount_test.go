@@ -41,6 +41,7 @@ func newShop(t *testing.T, w *world) *shop {
 			Accepts: []paywall.Option{{Network: sandbox.EVM, PayTo: w.PayToEVM, Price: "0.001"}}}},
 		Facilitators: facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback),
 			List: []facilitator.Facilitator{{Name: "play", URL: w.FacilitatorURL}}}),
+		Store: testworld.NewBook(t, t.TempDir()),
 	}))(t)
 	s.tool(&mcp.Tool{Name: "forecast", Title: "Weather", Description: "Tomorrow's weather",
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true},

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/x402test"
 	"x402-wallet/x402test/fault"
 )
@@ -18,11 +19,17 @@ import (
 // TestMyShop stands for a test of yours: a handler that is sold, bought by a client that pays.
 func TestMyShop(t *testing.T) {
 	sandbox := x402test.New(t)
+	sold, err := book.Make(t.Context(), book.Place{Home: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sold.Close() })
 	charging, err := paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "forecast", Accepts: []paywall.Option{
 			{Network: sandbox.EVM, PayTo: sandbox.PayToEVM, Price: "0.01"}}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
 			{Name: "play", URL: sandbox.FacilitatorURL}}}),
+		Store: sold,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
+	"x402-wallet/paywall/book"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/unlock"
 )
@@ -62,10 +63,21 @@ func mcpServer() {
 	}
 	fmt.Fprintln(os.Stderr, "the environment says:", os.Getenv("CDP_API_KEY_SECRET"))
 	price := []paywall.Option{{Network: sandbox.EVM, PayTo: its.PayTo, Price: "0.001"}}
+	home, err := os.MkdirTemp("", "mcp-server")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(home)
+	sold, err := book.Make(context.Background(), book.Place{Home: home})
+	if err != nil {
+		panic(err)
+	}
+	defer sold.Close()
 	wall, err := paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "paid", Accepts: price}, {Name: "broken", Accepts: price}},
 		Facilitators: facilitator.New(facilitator.Options{
 			List: []facilitator.Facilitator{{Name: "sandbox", URL: its.Facilitator}}}),
+		Store: sold,
 	})
 	if err != nil {
 		panic(err)

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,25 +40,22 @@ const sellerHome, sellerFacilitator = "NETWORK_TEST_SELLER", "NETWORK_TEST_FACIL
 
 const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 
-// sell is our seller: GET /weather for a tenth of a cent, until the end of its input. Its sales are kept in
-// memory where home is "memory"; where it is "nothing" it does no more for a payment than pass it on.
+// sell is our seller: GET /weather for a tenth of a cent, until the end of its input. In a home of the
+// name "nothing" it does no more for a payment than pass it on.
 func sell(home string) error {
 	ctx := context.Background()
-	o := paywall.Options{
+	sold, err := book.Make(ctx, book.Place{Home: home})
+	if err != nil {
+		return err
+	}
+	defer sold.Close()
+	charging, err := paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "weather", Accepts: []paywall.Option{{Network: sandbox.EVM, PayTo: payee,
 			Price: "0.001"}}}},
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "bench",
 			URL: os.Getenv(sellerFacilitator)}}}),
-	}
-	if home != "memory" && home != "nothing" {
-		sold, err := book.Make(ctx, book.Place{Home: home})
-		if err != nil {
-			return err
-		}
-		defer sold.Close()
-		o.Store = sold
-	}
-	charging, err := paywall.New(o)
+		Store: sold,
+	})
 	if err != nil {
 		return err
 	}
@@ -72,7 +68,7 @@ func sell(home string) error {
 		_, _ = io.WriteString(w, `{"weather":"sunny","celsius":21}`)
 	}))
 	charged := charging.HTTP("weather", weather)
-	if home == "nothing" {
+	if filepath.Base(home) == "nothing" {
 		charged = passOn(os.Getenv(sellerFacilitator), charged, weather)
 	}
 	mux := http.NewServeMux()
@@ -162,10 +158,9 @@ const (
 )
 
 // BenchmarkPaywall is how many paid requests a second a seller answers, on one machine with 32 buyers and a
-// facilitator that answers at once: the reference seller, one that only passes payments on, ours with its
-// sales in memory, and ours with its book. The collector of those three has the target that `x402-wallet
-// paywall` gives its own; of the last one, Go's. What the seller computes for each stands beside what buyers
-// and facilitator do.
+// facilitator that answers at once: the reference seller, one that only passes payments on, and ours. The
+// collector of those two has the target that `x402-wallet paywall` gives its own; of the last one, Go's. What
+// the seller computes for each stands beside what buyers and facilitator do.
 func BenchmarkPaywall(b *testing.B) {
 	c := &clerk{}
 	asks := httptest.NewServer(c)
@@ -173,7 +168,7 @@ func BenchmarkPaywall(b *testing.B) {
 	chain := must.Get(sandbox.Start(sandbox.Options{}))(b)
 	defer func() { require.NoError(b, chain.Close()) }()
 	var express float64
-	for _, seller := range []string{"x402-express", "nothing", "memory", "book", bookOfGo} {
+	for _, seller := range []string{"x402-express", "nothing", "book", bookOfGo} {
 		b.Run(seller, func(b *testing.B) {
 			for b.Loop() {
 				url, pid := startSeller(b, seller, asks.URL)
@@ -210,13 +205,10 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 		cmd = exec.CommandContext(context.Background(), "node", "../lab/parties/seller-plain.mjs",
 			string(options))
 	} else {
-		home, collector := seller, "GOGC=400" // app.paywallGarbage
+		home, collector := filepath.Join(b.TempDir(), seller), "GOGC=400" // app.paywallGarbage
+		require.NoError(b, os.Mkdir(home, 0o700))
 		if seller == bookOfGo {
 			collector = "GOGC=100"
-		}
-		if strings.HasPrefix(seller, "book") {
-			home = filepath.Join(b.TempDir(), "home")
-			require.NoError(b, os.Mkdir(home, 0o700))
 		}
 		cmd = exec.CommandContext(context.Background(), os.Args[0])
 		cmd.Env = append(os.Environ(), sellerHome+"="+home, sellerFacilitator+"="+facilitatorURL, collector)

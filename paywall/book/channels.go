@@ -40,26 +40,27 @@ func (e *ChannelMoved) Error() string { return "the channel was charged meanwhil
 // Owed is what can be claimed.
 func (c SoldChannel) Owed() money.Amount { return c.Charged.SubFloor(c.Claimed) }
 
-// IsEmpty reports whether a channel never was charged, and need not be remembered.
-func (c SoldChannel) IsEmpty() bool {
+// isEmpty reports whether a channel never was charged, and need not be remembered.
+func (c SoldChannel) isEmpty() bool {
 	return c.Holder == "" && c.Voucher.Signature == "" && c.OwedSince.IsZero()
 }
 
-// HeldBy is the channel with another holder, or none.
-func (c SoldChannel) HeldBy(holder string, until time.Time) SoldChannel {
+// heldBy is the channel with another holder, or none.
+func (c SoldChannel) heldBy(holder string, until time.Time) SoldChannel {
 	c.Holder, c.HeldUntil = holder, until
 	return c
 }
 
-// Hold is the channel in the hands of a request that saw it as c, with what the facilitator told that one.
-func (c SoldChannel) Hold(seen SoldChannel, holder string, until, now time.Time) (SoldChannel, error) {
+// free is the channel in nobody's hands, for a request that saw it as seen, with what the facilitator told
+// that one.
+func (c SoldChannel) free(seen SoldChannel, now time.Time) (SoldChannel, error) {
 	switch {
 	case c.Holder != "" && now.Before(c.HeldUntil):
 		return c, ErrChannelBusy
 	case c.Charged != seen.Charged:
 		return c, &ChannelMoved{Channel: c}
 	}
-	return c.onChain(seen).HeldBy(holder, until), nil
+	return c.onChain(seen).heldBy("", time.Time{}), nil
 }
 
 // onChain is the channel with what the facilitator said of another one's state: what was claimed only grows.
@@ -71,8 +72,8 @@ func (c SoldChannel) onChain(at SoldChannel) SoldChannel {
 	return c
 }
 
-// Charge is the channel after a sale that holds it: with the charge and the voucher of to, and free.
-func (c SoldChannel) Charge(to SoldChannel, sale string, now time.Time) (SoldChannel, error) {
+// charge is the channel after a sale that holds it: with the charge and the voucher of to, and free.
+func (c SoldChannel) charge(to SoldChannel, sale string, now time.Time) (SoldChannel, error) {
 	switch {
 	case c.Holder != sale:
 		return c, ErrChannelBusy
@@ -80,7 +81,7 @@ func (c SoldChannel) Charge(to SoldChannel, sale string, now time.Time) (SoldCha
 		return c, fmt.Errorf("a charge of %s after %s, by a voucher for %s", to.Charged, c.Charged,
 			to.Voucher.Ceiling)
 	}
-	c = c.onChain(to).HeldBy("", time.Time{})
+	c = c.onChain(to).heldBy("", time.Time{})
 	c.Charged, c.Voucher = to.Charged, to.Voucher
 	if c.OwedSince.IsZero() {
 		c.OwedSince = now
@@ -110,12 +111,6 @@ func scanSoldChannel(row sqldb.Row) (c SoldChannel, err error) {
 func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
 	c, err := scanSoldChannel(t.Row(selectSoldChannel+` WHERE network = ? AND channel = ?`, network, id))
 	return c, sqldb.Otherwise(err, errNoChannel)
-}
-
-// takeSoldChannel is a channel as it stands, or nil if it is not known yet.
-func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
-	return sqldb.Find(t.Tx, scanSoldChannel, selectSoldChannel+` WHERE network = ? AND channel = ?`,
-		c.Network, c.ID)
 }
 
 func (t *tx) putSoldChannel(c SoldChannel) error {
@@ -159,14 +154,14 @@ func (b *Book) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, un
 		if err := b.beginSale(t); err != nil {
 			return err
 		}
-		known, err := t.freeChannel(c)
+		free, err := t.freeChannel(c)
 		if err == nil {
 			err = t.insertSale(&sale)
 		}
 		if err != nil {
 			return err
 		}
-		return t.hold(known, c, sale.ID, until)
+		return t.putSoldChannel(free.heldBy(sale.ID, until))
 	})
 	return sale, err
 }
@@ -174,38 +169,28 @@ func (b *Book) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, un
 // HoldChannel gives a channel to a request that is no sale, on the terms of OpenChannelSale.
 func (b *Book) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
 	return b.write(ctx, func(t *tx) error {
-		known, err := t.freeChannel(c)
+		free, err := t.freeChannel(c)
 		if err != nil {
 			return err
 		}
-		return t.hold(known, c, holder, until)
+		return t.putSoldChannel(free.heldBy(holder, until))
 	})
 }
 
-// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
-// It returns the channel as it stands, or nil if it is not known yet.
-func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
-	known, err := t.takeSoldChannel(c)
-	if known == nil || err != nil {
-		return nil, err
+// freeChannel is a channel that nobody holds, for a request that saw it as c. It is taken away from a request
+// whose process is taken for dead, and that one's sale is ended, so that its voucher is good for another one.
+func (t *tx) freeChannel(c SoldChannel) (SoldChannel, error) {
+	known, err := t.soldChannel(c.Network, c.ID)
+	if errors.Is(err, ErrNotFound) {
+		return c, nil
 	}
-	if _, err := known.Hold(c, "", time.Time{}, t.Now); err != nil {
-		return nil, err
+	if err == nil {
+		c, err = known.free(c, t.Now)
 	}
-	return known, t.endSaleOf(known.Holder)
-}
-
-// hold gives a channel, known as it stands, to a holder who saw it as c. It is taken away from a request
-// whose process is taken for dead.
-func (t *tx) hold(known *SoldChannel, c SoldChannel, holder string, until time.Time) error {
-	if known == nil {
-		return t.putSoldChannel(c.HeldBy(holder, until))
+	if err == nil {
+		err = t.endSaleOf(known.Holder)
 	}
-	held, err := known.Hold(c, holder, until, t.Now)
-	if err != nil {
-		return err
-	}
-	return t.putSoldChannel(held)
+	return c, err
 }
 
 // endSaleOf ends a sale that was not charged for: its voucher is good for another one.
@@ -224,7 +209,7 @@ func (b *Book) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) erro
 	return b.write(ctx, func(t *tx) error {
 		known, err := t.soldChannel(c.Network, c.ID)
 		if err == nil {
-			known, err = known.Charge(c, sale.ID, t.Now)
+			known, err = known.charge(c, sale.ID, t.Now)
 		}
 		if err != nil {
 			return err
@@ -250,12 +235,12 @@ func (b *Book) UpdateSoldChannel(ctx context.Context, network, id, holder string
 		}
 		change(&c)
 		if holder != "" && c.Holder == holder {
-			c = c.HeldBy("", time.Time{})
+			c = c.heldBy("", time.Time{})
 			if err := t.endSaleOf(holder); err != nil {
 				return err
 			}
 		}
-		if c.IsEmpty() {
+		if c.isEmpty() {
 			_, err := t.Exec(`DELETE FROM sold_channels WHERE network = ? AND channel = ?`, network, id)
 			return err
 		}

@@ -102,6 +102,10 @@ func TestSaleMoves(t *testing.T) {
 		require.NoError(t, b.MoveSale(t.Context(), sale))
 		again := must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
 		require.Equal(t, "weather", string(again.Answer))
+		sale.State, sale.Answer = SaleSettled, nil
+		require.NoError(t, b.MoveSale(t.Context(), sale))
+		again = must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
+		require.Equal(t, "weather", string(again.Answer))
 		clock.set(clock.now().Add(keepAnswers + time.Minute))
 		must.Get(b.OpenSale(t.Context(), testSale("later", 1)))(t)
 		again = must.Get(b.SaleByKey(t.Context(), sale.UniqueKey))(t)
