@@ -12,8 +12,7 @@
 //
 // The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one
 // with a facilitator that is a program), auth.go (credentials), route.go (who is asked for what),
-// supported.go (who settles what, and the order), hooks.go (who hears of it), discovery.go (what they
-// list).
+// supported.go (who settles what, and the order), discovery.go (what they list).
 package facilitator
 
 import (
@@ -113,8 +112,7 @@ type Options struct {
 	Sleep func(context.Context, time.Duration) error // nil: a timer
 	// hears of each request: verify, settle, supported or discovery; nil: nobody does
 	Observe contact.FacilitatorObserver
-	Hooks   Hooks
-	Log     *slog.Logger // what a program said when it failed, and hooks that panicked; nil: silent
+	Log     *slog.Logger // what a program said when it failed; nil: silent
 }
 
 // Client speaks to the facilitators. It is safe for concurrent use.
@@ -125,7 +123,6 @@ type Client struct {
 	sleep func(context.Context, time.Duration) error
 
 	observe contact.FacilitatorObserver
-	hooks   Hooks
 	log     *slog.Logger
 }
 
@@ -145,7 +142,7 @@ type remote struct {
 // New makes a client. Keys are read at their first use, so that a facilitator that is never
 // asked needs none.
 func New(o Options) *Client {
-	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe, hooks: o.Hooks, log: o.Log}
+	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe, log: o.Log}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
 	} else if own, ok := http.DefaultTransport.(*http.Transport); ok {

@@ -3,7 +3,6 @@ package facilitator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/must"
-	"x402-wallet/x402"
 	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
 )
@@ -83,68 +81,6 @@ func TestTheFeePayerTakesThePayment(t *testing.T) {
 	r := c.Settle(t.Context(), s)
 	require.Equal(t, []any{Settled, "b"}, []any{r.Outcome, r.Facilitator}, "%v", r.Err)
 	require.Equal(t, []string{"b"}, w.asked())
-}
-
-// A hook before a request refuses it: nothing is sent. The hooks after it hear what came of it, beside the
-// caller, and can change nothing.
-func TestHooks(t *testing.T) {
-	w := newWire(map[string]script{"a": {yes, `200 {"isValid":true}`}})
-	heard := make(chan string, 4)
-	var refuse error
-	c := New(Options{HTTP: &http.Client{Transport: w}, Hooks: Hooks{
-		BeforeVerify: func(_ context.Context, s Submission) error { s.Payload[0] = 'x'; return refuse },
-		AfterVerify: func(_ context.Context, _ Submission, v Verdict, _ error) {
-			heard <- map[bool]string{true: "valid", false: "invalid"}[v.Valid]
-		},
-		BeforeSettle: func(_ context.Context, s Submission) error { s.Requirements[0] = 'x'; return refuse },
-		AfterSettle: func(_ context.Context, _ Submission, r Result) {
-			heard <- outcomeNames[r.Outcome]
-			panic("after everything")
-		},
-	}, List: []Facilitator{{Name: "a", URL: "https://a", Networks: []string{sepolia}}}})
-	hear := func() string {
-		select {
-		case said := <-heard:
-			return said
-		case <-time.After(time.Minute):
-			return "nothing"
-		}
-	}
-	r := c.Settle(t.Context(), evm)
-	require.Equal(t, Settled, r.Outcome)
-	require.Equal(t, "settled", hear())
-	body := must.Get(evm.body())(t)
-	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
-	v := must.Get(c.Verify(t.Context(), evm))(t)
-	require.True(t, v.Valid)
-	require.Equal(t, "valid", hear())
-	require.Equal(t, string(body), w.posts[1].body)
-
-	refuse = errors.New("not on a Sunday")
-	r = c.Settle(t.Context(), evm)
-	require.Equal(t, NotSent, r.Outcome)
-	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
-	require.ErrorContains(t, r.Err, "not on a Sunday")
-	v = must.Get(c.Verify(t.Context(), evm))(t)
-	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
-	require.Len(t, w.posts, 2, "nothing more was sent")
-}
-
-// A hook that panics before a request refuses it, and one that hangs after it keeps nobody.
-func TestHooksThatFail(t *testing.T) {
-	w := newWire(map[string]script{"a": {yes}})
-	hang := make(chan struct{})
-	defer close(hang)
-	list := []Facilitator{{Name: "a", URL: "https://a", Networks: []string{sepolia}}}
-	c := New(Options{HTTP: &http.Client{Transport: w}, List: list, Hooks: Hooks{
-		AfterSettle: func(context.Context, Submission, Result) { <-hang }}})
-	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
-	c = New(Options{HTTP: &http.Client{Transport: w}, List: list, Hooks: Hooks{
-		BeforeSettle: func(context.Context, Submission) error { panic("no") }}})
-	r := c.Settle(t.Context(), evm)
-	require.Equal(t, NotSent, r.Outcome)
-	require.ErrorIs(t, r.Err, errHookPanicked)
-	require.Len(t, w.posts, 1)
 }
 
 // Whoever watches hears of each request whether the facilitator is in order: a refusal is an answer.

@@ -31,17 +31,6 @@ func (c *Client) Settle(ctx context.Context, s Submission) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
-	if err := c.before(ctx, c.hooks.BeforeSettle, s); err != nil {
-		return refusedByHook(err)
-	}
-	r := c.settle(ctx, s, body)
-	if tell := c.hooks.AfterSettle; tell != nil {
-		c.after(ctx, s, func(ctx context.Context, s Submission) { tell(ctx, s, r) })
-	}
-	return r
-}
-
-func (c *Client) settle(ctx context.Context, s Submission, body []byte) Result {
 	run := &settleRun{client: c, submission: s, body: body, waitBudget: maxWait}
 	for f := range c.route(ctx, s) {
 		done := run.tryAt(ctx, f) || ctx.Err() != nil
@@ -288,17 +277,6 @@ func (c *Client) Verify(ctx context.Context, s Submission) (v Verdict, err error
 	if err != nil {
 		return v, err
 	}
-	if err := c.before(ctx, c.hooks.BeforeVerify, s); err != nil {
-		return Verdict{Reason: x402.Brief(err.Error())}, nil
-	}
-	v, err = c.verdict(ctx, s, body)
-	if tell := c.hooks.AfterVerify; tell != nil {
-		c.after(ctx, s, func(ctx context.Context, s Submission) { tell(ctx, s, v, err) })
-	}
-	return v, err
-}
-
-func (c *Client) verdict(ctx context.Context, s Submission, body []byte) (v Verdict, err error) {
 	var failures []string
 	for f := range c.route(ctx, s) {
 		short, cancel := context.WithTimeout(ctx, f.short())
