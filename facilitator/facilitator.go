@@ -53,7 +53,6 @@ type Submission struct {
 	Version      int    // of the protocol: 1 or 2
 	Payload      json.RawMessage
 	Requirements json.RawMessage
-	IsJSON       bool          // both are, as the caller knows; else that is seen to
 	Validity     time.Duration // how long the payment is still good for: the time for all of settleRun
 	// who settles is signed in, so only who holds that key can: Solana's fee payer, upto's facilitator
 	Sticky   bool

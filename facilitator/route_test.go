@@ -120,7 +120,7 @@ func TestFacilitatorsAreObserved(t *testing.T) {
 					all = append(all, seen{name, request, came})
 				}})
 			s := Submission{Network: "eip155:84532", Version: 2, Payload: json.RawMessage(`{}`),
-				Requirements: json.RawMessage(`{}`), IsJSON: true, Validity: time.Minute}
+				Requirements: json.RawMessage(`{}`), Validity: time.Minute}
 			_, _ = client.Verify(t.Context(), s)
 			require.Contains(t, all, seen{"ours", "verify", c.came})
 

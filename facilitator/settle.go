@@ -43,7 +43,7 @@ func (c *Client) Settle(ctx context.Context, s Submission) Result {
 
 // body is the request of /settle and /verify, byte for byte the same each time.
 func (s Submission) body() ([]byte, error) {
-	if !s.IsJSON && (!json.Valid(s.Payload) || !json.Valid(s.Requirements)) {
+	if !json.Valid(s.Payload) || !json.Valid(s.Requirements) {
 		return nil, x402.Errorf(x402.Internal, "the payment or its requirement is not JSON")
 	}
 	const around = len(`{"x402Version":,"paymentPayload":,"paymentRequirements":}`) + len("2")

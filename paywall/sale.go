@@ -325,7 +325,6 @@ func (s *saleRun) submission() facilitator.Submission {
 		Version:      s.payment.Version,
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
-		IsJSON:       true, // read strictly, and made here
 		Validity:     s.signed.expires.Sub(s.now()),
 		Asset:        s.offer.Asset.Address,
 		Symbol:       s.offer.Asset.Symbol,
