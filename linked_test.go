@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,8 +18,7 @@ func TestNoMethodIsLookedUpByName(t *testing.T) {
 	build := exec.Command("go", "build", "-ldflags=-s -w -dumpdep", "-o",
 		filepath.Join(t.TempDir(), "x402-wallet"), ".")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0") // as the program is built
-	reached, err := build.CombinedOutput()
-	require.NoError(t, err)
+	reached := must.Get(build.CombinedOutput())(t)
 	require.Contains(t, string(reached), "\nmain.main -> ", "nothing is looked at")
 	for line := range strings.Lines(string(reached)) {
 		require.NotContains(t, line, "<ReflectMethod>", "who calls whom")

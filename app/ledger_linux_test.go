@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/tools"
 )
@@ -19,8 +20,7 @@ import (
 // descriptors counts how often this process has a file open.
 func descriptors(t *testing.T, path string) (n int) {
 	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
+	open := must.Get(os.ReadDir("/proc/self/fd"))(t)
 	for _, fd := range open {
 		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && target == path {
 			n++
@@ -37,10 +37,8 @@ func TestLedger_OpenedOnce(t *testing.T) {
 
 	var opened []*tools.Wallet
 	for range 3 {
-		w, err := a.OpenWallet(t.Context(), nil, nil)
-		require.NoError(t, err)
-		_, err = w.Store.Head(t.Context())
-		require.NoError(t, err)
+		w := must.Get(a.OpenWallet(t.Context(), nil, nil))(t)
+		must.Get(w.Store.Head(t.Context()))(t)
 		opened = append(opened, w)
 		text = append(text, "\n# another version of the rules\n"...)
 		require.NoError(t, ownfile.Write(filepath.Join(a.home, config.FileName), text))
@@ -49,10 +47,8 @@ func TestLedger_OpenedOnce(t *testing.T) {
 	require.NotZero(t, once)
 	require.True(t, testworld.HoldsLock(t, os.Getpid(), path))
 
-	ledger, err := a.OpenLedger(t.Context())
-	require.NoError(t, err)
-	_, err = ledger.Head(t.Context())
-	require.NoError(t, err)
+	ledger := must.Get(a.OpenLedger(t.Context()))(t)
+	must.Get(ledger.Head(t.Context()))(t)
 	require.NoError(t, ledger.Close())
 	for _, w := range opened[:2] {
 		require.NoError(t, w.Close())
@@ -60,16 +56,13 @@ func TestLedger_OpenedOnce(t *testing.T) {
 	}
 	require.True(t, testworld.HoldsLock(t, os.Getpid(), path))
 	require.Equal(t, once, descriptors(t, path))
-	_, err = opened[2].Store.Head(t.Context())
-	require.NoError(t, err, "it is still open for the last one")
+	require.NoError(t, must.Err(opened[2].Store.Head(t.Context())), "it is still open for the last one")
 
 	require.NoError(t, opened[2].Close())
 	require.Zero(t, descriptors(t, path))
 	require.NoFileExists(t, path+"-wal", "the last one to close tidies up")
-	again, err := a.OpenWallet(t.Context(), nil, nil)
-	require.NoError(t, err)
-	_, err = again.Store.Head(t.Context())
-	require.NoError(t, err)
+	again := must.Get(a.OpenWallet(t.Context(), nil, nil))(t)
+	must.Get(again.Store.Head(t.Context()))(t)
 	require.NoError(t, again.Close())
 }
 
@@ -77,11 +70,9 @@ func TestLedger_OpenedOnce(t *testing.T) {
 func TestLedger_Replaced(t *testing.T) {
 	a := &app{home: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, ledgers.Create(t.Context(), a.home, history.Options{}))
-	first, err := a.OpenLedger(t.Context())
-	require.NoError(t, err)
+	first := must.Get(a.OpenLedger(t.Context()))(t)
 	defer func() { require.NoError(t, first.Close()) }()
-	id, err := first.LedgerID(t.Context())
-	require.NoError(t, err)
+	id := must.Get(first.LedgerID(t.Context()))(t)
 
 	other := t.TempDir()
 	require.NoError(t, ledgers.Create(t.Context(), other, history.Options{}))
@@ -90,11 +81,8 @@ func TestLedger_Replaced(t *testing.T) {
 	for _, end := range []string{"-wal", "-shm"} { // as whoever restores a backup has to
 		_ = os.Remove(filepath.Join(a.home, history.FileName+end))
 	}
-	second, err := a.OpenLedger(t.Context())
-	require.NoError(t, err)
+	second := must.Get(a.OpenLedger(t.Context()))(t)
 	defer func() { require.NoError(t, second.Close()) }()
-	now, err := second.LedgerID(t.Context())
-	require.NoError(t, err)
-	require.NotEqual(t, id, now)
+	require.NotEqual(t, id, must.Get(second.LedgerID(t.Context()))(t))
 	require.Error(t, first.InPlace())
 }

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -39,16 +40,13 @@ func TestMain(m *testing.M) {
 // newHome makes a new wallet with the rules of the template, which it returns as text.
 func newHome(t *testing.T) (a *app, text []byte) {
 	t.Helper()
-	text, err := environ.Template(environ.Env{})
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
-	require.NoError(t, err)
+	text = must.Get(environ.Template(environ.Env{}))(t)
+	rules := must.Get(config.Parse(text))(t)
 	a = &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
 		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
 	require.NoError(t, config.MakeHome(a.home))
-	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
-		Passphrase: []byte("correct horse battery staple")})
-	require.NoError(t, err)
+	keys := must.Get(a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
+		Passphrase: []byte("correct horse battery staple")}))(t)
 	require.NoError(t, keys.Close())
 	return a, text
 }
@@ -57,8 +55,7 @@ func newHome(t *testing.T) (a *app, text []byte) {
 func TestOpeningAsksNobody(t *testing.T) {
 	asked := lookups.Load()
 	a, _ := newHome(t)
-	w, err := a.OpenWallet(t.Context(), nil, nil)
-	require.NoError(t, err)
+	w := must.Get(a.OpenWallet(t.Context(), nil, nil))(t)
 	defer func() { require.NoError(t, w.Close()) }()
 	require.Equal(t, "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", w.Networks[0])
 	require.Len(t, w.Networks, len(publicnode.Networks()))
@@ -67,17 +64,14 @@ func TestOpeningAsksNobody(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = w.EVM.Clock(ctx, "eip155:8453")
-	require.Error(t, err)
+	require.Error(t, must.Err(w.EVM.Clock(ctx, "eip155:8453")))
 	require.Greater(t, lookups.Load(), asked, "and this test would see it")
 }
 
 // Beside a call the wallet is unlocked without asking anybody, and a passphrase that is wrong is tried once.
 func TestUnlockingAhead(t *testing.T) {
-	text, err := environ.Template(environ.Env{})
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
-	require.NoError(t, err)
+	text := must.Get(environ.Template(environ.Env{}))(t)
+	rules := must.Get(config.Parse(text))(t)
 	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
 		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
 	require.NoError(t, config.MakeHome(a.home))
@@ -117,8 +111,7 @@ func TestUnlockingAhead(t *testing.T) {
 func TestAMistypedAccountIsRefused(t *testing.T) {
 	for _, key := range []string{"vault", "allowance_from"} {
 		check := func(address string) error {
-			rules, err := config.Parse([]byte("[networks.base]\n" + key + " = \"" + address + "\"\n"))
-			require.NoError(t, err)
+			rules := must.Get(config.Parse([]byte("[networks.base]\n" + key + " = \"" + address + "\"\n")))(t)
 			return checkAddresses(rules)
 		}
 		require.NoError(t, check("0x5FbDB2315678afecb367f032d93F642f64180aa3"))

@@ -33,6 +33,7 @@ import (
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
@@ -60,8 +61,7 @@ type house struct {
 // newHouse starts a service that unlocks itself, or not.
 func newHouse(t *testing.T, unlocks bool) *house {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pg-") // a test's own is too long for a socket
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "pg-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &house{T: t, passphrase: filepath.Join(dir, "passphrase")}
 	require.NoError(t, os.WriteFile(h.passphrase, []byte(testworld.Passphrase), 0o600))
@@ -74,10 +74,9 @@ func newHouse(t *testing.T, unlocks bool) *house {
 	h.at, h.origin = "127.0.0.1:"+port, "http://localhost:"+port
 	h.phone = passkeytest.New(h.origin)
 	rules := "[policy]\npublic_nodes = false\n" + h.table("phone", h.phone)
-	_, _, err = testworld.MakeHome(h.home, rules, testworld.Passphrase)
+	_, _, err := testworld.MakeHome(h.home, rules, testworld.Passphrase)
 	require.NoError(t, err)
-	h.store, err = ledgers.Open(t.Context(), h.home, historytest.Options())
-	require.NoError(t, err)
+	h.store = must.Get(ledgers.Open(t.Context(), h.home, historytest.Options()))(t)
 	t.Cleanup(func() { _ = h.store.Close() })
 	h.start()
 	return h
@@ -136,11 +135,9 @@ func (h *house) start() {
 // table is a passkey's, as passkeys add writes it.
 func (h *house) table(name string, a *passkeytest.Authenticator) string {
 	h.Helper()
-	dir, err := os.MkdirTemp("", "pk-")
-	require.NoError(h, err)
+	dir := must.Get(os.MkdirTemp("", "pk-"))(h)
 	defer os.RemoveAll(dir)
-	i, err := invitation.Invite(h.Context(), dir, name, a.Origin)
-	require.NoError(h, err)
+	i := must.Get(invitation.Invite(h.Context(), dir, name, a.Origin))(h)
 	made := make(chan passkey.Key, 1)
 	go func() {
 		k, _ := i.Wait(h.Context())
@@ -149,8 +146,7 @@ func (h *house) table(name string, a *passkeytest.Authenticator) string {
 	links := &invitation.Links{Home: dir}
 	_, options, err := links.Options(h.Context(), filepath.Base(i.URL))
 	require.NoError(h, err)
-	_, err = links.Made(h.Context(), filepath.Base(i.URL), a.Create(options))
-	require.NoError(h, err)
+	must.Get(links.Made(h.Context(), filepath.Base(i.URL), a.Create(options)))(h)
 	k := <-made
 	return fmt.Sprintf("[passkeys.%s]\nid = %q\npublic_key = %q\norigin = %q\ncount = %d\n", name, k.ID,
 		k.PublicKey, k.Origin, k.Count)
@@ -170,27 +166,23 @@ func (h *house) ask() history.Approval {
 
 func (h *house) state(id string) history.Decision {
 	h.Helper()
-	a, err := h.store.Approval(h.Context(), id)
-	require.NoError(h, err)
+	a := must.Get(h.store.Approval(h.Context(), id))(h)
 	return a.State
 }
 
 func (h *house) sql(query string, args ...any) {
 	h.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.Join(h.home, history.FileName)+
-		"?_pragma=busy_timeout(5000)")
-	require.NoError(h, err)
+	db := must.Get(sql.Open("sqlite", "file://"+filepath.Join(h.home, history.FileName)+
+		"?_pragma=busy_timeout(5000)"))(h)
 	defer db.Close()
-	_, err = db.Exec(query, args...)
-	require.NoError(h, err)
+	must.Get(db.Exec(query, args...))(h)
 }
 
 // rewrite changes config.toml without sealing it.
 func (h *house) rewrite(change func(text string) string) {
 	h.Helper()
 	path := filepath.Join(h.home, config.FileName)
-	text, err := os.ReadFile(path)
-	require.NoError(h, err)
+	text := must.Get(os.ReadFile(path))(h)
 	require.NoError(h, ownfile.Write(path, []byte(change(string(text)))))
 }
 
@@ -202,8 +194,7 @@ type browser struct {
 
 func (h *house) browser() *browser {
 	h.Helper()
-	jar, err := cookiejar.New(nil)
-	require.NoError(h, err)
+	jar := must.Get(cookiejar.New(nil))(h)
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, h.at)
 	}
@@ -229,11 +220,9 @@ func (b *browser) send(method, path string, form url.Values, change func(*http.R
 	if change != nil {
 		change(r)
 	}
-	w, err := b.client.Do(r)
-	require.NoError(b, err)
+	w := must.Get(b.client.Do(r))(b)
 	defer w.Body.Close()
-	text, err := io.ReadAll(w.Body)
-	require.NoError(b, err)
+	text := must.Get(io.ReadAll(w.Body))(b)
 	return reply{w.StatusCode, string(text), w.Header}
 }
 
@@ -295,8 +284,7 @@ func TestApprovedByPasskey(t *testing.T) {
 	require.Equal(t, path, done.header.Get("Location"))
 	require.Contains(t, b.get(path).body, "You approved this payment")
 
-	keys, err := wallet.Open(h.home)
-	require.NoError(t, err)
+	keys := must.Get(wallet.Open(h.home))(t)
 	defer keys.Close()
 	require.NoError(t, keys.Unlock(t.Context(), unlock.File(h.passphrase)))
 	owned := func() error { return verify.Owned(t.Context(), h.store, h.Guard(h.store, nil, keys)) }
@@ -321,38 +309,33 @@ func TestNoYes(t *testing.T) {
 		change(&a)
 		return &a
 	}
+	yesBy := func(a *passkeytest.Authenticator) func(*browser, history.Approval, string) url.Values {
+		return func(b *browser, _ history.Approval, path string) url.Values {
+			return b.answered(path, "approve", a)
+		}
+	}
 	for name, c := range map[string]struct {
 		answer func(b *browser, a history.Approval, path string) url.Values
 		status int
 		from   *browser
 	}{
-		"another's passkey": {answer: func(b *browser, _ history.Approval, path string) url.Values {
-			return b.answered(path, "approve", other)
-		}},
+		"another's passkey": {answer: yesBy(other)},
 		"its id, another's key": {answer: func(b *browser, _ history.Approval, path string) url.Values {
 			other := *other
 			other.ID = h.phone.ID
 			return b.answered(path, "approve", &other)
 		}},
-		"nobody verified": {answer: func(b *browser, _ history.Approval, path string) url.Values {
-			return b.answered(path, "approve", with(func(a *passkeytest.Authenticator) { a.Flags = 1 }))
-		}},
-		"another port": {answer: func(b *browser, _ history.Approval, path string) url.Values {
-			return b.answered(path, "approve", with(func(a *passkeytest.Authenticator) {
-				a.Origin = "http://localhost:1"
-			}))
-		}},
+		"nobody verified": {answer: yesBy(with(func(a *passkeytest.Authenticator) { a.Flags = 1 }))},
+		"another port": {answer: yesBy(with(func(a *passkeytest.Authenticator) {
+			a.Origin = "http://localhost:1"
+		}))},
 		"the address": {answer: func(b *browser, _ history.Approval, path string) url.Values {
 			return b.answered(path, "approve", with(func(a *passkeytest.Authenticator) {
 				a.Origin = "http://" + b.at
 			}))
 		}},
-		"another name": {answer: func(b *browser, _ history.Approval, path string) url.Values {
-			return b.answered(path, "approve", with(func(a *passkeytest.Authenticator) { a.RPID = "evil" }))
-		}},
-		"a frame": {answer: func(b *browser, _ history.Approval, path string) url.Values {
-			return b.answered(path, "approve", with(func(a *passkeytest.Authenticator) { a.Framed = true }))
-		}},
+		"another name": {answer: yesBy(with(func(a *passkeytest.Authenticator) { a.RPID = "evil" }))},
+		"a frame":      {answer: yesBy(with(func(a *passkeytest.Authenticator) { a.Framed = true }))},
 		"a copy that counts less": {answer: func(b *browser, _ history.Approval, path string) url.Values {
 			_, got := b.signIn(h.phone)
 			require.Equal(t, http.StatusSeeOther, got.status)

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/wallet/unlock"
@@ -120,16 +121,13 @@ func TestLockedWallet(t *testing.T) {
 func TestAnotherRowThanWasShown(t *testing.T) {
 	h := newHouse(t, true)
 	a := h.ask()
-	w, err := h.OpenWallet(t.Context(), nil, nil)
-	require.NoError(t, err)
+	w := must.Get(h.OpenWallet(t.Context(), nil, nil))(t)
 	defer func() { require.NoError(t, w.Close()) }()
-	challenge, err := w.ByPasskey.Challenge(t.Context(), a, "browser")
-	require.NoError(t, err)
-	options, err := passkey.RequestOptions(h.origin, challenge)
-	require.NoError(t, err)
+	challenge := must.Get(w.ByPasskey.Challenge(t.Context(), a, "browser"))(t)
+	options := must.Get(passkey.RequestOptions(h.origin, challenge))(t)
 	answer := h.phone.Get(options)
 	h.sql(`UPDATE approvals SET why = 'little' WHERE id = ?`, a.ID)
-	err = w.ByPasskey.Approve(t.Context(), a, "browser", answer)
+	err := w.ByPasskey.Approve(t.Context(), a, "browser", answer)
 	require.ErrorContains(t, err, "changed after it was shown")
 	_, err = w.ByPasskey.Challenge(t.Context(), a, "browser")
 	require.ErrorContains(t, err, "changed after it was shown")
@@ -193,8 +191,7 @@ func TestACookieOfAnotherStart(t *testing.T) {
 	h := newHouse(t, true)
 	b := h.browser()
 	place, _ := b.signIn(h.phone)
-	at, err := url.Parse(h.origin + place)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(h.origin + place))(t)
 	cookies := b.client.Jar.Cookies(at)
 	require.NotEmpty(t, cookies)
 	h.stop()
@@ -269,22 +266,17 @@ func TestLocalhostIsHeld(t *testing.T) {
 	require.NoError(t, err)
 	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: squatter.Addr().(*net.TCPAddr).Port}
 	for _, origin := range []string{"http://localhost:" + port, "http://wallet.localhost:" + port} {
-		_, err = holdLocalhost(t.Context(), origin, at)
-		require.ErrorContains(t, err, "cannot be held", origin)
+		require.ErrorContains(t, must.Err(holdLocalhost(t.Context(), origin, at)), "cannot be held", origin)
 	}
-	l, err := holdLocalhost(t.Context(), "https://wallet.example", at)
-	require.NoError(t, err)
-	require.Nil(t, l)
+	require.Nil(t, must.Get(holdLocalhost(t.Context(), "https://wallet.example", at))(t))
 
 	h := newHouse(t, true)
 	_, port, err = net.SplitHostPort(h.at)
 	require.NoError(t, err)
-	_, err = net.Listen("tcp", "[::1]:"+port)
-	require.Error(t, err, "a service with pages holds both")
+	require.Error(t, must.Err(net.Listen("tcp", "[::1]:"+port)), "a service with pages holds both")
 	require.Equal(t, h.origin+"/approvals/apr_x", h.approvalPage("apr_x"))
 	h.stop()
-	taken, err := net.Listen("tcp", "[::1]:"+port)
-	require.NoError(t, err)
+	taken := must.Get(net.Listen("tcp", "[::1]:"+port))(t)
 	defer taken.Close()
 	h.app = newApp(h.home, h.env)
 	h.start()

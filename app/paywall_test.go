@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/paywallfile"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
@@ -53,7 +54,7 @@ func TestOneBookForEachPayee(t *testing.T) {
 		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}, sold))
 
 	err := at(t, user, other).claimPayees(t.Context(), both, sold)
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	requireCode(t, err, x402.SetupFailed)
 	require.ErrorContains(t, err, one)
 	require.Contains(t, x402.AsError(err).Hint, "X402_WALLET_HOME="+one)
 
@@ -98,12 +99,12 @@ func TestUnreadablePayeeClaims(t *testing.T) {
 	require.Len(t, files, 1)
 	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
 	err = a.claimPayees(t.Context(), shop, sold)
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	requireCode(t, err, x402.SetupFailed)
 	require.Contains(t, x402.AsError(err).Hint, files[0])
 
 	a = at(t, "", home)
 	err = a.claimPayees(t.Context(), shop, sold)
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	requireCode(t, err, x402.SetupFailed)
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
 }
 
@@ -112,8 +113,7 @@ func TestOneBookOfSeveralHomes(t *testing.T) {
 	user, server := t.TempDir(), pgtest.Start(t)
 	open := func(database string) (*app, *book.Book) {
 		a := at(t, user, t.TempDir())
-		sold, err := book.Make(t.Context(), book.Place{Server: &postgres.Server{URL: database}})
-		require.NoError(t, err)
+		sold := must.Get(book.Make(t.Context(), book.Place{Server: &postgres.Server{URL: database}}))(t)
 		t.Cleanup(func() { sold.Close() })
 		return a, sold
 	}
@@ -123,8 +123,7 @@ func TestOneBookOfSeveralHomes(t *testing.T) {
 		require.NoError(t, a.claimPayees(t.Context(), shop, sold))
 	}
 	a, sold := open(server.Database(t))
-	err := a.claimPayees(t.Context(), shop, sold)
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	requireCode(t, a.claimPayees(t.Context(), shop, sold), x402.SetupFailed)
 }
 
 // A paywall with an explicit pay_to needs no wallet: it creates its book of sales and finds it again. One
@@ -136,32 +135,22 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 	load := func(payTo string) *paywallfile.File {
 		require.NoError(t, os.WriteFile(file, []byte("command = ['server']\nnetwork = 'base'\n"+payTo+
 			"[tools.search]\nprice = '0.01'\n"), 0o600))
-		conf, err := paywallfile.Load(file)
-		require.NoError(t, err)
-		return conf
+		return must.Get(paywallfile.Load(file))(t)
 	}
-	_, err := a.openPaywallHome(t.Context(), load(""))
-	require.True(t, x402.HasCode(err, x402.WalletNotFound), "%v", err)
+	requireCode(t, must.Err(a.openPaywallHome(t.Context(), load(""))), x402.WalletNotFound)
 	require.NoDirExists(t, home)
 
 	paid := load("pay_to = '" + shop[0].Address + "'\n")
 	var sold book.Sale
 	for i := range 2 {
-		h, err := a.openPaywallHome(t.Context(), paid)
-		require.NoError(t, err)
-		options, err := a.paywallOptions(paid, h)
-		require.NoError(t, err)
-		wall, err := paywall.New(options)
-		require.NoError(t, err)
-		require.Equal(t, shop, wall.Payees())
+		h := must.Get(a.openPaywallHome(t.Context(), paid))(t)
+		options := must.Get(a.paywallOptions(paid, h))(t)
+		require.Equal(t, shop, must.Get(paywall.New(options))(t).Payees())
 		if i == 0 {
-			sold, err = h.book.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment",
-				Requirement: []byte("{}"), Payload: []byte("{}")})
-			require.NoError(t, err)
+			sold = must.Get(h.book.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment",
+				Requirement: []byte("{}"), Payload: []byte("{}")}))(t)
 		}
-		found, err := h.book.SaleByKey(t.Context(), "a payment")
-		require.NoError(t, err)
-		require.Equal(t, sold.ID, found.ID)
+		require.Equal(t, sold.ID, must.Get(h.book.SaleByKey(t.Context(), "a payment"))(t).ID)
 		require.NoError(t, h.Close())
 	}
 	require.NoFileExists(t, filepath.Join(home, history.FileName), "nothing is paid there")
@@ -172,30 +161,23 @@ func TestCopyLedger_WithItsBook(t *testing.T) {
 	a := at(t, t.TempDir(), t.TempDir())
 	testworld.NewStore(t, a.home)
 	sold := testworld.NewBook(t, a.home)
-	sale, err := sold.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment", Requirement: []byte("{}"),
-		Payload: []byte("{}")})
-	require.NoError(t, err)
+	sale := must.Get(sold.OpenSale(t.Context(), book.Sale{UniqueKey: "a payment", Requirement: []byte("{}"),
+		Payload: []byte("{}")}))(t)
 	cluster := pgtest.Start(t, pgtest.TCP)
 	server := cluster.TCPURL(t, cluster.Database(t))
 
-	_, err = a.CopyLedger(t.Context(), server)
-	require.ErrorContains(t, err, "1 sales are under way")
-	store, err := a.OpenLedger(t.Context())
-	require.NoError(t, err)
+	require.ErrorContains(t, must.Err(a.CopyLedger(t.Context(), server)), "1 sales are under way")
+	store := must.Get(a.OpenLedger(t.Context()))(t)
 	require.NoError(t, store.NotFrozen(t.Context(), "", ""))
 	require.NoError(t, store.Close())
 
 	sale.State = book.SaleFailed
 	require.NoError(t, sold.MoveSale(t.Context(), sale))
-	_, err = a.CopyLedger(t.Context(), server)
-	require.NoError(t, err)
+	must.Get(a.CopyLedger(t.Context(), server))(t)
 	require.NoError(t, os.WriteFile(filepath.Join(a.home, config.FileName),
 		[]byte("[ledger]\nurl = '"+server+"'\n"), 0o600))
 	require.NoError(t, os.Remove(filepath.Join(a.home, book.FileName)))
-	copied, err := a.OpenBook(t.Context())
-	require.NoError(t, err)
+	copied := must.Get(a.OpenBook(t.Context()))(t)
 	defer copied.Close()
-	found, err := copied.SaleByKey(t.Context(), "a payment")
-	require.NoError(t, err)
-	require.Equal(t, sale.ID, found.ID)
+	require.Equal(t, sale.ID, must.Get(copied.SaleByKey(t.Context(), "a payment"))(t).ID)
 }

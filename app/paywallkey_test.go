@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -28,14 +29,11 @@ func TestTheStatementKeyIsMadeOnce(t *testing.T) {
 		require.Equal(t, keys[0], key)
 	}
 	path := filepath.Join(home, statementKeyFile)
-	info, err := os.Stat(path)
-	require.NoError(t, err)
+	info := must.Get(os.Stat(path))(t)
 	if runtime.GOOS != "windows" {
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
-	entries, err := os.ReadDir(home)
-	require.NoError(t, err)
-	require.Len(t, entries, 1, "nothing else is left")
+	require.Len(t, must.Get(os.ReadDir(home))(t), 1, "nothing else is left")
 }
 
 // A key that others can read, or that is none, is refused and not replaced.
@@ -54,18 +52,14 @@ func TestAStatementKeyThatIsNone(t *testing.T) {
 			}
 			home := t.TempDir()
 			a := at(t, t.TempDir(), home)
-			_, err := a.statementKey()
-			require.NoError(t, err)
+			must.Get(a.statementKey())(t)
 			path := filepath.Join(home, statementKeyFile)
 			require.NoError(t, spoil(path))
-			before, err := os.ReadFile(path)
-			require.NoError(t, err)
-			_, err = a.statementKey()
-			require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+			before := must.Get(os.ReadFile(path))(t)
+			_, err := a.statementKey()
+			requireCode(t, err, x402.SetupFailed)
 			require.Contains(t, x402.AsError(err).Hint, path)
-			after, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, before, after)
+			require.Equal(t, before, must.Get(os.ReadFile(path))(t))
 		})
 	}
 }

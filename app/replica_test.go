@@ -12,6 +12,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/wallet"
@@ -40,8 +41,7 @@ func (s *service) VerifySeals(ctx context.Context) error {
 
 // guard is that of the rules in the file as they are now.
 func (a *app) guard(t *testing.T, h openHome) *seal.Guard {
-	rules, err := config.Load(a.home)
-	require.NoError(t, err)
+	rules := must.Get(config.Load(a.home))(t)
 	return a.Guard(h.store, rules, h.keys)
 }
 
@@ -59,13 +59,11 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	second := at(t, t.TempDir(), filepath.Join(t.TempDir(), "second"))
 	require.NoError(t, os.Mkdir(second.home, 0o700))
 	for _, name := range []string{config.FileName, "keystore.json"} {
-		text, err := os.ReadFile(filepath.Join(first.home, name))
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(first.home, name)))(t)
 		require.NoError(t, os.WriteFile(filepath.Join(second.home, name), text, 0o600))
 	}
 	open := func(a *app) openHome {
-		h, err := a.open(ctx)
-		require.NoError(t, err)
+		h := must.Get(a.open(ctx))(t)
 		t.Cleanup(func() { _ = h.Close() })
 		require.NoError(t, h.keys.Unlock(ctx, wallet.FromValue(testworld.Passphrase)))
 		return h
@@ -73,9 +71,7 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	firstHome, secondHome := open(first), open(second)
 	says := func(a *app, text string) {
 		t.Helper()
-		got, err := os.ReadFile(filepath.Join(a.home, config.FileName))
-		require.NoError(t, err)
-		require.Equal(t, text, string(got))
+		require.Equal(t, text, string(must.Get(os.ReadFile(filepath.Join(a.home, config.FileName)))(t)))
 	}
 	seals := func(text string) {
 		require.NoError(t, ownfile.Write(filepath.Join(first.home, config.FileName), []byte(text)))
@@ -110,8 +106,7 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	writes := func(query string, args ...any) {
 		t.Helper()
 		require.NoError(t, firstHome.store.Write(ctx, func(d *sqldb.Tx) error {
-			_, err := d.Exec(query, args...)
-			return err
+			return must.Err(d.Exec(query, args...))
 		}))
 	}
 	const row = `INSERT INTO rules VALUES (?, 1, ?, ?)`
@@ -119,21 +114,17 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	look()
 	look()
 	says(second, day("6"))
-	err = second.guard(t, secondHome).VerifySeals(ctx)
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	requireCode(t, second.guard(t, secondHome).VerifySeals(ctx), x402.PolicyUnsealed)
 	says(second, day("6"))
 	for range 2 {
-		store, err := second.OpenLedger(ctx)
-		require.NoError(t, err)
-		require.NoError(t, store.Close())
+		require.NoError(t, must.Get(second.OpenLedger(ctx))(t).Close())
 	}
 	require.NoFileExists(t, marker)
 
 	writes(`DELETE FROM rules WHERE version = 4`)
 	require.NoError(t, ownfile.Write(filepath.Join(second.home, config.FileName), []byte(day("3"))))
 	writes(`UPDATE rules SET config = ? WHERE version = 1`, []byte(day("3")))
-	err = second.guard(t, secondHome).VerifySeals(ctx)
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	requireCode(t, second.guard(t, secondHome).VerifySeals(ctx), x402.PolicyUnsealed)
 	says(second, day("3")) // what the owner edited is not taken for an older version
 	writes(`DELETE FROM rules WHERE version = 1`)
 
@@ -147,12 +138,10 @@ func TestRulesOfAnotherReplica(t *testing.T) {
 	now := second.guard(t, secondHome)
 	require.NoError(t, now.VerifySeals(ctx))
 	require.NoError(t, now.Checkpoint(ctx))
-	newest, err := secondHome.store.Rules(ctx)
-	require.NoError(t, err)
+	newest := must.Get(secondHome.store.Rules(ctx))(t)
 	writes(`UPDATE rules SET version = 1 WHERE version = ?`, newest.Version)
 	for range 2 {
-		err = second.guard(t, secondHome).VerifySeals(ctx)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, second.guard(t, secondHome).VerifySeals(ctx), x402.LedgerCorrupt)
 		says(second, day("2")) // older rules come back by no rollback
 	}
 }

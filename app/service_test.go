@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/socket"
 )
 
@@ -32,8 +33,7 @@ func TestPlaces(t *testing.T) {
 
 // Connections over HTTP that find no place are closed, and those that are there go on; who leaves makes room.
 func TestPlacesOverHTTP(t *testing.T) {
-	own, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	own := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	l := &boundedListener{Listener: own, places: places[netip.Addr]{most: 4}}
 	defer l.Close()
 	served := make(chan net.Conn)
@@ -48,24 +48,19 @@ func TestPlacesOverHTTP(t *testing.T) {
 		}
 	}()
 	dial := func() net.Conn {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", own.Addr().String())
-		require.NoError(t, err)
-		return conn
+		return must.Get(new(net.Dialer).DialContext(t.Context(), "tcp", own.Addr().String()))(t)
 	}
 	first, second := dial(), dial() // half of four
 	at := []net.Conn{<-served, <-served}
 	surplus := dial()
-	_, err = surplus.Read(make([]byte, 1))
-	require.Error(t, err, "it is closed")
+	require.Error(t, must.Err(surplus.Read(make([]byte, 1))), "it is closed")
 	for i := range at {
-		_, err = at[i].Write([]byte("x"))
-		require.NoError(t, err)
+		must.Get(at[i].Write([]byte("x")))(t)
 		require.NoError(t, at[i].Close())
 		_ = at[i].Close() // once more gives back nothing more
 	}
 	for _, conn := range []net.Conn{first, second} {
-		_, err = conn.Read(make([]byte, 1))
-		require.NoError(t, err)
+		must.Get(conn.Read(make([]byte, 1)))(t)
 		require.NoError(t, conn.Close())
 	}
 	l.places.mu.Lock()

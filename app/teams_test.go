@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -13,7 +14,7 @@ import (
 // The rules of a wallet are those that its owner wrote: teams, limits for each agent of a pattern, and what
 // the books call agents that have no label of their own.
 func TestTheOwnersTeams(t *testing.T) {
-	c, err := config.Parse([]byte(`
+	c := must.Get(config.Parse([]byte(`
 [agents.anna]
 [agents.bob]
 label = "own"
@@ -26,8 +27,7 @@ per_call = "0.50"
 labels = ["cost=42", "unit=eu"]
 [budget.agents."a*"]
 per_call = "0.20"
-`))
-	require.NoError(t, err)
+`)))(t)
 	rules := budgetRules(c)
 	for agent, most := range map[string]money.Dollars{"anna": 200_000, "bob": 500_000, "cy": 1_000_000} {
 		require.NoError(t, rules.CheckCall(agent, most), agent)

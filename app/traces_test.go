@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 )
 
 // What is no header is refused, and not shown: it may be a key.
@@ -21,8 +22,7 @@ func TestHeadersIn(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return headersIn(file)
 	}
-	got, err := read("X-Key: one:two\r\nAuthorization:Bearer three\n\n")
-	require.NoError(t, err)
+	got := must.Get(read("X-Key: one:two\r\nAuthorization:Bearer three\n\n"))(t)
 	require.Equal(t, http.Header{"X-Key": {"one:two"}, "Authorization": {"Bearer three"}}, got)
 	for _, text := range []string{"", "sekret", "X-Key:", "Bearer sekret: x", "A: b\nsekret",
 		"A: sek\x00ret"} {
@@ -31,8 +31,7 @@ func TestHeadersIn(t *testing.T) {
 		require.NotContains(t, err.Error(), "sekret")
 	}
 	require.NoError(t, os.Chmod(file, 0o644))
-	_, err = headersIn(file)
-	require.ErrorContains(t, err, "chmod 600")
+	require.ErrorContains(t, must.Err(headersIn(file)), "chmod 600")
 }
 
 // The rules' format counts from when they are read, for all that logs already; the environment's goes before.

@@ -132,8 +132,7 @@ func TestAnAgentsMaxPriceIsTheEdgeOfDecide(t *testing.T) {
 		a.Price, a.Approved = most, true
 		must.Get(r.Decide(a, facts))(rt)
 		a.Price++
-		_, err = r.Decide(a, facts)
-		require.Error(rt, err)
+		require.Error(rt, must.Err(r.Decide(a, facts)))
 	})
 }
 

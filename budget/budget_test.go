@@ -115,8 +115,7 @@ func (f fake) count(since time.Time) (n int) {
 func check(r Rules, a Ask, f fake) error { return checkAt(r, a, f, noon, current) }
 
 func checkAt(r Rules, a Ask, f fake, now time.Time, s Session) error {
-	_, err := r.Decide(a, f.facts(r.Query(a), now, s))
-	return err
+	return must.Err(r.Decide(a, f.facts(r.Query(a), now, s)))
 }
 
 var current = Session{ID: "s", Started: noon, Last: noon}

@@ -235,8 +235,7 @@ func TestTheMaxPriceOfAPathIsTheEdgeOfDecide(t *testing.T) {
 			over(team.Month, func(r row) bool { return mine(r) && !r.at.Before(MonthOf(noon)) })
 		}
 		a.Price++
-		_, err = r.Decide(a, facts)
-		require.Error(rt, err)
+		require.Error(rt, must.Err(r.Decide(a, facts)))
 	})
 	require.NotZero(t, passed)
 	require.NotZero(t, refused)

@@ -140,9 +140,7 @@ func TestGuard(t *testing.T) {
 	limits := bounds{Cost: amount(100), MaxCost: amount(100), Hub: money.NewAmount(300),
 		Claimed: money.NewAmount(400)}
 
-	delta, err := guard(good, last, limits)
-	require.NoError(t, err)
-	require.Equal(t, money.NewAmount(100), delta)
+	require.Equal(t, money.NewAmount(100), must.Get(guard(good, last, limits))(t))
 
 	for _, c := range []struct {
 		name  string
@@ -190,8 +188,7 @@ func TestGuard(t *testing.T) {
 		})
 	}
 	good.Nonce, last.Nonce = 0, 1<<64-1
-	_, err = guard(good, last, limits)
-	require.Error(t, err, "nonces do not begin again")
+	require.Error(t, must.Err(guard(good, last, limits)), "nonces do not begin again")
 }
 
 // After a lost state the chain may know more than this wallet.

@@ -144,8 +144,7 @@ func entry(key, name string) bool {
 }
 
 func (c *chain) object(name string) []byte {
-	id, err := parseObjectID(name)
-	require.NoError(c.t, err)
+	id := must.Get(parseObjectID(name))(c.t)
 	for a, keys := range c.keys {
 		if moveID(encodeBCS(identifier(a)), "did::DIDDocument") == id {
 			return document(a, keys)
@@ -310,9 +309,7 @@ func (c *chain) dryRun(data []byte) (any, error) {
 
 func (c *chain) move(from account, function string, args [][]byte) error {
 	decode := func(i int, v any) {
-		rest, err := decodeBCS(args[i], v)
-		require.NoError(c.t, err)
-		require.Empty(c.t, rest)
+		require.Empty(c.t, must.Get(decodeBCS(args[i], v))(c.t))
 	}
 	var fragment string
 	switch function {
@@ -399,14 +396,12 @@ func TestNodeReads(t *testing.T) {
 	require.True(t, hub.IsZero())
 
 	raw := strings.TrimPrefix(v.OpenTx.Raw, "0x")
-	_, err := node.execute(t.Context(), "0x"+raw) // the kit's own transaction
-	require.NoError(t, err)
+	must.Get(node.execute(t.Context(), "0x"+raw))(t) // the kit's own transaction
 	object = must.Get(node.channel(t.Context(), idOfChannel(payer, payee)))(t)
 	require.Equal(t, payer, object.Sender)
 	s := must.Get(node.subChannel(t.Context(), object, "key-1"))(t)
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
-	number := must.Get(node.sequence(t.Context(), payer))(t)
-	require.EqualValues(t, 1, number)
+	require.EqualValues(t, 1, must.Get(node.sequence(t.Context(), payer))(t))
 	require.Error(t, must.Err(node.execute(t.Context(), "0x"+raw)), "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)

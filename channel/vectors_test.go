@@ -75,8 +75,7 @@ func TestVectors(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			s := must.JSON[subRAV](c.JSON)(t)
 			require.Equal(t, c.BCS, hex.EncodeToString(SubRAV(s).bytes()))
-			text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
-			require.NoError(t, err)
+			text := must.Get(json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))}))(t)
 			require.JSONEq(t, string(c.Signed), string(text))
 		})
 	}

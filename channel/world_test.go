@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -67,8 +68,7 @@ func (s *fakeService) info() string {
 func (s *fakeService) Check(seller.Request) error { return nil }
 
 func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
-	at, err := url.Parse(r.URL)
-	require.NoError(s.t, err)
+	at := must.Get(url.Parse(r.URL))(s.t)
 	switch {
 	case at.Path == wellKnownPath && s.wellKnown == "":
 		return &seller.Answer{Status: http.StatusNotFound}, nil
@@ -85,10 +85,8 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 func (s *fakeService) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
-	text, err := unMultibase(with.Value)
-	require.NoError(s.t, err)
-	at, err := url.Parse(r.URL)
-	require.NoError(s.t, err)
+	text := must.Get(unMultibase(with.Value))(s.t)
+	at := must.Get(url.Parse(r.URL))(s.t)
 	if at.Path == "/payment-channel/recovery" {
 		s.carried(text)
 		return s.route("/recovery", r)
@@ -126,12 +124,11 @@ func (s *fakeService) route(route string, r seller.Request) (*seller.Answer, err
 }
 
 func (s *fakeService) tool(name string, body []byte) (*seller.Answer, error) {
-	var q struct {
+	q := must.JSON[struct {
 		Auth    string          `json:"__nuwa_auth"`
 		Payment json.RawMessage `json:"__nuwa_payment"`
 		SubRAV  signedSubRAV    `json:"subRav"`
-	}
-	require.NoError(s.t, json.Unmarshal(body, &q))
+	}](body)(s.t)
 	text := func(v []byte) (*seller.Answer, error) {
 		content, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text",
 			"text": string(v)}}})
@@ -199,8 +196,7 @@ func (s *fakeService) authorized(token, operation string) error {
 		key = s.chain.keys[signer][i]
 	}
 	s.chain.mu.Unlock()
-	signature, err := unMultibase(a.Signature.Value)
-	require.NoError(s.t, err)
+	signature := must.Get(unMultibase(a.Signature.Value))(s.t)
 	require.False(s.t, s.used[a.SignedData.Nonce], "an authorization is used twice")
 	s.used[a.SignedData.Nonce] = true
 	age := time.Since(time.Unix(a.SignedData.Timestamp, 0)).Abs()
@@ -248,8 +244,7 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	s.chain.mu.Lock()
 	sub := s.chain.channels[given.SubRAV.Channel].subs[given.SubRAV.Fragment]
 	s.chain.mu.Unlock()
-	signature, err := unMultibase(given.Signature)
-	require.NoError(s.t, err)
+	signature := must.Get(unMultibase(given.Signature))(s.t)
 	require.True(s.t, nuwa.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, SubRAV(given.SubRAV).bytes(),
 		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
@@ -286,8 +281,7 @@ func (s *fakeService) serve(tool, auth string, payment []byte) (map[string]any, 
 	defer s.mu.Unlock()
 	require.NoError(s.t,
 		s.authorized(auth, map[bool]string{true: opHTTP, false: opTool}[strings.HasPrefix(tool, "/")]))
-	var q requestPayload
-	require.NoError(s.t, json.Unmarshal(payment, &q))
+	q := must.JSON[requestPayload](payment)(s.t)
 	failure := func(code string) map[string]any {
 		return map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "subRav": s.pending,
 			"error": map[string]string{"code": code, "message": "as the real one says"}}
@@ -465,9 +459,7 @@ func (w *world) start() {
 	if w.store != nil {
 		require.NoError(w.t, w.store.Close())
 	}
-	var err error
-	w.store, err = ledgers.Open(w.t.Context(), w.home, historytest.Options())
-	require.NoError(w.t, err)
+	w.store = must.Get(ledgers.Open(w.t.Context(), w.home, historytest.Options()))(w.t)
 	w.guard.Store = w.store
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
@@ -501,9 +493,7 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 
 func (w *world) mustCall(tool string, change ...func(*pay.Request)) pay.Result {
 	w.t.Helper()
-	r, err := w.call(tool, change...)
-	require.NoError(w.t, err)
-	return r
+	return must.Get(w.call(tool, change...))(w.t)
 }
 
 func (w *world) mustRefuse(want x402.Code, tool string, change ...func(*pay.Request)) *x402.Error {
@@ -518,8 +508,7 @@ func (w *world) open() {
 	_, err := w.m.Open(w.t.Context(), "nuwa", 0)
 	require.True(w.t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	w.approve(err)
-	_, err = w.m.Open(w.t.Context(), "nuwa", 0)
-	require.NoError(w.t, err)
+	must.Get(w.m.Open(w.t.Context(), "nuwa", 0))(w.t)
 }
 
 func (w *world) approve(err error) {
@@ -531,8 +520,7 @@ func (w *world) approve(err error) {
 
 // paidFor is the sum of what the ledger says was paid for calls, in units.
 func (w *world) paidFor() (sum money.Amount) {
-	list, err := w.store.Recent(w.t.Context(), 1000)
-	require.NoError(w.t, err)
+	list := must.Get(w.store.Recent(w.t.Context(), 1000))(w.t)
 	for _, p := range list {
 		if p.Scheme == schemeCall && p.State == history.Settled {
 			sum, _ = sum.Add(p.Amount)
@@ -542,8 +530,7 @@ func (w *world) paidFor() (sum money.Amount) {
 }
 
 func (w *world) row() history.Channel {
-	rows, err := w.store.Channels(w.t.Context())
-	require.NoError(w.t, err)
+	rows := must.Get(w.store.Channels(w.t.Context()))(w.t)
 	require.Len(w.t, rows, 1)
 	return rows[0]
 }

@@ -133,8 +133,7 @@ func TestTermsSayWhoAsks(t *testing.T) {
 		a.Agent = "ann"
 		require.Contains(t, termsOf(a), [2]string{"asked by", "ann"})
 		require.Len(t, termsOf(a), nameless+1)
-		text := must.Get(json.Marshal(shown(a)))(t)
-		require.Contains(t, string(text), `"agent":"ann"`)
+		require.Contains(t, string(must.Get(json.Marshal(shown(a)))(t)), `"agent":"ann"`)
 	}
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -56,12 +55,11 @@ func TestServices(t *testing.T) {
 	file := must.Get(os.Create(filepath.Join(t.TempDir(), "screen")))(t)
 	defer file.Close()
 	u := newUI(file, file, true)
-	var found tools.DiscoverOut
-	require.NoError(t, json.Unmarshal([]byte(`{"services":[
+	found := must.JSON[tools.DiscoverOut]([]byte(`{"services":[
 		{"url":"https://a.example/x","price":"$0.01","network":"eip155:8453","why":"too\u001bdear",
-			"description":"`+strings.Repeat("ü", 300)+`"},
+			"description":"` + strings.Repeat("ü", 300) + `"},
 		{"url":"https://b.example/y","price":"$0.02","network":"eip155:8453","payable":true,
-			"description":"short"}]}`), &found))
+			"description":"short"}]}`))(t)
 	u.services(found)
 	seen := must.Get(os.ReadFile(file.Name()))(t)
 	require.Regexp(t,
@@ -138,9 +136,8 @@ func TestExitCode(t *testing.T) {
 }
 
 func TestBrokenRulesNamesEveryFault(t *testing.T) {
-	err := brokenRules("my.toml", errors.Join(errors.New("config.toml line 1: a: wrong"),
-		fmt.Errorf("config.toml line 2: b: wrong")))
-	require.ErrorContains(t, err, "my.toml: line 1: a: wrong\nline 2: b: wrong")
+	require.ErrorContains(t, brokenRules("my.toml", errors.Join(errors.New("config.toml line 1: a: wrong"),
+		fmt.Errorf("config.toml line 2: b: wrong"))), "my.toml: line 1: a: wrong\nline 2: b: wrong")
 	require.NoError(t, brokenRules("my.toml", nil))
 }
 

@@ -43,13 +43,12 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 		require.Contains(t, string(c.Listings[0].InputSchema), `"required":["city"]`)
 	}
 	response := must.Get(http.Get(s.url + "/discovery/resources"))(t)
-	var page struct {
+	page := must.JSON[struct {
 		Items []struct {
 			Resource   string
 			Extensions map[string]json.RawMessage
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &page))
+	}]([]byte(bodyOf(t, response)))(t)
 	for _, item := range page.Items {
 		declared[item.Resource] = item.Extensions["bazaar"]
 	}

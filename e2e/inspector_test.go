@@ -266,11 +266,10 @@ func TestProtocolEras(t *testing.T) {
 				"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "e2e", "version": "1"},
 			}}
 		}
-		var known struct {
+		known := must.JSON[struct {
 			SupportedVersions []string
 			Instructions      string
-		}
-		require.NoError(t, json.Unmarshal(request(t, w, "server/discover", with("", nil)), &known))
+		}](request(t, w, "server/discover", with("", nil)))(t)
 		require.Subset(t, known.SupportedVersions,
 			[]string{"2024-11-05", "2025-03-26", "2025-06-18", protocolVersion, newest})
 		require.NotEmpty(t, known.Instructions)

@@ -293,9 +293,7 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 		}
 		if err == nil && entry.Name() == "package-lock.json" {
 			seen++
-			content, err := os.ReadFile(path)
-			require.NoError(t, err)
-			assert.NotRegexp(t, address, string(content), path)
+			assert.NotRegexp(t, address, string(must.Get(os.ReadFile(path))(t)), path)
 		}
 		return err
 	}))
@@ -326,11 +324,10 @@ type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
 func challenge(t *testing.T, header string) []ozskrOffer {
 	t.Helper()
 	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
-	var required struct {
+	required := must.JSON[struct {
 		X402Version int
 		Accepts     []ozskrOffer
-	}
-	require.NoError(t, json.Unmarshal(decoded, &required))
+	}](decoded)(t)
 	require.Equal(t, 2, required.X402Version)
 	require.NotEmpty(t, required.Accepts)
 	return required.Accepts

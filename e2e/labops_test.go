@@ -30,9 +30,7 @@ func (l *Lab) EVMBalance(address string) uint64 {
 // it paid, by the chain's word.
 func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
 	l.t.Helper()
-	var out struct{ Nonces []SpentNonce }
-	l.op("evmSpentNonces", map[string]any{"from": from}, &out)
-	return out.Nonces
+	return answerOf[struct{ Nonces []SpentNonce }](l, "evmSpentNonces", map[string]any{"from": from}).Nonces
 }
 
 func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
@@ -54,17 +52,15 @@ func (l *Lab) EVMInvalidatePermit(owner, nonce string) {
 // upto's for an amount; gives the transaction.
 func (l *Lab) EVMSettlePermit(payload json.RawMessage, as string, amount uint64) string {
 	l.t.Helper()
-	var out struct{ Transaction string }
-	l.op("evmSettlePermit", map[string]any{"payload": payload, "as": as, "amount": units(amount)}, &out)
-	return out.Transaction
+	return answerOf[struct{ Transaction string }](l, "evmSettlePermit", map[string]any{"payload": payload,
+		"as": as, "amount": units(amount)}).Transaction
 }
 
 // EVMTransfers lists what a transaction moved; nothing when it failed or is not there.
 func (l *Lab) EVMTransfers(transaction string) []EVMTransfer {
 	l.t.Helper()
-	var out struct{ Transfers []EVMTransfer }
-	l.op("evmTransfers", map[string]any{"transaction": transaction}, &out)
-	return out.Transfers
+	return answerOf[struct{ Transfers []EVMTransfer }](l, "evmTransfers",
+		map[string]any{"transaction": transaction}).Transfers
 }
 
 // EVMMine makes blocks; 0 makes as many as it takes for the present to be final.
@@ -132,9 +128,7 @@ func (l *Lab) SVMBalance(owner, mint string) uint64 {
 
 func (l *Lab) SVMTokenAccount(account string) TokenAccount {
 	l.t.Helper()
-	var out TokenAccount
-	l.op("svmTokenAccount", map[string]any{"account": account}, &out)
-	return out
+	return answerOf[TokenAccount](l, "svmTokenAccount", map[string]any{"account": account})
 }
 
 // SVMDelegate lets an address spend up to an amount of the token account of the lab key ownerName;
@@ -154,9 +148,7 @@ func (l *Lab) SVMRevoke(ownerName, mint string) string {
 // SVMNewMint makes a Token-2022 mint with extensions (e2e/lab/parties/token2022.mjs); gives its address.
 func (l *Lab) SVMNewMint(extensions map[string]any) string {
 	l.t.Helper()
-	var out struct{ Mint string }
-	l.op("svmNewMint", map[string]any{"extensions": extensions}, &out)
-	return out.Mint
+	return answerOf[struct{ Mint string }](l, "svmNewMint", map[string]any{"extensions": extensions}).Mint
 }
 
 func (l *Lab) SVMPause(mint string) { l.op("svmPause", map[string]any{"mint": mint}, nil) }
@@ -180,9 +172,8 @@ func (l *Lab) SVMThaw(account string)   { l.op("svmThaw", map[string]any{"accoun
 // SVMChanges lists what a transaction changed; nothing when it failed or is not there.
 func (l *Lab) SVMChanges(transaction string) []TokenChange {
 	l.t.Helper()
-	var out struct{ Changes []TokenChange }
-	l.op("svmChanges", map[string]any{"transaction": transaction}, &out)
-	return out.Changes
+	return answerOf[struct{ Changes []TokenChange }](l, "svmChanges",
+		map[string]any{"transaction": transaction}).Changes
 }
 
 // Part names a part of the lab that can be shut off.
@@ -245,17 +236,14 @@ type FacilitatorCall struct {
 // SellerLog is what a seller was asked, oldest first.
 func (l *Lab) SellerLog(part Part) []Request {
 	l.t.Helper()
-	var out struct{ Entries []Request }
-	l.op("log", map[string]any{"part": part}, &out)
-	return out.Entries
+	return answerOf[struct{ Entries []Request }](l, "log", map[string]any{"part": part}).Entries
 }
 
 // FacilitatorLog is what the i-th facilitator was asked, oldest first.
 func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
 	l.t.Helper()
-	var out struct{ Entries []FacilitatorCall }
-	l.op("log", map[string]any{"part": facilitatorPart(i)}, &out)
-	return out.Entries
+	return answerOf[struct{ Entries []FacilitatorCall }](l, "log",
+		map[string]any{"part": facilitatorPart(i)}).Entries
 }
 
 // ResetLogs empties the logs of all parties and ends all faults.
@@ -271,6 +259,13 @@ type Paid struct {
 	MS float64
 }
 
+// answerOf is what an operation answers.
+func answerOf[V any](l *Lab, op string, in any) (out V) {
+	l.t.Helper()
+	l.op(op, in, &out)
+	return out
+}
+
 func (l *Lab) amount(op string, in any) uint64 {
 	l.t.Helper()
 	var out struct {
@@ -282,9 +277,7 @@ func (l *Lab) amount(op string, in any) uint64 {
 
 func (l *Lab) account(op string, in any) string {
 	l.t.Helper()
-	var out struct{ Account string }
-	l.op(op, in, &out)
-	return out.Account
+	return answerOf[struct{ Account string }](l, op, in).Account
 }
 
 // units writes an amount as the operations take it: a JSON number would lose digits in JavaScript.

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 )
 
@@ -40,8 +41,7 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 	lab.EVMMint(home.EVM, 1_000_000)
 	lab.SVMFund(travel.Solana, "", 1_000_000)
 	file := filepath.Join(home.Dir, config.FileName)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(file))(t)
 
 	ledger := filepath.Join(home.Dir, "ledger.db")
 	servers := []*Wallet{

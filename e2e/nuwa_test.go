@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // nuwa is the npm servers of @nuwa-ai/payment-kit 0.7.0, unmodified, on a simulated Rooch node that
@@ -34,8 +35,7 @@ type nuwa struct {
 
 func startNuwa(t *testing.T) *nuwa {
 	n := &nuwa{t: t}
-	lab, err := runScript("lab/nuwa/up.mjs", n)
-	require.NoError(t, err)
+	lab := must.Get(runScript("lab/nuwa/up.mjs", n))(t)
 	t.Cleanup(func() {
 		lab.stop()
 		if t.Failed() {
@@ -48,8 +48,7 @@ func startNuwa(t *testing.T) *nuwa {
 
 // door is a proxy before a server, which can lose what the server answered.
 func (n *nuwa) door(behind string) string {
-	at, err := url.Parse(behind)
-	require.NoError(n.t, err)
+	at := must.Get(url.Parse(behind))(n.t)
 	n.doors = append(n.doors, behind)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -85,19 +84,14 @@ type lost struct{}
 
 func (n *nuwa) post(path string, body any) {
 	n.t.Helper()
-	text, err := json.Marshal(body)
-	require.NoError(n.t, err)
-	answer, err := http.Post(n.Rooch+path, "application/json", bytes.NewReader(text))
-	require.NoError(n.t, err)
+	text := must.Get(json.Marshal(body))(n.t)
+	answer := must.Get(http.Post(n.Rooch+path, "application/json", bytes.NewReader(text)))(n.t)
 	defer answer.Body.Close()
-	said, err := io.ReadAll(answer.Body)
-	require.NoError(n.t, err)
-	require.NotContains(n.t, string(said), `"error"`)
+	require.NotContains(n.t, string(must.Get(io.ReadAll(answer.Body))(n.t)), `"error"`)
 }
 
 func (n *nuwa) claimed(id string) string {
-	answer, err := http.Get(n.Rooch + "admin/state")
-	require.NoError(n.t, err)
+	answer := must.Get(http.Get(n.Rooch + "admin/state"))(n.t)
 	defer answer.Body.Close()
 	var state struct {
 		Channels []struct {
@@ -119,13 +113,11 @@ func (n *nuwa) claimed(id string) string {
 func (n *nuwa) claim(id string) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), opWait)
 	defer cancel()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
-		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil)
-	require.NoError(n.t, err)
+	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
+		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil))(n.t)
 	defer session.Close()
-	_, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "nuwa.admin.claimTrigger",
-		Arguments: map[string]any{"channelId": id}})
-	require.NoError(n.t, err)
+	must.Get(session.CallTool(ctx, &mcp.CallToolParams{Name: "nuwa.admin.claimTrigger",
+		Arguments: map[string]any{"channelId": id}}))(n.t)
 }
 
 func accept(method string, _ json.RawMessage) (any, error) {
@@ -185,8 +177,7 @@ func (b *nuwaBuyer) start() {
 }
 
 func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, testworld.Result) {
-	r, err := b.w.Call(b.t.Context(), tool, args)
-	require.NoError(b.t, err)
+	r := must.Get(b.w.Call(b.t.Context(), tool, args))(b.t)
 	var out map[string]any
 	require.NoError(b.t, json.Unmarshal(r.Structured, &out), r.Text)
 	return out, r
@@ -290,8 +281,7 @@ func (b *nuwaBuyer) buys() {
 // promised. The server forgets a claim that is asked for while it makes another; it claims by
 // itself when it is paid, so it is paid again: how many calls were paid then is returned.
 func (b *nuwaBuyer) takes(calls int, channel, promised string) int {
-	want, err := strconv.Atoi(promised)
-	require.NoError(b.t, err)
+	want := must.Get(strconv.Atoi(promised))(b.t)
 	taken := func() bool {
 		for range 100 {
 			if claimed, _ := strconv.Atoi(b.claimed(channel)); claimed >= want {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 type answer struct {
@@ -136,10 +137,8 @@ type historyRow struct {
 
 func history(t testing.TB, w *Wallet) []historyRow {
 	t.Helper()
-	r, err := w.Call(t.Context(), "x402_history", map[string]any{"limit": 100})
-	require.NoError(t, err)
-	var h struct{ Transactions []historyRow }
-	require.NoError(t, json.Unmarshal(r.Structured, &h))
+	r := must.Get(w.Call(t.Context(), "x402_history", map[string]any{"limit": 100}))(t)
+	h := must.JSON[struct{ Transactions []historyRow }](r.Structured)(t)
 	return h.Transactions
 }
 

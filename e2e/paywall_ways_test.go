@@ -244,8 +244,7 @@ func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
 		"[tools.echo]\nscheme = \"upto\"\nprice = \"0.02\"\nper_kilobyte = \"0.003\"\n")
 	file := filepath.Join(p.Dir, "paywall-signing-key.pem")
 	key := must.Get(os.ReadFile(file))(t)
-	info := must.Get(os.Stat(file))(t)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Equal(t, os.FileMode(0o600), must.Get(os.Stat(file))(t).Mode().Perm())
 	earned := uint64(0)
 	var kids []string
 	for _, target := range []any{p.url, p.onStdio()} {

@@ -224,9 +224,8 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 
 func heldNow(t *testing.T, w *Wallet) string {
 	r := must.Get(w.Call(t.Context(), "x402_check_balance", map[string]any{}))(t)
-	var out struct {
+	out := must.JSON[struct {
 		Budget struct{ Day struct{ Held string } }
-	}
-	require.NoError(t, json.Unmarshal(r.Structured, &out))
+	}](r.Structured)(t)
 	return out.Budget.Day.Held
 }

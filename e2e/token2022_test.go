@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // What Token-2022 mints and accounts can do to a payment, on the real token program with the reference
@@ -113,8 +114,7 @@ type recordingNode struct {
 
 func record(t *testing.T, node string) *recordingNode {
 	n := &recordingNode{asked: map[string]int{}}
-	at, err := url.Parse(node)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(node))(t)
 	proxy := httputil.NewSingleHostReverseProxy(at)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -24,6 +25,22 @@ func agentRules(day, month money.Dollars) budget.Rules {
 		Agents: map[string]budget.Agent{"ann": own, "bob": own}}
 }
 
+// thirdIsRefused decides on holds by the same facts: there is room for all but the third.
+func thirdIsRefused(t *testing.T, s *Store, rules budget.Rules, holds []Hold) {
+	t.Helper()
+	for i := range holds {
+		must.Get(decide(s, rules, &holds[i]))(t)
+	}
+	for i, h := range holds {
+		_, err := s.Reserve(t.Context(), h)
+		if i == 2 {
+			require.ErrorIs(t, err, ErrMoved)
+			continue
+		}
+		require.NoError(t, err)
+	}
+}
+
 // Two payments that were decided on by the same facts are held only as far as their agent's window has room
 // for both, whichever window it is; another agent's has its own.
 func TestAnAgentsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
@@ -31,22 +48,9 @@ func TestAnAgentsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 		"month": agentRules(1000, 5)} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-				_, err := reserve(s, testHold(1)) // a session has begun
-				require.NoError(t, err)
-				holds := []Hold{holdOf("ann", 3), holdOf("ann", 2), holdOf("ann", 1), holdOf("bob", 5),
-					holdOf("", 5)}
-				for i := range holds {
-					_, err := decide(s, rules, &holds[i])
-					require.NoError(t, err)
-				}
-				for i, h := range holds {
-					_, err := s.Reserve(t.Context(), h)
-					if i == 2 {
-						require.ErrorIs(t, err, ErrMoved)
-						continue
-					}
-					require.NoError(t, err)
-				}
+				must.Get(reserve(s, testHold(1)))(t) // a session has begun
+				thirdIsRefused(t, s, rules, []Hold{holdOf("ann", 3), holdOf("ann", 2), holdOf("ann", 1),
+					holdOf("bob", 5), holdOf("", 5)})
 			})
 		})
 	}
@@ -64,17 +68,14 @@ func TestAnAgentsFacts(t *testing.T) {
 		p := pay(t, s, holdOf("ann", 32), Reserved)
 		require.NoError(t, s.Release(t.Context(), p.ID, "not needed"))
 
-		f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
-		require.NoError(t, err)
+		f := must.Get(s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}}))(t)
 		require.Equal(t, budget.NodeUsage{Day: budget.Use{Spent: 2, Held: 4},
 			Month: budget.Use{Spent: 3, Held: 4}}, f.Used.Agent)
-		f, err = s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
+		f = must.Get(s.Facts(t.Context(), Question{}))(t)
 		require.Zero(t, f.Used.Agent, "nobody's were asked for")
 
 		c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
-		f, err = s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
-		require.NoError(t, err)
+		f = must.Get(s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}}))(t)
 		require.Zero(t, f.Used.Agent, "another month")
 	})
 }
@@ -89,12 +90,9 @@ func TestAnAgentsKeys(t *testing.T) {
 			ids[agent] = pay(t, s, h, Settled).ID
 		}
 		for agent, id := range ids {
-			p, err := s.ByKey(t.Context(), agent, "k")
-			require.NoError(t, err)
-			require.Equal(t, id, p.ID)
+			require.Equal(t, id, must.Get(s.ByKey(t.Context(), agent, "k"))(t).ID)
 		}
-		_, err := s.ByKey(t.Context(), "nobody", "k")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(s.ByKey(t.Context(), "nobody", "k")), ErrNotFound)
 	})
 }
 
@@ -115,11 +113,9 @@ func TestForgedAgents(t *testing.T) {
 				g.sql(forge)
 				err := g.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 					UniqueKey: "forged"}, g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-				_, err = g.VerifySealed(t.Context(), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-				err = g.CheckSealed(t.Context(), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				requireCode(t, err, x402.LedgerCorrupt)
+				requireCode(t, must.Err(g.VerifySealed(t.Context(), g.k)), x402.LedgerCorrupt)
+				requireCode(t, g.CheckSealed(t.Context(), g.k), x402.LedgerCorrupt)
 			})
 		})
 	}
@@ -131,11 +127,9 @@ func TestAForgedAgentWithoutWindows(t *testing.T) {
 		p := g.reserve(holdOf("ann", 4))
 		g.sql(`UPDATE payments SET agent = 'bob' WHERE id = ?`, p.ID)
 		signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "forged"}
-		err := g.Submit(t.Context(), p, signed, g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, g.Submit(t.Context(), p, signed, g.k), x402.LedgerCorrupt)
 		p.Agent = "bob" // whoever signs read it there
-		err = g.Submit(t.Context(), p, signed, g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, g.Submit(t.Context(), p, signed, g.k), x402.LedgerCorrupt)
 	})
 }
 

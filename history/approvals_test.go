@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -22,17 +23,14 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 func asking(t *testing.T, s *Store, quote byte) Approval {
 	t.Helper()
 	p := testHold(250_000).Payment
-	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: p.Host, Method: p.Method,
-		URL:     p.URL,
-		Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
-	require.NoError(t, err)
-	return a
+	return must.Get(s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: p.Host,
+		Method: p.Method, URL: p.URL,
+		Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo}))(t)
 }
 
 func hasApproval(t *testing.T, s *Store, quote byte) bool {
 	t.Helper()
-	f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(quote)}})
-	require.NoError(t, err)
+	f := must.Get(s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(quote)}}))(t)
 	return len(f.Approvals) > 0
 }
 
@@ -64,20 +62,16 @@ func reserveApproved(s *Store, quote byte, h Hold) (Payment, error) {
 // What each decision makes of each state, and whether a payment passes then.
 func TestDecisions(t *testing.T) {
 	accept := func(s *Store, id string) error {
-		_, err := s.Accept(context.Background(), id, "client")
-		return err
+		return must.Err(s.Accept(context.Background(), id, "client"))
 	}
 	approve := func(s *Store, id string) error {
-		_, err := s.Approve(context.Background(), id, "owner", nil)
-		return err
+		return must.Err(s.Approve(context.Background(), id, "owner", nil))
 	}
 	deny := func(s *Store, id string) error {
-		_, err := s.Deny(context.Background(), id, "owner")
-		return err
+		return must.Err(s.Deny(context.Background(), id, "owner"))
 	}
 	decline := func(s *Store, id string) error {
-		_, err := s.Decline(context.Background(), id, "client")
-		return err
+		return must.Err(s.Decline(context.Background(), id, "client"))
 	}
 	use := func(s *Store, _ string) error { return payApproved(s, 1) }
 	type step = func(*Store, string) error
@@ -137,41 +131,34 @@ func TestApprovalsEnd(t *testing.T) {
 	}{
 		"asked": {func(*Store, string) error { return nil }, AnswerTime},
 		"denied": {func(s *Store, id string) error {
-			_, err := s.Deny(context.Background(), id, "")
-			return err
+			return must.Err(s.Deny(context.Background(), id, ""))
 		}, AnswerTime},
 		"approved": {func(s *Store, id string) error {
-			_, err := s.Approve(context.Background(), id, "", nil)
-			return err
+			return must.Err(s.Approve(context.Background(), id, "", nil))
 		}, approvedFor},
 		"accepted": {func(s *Store, id string) error {
-			_, err := s.Accept(context.Background(), id, "")
-			return err
+			return must.Err(s.Accept(context.Background(), id, ""))
 		}, acceptedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
 				a := asking(t, s, 1)
 				require.NoError(t, c.decide(s, a.ID))
-				a, err := s.Approval(t.Context(), a.ID)
-				require.NoError(t, err)
+				a = must.Get(s.Approval(t.Context(), a.ID))(t)
 				require.WithinDuration(t, clock.now().Add(c.after), a.Expires, time.Millisecond)
 
 				before := a.Expires.Add(-time.Millisecond)
 				clock.set(before)
 				require.Equal(t, a.ID, asking(t, s, 1).ID)
 				require.Equal(t, a.State == Approved, hasApproval(t, s, 1))
-				list, err := OpenApprovals(t.Context(), s)
-				require.NoError(t, err)
+				list := must.Get(OpenApprovals(t.Context(), s))(t)
 				require.Len(t, list, 1)
 				clock.set(a.Expires.Add(-time.Microsecond)) // the clock moves on by one at each reading
 				require.False(t, hasApproval(t, s, 1))
 				require.Error(t, payApproved(s, 1))
-				list, err = OpenApprovals(t.Context(), s)
-				require.NoError(t, err)
+				list = must.Get(OpenApprovals(t.Context(), s))(t)
 				require.Empty(t, list)
-				_, err = s.Approve(t.Context(), a.ID, "owner", nil)
-				require.ErrorIs(t, err, ErrDecided)
+				require.ErrorIs(t, must.Err(s.Approve(t.Context(), a.ID, "owner", nil)), ErrDecided)
 				require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked again")
 			})
 		})
@@ -180,10 +167,8 @@ func TestApprovalsEnd(t *testing.T) {
 
 func TestQuestionsAreBounded(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		_, err := s.Approval(t.Context(), "apr_none")
-		require.ErrorIs(t, err, ErrNotFound)
-		_, err = s.Deny(t.Context(), "apr_none", "")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, must.Err(s.Approval(t.Context(), "apr_none")), ErrNotFound)
+		require.ErrorIs(t, must.Err(s.Deny(t.Context(), "apr_none", "")), ErrNotFound)
 	})
 }
 
@@ -196,9 +181,8 @@ func TestOneApprovalAllowsOnePayment(t *testing.T) {
 			yeses := rapid.IntRange(0, 3).Draw(rt, "yeses")
 			for range yeses {
 				a := asking(t, s, quote)
-				_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID,
-					"owner", nil)
-				require.NoError(rt, err)
+				must.Get(stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(),
+					a.ID, "owner", nil))(rt)
 				var passed atomic.Int64
 				var all sync.WaitGroup
 				for i := range rapid.IntRange(1, 6).Draw(rt, "calls") {
@@ -224,15 +208,12 @@ func TestWasApproved(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		h := testHold(250_000)
 		h.Payment.ID = NewID(time.Now())
-		a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
+		a := must.Get(s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
 			Method: h.Payment.Method, URL: h.Payment.URL,
 			Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
-			Price: h.Payment.Price, PayTo: h.Payment.PayTo})
-		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), a.ID, "owner", nil)
-		require.NoError(t, err)
-		p, err := reserveApproved(s, 1, h)
-		require.NoError(t, err)
+			Price: h.Payment.Price, PayTo: h.Payment.PayTo}))(t)
+		must.Get(s.Approve(t.Context(), a.ID, "owner", nil))(t)
+		p := must.Get(reserveApproved(s, 1, h))(t)
 		was := func(change func(*Payment)) bool {
 			q := p
 			change(&q)
@@ -265,11 +246,10 @@ func TestWasApproved(t *testing.T) {
 // A payment that is refused after all does not use the approval up: both are one transaction.
 func TestARefusalKeepsTheApproval(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-		require.NoError(t, err)
+		must.Get(s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil))(t)
 		poor := testHold(10)
 		poor.Funds.Free = testHold(9).Payment.Amount
-		_, err = reserveApproved(s, 1, poor)
+		_, err := reserveApproved(s, 1, poor)
 		var short *ShortOfFunds
 		require.True(t, errors.As(err, &short), "%v", err)
 		require.True(t, hasApproval(t, s, 1))
@@ -299,8 +279,7 @@ func TestFreeze(t *testing.T) {
 				require.NoError(t,
 					other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account,
 						By: "agent", Why: "again"}))
-				list, err := s.Freezes(t.Context())
-				require.NoError(t, err)
+				list := must.Get(s.Freezes(t.Context()))(t)
 				require.Len(t, list, 1)
 				require.Equal(t, c.freeze.Why, list[0].Why, "the first reason stands")
 
@@ -310,23 +289,19 @@ func TestFreeze(t *testing.T) {
 						require.NoError(t, err)
 						return
 					}
-					require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+					requireCode(t, err, x402.WalletFrozen)
 					require.Equal(t, c.freeze.By, x402.AsError(err).Details["by"])
 				}
-				_, err = reserve(s, testHold(1))
+				_, err := reserve(s, testHold(1))
 				check(err)
 				check(s.Submit(t.Context(), held, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
 					UniqueKey: "new"}, testKeyholder()))
 				_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
 				require.NoError(t, err, "what is out is brought to its end")
 
-				lifted, err := other.Unfreeze(t.Context(), nil)
-				require.NoError(t, err)
-				require.Len(t, lifted, 1)
-				_, err = reserve(s, testHold(1))
-				require.NoError(t, err)
-				_, err = s.Verify(t.Context(), Head{})
-				require.NoError(t, err)
+				require.Len(t, must.Get(other.Unfreeze(t.Context(), nil))(t), 1)
+				must.Get(reserve(s, testHold(1)))(t)
+				must.Get(s.Verify(t.Context(), Head{}))(t)
 			})
 		})
 	}
@@ -337,9 +312,8 @@ func TestLost(t *testing.T) {
 	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
 	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
 	expired := func(s *Store) {
-		_, err := finish(s, pay(t, s, testHold(1), Unknown).ID,
-			Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
-		require.NoError(t, err)
+		must.Get(finish(s, pay(t, s, testHold(1), Unknown).ID,
+			Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}}))(t)
 	}
 	served := func(s *Store) {
 		require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID))
@@ -351,8 +325,7 @@ func TestLost(t *testing.T) {
 	sent := func(s *Store) { pay(t, s, testHold(1), Submitted) }
 	look := func(s *Store) {
 		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "breaker"}))
-		_, err := s.Unfreeze(t.Context(), nil)
-		require.NoError(t, err)
+		must.Get(s.Unfreeze(t.Context(), nil))(t)
 	}
 	type steps = []func(*Store)
 	for name, c := range map[string]struct {
@@ -373,8 +346,7 @@ func TestLost(t *testing.T) {
 				for _, step := range c.did {
 					step(s)
 				}
-				f, err := s.Facts(t.Context(), Question{Rules: budget.Query{MaxFailures: 5}})
-				require.NoError(t, err)
+				f := must.Get(s.Facts(t.Context(), Question{Rules: budget.Query{MaxFailures: 5}}))(t)
 				require.Equal(t, c.want, f.ConsecutiveFailures)
 			})
 		})
@@ -398,21 +370,18 @@ func TestAnApprovalOfAnUnsignedPaymentIsUsableAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-				require.NoError(t, err)
+				must.Get(s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil))(t)
 				h := testHold(1)
 				h.Payment.ID = NewID(time.Now())
-				p, err := reserveApproved(s, 1, h)
-				require.NoError(t, err)
+				p := must.Get(reserveApproved(s, 1, h))(t)
 				c.meanwhile(s, p)
-				err = s.Release(t.Context(), p.ID, "locked")
+				err := s.Release(t.Context(), p.ID, "locked")
 				require.Equal(t, c.signed, errors.Is(err, ErrTransition), "%v", err)
 				require.Equal(t, c.signed, err != nil)
 				require.Equal(t, c.back, hasApproval(t, s, 1))
 				require.Equal(t, c.back, payApproved(s, 1) == nil)
 				require.Error(t, payApproved(s, 1), "and once it stays")
-				_, err = s.Verify(t.Context(), Head{})
-				require.NoError(t, err)
+				must.Get(s.Verify(t.Context(), Head{}))(t)
 			})
 		})
 	}
@@ -423,37 +392,30 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 	for name, meanwhile := range map[string]func(*Store, string) error{
 		"used": func(s *Store, _ string) error { return payApproved(s, 1) },
 		"denied": func(s *Store, id string) error {
-			_, err := s.Deny(context.Background(), id, "owner")
-			return err
+			return must.Err(s.Deny(context.Background(), id, "owner"))
 		},
 		"declined at a client, and accepted at another": func(s *Store, id string) error {
 			if _, err := s.Decline(context.Background(), id, "client"); err != nil {
 				return err
 			}
-			_, err := s.Accept(context.Background(), id, "client")
-			return err
+			return must.Err(s.Accept(context.Background(), id, "client"))
 		},
 		"approved again": func(s *Store, id string) error {
 			s.db.Now() // a moment later
-			_, err := s.Approve(context.Background(), id, "owner", nil)
-			return err
+			return must.Err(s.Approve(context.Background(), id, "owner", nil))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 				seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
-				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", seal)
-				require.NoError(t, err)
-				f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(1)}})
-				require.NoError(t, err)
+				must.Get(s.Approve(t.Context(), asking(t, s, 1).ID, "owner", seal))(t)
+				f := must.Get(s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(1)}}))(t)
 				require.Len(t, f.Approvals, 1)
 				require.NoError(t, meanwhile(s, f.Approvals[0].ID))
-				now, err := s.Facts(t.Context(), Question{})
-				require.NoError(t, err)
+				now := must.Get(s.Facts(t.Context(), Question{}))(t)
 				h := testHold(1)
 				h.Decision, h.Approval = unlimited(now.Session.ID), &f.Approvals[0]
-				_, err = s.Reserve(t.Context(), h)
-				require.ErrorIs(t, err, ErrMoved)
+				require.ErrorIs(t, must.Err(s.Reserve(t.Context(), h)), ErrMoved)
 			})
 		})
 	}
@@ -461,13 +423,11 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 
 func TestReserveNeedsADecision(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		_, err := s.Reserve(t.Context(), testHold(1))
-		require.ErrorIs(t, err, errNoCaps)
+		require.ErrorIs(t, must.Err(s.Reserve(t.Context(), testHold(1))), errNoCaps)
 		h := testHold(1)
 		h.Decision = unlimited("")
 		h.Decision.NeedsApproval = true
-		_, err = s.Reserve(t.Context(), h)
-		require.ErrorIs(t, err, errUnapproved)
+		require.ErrorIs(t, must.Err(s.Reserve(t.Context(), h)), errUnapproved)
 	})
 }
 
@@ -486,13 +446,11 @@ func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-				require.NoError(t, err)
+				must.Get(s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil))(t)
 				h := testHold(1)
 				change(&h.Payment)
-				_, err = reserveApproved(s, 1, h)
-				require.ErrorIs(t, err, errOtherApproval)
-				_, err = reserveApproved(s, 1, testHold(250_000))
+				require.ErrorIs(t, must.Err(reserveApproved(s, 1, h)), errOtherApproval)
+				_, err := reserveApproved(s, 1, testHold(250_000))
 				require.NoError(t, err, "it is still good for what was shown")
 			})
 		})
@@ -502,14 +460,11 @@ func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
 // Whose a question is stands in the audit chain: whoever changes it in the table is found.
 func TestAForgedAskersNameIsFound(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
-		a, err := g.AskApproval(t.Context(), Approval{Quote: quoteOf(0), Agent: "ann", Method: "GET",
-			Host: "a.example", URL: "https://a.example/", Price: 1000, Amount: money.NewAmount(1000)})
-		require.NoError(t, err)
+		a := must.Get(g.AskApproval(t.Context(), Approval{Quote: quoteOf(0), Agent: "ann", Method: "GET",
+			Host: "a.example", URL: "https://a.example/", Price: 1000, Amount: money.NewAmount(1000)}))(t)
 		g.settle(g.sign(g.reserve(testHold(1))))
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 		g.sql(`UPDATE approvals SET agent = 'bob' WHERE id = ?`, a.ID)
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.ErrorContains(t, err, a.ID)
+		require.ErrorContains(t, must.Err(g.VerifySealed(t.Context(), g.k)), a.ID)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,9 +18,8 @@ import (
 func TestAChannelOnlyGoesForward(t *testing.T) {
 	row := Channel{ID: "0x01", Amount: money.NewAmount(500)}.
 		WithSigned(BatchSigned{}).WithBook(BatchBook{})
-	next, err := row.WithVoucher("pay_1", x402.ChannelVoucher{Ceiling: money.NewAmount(300)},
-		money.NewAmount(900))
-	require.NoError(t, err)
+	next := must.Get(row.WithVoucher("pay_1", x402.ChannelVoucher{Ceiling: money.NewAmount(300)},
+		money.NewAmount(900)))(t)
 	require.Equal(t, "500", next.Amount.String())
 	require.Equal(t, uint64(1), next.Nonce)
 	signed, book, err := next.Batch()
@@ -41,7 +41,7 @@ func TestAChannelOnlyGoesForward(t *testing.T) {
 
 	row.PendingCall = json.RawMessage("no JSON")
 	_, err = row.WithVoucher("pay_3", x402.ChannelVoucher{}, money.Amount{})
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	requireCode(t, err, x402.LedgerCorrupt)
 }
 
 // A decision without caps holds only what was counted with a deposit.
@@ -49,14 +49,11 @@ func TestOnlyVouchersNeedNoCaps(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		hold := Hold{Decision: budget.Decision{Prepaid: true}, Payment: Payment{
 			Scheme: x402.BatchSettlement, Amount: money.NewAmount(7), Price: 7}}
-		_, err := s.Reserve(t.Context(), hold)
-		require.ErrorContains(t, err, "caps")
+		require.ErrorContains(t, must.Err(s.Reserve(t.Context(), hold)), "caps")
 		hold.Payment.Scheme, hold.Payment.Price = x402.Exact, 0
-		_, err = s.Reserve(t.Context(), hold)
-		require.ErrorContains(t, err, "caps")
+		require.ErrorContains(t, must.Err(s.Reserve(t.Context(), hold)), "caps")
 		hold.Decision.Prepaid, hold.Payment.Scheme = false, x402.BatchSettlement
-		_, err = s.Reserve(t.Context(), hold)
-		require.ErrorContains(t, err, "caps")
+		require.ErrorContains(t, must.Err(s.Reserve(t.Context(), hold)), "caps")
 	})
 }
 
@@ -92,18 +89,14 @@ func TestASubmitTakesItsChannelOn(t *testing.T) {
 		}
 		on := func(p Payment, from Channel, ceiling uint64) *Channel {
 			v := x402.ChannelVoucher{Ceiling: money.NewAmount(ceiling)}
-			next, err := from.WithVoucher(p.ID, v, money.NewAmount(5))
-			require.NoError(t, err)
+			next := must.Get(from.WithVoucher(p.ID, v, money.NewAmount(5)))(t)
 			return &next
 		}
 		row := func() Channel {
-			c, err := s.Channel(t.Context(), "0x01", "0xagent")
-			require.NoError(t, err)
-			return c
+			return must.Get(s.Channel(t.Context(), "0x01", "0xagent"))(t)
 		}
 		stands := func(p Payment) State {
-			p, err := s.Payment(t.Context(), p.ID)
-			require.NoError(t, err)
+			p = must.Get(s.Payment(t.Context(), p.ID))(t)
 			return p.State
 		}
 		first, second := hold("0xagent"), hold("0xagent")
@@ -112,11 +105,10 @@ func TestASubmitTakesItsChannelOn(t *testing.T) {
 			[]any{row().Nonce, row().Amount.String(), stands(first)})
 		require.ErrorIs(t, submit(second, on(second, testBatch(), 9)), errVoucherConflict)
 		require.Equal(t, []any{uint64(1), Reserved}, []any{row().Nonce, stands(second)})
-		_, err := s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
+		must.Get(s.Verify(t.Context(), Head{}))(t)
 
 		forge(t, s, `UPDATE channels SET nonce = '0', amount = '0'`)
-		err = submit(second, on(second, row(), 5))
+		err := submit(second, on(second, row(), 5))
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "what was promised is remembered: %v", err)
 		require.Equal(t, Reserved, stands(second))
 
@@ -135,10 +127,8 @@ func TestAHoldNotesWhatIsDelegated(t *testing.T) {
 			h.Payment.Network, h.Funds.Delegated = "solana:x", new(money.NewAmount(d))
 			pay(t, s, h, Reserved)
 		}
-		largest, err := s.RecordDelegation(t.Context(), "solana:x", "0xagent", money.NewAmount(1))
-		require.NoError(t, err)
+		largest := must.Get(s.RecordDelegation(t.Context(), "solana:x", "0xagent", money.NewAmount(1)))(t)
 		require.Equal(t, money.NewAmount(10), largest)
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
+		must.Get(s.Verify(t.Context(), Head{}))(t)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -35,21 +36,16 @@ func TestVouchersOnlyGrow(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound)
 		require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 
-		p, err := byVoucher(t, s, testChannel(1))
-		require.NoError(t, err)
+		p := must.Get(byVoucher(t, s, testChannel(1)))(t)
 		require.Equal(t, Settled, p.State)
 		require.Equal(t, Claimed, p.Proof)
-		c, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
-		require.NoError(t, err)
+		c := must.Get(s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1"))(t)
 		require.EqualValues(t, 1, c.Nonce)
 		require.Equal(t, money.NewAmount(100), c.Amount)
 		require.JSONEq(t, `{"nonce":"1"}`, string(c.Signed))
-		content, err := s.Content(t.Context(), p.ID)
-		require.NoError(t, err)
-		require.Equal(t, "bought", string(content.Body))
+		require.Equal(t, "bought", string(must.Get(s.Content(t.Context(), p.ID))(t).Body))
 
-		p, err = byVoucher(t, s, testChannel(2))
-		require.NoError(t, err)
+		p = must.Get(byVoucher(t, s, testChannel(2)))(t)
 		for name, c := range map[string]Channel{
 			"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
 			"an older one":                  {Nonce: 1, Amount: money.NewAmount(300)},
@@ -64,8 +60,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 				require.Empty(t, got.ID, name)
 			})
 		}
-		unfinished, err := s.Unfinished(t.Context(), "", 10)
-		require.NoError(t, err)
+		unfinished := must.Get(s.Unfinished(t.Context(), "", 10))(t)
 		require.Len(t, unfinished, 4, "what was refused is as it was before: held, and not submitted")
 		for _, p := range unfinished {
 			require.Equal(t, Reserved, p.State)
@@ -85,18 +80,15 @@ func TestVouchersOnlyGrow(t *testing.T) {
 		c = testChannel(0)
 		c.Epoch, c.Signed = 1, nil
 		require.NoError(t, s.SaveChannel(t.Context(), c))
-		_, err = byVoucher(t, s, testChannel(3))
-		require.ErrorIs(t, err, errVoucherConflict)
+		require.ErrorIs(t, must.Err(byVoucher(t, s, testChannel(3))), errVoucherConflict)
 
 		c.Refused = json.RawMessage(`{"why":"nonce"}`)
 		require.NoError(t, s.Refuse(t.Context(), c))
-		list, err := s.Channels(t.Context())
-		require.NoError(t, err)
+		list := must.Get(s.Channels(t.Context()))(t)
 		require.Len(t, list, 1)
 		require.JSONEq(t, `{"why":"nonce"}`, string(list[0].Refused))
 		require.EqualValues(t, 1, list[0].Epoch)
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
+		must.Get(s.Verify(t.Context(), Head{}))(t)
 		require.Equal(t, Settled, p.State)
 	})
 }
@@ -109,12 +101,10 @@ func TestNoVoucherWhileFrozen(t *testing.T) {
 		p := pay(t, s, testHold(100), Reserved)
 		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 		c := testChannel(1)
-		_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed,
+		requireCode(t, must.Err(s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed,
 			Requirement: json.RawMessage("{}"), UniqueKey: "x"}, c,
-			Outcome{State: Settled, Proof: Claimed}, testKeyholder())
-		require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
-		c, err = s.Channel(t.Context(), c.Service, c.Key)
-		require.NoError(t, err)
+			Outcome{State: Settled, Proof: Claimed}, testKeyholder())), x402.WalletFrozen)
+		c = must.Get(s.Channel(t.Context(), c.Service, c.Key))(t)
 		require.Zero(t, c.Nonce)
 	})
 }
@@ -123,18 +113,15 @@ func TestNoVoucherWhileFrozen(t *testing.T) {
 func TestChannelTurn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		other := besides(t, s)
-		give, err := s.LockChannel(t.Context(), "a", "b")
-		require.NoError(t, err)
+		give := must.Get(s.LockChannel(t.Context(), "a", "b"))(t)
 		short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer end()
-		_, err = other.LockChannel(short, "a", "b")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, must.Err(other.LockChannel(short, "a", "b")), context.DeadlineExceeded)
 		free, err := other.LockChannel(t.Context(), "a", "c")
 		require.NoError(t, err, "another channel is another turn")
 		free()
 		give()
-		give, err = other.LockChannel(t.Context(), "a", "b")
-		require.NoError(t, err)
+		give = must.Get(other.LockChannel(t.Context(), "a", "b"))(t)
 		give()
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,8 +18,7 @@ func (g *guarded) charge(p Payment, asked x402.Evidence, amount uint64, o Outcom
 
 func (g *guarded) used() budget.Use {
 	g.t.Helper()
-	f, err := g.Facts(g.t.Context(), Question{Rules: g.k.Query(Payment{Host: "api.example"})})
-	require.NoError(g.t, err)
+	f := must.Get(g.Facts(g.t.Context(), Question{Rules: g.k.Query(Payment{Host: "api.example"})}))(g.t)
 	require.Equal(g.t, f.Used.Day, f.Used.HostDay["api.example"])
 	require.Equal(g.t, f.Used.Day, f.Used.Session)
 	return f.Used.Day
@@ -36,26 +36,22 @@ func TestCharge(t *testing.T) {
 			if claimed {
 				g.settle(p)
 			}
-			got, err := g.charge(p, x402.Evidence{}, 120, provenLess)
-			require.NoError(t, err)
+			got := must.Get(g.charge(p, x402.Evidence{}, 120, provenLess))(t)
 			require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500),
 				money.Dollars(120)}, []any{got.State, got.Proof, got.Transaction, got.Amount.String(),
 				got.Paid().String(), got.Price, got.Worth()})
-			_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
-			require.ErrorIs(t, err, ErrTransition, "once")
-			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			require.ErrorIs(t, must.Err(g.charge(p, x402.Evidence{}, 20, provenLess)), ErrTransition, "once")
+			_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 			require.ErrorIs(t, err, ErrTransition, "nobody wrote into the ledger")
 		}
 		require.Equal(t, before.Spent+240, g.used().Spent)
 		require.Equal(t, before.Held, g.used().Held)
-		_, err := g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 
 		room := guardedCap - g.used().Total()
 		require.NoError(t, g.next(testHold(uint64(room))), "what is free again can be spent")
 		require.Error(t, g.next(testHold(1)))
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 
 		// by accepting the ledger its owner gets the same sums
 		sums := g.sums()
@@ -64,56 +60,46 @@ func TestCharge(t *testing.T) {
 			g.home, true, g.k))
 		require.Equal(t, sums.Days, g.sums().Days)
 		require.Equal(t, sums.Session.Sum, g.sums().Session.Sum)
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 	})
 }
 
 func TestChargeRefuses(t *testing.T) {
 	for name, forge := range map[string]func(g *guarded, p Payment) error{
 		"no less": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{}, 500, provenLess)
-			return err
+			return must.Err(g.charge(p, x402.Evidence{}, 500, provenLess))
 		},
 		"more": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{}, 501, provenLess)
-			return err
+			return must.Err(g.charge(p, x402.Evidence{}, 501, provenLess))
 		},
 		"worth more": func(g *guarded, p Payment) error {
 			c := Charge{Amount: money.NewAmount(1), Worth: 501}
-			_, err := g.Charge(g.t.Context(), p.ID, x402.Evidence{}, c, provenLess, g.k)
-			return err
+			return must.Err(g.Charge(g.t.Context(), p.ID, x402.Evidence{}, c, provenLess, g.k))
 		},
 		"a claim": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{}, 1, Outcome{State: Settled, Proof: Claimed})
-			return err
+			return must.Err(g.charge(p, x402.Evidence{}, 1, Outcome{State: Settled, Proof: Claimed}))
 		},
 		"other evidence": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{Nonce: "0x01"}, 1, provenLess)
-			return err
+			return must.Err(g.charge(p, x402.Evidence{Nonce: "0x01"}, 1, provenLess))
 		},
 		"charged before, and taken out of the tables": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{}, 400, provenLess)
-			require.NoError(g.t, err)
+			must.Get(g.charge(p, x402.Evidence{}, 400, provenLess))(g.t)
 			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
 				WHERE id = ?`, p.ID)
-			_, err = g.charge(p, x402.Evidence{}, 1, provenLess)
-			return err
+			return must.Err(g.charge(p, x402.Evidence{}, 1, provenLess))
 		},
 		"expired since, and taken out of the tables": func(g *guarded, p Payment) error {
-			_, err := g.charge(p, x402.Evidence{}, 400, provenLess)
-			require.NoError(g.t, err)
+			must.Get(g.charge(p, x402.Evidence{}, 400, provenLess))(g.t)
 			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
 				WHERE id = ?`, p.ID)
-			_, err = g.Expire(g.t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-			require.True(g.t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			_, err := g.Expire(g.t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			requireCode(g.t, err, x402.LedgerCorrupt)
 			return err
 		},
 		"without the key": func(g *guarded, p Payment) error {
 			k := g.k
 			k.MAC = func([]byte) ([]byte, error) { return []byte("another"), nil }
-			_, err := g.Charge(g.t.Context(), p.ID, x402.Evidence{}, Charge{}, provenLess, k)
-			return err
+			return must.Err(g.Charge(g.t.Context(), p.ID, x402.Evidence{}, Charge{}, provenLess, k))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +115,6 @@ func TestChargeRefuses(t *testing.T) {
 		g.settle(p)
 		g.sql(`UPDATE payments SET charged = '1', returned = 499 WHERE id = ?`, p.ID)
 		require.Error(t, g.next(testHold(900)), "the sums are those of the sealed rows")
-		_, err := g.Verify(t.Context(), Head{})
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, must.Err(g.Verify(t.Context(), Head{})), x402.LedgerCorrupt)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -32,24 +33,20 @@ func TestAClockThatWasAhead(t *testing.T) {
 
 		wrong := right.AddDate(10, 0, 0)
 		c.set(wrong)
-		_, err := s.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
+		must.Get(s.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
 			return []byte("owner"), nil
-		})
-		require.NoError(t, err)
+		}))(t)
 		ahead := pay(t, s, testHold(2), Settled)
 		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
-		_, err = s.Unfreeze(t.Context(), nil)
-		require.NoError(t, err)
+		must.Get(s.Unfreeze(t.Context(), nil))(t)
 
 		c.set(right.Add(time.Minute))
 		now, session, err := reserve(7)
 		require.NoError(t, err)
 		require.Equal(t, ahead.Created, now)
 		require.Equal(t, ahead.Session, session)
-		asked, err := s.AskApproval(t.Context(), Approval{Quote: [32]byte{1}})
-		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), asked.ID, "owner", nil)
-		require.NoError(t, err)
+		asked := must.Get(s.AskApproval(t.Context(), Approval{Quote: [32]byte{1}}))(t)
+		must.Get(s.Approve(t.Context(), asked.ID, "owner", nil))(t)
 		_, _, err = reserve(2)
 		e := x402.AsError(err)
 		require.Equal(t, []any{x402.BudgetExceeded, x402.ByPerson}, []any{e.Code, e.FixedBy})
@@ -58,19 +55,14 @@ func TestAClockThatWasAhead(t *testing.T) {
 		_, _, err = reserve(101)
 		require.NotContains(t, x402.AsError(err).Hint, "policy seal",
 			"more than one call may cost, whatever the time")
-		latest, err := Ahead(t.Context(), s)
-		require.NoError(t, err)
+		latest := must.Get(Ahead(t.Context(), s))(t)
 		require.WithinDuration(t, wrong, latest, time.Second)
 
 		require.NoError(t, s.Redate(t.Context()))
-		latest, err = Ahead(t.Context(), s)
-		require.NoError(t, err)
+		latest = must.Get(Ahead(t.Context(), s))(t)
 		require.Zero(t, latest)
-		_, err = s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
-		kept, err := s.Payment(t.Context(), before.ID)
-		require.NoError(t, err)
-		require.Equal(t, before.Created, kept.Created)
+		must.Get(s.Verify(t.Context(), Head{}))(t)
+		require.Equal(t, before.Created, must.Get(s.Payment(t.Context(), before.ID))(t).Created)
 		for _, more := range []uint64{1, 0} { // 1, 2 and 7 are used of 10, today
 			now, _, err = reserve(more)
 			require.WithinDuration(t, c.now(), now, time.Second)
@@ -83,8 +75,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		facts, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{{1}}})
-		require.NoError(t, err)
+		facts := must.Get(s.Facts(t.Context(), Question{Quotes: [][32]byte{{1}}}))(t)
 		require.Equal(t, ahead.Session, facts.Session.ID, "it goes on")
 		require.WithinDuration(t, c.now(), facts.Session.Last, time.Second)
 		var seal []byte
@@ -105,8 +96,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 		require.NotEqual(t, ahead.Session, session)
 
 		require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-			_, err := tx.Exec(`UPDATE payments SET created_at = created_at - 1 WHERE id = ?`, ahead.ID)
-			return err
+			return must.Err(tx.Exec(`UPDATE payments SET created_at = created_at - 1 WHERE id = ?`, ahead.ID))
 		}))
 		_, err = s.Verify(t.Context(), Head{})
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "redated is not undated")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -151,8 +152,7 @@ func TestSignaturesTogether(t *testing.T) {
 				return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
 			}), sign(5),
 			undone(t, s, func(tx *tx) error {
-				_, err := tx.outcome(list[1].ID, Outcome{State: Unknown})
-				return err
+				return must.Err(tx.outcome(list[1].ID, Outcome{State: Unknown}))
 			}),
 			sign(6),
 			finished(2, Outcome{State: Settled, Proof: Claimed}),
@@ -170,8 +170,7 @@ func TestSignaturesTogether(t *testing.T) {
 			sign(7), finished(7, Outcome{State: Settled, Proof: Chain}), sign(8),
 		})
 		require.Greater(t, carried, 10)
-		_, err := s.VerifySealed(t.Context(), k)
-		require.NoError(t, err)
+		must.Get(s.VerifySealed(t.Context(), k))(t)
 	})
 }
 

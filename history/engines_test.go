@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/internal/must"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,8 +37,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, s *Store, c *clock)) {
 // besides is the store of another process of the same ledger.
 func besides(t *testing.T, s *Store) *Store {
 	t.Helper()
-	other, err := openNamed(t.Context(), nameOf(s), Options{Now: s.db.Now})
-	require.NoError(t, err)
+	other := must.Get(openNamed(t.Context(), nameOf(s), Options{Now: s.db.Now}))(t)
 	t.Cleanup(func() { other.Close() })
 	return other
 }
@@ -72,8 +72,7 @@ func rawDB(t testing.TB, s *Store) *sql.DB {
 	if s.Shared() {
 		open = func(string) (*sql.DB, error) { return sql.Open("pgx", testServer.url+"&search_path=x402") }
 	}
-	db, err := open(s.home)
-	require.NoError(t, err)
+	db := must.Get(open(s.home))(t)
 	db.SetMaxOpenConns(1) // what it keeps aside is its connection's
 	pastStores.Store(s.database, db)
 	t.Cleanup(func() {
@@ -98,6 +97,5 @@ func ask(t testing.TB, s *Store, query string, args ...any) *sql.Row {
 // forge changes a ledger past the store.
 func forge(t testing.TB, s *Store, query string, args ...any) {
 	t.Helper()
-	_, err := rawDB(t, s).Exec(postgres.Numbered(query), args...)
-	require.NoError(t, err)
+	must.Get(rawDB(t, s).Exec(postgres.Numbered(query), args...))(t)
 }

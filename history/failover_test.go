@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -141,11 +142,9 @@ func (p *payers) end(t *testing.T) map[string]State {
 // payment may be settled whose process heard only that it was submitted.
 func lostOf(t *testing.T, ledger string, told map[string]State) (lost []string) {
 	t.Helper()
-	s, err := openNamed(t.Context(), ledger, Options{})
-	require.NoError(t, err)
+	s := must.Get(openNamed(t.Context(), ledger, Options{}))(t)
 	defer s.Close()
-	_, err = s.VerifySealed(t.Context(), testKeyholder())
-	require.NoError(t, err)
+	must.Get(s.VerifySealed(t.Context(), testKeyholder()))(t)
 	for id, state := range told {
 		p, err := s.Payment(t.Context(), id)
 		if err != nil || (p.State != state && !(state == Submitted && p.State == Settled)) {
@@ -174,8 +173,7 @@ func TestServerIsKilled(t *testing.T) {
 // either is a database at two servers.
 func either(t *testing.T, a, b *pgtest.Cluster, database string) string {
 	t.Helper()
-	one, err := url.Parse(database)
-	require.NoError(t, err)
+	one := must.Get(url.Parse(database))(t)
 	q := one.Query()
 	q.Set("host", a.Dir()+","+b.Dir())
 	q.Set("port", q.Get("port")+","+q.Get("port"))
@@ -216,8 +214,6 @@ func TestPromotion_LaggingStandbyIsNoticed(t *testing.T) {
 	require.NotEmpty(t, lostOf(t, t.TempDir()+" "+replica.Same(t, url), told))
 	require.Len(t, p.heads, 4)
 	for s, head := range p.heads {
-		has, err := s.Has(t.Context(), head)
-		require.NoError(t, err)
-		require.False(t, has)
+		require.False(t, must.Get(s.Has(t.Context(), head))(t))
 	}
 }

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/internal/seals"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -82,9 +82,7 @@ func (g *guarded) fail(payment string) {
 
 func (g *guarded) reserve(h Hold) Payment {
 	g.t.Helper()
-	p, err := reserve(g.Store, h)
-	require.NoError(g.t, err)
-	return p
+	return must.Get(reserve(g.Store, h))(g.t)
 }
 
 func (g *guarded) signed(p Payment) Signed {
@@ -99,8 +97,7 @@ func (g *guarded) sign(p Payment) Payment {
 
 func (g *guarded) settle(p Payment) {
 	g.t.Helper()
-	_, err := g.Finish(g.t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed})
-	require.NoError(g.t, err)
+	must.Get(g.Finish(g.t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed}))(g.t)
 }
 
 // next is one payment more.
@@ -176,8 +173,7 @@ func (g *guarded) text(query string, args ...any) (text string) {
 func (g *guarded) signedAs(payment, name string, value any) {
 	g.t.Helper()
 	const row = ` WHERE event = 'signed' AND payment = (SELECT seq FROM payments WHERE id = ?)`
-	var detail map[string]any
-	require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT detail FROM audit`+row, payment)), &detail))
+	detail := must.JSON[map[string]any]([]byte(g.text(`SELECT detail FROM audit`+row, payment)))(g.t)
 	detail[name] = value
 	g.sql(`UPDATE audit SET detail = ?`+row, toJSON(detail), payment)
 }
@@ -263,8 +259,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		"the sealed sums are edited with the tables": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(500)))
 			g.fail(p.ID)
-			var s seals.Sums
-			require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT sums FROM sealed_sums`)), &s))
+			s := must.JSON[seals.Sums]([]byte(g.text(`SELECT sums FROM sealed_sums`)))(g.t)
 			s.Lower(signedAs(p), p.Price)
 			g.sql(`UPDATE sealed_sums SET sums = ?`, string(s.Encode()))
 			return testHold(600)
@@ -299,8 +294,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"a row of the chain is edited": func(g *guarded) Hold {
 			p := g.sign(g.reserve(testHold(5)))
-			_, err := g.Finish(g.t.Context(), p.ID, Outcome{State: Unknown})
-			require.NoError(g.t, err)
+			must.Get(g.Finish(g.t.Context(), p.ID, Outcome{State: Unknown}))(g.t)
 			g.sql(`UPDATE audit SET detail = '{"delivered":true}' WHERE event = 'unknown'`)
 			return testHold(5)
 		},
@@ -337,9 +331,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 }
 
 func (g *guarded) head() Head {
-	h, err := g.Head(g.t.Context())
-	require.NoError(g.t, err)
-	return h
+	return must.Get(g.Head(g.t.Context()))(g.t)
 }
 
 // What is held for less than nothing makes room in the tables, and none in what was signed.
@@ -349,8 +341,7 @@ func TestAForgedHoldMakesNoRoom(t *testing.T) {
 		p := g.reserve(testHold(1))
 		g.sql(`UPDATE payments SET usd = -5000 WHERE id = ?`, p.ID)
 		g.sumUp()
-		err := g.next(testHold(200))
-		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+		requireCode(t, g.next(testHold(200)), x402.BudgetExceeded)
 	})
 }
 
@@ -371,12 +362,9 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 					g.sql(`UPDATE payments SET `+change+` WHERE id = ?`, p.ID)
 					g.sumUp()
 					if swapped {
-						var err error
-						p, err = g.Payment(t.Context(), p.ID)
-						require.NoError(t, err)
+						p = must.Get(g.Payment(t.Context(), p.ID))(t)
 					}
-					err := g.Submit(t.Context(), p, g.signed(p), g.k)
-					require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+					requireCode(t, g.Submit(t.Context(), p, g.signed(p), g.k), x402.LedgerCorrupt)
 				})
 			}
 		})
@@ -392,8 +380,7 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 			require.NoError(t, ask(g.t, g.Store, `SELECT max(seq) FROM audit`).Scan(&last))
 			g.relink(last - 1)
 			g.sumUp()
-			err := g.Submit(t.Context(), p, g.signed(p), g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			requireCode(t, g.Submit(t.Context(), p, g.signed(p), g.k), x402.LedgerCorrupt)
 		})
 	})
 	t.Run("with its row of the chain, which this process had followed", func(t *testing.T) {
@@ -412,8 +399,7 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 					g.relink(row - 1)
 				}
 				g.sumUp()
-				err := g.Submit(t.Context(), cheap, g.signed(cheap), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				requireCode(t, g.Submit(t.Context(), cheap, g.signed(cheap), g.k), x402.LedgerCorrupt)
 			})
 		}
 	})
@@ -457,17 +443,14 @@ func TestAChannelThatWasMovedByHand(t *testing.T) {
 			eachGuarded(t, func(t *testing.T, g *guarded) {
 				require.NoError(t, g.SaveChannel(t.Context(), testChannel(0)))
 				for n := range uint64(2) {
-					_, err := byVoucher(t, g.Store, testChannel(n+1))
-					require.NoError(t, err)
+					must.Get(byVoucher(t, g.Store, testChannel(n+1)))(t)
 				}
 				g.sql(`UPDATE channels SET ` + change)
-				c, err := g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key)
-				require.NoError(t, err)
+				c := must.Get(g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key))(t)
 				c.Nonce, c.Amount, c.Signed = c.Nonce+2, money.NewAmount(6000), []byte(`{"nonce":"more"}`)
-				_, err = byVoucher(t, g.Store, c)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-				_, err = g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				requireCode(t, must.Err(byVoucher(t, g.Store, c)), x402.LedgerCorrupt)
+				_, err := g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
+				requireCode(t, err, x402.LedgerCorrupt)
 			})
 		})
 	}
@@ -501,8 +484,7 @@ func TestTwoProcessesSignAtOnce(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, money.Dollars(10+20+40), g.sums().Days[0].Sum)
-		_, err := g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 	})
 }
 
@@ -529,28 +511,23 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 		require.NoError(t, g.Close())
 		g.Store = besides(t, g.Store)
 		require.Equal(t, money.Dollars(70), g.sums().Days[0].Sum)
-		_, err := g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 		require.ErrorIs(t, g.Release(t.Context(), p.ID, "gone"), ErrNotLeaseOwner)
-		_, err = g.Finish(t.Context(), p.ID, Outcome{State: Failed})
-		require.ErrorIs(t, err, ErrUnsealed)
-		left, err := g.Payment(t.Context(), p.ID)
-		require.NoError(t, err)
+		require.ErrorIs(t, must.Err(g.Finish(t.Context(), p.ID, Outcome{State: Failed})), ErrUnsealed)
+		left := must.Get(g.Payment(t.Context(), p.ID))(t)
 		require.Equal(t, Submitted, left.State)
 
-		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
+		_, err := g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v",
 			err)
 		expired := x402.Status{State: x402.Expired}
-		left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k)
-		require.NoError(t, err)
+		left = must.Get(g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k))(t)
 		require.Equal(t, Failed, left.State)
 		require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
 		require.NoError(t, g.next(h), "its key is free again")
 		_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k)
 		require.Error(t, err, "once")
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 	})
 }
 
@@ -564,11 +541,9 @@ func TestTheAgentsSignatureIsSubmittedOnce(t *testing.T) {
 		other := signed
 		other.Payload = []byte(`{"other":1}`)
 		require.ErrorIs(t, g.Submit(t.Context(), p, other, g.k), ErrSignedBefore)
-		now, err := g.Payment(t.Context(), p.ID)
-		require.NoError(t, err)
+		now := must.Get(g.Payment(t.Context(), p.ID))(t)
 		require.JSONEq(t, string(signed.Payload), string(now.Payload))
-		_, err = g.VerifySealed(t.Context(), g.k)
-		require.NoError(t, err)
+		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 	})
 }
 
@@ -580,7 +555,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			p.ID)
 		g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
 		_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, err, x402.LedgerCorrupt)
 	})
 	for _, linked := range []bool{false, true} {
 		eachGuarded(t, func(t *testing.T, g *guarded) {
@@ -603,7 +578,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 						Detail: detail}.Linked(previous), p.Number)
 			}
 			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			requireCode(t, err, x402.LedgerCorrupt)
 		})
 	}
 }
@@ -619,9 +594,8 @@ func TestAHoldThatIsTooOldToBeSigned(t *testing.T) {
 			}
 		},
 		"another session began": func(g *guarded) {
-			_, err := g.NewSession(g.t.Context(), nil,
-				func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
-			require.NoError(g.t, err)
+			must.Get(g.NewSession(g.t.Context(), nil,
+				func(budget.Session) ([]byte, error) { return []byte("owner"), nil }))(g.t)
 			require.NoError(g.t, g.next(testHold(1)))
 		},
 	} {
@@ -629,11 +603,9 @@ func TestAHoldThatIsTooOldToBeSigned(t *testing.T) {
 			eachGuarded(t, func(t *testing.T, g *guarded) {
 				old := g.reserve(testHold(1))
 				meanwhile(g)
-				err := g.Submit(t.Context(), old, g.signed(old), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+				requireCode(t, g.Submit(t.Context(), old, g.signed(old), g.k), x402.LedgerUnavailable)
 				require.NoError(t, g.next(testHold(1)))
-				_, err = g.VerifySealed(t.Context(), g.k)
-				require.NoError(t, err)
+				must.Get(g.VerifySealed(t.Context(), g.k))(t)
 			})
 		})
 	}
@@ -643,12 +615,10 @@ func TestAHoldThatIsTooOldToBeSigned(t *testing.T) {
 func TestWithoutAKeyNothingIsSigned(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		p := g.reserve(testHold(1))
-		err := g.Submit(t.Context(), p, g.signed(p), Keyholder{})
-		require.True(t, x402.HasCode(err, x402.WalletLocked), "%v", err)
+		requireCode(t, g.Submit(t.Context(), p, g.signed(p), Keyholder{}), x402.WalletLocked)
 		k := g.k
 		k.MAC = func([]byte) ([]byte, error) { return make([]byte, 32), nil } // another's
-		err = g.Submit(t.Context(), p, g.signed(p), k)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, g.Submit(t.Context(), p, g.signed(p), k), x402.LedgerCorrupt)
 		k.MAC = func([]byte) ([]byte, error) { return nil, fmt.Errorf("gone") }
 		require.ErrorContains(t, g.Submit(t.Context(), p, g.signed(p), k), "gone")
 		g.sign(p)
@@ -660,16 +630,15 @@ func TestWithoutAKeyNothingIsSigned(t *testing.T) {
 func TestVerifyFindsAnEndedSession(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		pay(t, s, testHold(1), Submitted)
-		_, err := s.Verify(t.Context(), Head{})
-		require.NoError(t, err)
+		must.Get(s.Verify(t.Context(), Head{}))(t)
 		forge(t, s, `UPDATE sessions SET ended = 1`)
 		p := pay(t, s, testHold(1), Reserved)
-		err = s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID},
+		err := s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID},
 			testKeyholder())
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, err, x402.LedgerCorrupt)
 		require.NoError(t, s.Release(t.Context(), p.ID, "refused"))
 		_, err = s.Verify(t.Context(), Head{})
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		requireCode(t, err, x402.LedgerCorrupt)
 		require.ErrorContains(t, err, "the owner did not begin it")
 	})
 }

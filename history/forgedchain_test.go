@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -43,11 +44,10 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachGuarded(t, func(t *testing.T, g *guarded) {
-				_, err := g.VerifySealed(t.Context(), g.k)
-				require.NoError(t, err)
+				must.Get(g.VerifySealed(t.Context(), g.k))(t)
 				forge(g)
-				_, err = g.VerifySealed(t.Context(), g.k)
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				_, err := g.VerifySealed(t.Context(), g.k)
+				requireCode(t, err, x402.LedgerCorrupt)
 				t.Log(err)
 			})
 		})
@@ -58,11 +58,9 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 func TestVerifyOfASignatureOfOtherTerms(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		p := g.sign(g.reserve(testHold(5)))
-		_, err := g.Verify(t.Context(), Head{})
-		require.NoError(t, err)
+		must.Get(g.Verify(t.Context(), Head{}))(t)
 		g.signedAs(p.ID, "row", "x")
 		g.relink(1)
-		_, err = g.Verify(t.Context(), Head{})
-		require.ErrorContains(t, err, "cannot be")
+		require.ErrorContains(t, must.Err(g.Verify(t.Context(), Head{})), "cannot be")
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -52,8 +53,7 @@ func emptyStore(t *testing.T) (*Store, *clock, string) {
 	home := t.TempDir()
 	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	require.NoError(t, Create(t.Context(), home, Options{Now: c.now}))
-	s, err := Open(t.Context(), home, Options{Contents: Keeper, Now: c.now})
-	require.NoError(t, err)
+	s := must.Get(Open(t.Context(), home, Options{Contents: Keeper, Now: c.now}))(t)
 	t.Cleanup(func() { s.Close() })
 	return s, c, home
 }
@@ -134,17 +134,15 @@ func reserveBy(s *Store, rules budget.Rules, h Hold) (Payment, error) {
 
 func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 	t.Helper()
-	p, err := reserve(s, h)
-	require.NoError(t, err)
+	p := must.Get(reserve(s, h))(t)
 	if to == Reserved {
 		return p
 	}
 	require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{"signed":true}`),
 		Requirement: []byte(`{}`), UniqueKey: p.ID}, testKeyholder()))
 	if to != Submitted {
-		p, err = finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to],
-			Transaction: "0xtx"})
-		require.NoError(t, err)
+		p = must.Get(finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to],
+			Transaction: "0xtx"}))(t)
 	}
 	return p
 }
@@ -153,6 +151,11 @@ func used(t *testing.T, s *Store, w budget.Window) (u budget.Use) {
 	t.Helper()
 	require.NoError(t, s.view(t.Context(), func(tx *tx) (err error) { u, err = tx.used(w); return err }))
 	return u
+}
+
+func requireCode(t *testing.T, err error, want x402.Code) {
+	t.Helper()
+	require.True(t, x402.HasCode(err, want), "%v", err)
 }
 
 func TestWhatEachStateCountsAs(t *testing.T) {
@@ -187,9 +190,8 @@ func TestStatesFollowTheTable(t *testing.T) {
 					} else {
 						p = pay(t, s, testHold(1), from)
 					}
-					p, err := s.Payment(t.Context(), p.ID)
-					require.NoError(t, err)
-					err = s.tx(t.Context(), func(tx *tx) error { return tx.move(p, to, "{}", "note = ''") })
+					p = must.Get(s.Payment(t.Context(), p.ID))(t)
+					err := s.tx(t.Context(), func(tx *tx) error { return tx.move(p, to, "{}", "note = ''") })
 					if legal[[2]State{from, to}] {
 						require.NoError(t, err)
 					} else {
@@ -233,17 +235,13 @@ func TestALeaseIsReleasedByItsOwner(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		other := besides(t, s)
 		p := pay(t, s, testHold(1), Submitted)
-		acquired, err := other.AcquireLease(t.Context(), p.ID, s.Self())
-		require.NoError(t, err)
-		require.True(t, acquired)
+		require.True(t, must.Get(other.AcquireLease(t.Context(), p.ID, s.Self()))(t))
 		for _, who := range []*Store{s, other} {
-			p, err = s.Payment(t.Context(), p.ID)
-			require.NoError(t, err)
+			p = must.Get(s.Payment(t.Context(), p.ID))(t)
 			require.Equal(t, other.Self(), p.LeaseOwner)
 			require.NoError(t, who.ReleaseLease(t.Context(), p.ID))
 		}
-		p, err = s.Payment(t.Context(), p.ID)
-		require.NoError(t, err)
+		p = must.Get(s.Payment(t.Context(), p.ID))(t)
 		require.Empty(t, p.LeaseOwner)
 	})
 }
@@ -263,8 +261,7 @@ func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
 		require.Equal(t, ShortOfFunds{money.NewAmount(10), money.NewAmount(7), money.NewAmount(4)}, *short)
 
 		h.Funds.ReadAt = c.now() // a reading that shows the settled payment
-		_, err = reserve(s, h)
-		require.NoError(t, err)
+		must.Get(reserve(s, h))(t)
 	})
 }
 
@@ -272,12 +269,8 @@ func TestWindowsNeverOpenBackwards(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
 		pay(t, s, testHold(5), Settled)
 		c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
-		facts, err := s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
-		require.Equal(t, 21, facts.Now.Day())
-		p, err := reserve(s, testHold(1))
-		require.NoError(t, err)
-		require.Equal(t, 21, p.Created.Day())
+		require.Equal(t, 21, must.Get(s.Facts(t.Context(), Question{}))(t).Now.Day())
+		require.Equal(t, 21, must.Get(reserve(s, testHold(1)))(t).Created.Day())
 	})
 }
 
@@ -293,10 +286,8 @@ func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
 		limit := money.Dollars(42)
 		h := testHold(1)
 		h.SessionCap = &limit
-		p, err := reserve(s, h)
-		require.NoError(t, err)
-		facts, err := s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
+		p := must.Get(reserve(s, h))(t)
+		facts := must.Get(s.Facts(t.Context(), Question{}))(t)
 		require.Equal(t, limit, *facts.Session.Cap)
 		require.NotEqual(t, first.Session, p.Session)
 	})
@@ -312,8 +303,7 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 		require.ErrorAs(t, err, &taken)
 		require.Equal(t, p.ID, taken.Payment.ID)
 		require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
-		_, err = reserve(s, h)
-		require.NoError(t, err, "a failed payment lets go of its key")
+		require.NoError(t, must.Err(reserve(s, h)), "a failed payment lets go of its key")
 	})
 }
 
@@ -324,28 +314,22 @@ func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
 			UniqueKey: "x"}, testKeyholder()))
 		require.ErrorIs(t, s.Submit(t.Context(), b, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
 			UniqueKey: "x"}, testKeyholder()), ErrSignedBefore)
-		got, err := s.Payment(t.Context(), b.ID)
-		require.NoError(t, err)
-		require.Equal(t, Reserved, got.State)
+		require.Equal(t, Reserved, must.Get(s.Payment(t.Context(), b.ID))(t).State)
 	})
 }
 
 func TestTheChainsWordStands(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		p := pay(t, s, testHold(1), Submitted)
-		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
-		require.NoError(t, err)
-		got, err := s.Finish(t.Context(), p.ID,
-			Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
-		require.NoError(t, err)
+		must.Get(s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"}))(t)
+		got := must.Get(s.Finish(t.Context(), p.ID,
+			Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"}))(t)
 		require.Equal(t, Chain, got.Proof)
 		require.Equal(t, "0xtrue", got.Transaction)
-		got, err = s.Finish(t.Context(), p.ID,
-			Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
-		require.NoError(t, err)
+		got = must.Get(s.Finish(t.Context(), p.ID,
+			Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}}))(t)
 		require.Equal(t, Settled, got.State, "a late shrug takes no proof away")
-		c, err := s.Content(t.Context(), p.ID)
-		require.NoError(t, err)
+		c := must.Get(s.Content(t.Context(), p.ID))(t)
 		require.Equal(t, "late", string(c.Body), "but its content is kept")
 	})
 }
@@ -360,8 +344,7 @@ func TestExpired(t *testing.T) {
 				s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 					UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}, testKeyholder()))
 			if to != Submitted {
-				_, err := finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
-				require.NoError(t, err)
+				must.Get(finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]}))(t)
 			}
 		}
 		signed("solana:x", "long ago", Failed)
@@ -373,8 +356,7 @@ func TestExpired(t *testing.T) {
 		signed("solana:x", "open", Unknown)
 		signed("solana:y", "elsewhere", Failed)
 		signed("solana:x", "", Failed)
-		expired, err := s.Expired(t.Context(), "solana:x", since)
-		require.NoError(t, err)
+		expired := must.Get(s.Expired(t.Context(), "solana:x", since))(t)
 		var who []string
 		for _, p := range expired {
 			who = append(who, p.Evidence.FeePayer)
@@ -390,17 +372,14 @@ func TestAConnectionIsOpenedWhileOthersWrite(t *testing.T) {
 			if s.Shared() {
 				return 0
 			}
-			info, err := os.Stat(filepath.Join(s.home, FileName+"-wal"))
-			require.NoError(t, err)
+			info := must.Get(os.Stat(filepath.Join(s.home, FileName+"-wal")))(t)
 			return info.Size()
 		}
 		require.NoError(t, s.tx(t.Context(), func(*tx) error {
 			before := size()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			other, err := openNamed(ctx, nameOf(s), Options{})
-			require.NoError(t, err)
-			require.NoError(t, other.Close())
+			require.NoError(t, must.Get(openNamed(ctx, nameOf(s), Options{}))(t).Close())
 			require.Equal(t, before, size())
 			return nil
 		}))
@@ -435,8 +414,7 @@ func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 			path := filepath.Join(home, FileName)
 			damage(t, path)
 			before, _ := os.ReadFile(path)
-			_, err := Open(t.Context(), home, Options{Contents: Keeper})
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			requireCode(t, must.Err(Open(t.Context(), home, Options{Contents: Keeper})), x402.LedgerCorrupt)
 			after, _ := os.ReadFile(path)
 			require.Equal(t, string(before), string(after))
 			if name != "missing" {
@@ -450,8 +428,7 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 	s, _, home := emptyStore(t)
 	pay(t, s, testHold(1), Settled)
 	for _, name := range []string{FileName, FileName + "-wal", "run"} {
-		info, err := os.Stat(filepath.Join(home, name))
-		require.NoError(t, err)
+		info := must.Get(os.Stat(filepath.Join(home, name)))(t)
 		require.Zero(t, info.Mode().Perm()&0o077, name)
 	}
 }
@@ -492,7 +469,7 @@ func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 				if err := run(t.Context(), c.f); c.code == "" {
 					require.Equal(t, answer, err)
 				} else {
-					require.True(t, x402.HasCode(err, c.code), "%v", err)
+					requireCode(t, err, c.code)
 				}
 			}
 		})
@@ -505,23 +482,19 @@ func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 func TestAnotherFormatIsRefused(t *testing.T) {
 	s, _, home := emptyStore(t)
 	p := pay(t, s, testHold(1), Reserved)
-	_, err := rawDB(t, s).Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, format+1)
-	require.NoError(t, err)
-	_, err = Open(t.Context(), home, Options{Contents: Keeper})
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	must.Get(rawDB(t, s).Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, format+1))(t)
+	_, err := Open(t.Context(), home, Options{Contents: Keeper})
+	requireCode(t, err, x402.LedgerUnavailable)
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
-	_, err = reserve(s, testHold(1))
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	err = s.Submit(t.Context(), p, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"}, testKeyholder())
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	requireCode(t, must.Err(reserve(s, testHold(1))), x402.LedgerUnavailable)
+	requireCode(t, s.Submit(t.Context(), p, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}, testKeyholder()), x402.LedgerUnavailable)
 	for _, spoil := range []string{
 		`UPDATE meta SET value = ''`, `UPDATE meta SET value = 'two'`, `UPDATE meta SET value = '0'`,
 		`UPDATE meta SET value = '-1'`, `DELETE FROM meta`, `DROP TABLE meta`,
 	} {
-		_, err := rawDB(t, s).Exec(spoil)
-		require.NoError(t, err)
-		_, err = Open(t.Context(), home, Options{Contents: Keeper})
+		must.Get(rawDB(t, s).Exec(spoil))(t)
+		_, err := Open(t.Context(), home, Options{Contents: Keeper})
 		var e *x402.Error
 		require.ErrorAs(t, err, &e, spoil)
 		require.Contains(t, []x402.Code{x402.LedgerUnavailable, x402.LedgerCorrupt}, e.Code, spoil)
@@ -551,8 +524,7 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 		SelectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`: "payments_by_key",
 	} {
 		args := make([]any, strings.Count(query, "?"))
-		rows, err := rawDB(t, s).Query("EXPLAIN QUERY PLAN "+query, args...)
-		require.NoError(t, err)
+		rows := must.Get(rawDB(t, s).Query("EXPLAIN QUERY PLAN "+query, args...))(t)
 		plan := ""
 		for rows.Next() {
 			var id, parent, unused int
@@ -569,11 +541,10 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 func TestAReadOnlyDisk(t *testing.T) {
 	s, _, _ := emptyStore(t)
 	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-		_, err := tx.Exec(`PRAGMA query_only = 1`)
-		return err
+		return must.Err(tx.Exec(`PRAGMA query_only = 1`))
 	}))
 	_, err := reserve(s, testHold(1))
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	requireCode(t, err, x402.LedgerUnavailable)
 	require.NotContains(t, err.Error(), "database")
 	require.Contains(t, x402.AsError(err).Hint, "read-only")
 }
@@ -594,21 +565,17 @@ func TestAFullDisk(t *testing.T) {
 	large := testHold(1)
 	large.Payment.URL = "https://api.example/?" + strings.Repeat("x", 1<<20)
 	_, err := reserve(s, large)
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	requireCode(t, err, x402.LedgerUnavailable)
 	require.ErrorContains(t, err, "the disk is full")
 	require.Contains(t, x402.AsError(err).Hint, "make room")
-	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Body: make([]byte, 1<<20)}})
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	list, err := s.Recent(t.Context(), 10)
-	require.NoError(t, err)
+	requireCode(t, must.Err(s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Body: make([]byte, 1<<20)}})), x402.LedgerUnavailable)
+	list := must.Get(s.Recent(t.Context(), 10))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, Submitted, list[0].State)
 	full(1 << 30)
-	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
-	require.NoError(t, err)
-	_, err = s.Verify(t.Context(), Head{})
-	require.NoError(t, err)
+	must.Get(s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed}))(t)
+	must.Get(s.Verify(t.Context(), Head{}))(t)
 }
 
 // A decision is checked again as soon as anything that it rests on may have changed: each such
@@ -630,24 +597,19 @@ func TestChangesMoveTheHead(t *testing.T) {
 			return s.Freeze(t.Context(), Freeze{By: "owner", Why: "test"})
 		},
 		"a new session": func(t *testing.T, s *Store, _ Payment) error {
-			_, err := s.NewSession(t.Context(), nil, nil)
-			return err
+			return must.Err(s.NewSession(t.Context(), nil, nil))
 		},
 		"approved": func(t *testing.T, s *Store, _ Payment) error {
-			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-			return err
+			return must.Err(s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil))
 		},
 		"redated": func(t *testing.T, s *Store, _ Payment) error { return s.Redate(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 				p := pay(t, s, testHold(1), Reserved)
-				before, err := s.Facts(t.Context(), Question{})
-				require.NoError(t, err)
+				before := must.Get(s.Facts(t.Context(), Question{}))(t)
 				require.NoError(t, change(t, s, p))
-				after, err := s.Facts(t.Context(), Question{})
-				require.NoError(t, err)
-				require.Greater(t, after.Head, before.Head)
+				require.Greater(t, must.Get(s.Facts(t.Context(), Question{}))(t).Head, before.Head)
 			})
 		})
 	}
@@ -679,14 +641,11 @@ func TestReserveChecksADecisionAgain(t *testing.T) {
 				rules := budget.Rules{PerCall: 10, Day: 100, Month: 100, ApproveAbove: 10, Rate: 100}
 				c.change(&rules)
 				h := testHold(6)
-				_, err := decide(s, rules, &h)
-				require.NoError(t, err)
+				must.Get(decide(s, rules, &h))(t)
 				c.meanwhile(t, s, at)
-				now, err := s.Facts(t.Context(), Question{})
-				require.NoError(t, err)
+				now := must.Get(s.Facts(t.Context(), Question{}))(t)
 				h.Decision.Session = now.Session.ID // which began meanwhile: that alone would be enough
-				_, err = s.Reserve(t.Context(), h)
-				require.ErrorIs(t, err, ErrMoved)
+				require.ErrorIs(t, must.Err(s.Reserve(t.Context(), h)), ErrMoved)
 			})
 		})
 	}

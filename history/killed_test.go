@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -104,8 +105,7 @@ func TestProcessesAreKilled(t *testing.T) {
 			kill(i)
 		}
 
-		s, err := openNamed(t.Context(), nameOf(empty), Options{})
-		require.NoError(t, err)
+		s := must.Get(openNamed(t.Context(), nameOf(empty), Options{}))(t)
 		defer s.Close()
 		told := map[string]State{}
 		for _, out := range outs {
@@ -122,14 +122,12 @@ func TestProcessesAreKilled(t *testing.T) {
 			forge(t, s, `UPDATE instances SET until = 0`) // the time in which they are taken for alive is over
 		}
 		takeUp(t, s)
-		use, err := read(t.Context(), s, func(tx *tx) (budget.Use, error) {
+		use := must.Get(read(t.Context(), s, func(tx *tx) (budget.Use, error) {
 			return tx.used(budget.Window{Since: budget.DayOf(tx.Now)})
-		})
-		require.NoError(t, err)
+		}))(t)
 		require.LessOrEqual(t, use.Total(), cappedRules().Day)
 		require.GreaterOrEqual(t, int(use.Spent), len(told))
-		_, err = s.VerifySealed(t.Context(), testKeyholder())
-		require.NoError(t, err)
+		must.Get(s.VerifySealed(t.Context(), testKeyholder()))(t)
 		t.Logf("%d payments left", len(told))
 	})
 }
@@ -137,18 +135,14 @@ func TestProcessesAreKilled(t *testing.T) {
 // takeUp takes all unfinished payments to their end.
 func takeUp(t *testing.T, s *Store) {
 	t.Helper()
-	list, err := s.Unfinished(t.Context(), "", 1000)
-	require.NoError(t, err)
+	list := must.Get(s.Unfinished(t.Context(), "", 1000))(t)
 	for _, p := range list {
 		require.False(t, s.Alive(p.LeaseOwner))
-		own, err := s.AcquireLease(t.Context(), p.ID, p.LeaseOwner)
-		require.NoError(t, err)
-		require.True(t, own)
+		require.True(t, must.Get(s.AcquireLease(t.Context(), p.ID, p.LeaseOwner))(t))
 		if p.State == Reserved {
 			require.NoError(t, s.Release(t.Context(), p.ID, "its process is dead"))
 			continue
 		}
-		_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, ReleaseLease: true})
-		require.NoError(t, err)
+		must.Get(s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, ReleaseLease: true}))(t)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,8 +24,7 @@ func hasLock(t *testing.T, path string) bool {
 	require.NoError(t, syscall.Stat(path, &stat))
 	process, inode := fmt.Sprintf(" %d ", os.Getpid()), fmt.Sprintf(":%d ", stat.Ino)
 	for range 30 {
-		locks, err := os.ReadFile("/proc/locks")
-		require.NoError(t, err)
+		locks := must.Get(os.ReadFile("/proc/locks"))(t)
 		for line := range bytes.Lines(locks) {
 			text := string(line)
 			if strings.Contains(text, "POSIX") && strings.Contains(text, process) &&
@@ -82,9 +83,7 @@ func TestLocks_AreLostByAnotherDescriptor(t *testing.T) {
 	s, _, home := emptyStore(t)
 	pay(t, s, testHold(1), Settled)
 	path := filepath.Join(home, FileName)
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	require.NoError(t, file.Close())
+	require.NoError(t, must.Get(os.Open(path))(t).Close())
 	require.False(t, hasLock(t, path))
 }
 
@@ -93,8 +92,7 @@ func TestLog_TakenAway(t *testing.T) {
 	for name, take := range map[string]func(t *testing.T, log string){
 		"removed": func(t *testing.T, log string) { require.NoError(t, os.Remove(log)) },
 		"replaced": func(t *testing.T, log string) {
-			text, err := os.ReadFile(log) // no lock is on the log itself
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(log))(t) // no lock is on the log itself
 			require.NoError(t, os.Remove(log))
 			require.NoError(t, os.WriteFile(log, text, 0o600))
 		},
@@ -103,8 +101,7 @@ func TestLog_TakenAway(t *testing.T) {
 			s, _, home := emptyStore(t)
 			pay(t, s, testHold(1), Settled)
 			take(t, filepath.Join(home, FileName+"-wal"))
-			_, err := reserve(s, testHold(2))
-			require.ErrorContains(t, err, FileName+"-wal")
+			require.ErrorContains(t, must.Err(reserve(s, testHold(2))), FileName+"-wal")
 		})
 	}
 }

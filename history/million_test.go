@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -66,8 +67,7 @@ func fillMillion(b *testing.B, home string) {
 					return err
 				}
 			}
-			_, err := t.Exec(`UPDATE sessions SET last_at = ?`, micros(t.Now))
-			return err
+			return must.Err(t.Exec(`UPDATE sessions SET last_at = ?`, micros(t.Now)))
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	budgets "x402-wallet/budget/standing"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -129,8 +130,7 @@ func (m *machine) checkTeams(t *rapid.T, tx *tx) {
 			want := m.sum(func(r *modelRow) bool {
 				return m.tree.has(name, r.agent) && !r.created.Before(since)
 			})
-			got, err := tx.used(budget.Window{Team: name, Teams: tree, Since: since})
-			require.NoError(t, err)
+			got := must.Get(tx.used(budget.Window{Team: name, Teams: tree, Since: since}))(t)
 			require.Equal(t, want, got, "%s since %s", name, since)
 			require.LessOrEqual(t, want.Spent+want.Held, most, "%s since %s", name, since)
 		}
@@ -151,8 +151,7 @@ func (m *machine) checkReport(t *rapid.T, s *Store) {
 		return
 	}
 	rules := budget.Rules{Teams: tree}
-	f, err := s.Facts(context.Background(), Question{Rules: budgets.TreeQuery(rules)})
-	require.NoError(t, err)
+	f := must.Get(s.Facts(context.Background(), Question{Rules: budgets.TreeQuery(rules)}))(t)
 	month := beginOfMonth(f.Now)
 	for name := range tree {
 		want := m.sum(func(r *modelRow) bool { return m.tree.has(name, r.agent) && !r.created.Before(month) })

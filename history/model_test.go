@@ -21,6 +21,7 @@ import (
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -441,9 +442,8 @@ func (m *machine) fingerprint(request byte) (f [32]byte) {
 
 func (m *machine) NewSession(t *rapid.T) {
 	limit := money.Dollars(rapid.Int64Range(0, 50).Draw(t, "limit"))
-	session, err := m.store(t).NewSession(context.Background(), &limit,
-		func(budget.Session) ([]byte, error) { return []byte("the owner"), nil })
-	require.NoError(t, err)
+	session := must.Get(m.store(t).NewSession(context.Background(), &limit,
+		func(budget.Session) ([]byte, error) { return []byte("the owner"), nil }))(t)
 	m.session, m.last, m.limit, m.sessionCaps[session.ID] = session.ID, m.at(), &limit, &limit
 }
 
@@ -545,8 +545,7 @@ func (m *machine) tooLate(r *modelRow) bool {
 func (m *machine) CheckSealed(t *rapid.T) {
 	s := m.stores[m.steps%2]
 	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
-		last, err := tx.lastSealed(testKeyholder(), nil)
-		require.NoError(t, err)
+		last := must.Get(tx.lastSealed(testKeyholder(), nil))(t)
 		stands := func(which func(modelSigned) bool) (sum money.Dollars) {
 			for _, g := range m.signed {
 				if g.row.state != Failed && which(g) {
@@ -617,9 +616,7 @@ func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory.Memory) error {
 	require.NoError(t, tx.Row(`SELECT count(*) FROM memory`).Scan(&n))
 	require.Equal(t, len(want), n)
 	for key, value := range want {
-		got, err := mem.Get([]byte(key))
-		require.NoError(t, err)
-		require.Equal(t, value, got)
+		require.Equal(t, value, must.Get(mem.Get([]byte(key)))(t))
 	}
 	return nil
 }
@@ -740,8 +737,7 @@ func (m *machine) AcquireLease(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "stale") == 0 {
 		from = "run_somebody"
 	}
-	mine, err := s.AcquireLease(context.Background(), r.id, from)
-	require.NoError(t, err)
+	mine := must.Get(s.AcquireLease(context.Background(), r.id, from))(t)
 	require.Equal(t, from == r.leaseOwner, mine)
 	m.alive[s.Self()] = true
 	if mine {
@@ -867,8 +863,7 @@ func (m *machine) Look(t *rapid.T) {
 // Seal is the owner's seal over the rules, who accepts the ledger as it is, or does not.
 func (m *machine) Seal(t *rapid.T) {
 	s, ctx := m.store(t), context.Background()
-	last, err := s.Rules(ctx)
-	require.NoError(t, err)
+	last := must.Get(s.Rules(ctx))(t)
 	rules := SealedRules{Version: last.Version + 1, Config: []byte(m.name), Seal: []byte("s")}
 	if !rapid.Bool().Draw(t, "accept") {
 		require.NoError(t, s.SealRules(ctx, rules, "/home", false, m.keyholder()))
@@ -882,8 +877,7 @@ func (m *machine) Seal(t *rapid.T) {
 }
 
 func (m *machine) Verify(t *rapid.T) {
-	_, err := m.store(t).VerifySealed(context.Background(), testKeyholder())
-	require.NoError(t, err)
+	must.Get(m.store(t).VerifySealed(context.Background(), testKeyholder()))(t)
 }
 
 func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
@@ -910,8 +904,7 @@ func (m *machine) Check(t *rapid.T) {
 		m.CheckSealed(t)
 	}
 	s := m.stores[len(m.rows)%2]
-	list, err := s.many(context.Background(), ` WHERE source = ? ORDER BY seq`, m.name)
-	require.NoError(t, err)
+	list := must.Get(s.many(context.Background(), ` WHERE source = ? ORDER BY seq`, m.name))(t)
 	require.Len(t, list, len(m.rows))
 	for i, p := range list {
 		m.reportOn(t, p, m.rows[i])
@@ -920,8 +913,7 @@ func (m *machine) Check(t *rapid.T) {
 	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
 		m.checkTeams(t, tx)
 		window := func(w budget.Window, limit money.Dollars, which func(*modelRow) bool) {
-			got, err := tx.used(w)
-			require.NoError(t, err)
+			got := must.Get(tx.used(w))(t)
 			want := m.sum(which)
 			require.Equal(t, want, got, "%+v", w)
 			require.LessOrEqual(t, want.Spent+want.Held, limit, "%+v", w)
@@ -977,8 +969,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 	byDefault(t, "rapid.steps", modelSteps)
 	template := t.TempDir()
 	require.NoError(t, Create(t.Context(), template, Options{}))
-	empty, err := os.ReadFile(filepath.Join(template, FileName))
-	require.NoError(t, err)
+	empty := must.Get(os.ReadFile(filepath.Join(template, FileName)))(t)
 	makeFile := func(t require.TestingT, m *machine) {
 		require.NoError(t, os.WriteFile(filepath.Join(m.home, FileName), empty, 0o600))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/budget"
 	budgets "x402-wallet/budget/standing"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -39,22 +40,9 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-				_, err := reserve(s, testHold(1)) // a session has begun
-				require.NoError(t, err)
-				holds := []Hold{holdOf("lab-1", 3), holdOf("lab-2", 2), holdOf("lab-3", 1), holdOf("ops", 5),
-					holdOf("", 5)}
-				for i := range holds {
-					_, err := decide(s, rules, &holds[i])
-					require.NoError(t, err)
-				}
-				for i, h := range holds {
-					_, err := s.Reserve(t.Context(), h)
-					if i == 2 {
-						require.ErrorIs(t, err, ErrMoved)
-						continue
-					}
-					require.NoError(t, err)
-				}
+				must.Get(reserve(s, testHold(1)))(t) // a session has begun
+				thirdIsRefused(t, s, rules, []Hold{holdOf("lab-1", 3), holdOf("lab-2", 2), holdOf("lab-3", 1),
+					holdOf("ops", 5), holdOf("", 5)})
 			})
 		})
 	}
@@ -65,27 +53,21 @@ func TestATeamsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 func TestATeamsRateHoldsWhereTheMoneyIsHeld(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
 		rules := teamRules(budget.Team{}, budget.Team{Rate: 2})
-		_, err := reserve(s, holdOf("ops", 1))
-		require.NoError(t, err)
+		must.Get(reserve(s, holdOf("ops", 1)))(t)
 		first, second, third := holdOf("lab-1", 1), holdOf("res-1", 1), holdOf("lab-2", 1)
 		for _, h := range []*Hold{&first, &second, &third} {
-			_, err := decide(s, rules, h)
-			require.NoError(t, err)
+			must.Get(decide(s, rules, h))(t)
 		}
-		oldest, err := s.Reserve(t.Context(), first)
-		require.NoError(t, err)
+		oldest := must.Get(s.Reserve(t.Context(), first))(t)
 		c.set(c.now().Add(time.Second))
-		_, err = s.Reserve(t.Context(), second)
-		require.NoError(t, err)
-		_, err = s.Reserve(t.Context(), third)
-		require.ErrorIs(t, err, ErrMoved)
-		_, err = decide(s, rules, &third)
-		require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+		must.Get(s.Reserve(t.Context(), second))(t)
+		require.ErrorIs(t, must.Err(s.Reserve(t.Context(), third)), ErrMoved)
+		_, err := decide(s, rules, &third)
+		requireCode(t, err, x402.RateLimited)
 		free := oldest.Created.Add(time.Minute)
 		require.Equal(t, x402.Stamp(free), x402.AsError(err).NextStep().At)
 		c.set(free)
-		_, err = reserveBy(s, rules, third)
-		require.NoError(t, err)
+		must.Get(reserveBy(s, rules, third))(t)
 	})
 }
 
@@ -104,8 +86,7 @@ func TestATeamsFacts(t *testing.T) {
 
 		rules := teamRules(budget.Team{}, budget.Team{})
 		use := func(spent, held money.Dollars) budget.Use { return budget.Use{Spent: spent, Held: held} }
-		f, err := s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)})
-		require.NoError(t, err)
+		f := must.Get(s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)}))(t)
 		require.Equal(t, map[string]budget.NodeUsage{
 			"lab":      {Day: use(2, 4), Month: use(3, 4)},
 			"research": {Day: use(10, 4), Month: use(11, 4)},
@@ -114,13 +95,11 @@ func TestATeamsFacts(t *testing.T) {
 			"lab-1": {Day: use(2, 0), Month: use(3, 0)}, "lab-2": {Day: use(0, 4), Month: use(0, 4)},
 			"res-1": {Day: use(8, 0), Month: use(8, 0)}, "ops": {Day: use(16, 0), Month: use(16, 0)},
 		}, f.Used.Agents)
-		f, err = s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
+		f = must.Get(s.Facts(t.Context(), Question{}))(t)
 		require.Empty(t, f.Used.Teams, "nobody's were asked for")
 
 		c.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
-		f, err = s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)})
-		require.NoError(t, err)
+		f = must.Get(s.Facts(t.Context(), Question{Rules: budgets.TreeQuery(rules)}))(t)
 		require.Zero(t, f.Used.Teams["research"], "another month")
 		require.Empty(t, f.Used.Agents)
 	})
@@ -153,7 +132,7 @@ func TestForgedTeams(t *testing.T) {
 					require.NotContains(t, facts.Used.Teams, "research", "it has no window")
 					return
 				}
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				requireCode(t, err, x402.LedgerCorrupt)
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -15,15 +16,14 @@ import (
 func TestADeadlineHoldsWhileTheCheckpointIsHeld(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		l := sqldb.NewFileLock(s.home, "mark")
-		unlock, err := l.Lock(t.Context())
-		require.NoError(t, err)
+		unlock := must.Get(l.Lock(t.Context()))(t)
 		defer func() { unlock(); require.NoError(t, l.Close()) }()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		err = s.AtHead(ctx, func(Head) error { return nil })
+		err := s.AtHead(ctx, func(Head) error { return nil })
 		require.Less(t, time.Since(begun), 4*time.Second)
-		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+		requireCode(t, err, x402.LedgerUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

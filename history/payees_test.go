@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
 func payeeKnown(t *testing.T, s *Store, host string, p budget.Payee) budget.PayeeHistory {
 	t.Helper()
-	f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Host: host, Payee: p}})
-	require.NoError(t, err)
+	f := must.Get(s.Facts(t.Context(), Question{Rules: budget.Query{Host: host, Payee: p}}))(t)
 	return f.Payee
 }
 
@@ -34,8 +34,7 @@ func TestRemember(t *testing.T) {
 	}
 	for _, state := range []State{Unknown, Settled} { // proven never to have happened: it was agreed to
 		eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-			_, err := finish(s, pay(t, s, testHold(7), state).ID, Outcome{State: Failed})
-			require.NoError(t, err)
+			must.Get(finish(s, pay(t, s, testHold(7), state).ID, Outcome{State: Failed}))(t)
 			require.Equal(t, all, payeeKnown(t, s, "api.example", payee))
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -32,8 +33,7 @@ func postgresStore(t *testing.T) (*Store, *clock) {
 // openTestServer is another replica of the tests' ledger.
 func openTestServer(t testing.TB, o Options) *Store {
 	t.Helper()
-	s, err := OpenPostgres(t.Context(), t.TempDir(), postgres.Server{URL: testServer.url}, o)
-	require.NoError(t, err)
+	s := must.Get(OpenPostgres(t.Context(), t.TempDir(), postgres.Server{URL: testServer.url}, o))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -56,8 +56,7 @@ func emptyPostgres(t *testing.T) {
 		makePostgres(t, p.url)
 		return
 	}
-	db, err := postgres.Open(postgres.Server{URL: p.url})
-	require.NoError(t, err)
+	db := must.Get(postgres.Open(postgres.Server{URL: p.url}))(t)
 	defer db.Close()
 	require.NoError(t, db.Write(t.Context(), func(d *sqldb.Tx) error {
 		for _, table := range append(schema.Tables(), "instances") {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -23,8 +24,7 @@ func list(t *testing.T, s *Store, rules budget.Rules, n int) (holds []Hold) {
 	for i := range n {
 		h := testHold(1)
 		h.Payment.Fingerprint[0] = byte(i + 1)
-		_, err := decide(s, rules, &h)
-		require.NoError(t, err)
+		must.Get(decide(s, rules, &h))(t)
 		holds = append(holds, h)
 	}
 	return holds
@@ -32,8 +32,7 @@ func list(t *testing.T, s *Store, rules budget.Rules, n int) (holds []Hold) {
 
 func held(t *testing.T, s *Store) int {
 	t.Helper()
-	all, err := s.Unfinished(t.Context(), "", 1000)
-	require.NoError(t, err)
+	all := must.Get(s.Unfinished(t.Context(), "", 1000))(t)
 	return len(all)
 }
 
@@ -85,16 +84,14 @@ func TestASumIsHeldWholeOrNotAtAll(t *testing.T) {
 				}
 				require.Zero(t, held(t, s))
 
-				rows, err := s.ReserveAll(t.Context(), list(t, s, c.rules, c.at))
-				require.NoError(t, err)
+				rows := must.Get(s.ReserveAll(t.Context(), list(t, s, c.rules, c.at)))(t)
 				require.Len(t, rows, c.at)
 				require.Equal(t, c.at, held(t, s))
 				for _, p := range rows {
 					require.Equal(t, Reserved, p.State)
 					require.Equal(t, rows[0].Session, p.Session)
 				}
-				_, err = s.Verify(t.Context(), Head{})
-				require.NoError(t, err)
+				must.Get(s.Verify(t.Context(), Head{}))(t)
 			})
 		})
 	}
@@ -106,11 +103,10 @@ func TestASumWithAPurchaseThatIsMadeAlready(t *testing.T) {
 		rules := sumRules(1000)
 		first := testHold(1)
 		first.Payment.IdempotencyKey = "one"
-		made, err := reserveBy(s, rules, first)
-		require.NoError(t, err)
+		made := must.Get(reserveBy(s, rules, first))(t)
 		holds := list(t, s, rules, 3)
 		holds[1].Payment.IdempotencyKey = "one"
-		_, err = s.ReserveAll(t.Context(), holds)
+		_, err := s.ReserveAll(t.Context(), holds)
 		var taken *AlreadyPaying
 		require.ErrorAs(t, err, &taken)
 		require.Equal(t, made.ID, taken.Payment.ID)
@@ -123,8 +119,7 @@ func TestASumWithAPurchaseThatIsMadeAlready(t *testing.T) {
 func TestParallelSumsNeverHoldTooMuch(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		rules := sumRules(10)
-		_, err := reserve(s, testHold(0)) // a session has begun
-		require.NoError(t, err)
+		must.Get(reserve(s, testHold(0)))(t) // a session has begun
 		other := besides(t, s)
 		var lists [6][]Hold
 		for i := range lists {

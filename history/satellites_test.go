@@ -9,13 +9,13 @@ import (
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 )
 
 func init() {
 	history.Keeper = content.Keeper{}
 	history.BackUpTo = func(ctx context.Context, s *history.Store, file string) error {
-		_, err := backup.ToFile(ctx, s, file)
-		return err
+		return must.Err(backup.ToFile(ctx, s, file))
 	}
 	history.Asker = func(s *history.Store) interface {
 		AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)

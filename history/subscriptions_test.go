@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -26,8 +27,7 @@ func slotOf(s budget.Subscription, slot int, price uint64) Hold {
 
 func factsOf(t *testing.T, s *Store, sub budget.Subscription) budget.SubscriptionUse {
 	t.Helper()
-	f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Subscription: sub.ID()}})
-	require.NoError(t, err)
+	f := must.Get(s.Facts(t.Context(), Question{Rules: budget.Query{Subscription: sub.ID()}}))(t)
 	return f.Subscription
 }
 
@@ -62,8 +62,7 @@ func TestASubscriptionsTotalIsSealed(t *testing.T) {
 		sub := testSubscription()
 		pay(t, s, slotOf(sub, 0, 8), Settled)
 		forge(t, s, `UPDATE payments SET idempotency_key = NULL`)
-		p, err := reserve(s, slotOf(sub, 1, 8))
-		require.NoError(t, err)
+		p := must.Get(reserve(s, slotOf(sub, 1, 8)))(t)
 		k := testKeyholder()
 		k.Query = func(p Payment) budget.Query {
 			id, _, _ := budget.SubscriptionOf(p.IdempotencyKey)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -11,35 +13,27 @@ import (
 func TestATurnIsOnes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
 		other := besides(t, s)
-		first, err := s.TakeTurn(t.Context(), "alerts", "a")
-		require.NoError(t, err)
+		first := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
 		for _, holder := range []string{"a", "b"} {
-			_, err = other.TakeTurn(t.Context(), "alerts", holder)
-			require.ErrorIs(t, err, ErrNoTurn, holder)
+			require.ErrorIs(t, must.Err(other.TakeTurn(t.Context(), "alerts", holder)), ErrNoTurn, holder)
 		}
-		_, err = other.TakeTurn(t.Context(), "another", "b")
-		require.NoError(t, err)
+		must.Get(other.TakeTurn(t.Context(), "another", "b"))(t)
 
 		c.set(c.now().Add(TurnTime - time.Second))
 		require.NoError(t, s.RenewTurn(t.Context(), first))
 		c.set(c.now().Add(TurnTime - time.Second))
-		_, err = other.TakeTurn(t.Context(), "alerts", "b")
-		require.ErrorIs(t, err, ErrNoTurn, "it was renewed")
+		require.ErrorIs(t, must.Err(other.TakeTurn(t.Context(), "alerts", "b")), ErrNoTurn, "it was renewed")
 		c.set(c.now().Add(2 * time.Second))
-		second, err := other.TakeTurn(t.Context(), "alerts", "b")
-		require.NoError(t, err)
+		second := must.Get(other.TakeTurn(t.Context(), "alerts", "b"))(t)
 		require.Greater(t, second.Fence, first.Fence)
 		require.ErrorIs(t, s.RenewTurn(t.Context(), first), ErrNoTurn)
 		require.ErrorIs(t, s.LeaveTurn(t.Context(), first), ErrNoTurn)
 		require.ErrorIs(t, s.view(t.Context(), func(t *tx) error { return first.Check(t.Tx) }), ErrNoTurn)
 
 		require.NoError(t, other.LeaveTurn(t.Context(), second))
-		third, err := s.TakeTurn(t.Context(), "alerts", "a")
-		require.NoError(t, err)
-		require.Greater(t, third.Fence, second.Fence)
+		require.Greater(t, must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t).Fence, second.Fence)
 
 		c.set(c.now().Add(-24 * time.Hour)) // the clock was ahead
-		_, err = other.TakeTurn(t.Context(), "alerts", "b")
-		require.NoError(t, err)
+		must.Get(other.TakeTurn(t.Context(), "alerts", "b"))(t)
 	})
 }

@@ -88,7 +88,7 @@ func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 func TestARevokedAgentPaysNothing(t *testing.T) {
 	b := agentBench(t)
 	_, err := b.buysAs(t, "gone", get(testURL))
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 	require.Zero(t, b.seller.asked)
 	require.Empty(t, must.Get(b.store.Recent(t.Context(), 1))(t))
 }
@@ -170,10 +170,10 @@ func TestAnAgentsHostsAreAsked(t *testing.T) {
 	b := agentBench(t)
 	b.Rules.Agents["bob"] = budget.Agent{AllowHosts: []string{"other.example"}}
 	err := b.MayAsk(WithAgent(t.Context(), "bob"), seller.Request{Method: "GET", URL: testURL})
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 	require.NoError(t, b.MayAsk(WithAgent(t.Context(), "ann"), seller.Request{Method: "GET", URL: testURL}))
 	_, err = b.NewCharge(WithAgent(t.Context(), "bob"), get(testURL))
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 }
 
 // No caller takes the key of a subscription's slot: whoever could would have a slot's purchase, or be one.
@@ -181,14 +181,14 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 	const key = "x402-subscription:news:20270327T023000Z:20270327T023000Z"
 	q := Request{Request: seller.Request{URL: "https://api.example/"}, IdempotencyKey: key}
 	_, err := q.parse("")
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	code(t, x402.InvalidArgument, err)
 	q.OfSubscription = true
 	in := must.Get(q.parse(""))(t)
 	require.Equal(t, q.Fingerprint(""), in.fingerprint, "the rules know the request by the same")
 	require.NotEqual(t, q.Fingerprint("a"), in.fingerprint)
 	q.IdempotencyKey = "mine"
 	_, err = q.parse("")
-	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	code(t, x402.InvalidArgument, err)
 }
 
 func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscription, q Request) {
@@ -230,5 +230,5 @@ func TestASlotIsOnePurchase(t *testing.T) {
 	delete(b.Rules.Subscriptions, "news")
 	q.IdempotencyKey = s.Key(s.Since) // of another slot
 	_, err = b.Pay(t.Context(), q)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 }

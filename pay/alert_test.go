@@ -10,14 +10,14 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 func (b *bench) alerts(t *testing.T, kind alerts.Kind) (list []alerts.Alert) {
 	t.Helper()
-	all, err := alerts.List(t.Context(), b.store, 100)
-	require.NoError(t, err)
+	all := must.Get(alerts.List(t.Context(), b.store, 100))(t)
 	for _, a := range all {
 		if a.Kind == kind {
 			list = append(list, a)

@@ -114,8 +114,7 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	b := strict(t)
 	id := b.askedFor(t, get(testURL))
-	_, err := b.store.Accept(t.Context(), id, "client") // by whoever writes to the ledger
-	require.NoError(t, err)
+	must.Get(b.store.Accept(t.Context(), id, "client"))(t) // by whoever writes to the ledger
 	require.Equal(t, id, b.askedFor(t, get(testURL)))
 	require.Zero(t, b.chain.signed)
 	require.NoError(t, b.Accept(t.Context(), id, "client"))

@@ -42,10 +42,9 @@ const attester = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 
 func signedObjects(t *testing.T) map[string]json.RawMessage {
 	data := must.Get(os.ReadFile("../x402/testdata/extension-vectors.json"))(t)
-	var all struct {
+	all := must.JSON[struct {
 		Vectors map[string]struct{ Object json.RawMessage }
-	}
-	require.NoError(t, json.Unmarshal(data, &all))
+	}](data)(t)
 	objects := map[string]json.RawMessage{}
 	for name, v := range all.Vectors {
 		objects[name] = v.Object

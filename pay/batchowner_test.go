@@ -172,7 +172,7 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 			w, err := b.proposeOwners(intent{host: testHost, shownURL: testURL}, &o, row, batchState{
 				price: o.Amount, promised: row.Amount, charged: row.Claimed, book: c.book})
 			if c.ceiling == 0 {
-				require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+				code(t, x402.InsufficientFunds, err)
 				require.Equal(t, c.left, x402.AsError(err).Details["available"].(money.Amount).String())
 				require.Contains(t, x402.AsError(err).Hint, "channel deposit "+testURL+" --owner "+testFunder+
 					" --network "+testNetwork+" --amount 0.01")

@@ -98,11 +98,10 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 	channels.chain.Block = 150
 	must.Get(withdraw())(t)
 	before := channels.chain
-	err = b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
+	require.NoError(t, b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
 		channels.chain = onchain.ChannelBalance{Block: 149}
 		return nil
-	})
-	require.NoError(t, err, "what was sent is sent")
+	}), "what was sent is sent")
 	_, after = bookOf(t, b, row.ID)
 	require.Equal(t, []any{before.Balance, withdrawn}, []any{after.Funds, after.Stopped})
 }
@@ -125,7 +124,7 @@ func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, units(500), book.Funds)
 	err = b.FundOwners(t.Context(), found, nil, nil)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 	channels.chain.WithdrawBegan = time.Unix(1, 0)
 	book.Stopped = ""
 	_, book, err = b.readOwners(t.Context(), row, book)

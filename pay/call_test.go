@@ -237,14 +237,13 @@ func TestDeferredSellersAreDispatched(t *testing.T) {
 	q := get("https://api.example/channel/echo")
 	q.Method, q.MaxAmount = "get", "$0.10"
 
-	r := must.Get(b.Pay(t.Context(), q))(t)
-	require.Equal(t, "service", r.PaymentID)
+	require.Equal(t, "service", must.Get(b.Pay(t.Context(), q))(t).PaymentID)
 	require.Len(t, deferred.bought, 1)
 	require.Equal(t, "GET", deferred.bought[0].Request().Method, "the request is normalized")
 	require.Equal(t, "$0.10", deferred.bought[0].in.MaxAmount)
 
 	_, err := b.Estimate(t.Context(), q)
-	require.True(t, x402.HasCode(err, x402.EstimateFailed), "%v", err)
+	code(t, x402.EstimateFailed, err)
 
 	entry := q
 	entry.Method = seller.Initialize
@@ -254,7 +253,7 @@ func TestDeferredSellersAreDispatched(t *testing.T) {
 	b.Rules.DenyHosts = []string{"api.example"}
 	asked := deferred.asked
 	_, err = b.Pay(t.Context(), q)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	code(t, x402.PolicyDenied, err)
 	require.Equal(t, asked, deferred.asked, "a forbidden host is not even asked whether it has channels")
 	require.Len(t, deferred.bought, 1)
 }

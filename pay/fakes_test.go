@@ -188,10 +188,9 @@ func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.
 	var nonce string
 	var amount uint64
 	if raw, err := base64.StdEncoding.DecodeString(value); err == nil {
-		var p struct {
+		p := must.JSON[struct {
 			Payload struct{ Nonce, Amount string }
-		}
-		require.NoError(s.t, json.Unmarshal(raw, &p))
+		}](raw)(s.t)
 		nonce = p.Payload.Nonce
 		fmt.Sscan(p.Payload.Amount, &amount)
 	} else {

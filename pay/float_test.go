@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -152,8 +153,7 @@ func (b *bench) withFloats(c *ownersChain) {
 
 func (b *bench) floats(t *testing.T) (list []history.Payment) {
 	t.Helper()
-	all, err := b.store.Recent(t.Context(), 100)
-	require.NoError(t, err)
+	all := must.Get(b.store.Recent(t.Context(), 100))(t)
 	for _, p := range all {
 		if p.IsPull() {
 			list = append(list, p)
@@ -204,12 +204,11 @@ func TestAFloatThatNeverLeftIsBrought(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	c.lost = true
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
+	require.Error(t, must.Err(b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
 		if s == StageFloat {
 			cancel()
 		}
-	}), get(testURL))
-	require.Error(t, err)
+	}), get(testURL))))
 	require.Equal(t, 1, c.signed)
 	require.Empty(t, b.seller.sent())
 	require.NoError(t, b.store.Close())
@@ -271,12 +270,11 @@ func TestASignedFloatIsNotBroughtFromAFrozenAccount(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	c.lost = true
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
+	require.Error(t, must.Err(b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
 		if s == StageFloat {
 			cancel()
 		}
-	}), get(testURL))
-	require.Error(t, err)
+	}), get(testURL))))
 	require.Len(t, c.sent, 1)
 	c.lost = false
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,

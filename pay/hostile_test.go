@@ -81,8 +81,7 @@ func TestEndlessAmounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			r, err := b.Pay(t.Context(), get(testURL)) // what is spent is in every sum
-			require.NoError(t, err)
+			r := must.Get(b.Pay(t.Context(), get(testURL)))(t) // what is spent is in every sum
 			b.Delivered(t.Context(), r.Status, r.PaymentID)
 			b.seller.price = c.amount
 			q := get(testURL + "?more")
@@ -449,8 +448,7 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 	code(t, x402.PolicyUnsealed, must.Err(b.Pay(t.Context(), q)))
 	code(t, x402.PolicyUnsealed, must.Err(b.Estimate(t.Context(), q)))
 	require.Zero(t, b.seller.asked)
-	_, err := b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
-	require.NoError(t, err)
+	must.Get(b.Estimate(t.Context(), get(testURL)))(t) // a URL starts nothing
 	require.Equal(t, 1, b.seller.asked)
 }
 

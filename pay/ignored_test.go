@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -58,8 +59,7 @@ func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
 	sent := b.seller.sent()
 	require.Equal(t, []string{"PAYMENT-SIGNATURE", "X-PAYMENT-SIGNATURE"}, []string{headerOf(sent[0]),
 		headerOf(sent[1])})
-	shown, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sent[0], "PAYMENT-SIGNATURE: "))
-	require.NoError(t, err)
+	shown := must.Get(base64.StdEncoding.DecodeString(strings.TrimPrefix(sent[0], "PAYMENT-SIGNATURE: ")))(t)
 	require.Equal(t, []string{string(shown)}, b.settler.seen, "the same bytes")
 	require.Equal(t, 1, b.chain.signed)
 	require.Equal(t, 1, b.chain.settlements())
@@ -188,8 +188,7 @@ func TestAnIgnoredPaymentIsTakenUpAgain(t *testing.T) {
 			b := newBench(t, "10000", takesProof)
 			b.seller.header = "X-Payment-Required"
 			interrupt(b)
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.Error(t, err)
+			require.Error(t, must.Err(b.Pay(t.Context(), get(testURL))))
 			require.Equal(t, history.Unknown, b.only(t).State)
 			b.chain.landed()
 			b.settler.outcome = facilitator.Settled
@@ -231,8 +230,7 @@ func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 		s.chain.settle(nonce, amount)
 		return s.asks(), nil
 	})
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.Equal(t, "10000", code(t, x402.PaymentRejected, err).Spent)
+	require.Equal(t, "10000", code(t, x402.PaymentRejected, must.Err(b.Pay(t.Context(), get(testURL)))).Spent)
 	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status, "the chain says that it was paid")
 	require.Equal(t, 402, r.HTTPStatus)
@@ -304,8 +302,7 @@ func TestAnOptionThatFailsAtTheSignatureIsPassedOver(t *testing.T) {
 			b.Transport = twoPrices{b.seller}
 			r, err := b.Pay(t.Context(), get(testURL))
 			states := map[history.State]int{}
-			list, listing := b.store.Recent(t.Context(), 10)
-			require.NoError(t, listing)
+			list := must.Get(b.store.Recent(t.Context(), 10))(t)
 			for _, p := range list {
 				states[p.State]++
 			}

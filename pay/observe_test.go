@@ -11,6 +11,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -38,8 +39,7 @@ func TestAPaymentIsReportedWithItsSteps(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Rules.Agents = map[string]budget.Agent{"researcher": {}}
 	seen := watch(b)
-	paid, err := b.Pay(WithAgent(t.Context(), "researcher"), get(testURL))
-	require.NoError(t, err)
+	paid := must.Get(b.Pay(WithAgent(t.Context(), "researcher"), get(testURL)))(t)
 	require.Len(t, *seen, 1)
 	r := (*seen)[0]
 	names, failed := made(r)
@@ -118,8 +118,7 @@ func TestACallThatFailsIsReportedWithTheStepThatFailed(t *testing.T) {
 				c.ask = get(testURL)
 			}
 			seen := watch(b)
-			_, err := b.Pay(t.Context(), c.ask)
-			require.Equal(t, c.code, x402.AsError(err).Code)
+			require.Equal(t, c.code, x402.AsError(must.Err(b.Pay(t.Context(), c.ask))).Code)
 			require.Len(t, *seen, 1)
 			r := (*seen)[0]
 			require.Equal(t, steps.Failed, r.Outcome)

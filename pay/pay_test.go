@@ -380,8 +380,7 @@ func TestMemory(t *testing.T) {
 			b.Delivered(t.Context(), r.Status, r.PaymentID)
 			c.change(b)
 			q := get(testURL + "?city=Lisbon")
-			estimate := must.Get(b.Estimate(t.Context(), q))(t)
-			require.Equal(t, c.code, estimate.Options[0].Code)
+			require.Equal(t, c.code, must.Get(b.Estimate(t.Context(), q))(t).Options[0].Code)
 			_, err := b.Pay(t.Context(), q)
 			if c.code == "" {
 				require.NoError(t, err)
@@ -441,8 +440,7 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
 			b.settler.outcome = outcome
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.Equal(t, "10000", code(t, want, err).Spent)
+			require.Equal(t, "10000", code(t, want, must.Err(b.Pay(t.Context(), get(testURL)))).Spent)
 		})
 	}
 	require.Empty(t, b.seller.sent(), "no proof, nothing to show")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -87,8 +88,7 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
 	b.mustPay(t, testURL)
 	require.Contains(t, p.extensions, x402.EIP2612Sponsoring)
-	var sent struct{ Extensions map[string]json.RawMessage }
-	require.NoError(t, json.Unmarshal(b.only(t).Payload, &sent))
+	sent := must.JSON[struct{ Extensions map[string]json.RawMessage }](b.only(t).Payload)(t)
 	require.JSONEq(t, `{"info":{"description":"x","nonce":"3"},"schema":{"a":1}}`,
 		string(sent.Extensions[x402.EIP2612Sponsoring]))
 
@@ -109,19 +109,17 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	require.Zero(t, p.signed)
 
 	b.Policy.ApprovalGas = map[string]money.Amount{testNetwork: money.NewAmount(1)}
-	end, err := b.transactions.begin(t.Context(), testNetwork) // a float is under way
-	require.NoError(t, err)
+	end := must.Get(b.transactions.begin(t.Context(), testNetwork))(t) // a float is under way
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = b.Pay(short, get(testURL))
-	require.Error(t, err)
+	require.Error(t, must.Err(b.Pay(short, get(testURL))))
 	require.Zero(t, p.signed, "it waits for its turn")
 	end()
 	b.mustPay(t, testURL)
 	require.Equal(t, 1, p.signed)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	end, err = b.transactions.begin(soon, testNetwork)
+	end, err := b.transactions.begin(soon, testNetwork)
 	require.NoError(t, err, "the turn has ended with the payment")
 	end()
 }
@@ -166,8 +164,7 @@ func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 		r.Price, r.UpTo})
 	spent := func() money.Dollars {
 		t.Helper()
-		f, err := b.BudgetFacts(t.Context())
-		require.NoError(t, err)
+		f := must.Get(b.BudgetFacts(t.Context()))(t)
 		return f.Used.Day.Total()
 	}
 	require.Equal(t, money.Dollars(1000), spent())

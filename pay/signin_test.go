@@ -98,8 +98,7 @@ func (s *memberSeller) Present(ctx context.Context, r seller.Request, with wire.
 	if s.cut {
 		return nil, &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "cut")}
 	}
-	m, err := wire.DecodeSignIn(with.Value)
-	require.NoError(s.t, err)
+	m := must.Get(wire.DecodeSignIn(with.Value))(s.t)
 	require.NoError(s.t, wire.VerifySignIn(m, "https://api.example", time.Now()))
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
@@ -303,8 +304,7 @@ func (s *sim) channelMoves(alive []*process, may func(int, func())) {
 		p := alive[len(s.trace)%len(alive)]
 		may(s.mix.refund, func() {
 			s.askBack(p, "refund", func(ctx context.Context) error {
-				_, err := p.engine.RefundBatch(ctx, c.host)
-				return err
+				return must.Err(p.engine.RefundBatch(ctx, c.host))
 			})
 		})
 		may(s.mix.withdraw, func() { s.withdraw(p, c.host) })

@@ -177,12 +177,9 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 	b.expire(b.chain.signed)
 	other.later()
 	for _, process := range []*bench{b, other} {
-		_, err := process.Reconcile(t.Context())
-		require.NoError(t, err, about())
+		require.NoError(t, must.Err(process.Reconcile(t.Context())), about())
 	}
-	open, err := b.store.Unfinished(t.Context(), "", 10)
-	require.NoError(t, err)
-	require.Empty(t, open, about())
+	require.Empty(t, must.Get(b.store.Unfinished(t.Context(), "", 10))(t), about())
 	facts := b.facts(t)
 	require.Equal(t, budget.Use{Spent: 10_000}, facts.Used.Day, about())
 	return ledger.Failed()

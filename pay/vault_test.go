@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -160,7 +161,6 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 
 func (b *bench) newest(t *testing.T) history.Payment {
 	t.Helper()
-	list, err := b.store.Recent(t.Context(), 1)
-	require.NoError(t, err)
+	list := must.Get(b.store.Recent(t.Context(), 1))(t)
 	return list[0]
 }

@@ -104,8 +104,7 @@ func TestBlockedURLs(t *testing.T) {
 			assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
 			_, asked := h.Ask(t.Context(), Request{URL: u})
 			assert.Equal(t, err.Error(), asked.Error(), u)
-			_, err = h.Present(t.Context(), Request{URL: u}, signed)
-			assert.Error(t, err, u)
+			assert.Error(t, must.Err(h.Present(t.Context(), Request{URL: u}, signed)), u)
 			assert.Empty(t, f.lookups, u)
 			assert.Empty(t, f.dialled, u)
 		})
@@ -302,8 +301,7 @@ func TestTLS(t *testing.T) {
 	ask := func(o Options, host string) error {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 		o.Resolver, o.dial = f, f.dial
-		_, err := closed(t, New(o)).Present(t.Context(), Request{URL: "https://" + host}, signed)
-		return err
+		return must.Err(closed(t, New(o)).Present(t.Context(), Request{URL: "https://" + host}, signed))
 	}
 	require.NoError(t, ask(Options{RootCAs: roots}, "example.com"))
 	good := s.TLS.Certificates

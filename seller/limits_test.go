@@ -248,8 +248,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 		defer runtime.KeepAlive(kept) // the slots of free answers are taken while paid ones are read
 	}
 	body = []byte("small")
-	small := must.Get(ask())(t)
-	require.Equal(t, body, small.Content, "what is small needs no slot")
+	require.Equal(t, body, must.Get(ask())(t).Content, "what is small needs no slot")
 }
 
 // Whoever waits in vain has what came, and knows that it is not all; an answer that nobody released gives

@@ -250,8 +250,7 @@ func TestMCPLists(t *testing.T) {
 	}
 	require.Equal(t, []string{"good", "x__y", "good.ish"}, names)
 	for _, path := range []string{"/endless", "/many"} {
-		_, err := m.Tools(t.Context(), s.URL+path)
-		require.Equal(t, x402.ResponseTooLarge, code(err), path)
+		require.Equal(t, x402.ResponseTooLarge, code(must.Err(m.Tools(t.Context(), s.URL+path))), path)
 	}
 	require.EqualValues(t, listLimits.Pages, page.Load())
 }

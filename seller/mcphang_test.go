@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -173,12 +174,10 @@ func TestAServerThatHangs(t *testing.T) {
 
 			list := func(ctx context.Context) error { _, err := m.Tools(ctx, s.URL); return err }
 			call := func(ctx context.Context) error {
-				_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
-				return err
+				return must.Err(m.Ask(ctx, toolCall(s.URL+"#free")))
 			}
 			pay := func(ctx context.Context) error {
-				_, err := m.Present(ctx, toolCall(s.URL+"#paid"), aPayment)
-				return err
+				return must.Err(m.Present(ctx, toolCall(s.URL+"#paid"), aPayment))
 			}
 			if c.at["tools/call"] != nil { // that it leaves takes a session
 				require.NoError(t, inTime(t, atOnce, list))
@@ -227,8 +226,7 @@ func TestAnUnansweredEndHoldsUpNothing(t *testing.T) {
 	})
 	m := reach(t, Options{}, s.URL)
 	call := func(ctx context.Context) error {
-		_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
-		return err
+		return must.Err(m.Ask(ctx, toolCall(s.URL+"#free")))
 	}
 	require.NoError(t, inTime(t, atOnce, call))
 	forgotten.Store(true)
@@ -241,13 +239,11 @@ func TestAnUnansweredEndHoldsUpNothing(t *testing.T) {
 // A host that takes connections and says nothing, and one that never reads.
 func TestAHostThatSaysNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	m := New(Options{Loopback: []string{l.Addr().String()}})
 	for range 3 {
 		err := inTime(t, briefly, func(ctx context.Context) error {
-			_, err := m.Tools(ctx, "http://"+l.Addr().String())
-			return err
+			return must.Err(m.Tools(ctx, "http://"+l.Addr().String()))
 		})
 		require.Equal(t, x402.Timeout, code(err), "%v", err)
 	}
@@ -292,8 +288,7 @@ func TestAProgramThatHangs(t *testing.T) {
 			}}})
 			long := json.RawMessage(`{"text":"` + strings.Repeat("x", 200<<10) + `"}`)
 			call := func(ctx context.Context) error {
-				_, err := m.Ask(ctx, Request{Method: CallTool, URL: "mcp://x#free", Body: long})
-				return err
+				return must.Err(m.Ask(ctx, Request{Method: CallTool, URL: "mcp://x#free", Body: long}))
 			}
 			err := inTime(t, time.Second, call)
 			require.Contains(t, []x402.Code{x402.Timeout, x402.SessionTerminated}, code(err), "%v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -227,8 +228,7 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	m := reach(t, Options{}, s.URL)
 	ask := func(code int) error {
 		status.Store(int64(code))
-		_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#free"))
-		return err
+		return must.Err(m.Ask(within(t, time.Minute), toolCall(s.URL+"#free")))
 	}
 	require.NoError(t, ask(200))
 	for _, status := range []int{400, 401, 403, 413, 429, 500, 503} {
@@ -264,8 +264,7 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 	q := toolCall(s.URL + "/old#paid")
 	_, err := m.Ask(within(t, time.Minute), q)
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
-	a, err := m.Present(within(t, time.Minute), q, aPayment)
-	require.NoError(t, err)
+	a := must.Get(m.Present(within(t, time.Minute), q, aPayment))(t)
 	require.Equal(t, http.StatusForbidden, a.Status)
 }
 
@@ -293,8 +292,7 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 				answered <- err
 			}()
 			<-arrived
-			_, err := m.Tools(within(t, time.Minute), s.URL)
-			require.Error(t, err)
+			require.Error(t, must.Err(m.Tools(within(t, time.Minute), s.URL)))
 			time.Sleep(50 * time.Millisecond) // for the SDK to end the session
 			assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")
 			close(over)

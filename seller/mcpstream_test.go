@@ -120,8 +120,7 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 				if ends {
 					go func() {
 						<-arrived
-						_, err := m.Tools(within(t, time.Minute), s.URL)
-						assert.Error(t, err)
+						assert.Error(t, must.Err(m.Tools(within(t, time.Minute), s.URL)))
 						close(over)
 					}()
 				}

@@ -206,8 +206,7 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var streams atomic.Int32
 			h := start(t, &streams, &r)
-			_, err := h.Present(t.Context(), r, signed)
-			assert.True(t, wasSent(t, err))
+			assert.True(t, wasSent(t, must.Err(h.Present(t.Context(), r, signed))))
 			assert.EqualValues(t, 2, streams.Load())
 		})
 	}

@@ -189,10 +189,8 @@ func TestPaymentsAtOnce(t *testing.T) {
 	for range 40 {
 		all.Go(func() {
 			for range 3 {
-				_, err := h.Ask(t.Context(), r)
-				assert.NoError(t, err)
-				_, err = h.Present(t.Context(), r, signed)
-				assert.NoError(t, err)
+				assert.NoError(t, must.Err(h.Ask(t.Context(), r)))
+				assert.NoError(t, must.Err(h.Present(t.Context(), r, signed)))
 			}
 		})
 	}
@@ -271,9 +269,7 @@ func TestNodeClient(t *testing.T) {
 
 func mustRequest(t *testing.T, u string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", u, strings.NewReader(""))
-	require.NoError(t, err)
-	return r
+	return must.Get(http.NewRequestWithContext(t.Context(), "GET", u, strings.NewReader("")))(t)
 }
 
 // What calls need that come together is there for the next, without a proof of who the node is.

@@ -217,8 +217,7 @@ func TestApprovalInEveryEra(t *testing.T) {
 
 			_, r = c.pay(arguments, "accept", nothing)
 			require.False(t, r.IsError, "%s", r.StructuredContent)
-			paid := must.JSON[struct{ Status string }](r.StructuredContent)(t)
-			require.Equal(t, "paid", paid.Status)
+			require.Equal(t, "paid", must.JSON[struct{ Status string }](r.StructuredContent)(t).Status)
 			require.Len(t, w.Settlements(), 1)
 
 			for _, query := range []string{"?again", "?and=again"} {

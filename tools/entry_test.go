@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -106,8 +107,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 		for i := range 2 {
 			_, err := w.wallet.Pay(t.Context(), in)
 			require.Equal(t, x402.ApprovalRequired, x402.AsError(err).Code, "%v", err)
-			a, aerr := w.wallet.Store.Approval(t.Context(), approvalIn(err))
-			require.NoError(t, aerr)
+			a := must.Get(w.wallet.Store.Approval(t.Context(), approvalIn(err)))(t)
 			require.Equal(t, want.method, a.Method)
 			if i == 0 {
 				require.Equal(t, want.spent, x402.AsError(err).Spent)
@@ -118,9 +118,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 			require.Len(t, w.Settlements(), want.settled)
 		}
 	}
-	r, err := w.wallet.Pay(t.Context(), in)
-	require.NoError(t, err)
-	require.Equal(t, pay.StatusPaid, r.Status)
+	require.Equal(t, pay.StatusPaid, must.Get(w.wallet.Pay(t.Context(), in))(t).Status)
 	require.Len(t, w.Settlements(), 2)
 }
 

@@ -76,15 +76,14 @@ func TestGoldenTools(t *testing.T) {
 // to be cut.
 func TestToolsAreExplained(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
-	var list struct {
+	list := must.JSON[struct {
 		Tools []struct {
 			Meta                      map[string]any `json:"_meta"`
 			Name, Title               string
 			InputSchema, OutputSchema *jsonschema.Schema
 			Annotations               map[string]any
 		}
-	}
-	require.NoError(t, json.Unmarshal(c.tools, &list))
+	}](c.tools)(t)
 	for _, tool := range list.Tools {
 		t.Run(tool.Name, func(t *testing.T) {
 			require.NotEmpty(t, tool.Title)

@@ -301,8 +301,7 @@ func FuzzStdio(f *testing.F) {
 		in := io.NopCloser(bytes.NewReader(input))
 		l := newStdioTransport(in, out, paysByName)
 		l.stdio = mcpconn.Stdio(in, out, 1<<10, false)
-		_, err := l.Connect(t.Context())
-		require.NoError(t, err)
+		must.Get(l.Connect(t.Context()))(t)
 		for { // note, as Read does it; Read would wait for answers at the end
 			m, err := l.Connection.Read(t.Context())
 			if err != nil {
@@ -321,11 +320,10 @@ func FuzzStdio(f *testing.F) {
 		require.NoError(t, l.Close())
 		for line := range bytes.Lines([]byte(out.String())) {
 			require.Equal(t, byte('\n'), line[len(line)-1])
-			var answer struct {
+			answer := must.JSON[struct {
 				JSONRPC string
 				Error   struct{ Code int }
-			}
-			require.NoError(t, json.Unmarshal(line, &answer))
+			}](line)(t)
 			require.Equal(t, "2.0", answer.JSONRPC)
 			require.Negative(t, answer.Error.Code)
 		}

@@ -58,8 +58,7 @@ func serveHTTP(t *testing.T, s *Server, through ...mcp.Middleware) httpService {
 // send makes a request of an agent's; what comes of it is read to its end.
 func (h httpService) send(method, agent, session, body string) (status int, header http.Header, text string) {
 	h.t.Helper()
-	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url, strings.NewReader(body))
-	require.NoError(h.t, err)
+	r := must.Get(http.NewRequestWithContext(h.t.Context(), method, h.url, strings.NewReader(body)))(h.t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("Authorization", "Bearer "+agent)
@@ -67,14 +66,12 @@ func (h httpService) send(method, agent, session, body string) (status int, head
 		r.Header.Set(sessionHeader, session)
 		r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
 	}
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(h.t, err)
+	answer := must.Get(http.DefaultClient.Do(r))(h.t)
 	defer answer.Body.Close()
 	if method == http.MethodGet { // a stream, which goes on
 		return answer.StatusCode, answer.Header, ""
 	}
-	all, err := io.ReadAll(answer.Body)
-	require.NoError(h.t, err)
+	all := must.Get(io.ReadAll(answer.Body))(h.t)
 	return answer.StatusCode, answer.Header, string(all)
 }
 

@@ -164,8 +164,7 @@ func TestUnsealedMounts(t *testing.T) {
 	guard.changed.Store(true)
 	for _, tool := range []string{"shop__paid", "shop__free"} {
 		r, _ := h.call(tool, nil)
-		f := must.JSON[Failure]([]byte(textOf(r)))(t)
-		require.Equal(t, x402.PolicyUnsealed, f.Error, tool)
+		require.Equal(t, x402.PolicyUnsealed, must.JSON[Failure]([]byte(textOf(r)))(t).Error, tool)
 	}
 	require.Len(t, server.asked(), heard, "it is not even asked what it costs")
 }

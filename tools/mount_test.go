@@ -136,8 +136,7 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 // tools are those that are not the wallet's own.
 func (h *host) tools() map[string]*mcp.Tool {
 	h.t.Helper()
-	list, err := h.ListTools(h.t.Context(), nil)
-	require.NoError(h.t, err)
+	list := must.Get(h.ListTools(h.t.Context(), nil))(h.t)
 	mounted := map[string]*mcp.Tool{}
 	for _, tool := range list.Tools {
 		if !strings.HasPrefix(tool.Name, "x402_") {
@@ -160,9 +159,8 @@ func (h *host) until(ok func(map[string]*mcp.Tool) bool) {
 
 func (h *host) call(name string, arguments any) (*mcp.CallToolResult, map[string]any) {
 	h.t.Helper()
-	r, err := h.CallTool(h.t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments,
-		Meta: mcp.Meta{"progressToken": "tok"}})
-	require.NoError(h.t, err)
+	r := must.Get(h.CallTool(h.t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments,
+		Meta: mcp.Meta{"progressToken": "tok"}}))(h.t)
 	said, _ := r.Meta[receiptKey].(map[string]any)
 	return r, said
 }
@@ -308,8 +306,7 @@ func TestMountsFollow(t *testing.T) {
 
 			close(stale)
 			h.until(func(list map[string]*mcp.Tool) bool { return len(list) == 0 })
-			_, err := h.CallTool(t.Context(), &mcp.CallToolParams{Name: "weather__new"})
-			require.Error(t, err)
+			require.Error(t, must.Err(h.CallTool(t.Context(), &mcp.CallToolParams{Name: "weather__new"})))
 		})
 	}
 }
@@ -511,10 +508,9 @@ func TestMirroredResults(t *testing.T) {
 }
 
 func receiptIn(t *testing.T, result []byte) []string {
-	var r struct {
+	r := must.JSON[struct {
 		Meta map[string]json.RawMessage `json:"_meta"`
-	}
-	require.NoError(t, json.Unmarshal(result, &r))
+	}](result)(t)
 	receipt := must.JSON[struct{ Status, PaymentID string }](r.Meta[receiptKey])(t)
 	return []string{receipt.Status, receipt.PaymentID}
 }

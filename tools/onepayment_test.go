@@ -136,8 +136,7 @@ func TestCharacters(t *testing.T) {
 		url := fmt.Sprintf(`"url":"%s",`, w.SellerURL+path)
 		require.Contains(t, row, url)
 		measured("row on "+address, strings.Replace(row, url, "", 1), 330)
-		var bought struct{ PaymentID string }
-		require.NoError(t, json.Unmarshal([]byte(paid), &bought))
+		bought := must.JSON[struct{ PaymentID string }]([]byte(paid))(t)
 		id = bought.PaymentID
 	}
 	measured("one payment", c.said("x402_history", map[string]any{"paymentId": id}), 1000)
@@ -202,12 +201,10 @@ func TestContentCannotEndItself(t *testing.T) {
 	c := w.serve(t)
 	seen := map[string]bool{}
 	answers := func(tool string, arguments map[string]any) map[string]any {
-		var r struct {
+		r := must.JSON[struct {
 			Content           []struct{ Text string }
 			StructuredContent json.RawMessage
-		}
-		require.NoError(t,
-			json.Unmarshal(c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments}), &r))
+		}](c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments}))(t)
 		require.Len(t, r.Content, 1)
 		out := must.JSON[map[string]any]([]byte(r.Content[0].Text))(t)
 		for _, form := range []string{r.Content[0].Text, string(r.StructuredContent)} {

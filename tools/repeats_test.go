@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402/wire"
@@ -100,8 +101,7 @@ func (c *client) begin(id int, url, key string) {
 
 func (c *client) heard() (list map[string]outcome) {
 	c.t.Helper()
-	var a rpcAnswer
-	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &a))
+	a := must.JSON[rpcAnswer]([]byte(c.hear()))(c.t)
 	var r struct{ StructuredContent outcome }
 	require.NoError(c.t, json.Unmarshal(a.Result, &r), "%s", a.Result)
 	return map[string]outcome{string(a.ID): r.StructuredContent}
@@ -222,8 +222,7 @@ func TestTheAnswerToACallThatWasMadeAgainIsNotDelivered(t *testing.T) {
 	l := start(t, in, out)
 	for i, silence := range []time.Duration{0, 2 * giveUp} {
 		time.AfterFunc(silence, func() { io.WriteString(client, payRequest(fmt.Sprint(1+i))+"\n") })
-		m, err := l.Read(t.Context())
-		require.NoError(t, err)
+		m := must.Get(l.Read(t.Context()))(t)
 		e.watch(m)
 	}
 	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}))

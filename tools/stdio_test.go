@@ -99,8 +99,7 @@ func TestStdioEnd(t *testing.T) {
 		l := start(t, strings.NewReader(ping), &output{})
 		must.Get(l.Read(t.Context()))(t)
 		_ = l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")})
-		_, err := l.Read(t.Context())
-		require.Equal(t, io.EOF, err)
+		require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 	})
 	run("requests from a file are answered", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping+"\n"), &output{})
@@ -121,8 +120,7 @@ func TestStdioEnd(t *testing.T) {
 			l := start(t, strings.NewReader(request+"\n"), &output{})
 			must.Get(l.Read(t.Context()))(t)
 			began := time.Now()
-			_, err := l.Read(t.Context())
-			require.Equal(t, io.EOF, err)
+			require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 			waited := map[string]time.Duration{ping: lastAnswers}[request]
 			require.Equal(t, waited, time.Since(began))
 		}
@@ -132,8 +130,7 @@ func TestStdioEnd(t *testing.T) {
 		l := newStdioTransport(in, &output{}, paysByName)
 		_, _ = l.Connect(t.Context())
 		time.AfterFunc(10*time.Millisecond, func() { l.Close() })
-		_, err := l.Read(t.Context())
-		require.Equal(t, io.EOF, err)
+		require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 		require.NoError(t, l.Close())
 	})
 }
@@ -339,12 +336,11 @@ func TestStdioManyAtOnce(t *testing.T) {
 	require.Len(t, e.all(), calls)
 	refusals, answers := 0, 0
 	for line := range strings.Lines(out.String()) {
-		var a struct {
+		a := must.JSON[struct {
 			ID     *int
 			Error  json.RawMessage
 			Result struct{ StructuredContent struct{ Content string } }
-		}
-		require.NoError(t, json.Unmarshal([]byte(line), &a))
+		}]([]byte(line))(t)
 		if a.ID == nil {
 			refusals++
 			continue

@@ -204,13 +204,12 @@ func (w *world) server() *Server {
 // answerSchemas are the outputSchemas as published, and of answers that are no errors also with only their
 // own form and nothing that it does not name ("closed").
 func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Resolved {
-	var tools struct {
+	tools := must.JSON[struct {
 		Tools []struct {
 			Name         string
 			OutputSchema *jsonschema.Schema
 		}
-	}
-	require.NoError(t, json.Unmarshal(list, &tools))
+	}](list)(t)
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, tool := range tools.Tools {
 		s := tool.OutputSchema
@@ -240,14 +239,12 @@ func closeObjects(s *jsonschema.Schema) {
 }
 
 func (c *client) send(m any) {
-	text, err := json.Marshal(m)
-	require.NoError(c.t, err)
+	text := must.Get(json.Marshal(m))(c.t)
 	c.raw(string(text) + "\n")
 }
 
 func (c *client) raw(text string) {
-	_, err := io.WriteString(c.in, text)
-	require.NoError(c.t, err)
+	must.Get(io.WriteString(c.in, text))(c.t)
 }
 
 func (c *client) hear() string {
@@ -279,9 +276,7 @@ func (c *client) request(method string, params any) rpcAnswer {
 		message["params"] = params
 	}
 	c.send(message)
-	var a rpcAnswer
-	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &a))
-	return a
+	return must.JSON[rpcAnswer]([]byte(c.hear()))(c.t)
 }
 
 func (c *client) ask(method string, params any) json.RawMessage {
@@ -295,17 +290,15 @@ func (c *client) ask(method string, params any) json.RawMessage {
 func (c *client) call(tool string, arguments any, into any) (isError bool) {
 	c.t.Helper()
 	result := c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments})
-	var r struct {
+	r := must.JSON[struct {
 		IsError           bool
 		StructuredContent json.RawMessage
 		Content           []struct{ Type, Text, URI string }
-	}
-	require.NoError(c.t, json.Unmarshal(result, &r))
-	var linked struct {
+	}](result)(c.t)
+	linked := must.JSON[struct {
 		ContentTruncated bool
 		ContentURI       string
-	}
-	require.NoError(c.t, json.Unmarshal(r.StructuredContent, &linked))
+	}](r.StructuredContent)(c.t)
 	if linked.ContentTruncated && linked.ContentURI != "" {
 		require.Equal(c.t, []string{"resource_link", linked.ContentURI},
 			[]string{r.Content[1].Type, r.Content[1].URI})
@@ -314,8 +307,7 @@ func (c *client) call(tool string, arguments any, into any) (isError bool) {
 	require.Equal(c.t, 1, len(r.Content), "nothing beside the answer")
 	require.Equal(c.t, "text", r.Content[0].Type)
 	require.JSONEq(c.t, string(r.StructuredContent), r.Content[0].Text, "the same JSON in both places")
-	var value any
-	require.NoError(c.t, json.Unmarshal(r.StructuredContent, &value))
+	value := must.JSON[any](r.StructuredContent)(c.t)
 	if s := c.schemas[tool]; s != nil { // else it is an old name, or another server's tool
 		require.NoError(c.t, s.Validate(value), "%s", r.StructuredContent)
 		if !r.IsError {

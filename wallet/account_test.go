@@ -12,6 +12,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/keystore"
@@ -26,21 +27,17 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 	a.wallet.now = func() time.Time { return kindsNow }
 	transfer := goodTransfer()
 	transfer.From = evm
-	signature, err := a.SignEVM(t.Context(), transfer)
-	require.NoError(t, err)
+	signature := must.Get(a.SignEVM(t.Context(), transfer))(t)
 	signature[64] -= 27
 	digest := transfer.digest()
-	by, err := crypto.SigToPub(digest[:], signature[:])
-	require.NoError(t, err)
+	by := must.Get(crypto.SigToPub(digest[:], signature[:]))(t)
 	require.Equal(t, evm, crypto.PubkeyToAddress(*by).Hex())
 	message := []byte("anything")
-	onSolana, err := a.signSolana(t.Context(), Text, message)
-	require.NoError(t, err)
+	onSolana := must.Get(a.signSolana(t.Context(), Text, message))(t)
 	require.True(t, ed25519.Verify(curve.Unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
 
 	transfer.From = testVault
-	_, err = a.SignEVM(t.Context(), transfer)
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(a.SignEVM(t.Context(), transfer)), coded.ErrUnsupported)
 }
 
 // Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, which
@@ -53,27 +50,21 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.Equal(t, "m/44'/60'/0'/0/0", phrase.EVMPath().String())
 	require.False(t, phrase.HasPassphrase())
 	require.False(t, before.keys.HasPhrase(), "it is not held")
-	research, err := Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "research", 0)
-	require.NoError(t, err)
+	research := must.Get(Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "research", 0))(t)
 	require.Equal(t, AccountInfo{Name: "research", Index: 1, Solana: keytest.ResearchSolana,
 		EVM: keytest.ResearchEVM}, research)
-	_, err = before.AccountNamed("research")
-	keytest.RequireCode(t, err, coded.NotFound) // it was opened before
+	keytest.RequireCode(t, must.Err(before.AccountNamed("research")), coded.NotFound) // it was opened before
 	signsAs(t, &before.Account, keytest.PhraseSolana, keytest.EVM)
 
-	travel, err := Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "travel", 7)
-	require.NoError(t, err)
-	next, err := Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "next", 0)
-	require.NoError(t, err)
+	travel := must.Get(Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "travel", 7))(t)
+	next := must.Get(Outside.AddAccount(t.Context(), before, value(keytest.Passphrase), "next", 0))(t)
 	require.Equal(t, uint32(2), next.Index)
 	ours := Outside.Seeds(t, keytest.Phrase, "", 7)
 	require.Equal(t, AccountInfo{Name: "travel", Index: 7, Solana: ours.Solana, EVM: ours.EVM}, travel)
 
 	require.NoError(t, Outside.ChangePassphrase(t.Context(), before, value(keytest.Passphrase),
 		value(keytest.NewPassphrase)))
-	has, err := Outside.HasPhrase(before)
-	require.NoError(t, err)
-	require.True(t, has)
+	require.True(t, must.Get(Outside.HasPhrase(before))(t))
 	kept := keytest.Stored(t, before.dir, f, keytest.NewPassphrase)
 	require.Equal(t, keystore.Contents{Phrase: true}, kept.Holds())
 	require.Equal(t, []byte(phrase), []byte(kept.Phrase))
@@ -82,28 +73,24 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.Equal(t, []AccountInfo{research, travel, next}, w.Accounts())
 	for range 2 {
 		for _, info := range w.Accounts() {
-			a, err := w.AccountNamed(info.Name)
-			require.NoError(t, err)
+			a := must.Get(w.AccountNamed(info.Name))(t)
 			signsAs(t, a, info.Solana, info.EVM)
 		}
 		signsAs(t, &w.Account, keytest.PhraseSolana, keytest.EVM)
 		require.False(t, w.keys.HasPhrase())
 		w.Lock()
 	}
-	_, err = w.AccountNamed("nobody")
-	keytest.RequireCode(t, err, coded.NotFound)
+	keytest.RequireCode(t, must.Err(w.AccountNamed("nobody")), coded.NotFound)
 }
 
 func TestRandomAccounts(t *testing.T) {
 	w, f := newTestWallet(t)
-	info, err := Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "research", 0)
-	require.NoError(t, err)
+	info := must.Get(Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "research", 0))(t)
 	require.Zero(t, info.Index)
-	_, err = Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "other", 1)
+	_, err := Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "other", 1)
 	keytest.RequireCode(t, err, coded.SetupFailed) // there is no phrase
 	again := reopened(t, w, f, keytest.Passphrase)
-	a, err := again.AccountNamed("research")
-	require.NoError(t, err)
+	a := must.Get(again.AccountNamed("research"))(t)
 	signsAs(t, a, info.Solana, info.EVM)
 	require.Equal(t, keystore.Contents{}, keytest.Stored(t, w.dir, f, keytest.Passphrase).Holds())
 }
@@ -111,17 +98,14 @@ func TestRandomAccounts(t *testing.T) {
 // A signer of the owner signs for the wallet's own account, and for no other.
 func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	w, f := phraseWallet(t)
-	info, err := Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "research", 0)
-	require.NoError(t, err)
+	info := must.Get(Outside.AddAccount(t.Context(), w, value(keytest.Passphrase), "research", 0))(t)
 	again := reopened(t, w, f, keytest.Passphrase)
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	key := must.Get(crypto.GenerateKey())(t)
 	hsm := &elsewhere{evm: key}
 	again.Signers = map[string]Signer{ChainEVM: hsm}
 	_, address := hsm.Account()
 	signsAs(t, &again.Account, keytest.PhraseSolana, address)
-	a, err := again.AccountNamed("research")
-	require.NoError(t, err)
+	a := must.Get(again.AccountNamed("research"))(t)
 	signsAs(t, a, info.Solana, info.EVM)
 }
 
@@ -129,8 +113,7 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 // alone.
 func TestGoldenFile(t *testing.T) {
 	data, _ := keytest.Golden(t)
-	w, err := Open(keytest.Put(t, data))
-	require.NoError(t, err)
+	w := must.Get(Open(keytest.Put(t, data)))(t)
 	require.True(t, w.Locked())
 	requireAddresses(t, w, keytest.Solana, keytest.EVM)
 	require.Equal(t, keytest.Solana, w.header.Solana)
@@ -158,8 +141,7 @@ func TestGoldenFile(t *testing.T) {
 // Through the front door: hostile parameters never get as far as a passphrase.
 func TestHostileParametersAskNobody(t *testing.T) {
 	data, _ := keytest.Golden(t)
-	w, err := Open(keytest.Put(t, data))
-	require.NoError(t, err)
+	w := must.Get(Open(keytest.Put(t, data)))(t)
 	for i, e := range []struct{ old, new string }{
 		{"16384", "1073741824"}, {"16384", "9223372036854775808"}, {"16384", "3"},
 		{`"r": 8`, `"r": 1048576`}, {`"p": 1`, `"p": 1073741824`},
@@ -167,8 +149,7 @@ func TestHostileParametersAskNobody(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
 			keytest.RequireRefused(t, hostile)
-			_, err := Open(keytest.Put(t, hostile))
-			keytest.RequireCode(t, err, coded.KeystoreCorrupt)
+			keytest.RequireCode(t, must.Err(Open(keytest.Put(t, hostile))), coded.KeystoreCorrupt)
 
 			// also when the file is exchanged after it was opened
 			require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystore.Name), hostile, 0o600))

@@ -8,6 +8,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -29,8 +30,7 @@ func TestPermit2Approval(t *testing.T) {
 			a.Amount = amount
 			data := append(common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b4"+
 				"3ac78ba3"), amount[:]...)
-			signature, err := goldenWallet(t).SignPermit2Approval(t.Context(), a)
-			require.NoError(t, err)
+			signature := must.Get(goldenWallet(t).SignPermit2Approval(t.Context(), a))(t)
 			requireTransactionSigned(t, signature, a.ChainID, a.Nonce, big.NewInt(1),
 				new(big.Int).SetBytes(a.MaxFee[:]), a.Gas, common.FromHex(a.Token), new(big.Int), data,
 				[]any{})
@@ -60,12 +60,10 @@ func TestPermit2ApprovalRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := goodApproval()
 			spoil(&a)
-			_, err := a.order(keytest.EVM)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(a.order(keytest.EVM)), coded.ErrUnsupported)
 		})
 	}
 	w := goldenWallet(t)
-	_, err := w.SignPermit2Approval(t.Context(), Permit2Approval{})
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(w.SignPermit2Approval(t.Context(), Permit2Approval{})), coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -38,12 +39,10 @@ func channelWallet(t *testing.T) *Wallet {
 // batch_deposit_eip3009 and batch_voucher_second).
 func TestChannelSignatures(t *testing.T) {
 	w := channelWallet(t)
-	voucher, err := w.SignVoucher(t.Context(), goodChannel(), [32]byte{30: 0x06, 31: 0xa4})
-	require.NoError(t, err)
+	voucher := must.Get(w.SignVoucher(t.Context(), goodChannel(), [32]byte{30: 0x06, 31: 0xa4}))(t)
 	require.Equal(t, keytest.Unhex(t, "015ae595260ba2f8dfd4c20d3e3d6b955954705f9b8334367598c92bbe6c2013"+
 		"415d95ba87997508dd36583494f4e41f971f510e069f5fdf5a358ea688716c8e1b"), voucher[:])
-	deposit, err := w.SignDeposit(t.Context(), goodDeposit(t))
-	require.NoError(t, err)
+	deposit := must.Get(w.SignDeposit(t.Context(), goodDeposit(t)))(t)
 	require.Equal(t, keytest.Unhex(t, "937502835f8b626d3880542488efac80f103f415aa55c0bba8c7f002e65c9350"+
 		"61694000178adea581c6e4ddb003e1696be2fc32e7d6536ee57a5307471fec6f1c"), deposit[:])
 }
@@ -70,11 +69,9 @@ func TestChannelsRefused(t *testing.T) {
 			c, d := goodChannel(), goodDeposit(t)
 			spoil(&c)
 			spoil(&d.Channel)
-			_, err := w.SignVoucher(t.Context(), c, [32]byte{31: 1})
-			require.ErrorIs(t, err, coded.ErrUnsupported)
-			_, err = w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
-			_, err = w.SignWithdrawal(t.Context(), Withdrawal{Channel: c})
+			require.ErrorIs(t, must.Err(w.SignVoucher(t.Context(), c, [32]byte{31: 1})), coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(w.SignDeposit(t.Context(), d)), coded.ErrUnsupported)
+			_, err := w.SignWithdrawal(t.Context(), Withdrawal{Channel: c})
 			require.ErrorIs(t, err, coded.ErrUnsupported)
 		})
 	}
@@ -84,8 +81,7 @@ func TestChannelsRefused(t *testing.T) {
 			require.ErrorIs(t, err, coded.ErrUnsupported)
 			d := goodDeposit(t)
 			d.Value = ceiling
-			_, err = w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(w.SignDeposit(t.Context(), d)), coded.ErrUnsupported)
 		})
 	}
 	for name, spoil := range map[string]func(d *ChannelDeposit){
@@ -96,8 +92,7 @@ func TestChannelsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := goodDeposit(t)
 			spoil(&d)
-			_, err := w.SignDeposit(t.Context(), d)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(w.SignDeposit(t.Context(), d)), coded.ErrUnsupported)
 		})
 	}
 }
@@ -122,11 +117,9 @@ func TestWithdrawalIsTheTransaction(t *testing.T) {
 			encoded, err := rlp.EncodeToBytes([]any{uint64(84532), uint64(3), big.NewInt(1), big.NewInt(9),
 				uint64(90_000), common.HexToAddress(batchContract).Bytes(), new(big.Int), data, []any{}})
 			require.NoError(t, err)
-			signature, err := w.SignWithdrawal(t.Context(), of)
-			require.NoError(t, err)
+			signature := must.Get(w.SignWithdrawal(t.Context(), of))(t)
 			signature[64] -= 27
-			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
-			require.NoError(t, err)
+			key := must.Get(crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:]))(t)
 			require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 		})
 	}
@@ -139,24 +132,20 @@ func TestAnOwnersChannel(t *testing.T) {
 	own := goodChannel()
 	of := own
 	of.Payer = testVault
-	one, err := w.SignVoucher(t.Context(), own, [32]byte{31: 1})
-	require.NoError(t, err)
-	other, err := w.SignVoucher(t.Context(), of, [32]byte{31: 1})
-	require.NoError(t, err)
-	require.NotEqual(t, one, other)
+	one := must.Get(w.SignVoucher(t.Context(), own, [32]byte{31: 1}))(t)
+	require.NotEqual(t, one, must.Get(w.SignVoucher(t.Context(), of, [32]byte{31: 1}))(t))
 	require.NotEqual(t, own.id(keytest.EVM), of.id(keytest.EVM))
 
 	d := goodDeposit(t)
 	d.Channel = of
-	_, err = w.SignDeposit(t.Context(), d)
+	_, err := w.SignDeposit(t.Context(), d)
 	require.ErrorIs(t, err, coded.ErrUnsupported, "the agent's key is not the payer's")
 	for name, payer := range map[string]string{"nobody": "0x" + strings.Repeat("0", 40), "no address": "0x1",
 		"who is paid": own.Receiver} {
 		t.Run("funded by "+name, func(t *testing.T) {
 			c := of
 			c.Payer = payer
-			_, err := w.SignVoucher(t.Context(), c, [32]byte{31: 1})
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(w.SignVoucher(t.Context(), c, [32]byte{31: 1})), coded.ErrUnsupported)
 		})
 	}
 }

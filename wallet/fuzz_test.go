@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"testing"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/keystore/keytest"
 
 	"github.com/gagliardetto/solana-go"
@@ -34,9 +35,7 @@ func FuzzCheckTransfer(f *testing.F) {
 		}
 		var m solana.Message
 		require.NoError(t, m.UnmarshalBase64(base64.StdEncoding.EncodeToString(message)))
-		again, err := m.MarshalBinary()
-		require.NoError(t, err)
-		require.Equal(t, message, again)
+		require.Equal(t, message, must.Get(m.MarshalBinary())(t))
 		require.EqualValues(t, 2, m.Header.NumRequiredSignatures)
 		require.Equal(t, self, m.AccountKeys[1])
 		require.Empty(t, m.AddressTableLookups)

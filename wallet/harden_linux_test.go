@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/keystore/keytest"
 
 	"github.com/stretchr/testify/require"
@@ -52,14 +53,11 @@ func TestEnvironmentIsClosed(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		return cmd
 	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "wallet") // that others may enter
-	require.NoError(t, err)
+	self := must.Get(os.Executable())(t)
+	dir := must.Get(os.MkdirTemp("", "wallet"))(t) // that others may enter
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the point
-	text, err := os.ReadFile(self)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(self))(t)
 	program := filepath.Join(dir, "program")
 	require.NoError(t, os.WriteFile(program, text, 0o755)) //nolint:gosec // the point
 
@@ -67,13 +65,10 @@ func TestEnvironmentIsClosed(t *testing.T) {
 		cmd := as(keytest.Command(t, helper, ""))
 		cmd.Path, cmd.Dir = program, "/"
 		cmd.Env = append(cmd.Env, "X402_WALLET_PASSPHRASE="+keytest.Passphrase)
-		in, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		in := must.Get(cmd.StdinPipe())(t)
+		out := must.Get(cmd.StdoutPipe())(t)
 		require.NoError(t, cmd.Start())
-		_, err = out.Read(make([]byte, 1)) // it stands
-		require.NoError(t, err)
+		must.Get(out.Read(make([]byte, 1)))(t) // it stands
 		seen, err := as(exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ",
 			cmd.Process.Pid))).CombinedOutput()
 		require.Equal(t, readable, err == nil, "%s: %v", helper, err)

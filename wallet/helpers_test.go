@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/keystore/keytest"
 
 	"github.com/stretchr/testify/require"
@@ -60,9 +61,8 @@ func newTestWallet(t *testing.T) (*Wallet, *keytest.KDF) {
 func phraseWallet(t *testing.T) (*Wallet, *keytest.KDF) {
 	t.Helper()
 	f := &keytest.KDF{}
-	w, err := Outside.Create(t.Context(), keytest.Home(t), value(keytest.Passphrase),
-		Creation{KDF: f.Derive, Phrase: Outside.Seeds(t, keytest.Phrase, "", 0)})
-	require.NoError(t, err)
+	w := must.Get(Outside.Create(t.Context(), keytest.Home(t), value(keytest.Passphrase),
+		Creation{KDF: f.Derive, Phrase: Outside.Seeds(t, keytest.Phrase, "", 0)}))(t)
 	t.Cleanup(func() { _ = w.Close() })
 	return w, f
 }
@@ -70,8 +70,7 @@ func phraseWallet(t *testing.T) (*Wallet, *keytest.KDF) {
 // reopened is the wallet as another process has it, which a passphrase unlocks.
 func reopened(t *testing.T, w *Wallet, f *keytest.KDF, passphrase string) *Wallet {
 	t.Helper()
-	again, err := Open(w.dir)
-	require.NoError(t, err)
+	again := must.Get(Open(w.dir))(t)
 	again.derive, again.Sources = f.Derive, []Passphrase{value(passphrase)}
 	t.Cleanup(func() { _ = again.Close() })
 	return again

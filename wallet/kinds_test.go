@@ -10,6 +10,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -39,8 +40,7 @@ func TestTransferDigest(t *testing.T) {
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
-	signature, err := w.SignEVM(t.Context(), good)
-	require.NoError(t, err)
+	signature := must.Get(w.SignEVM(t.Context(), good))(t)
 	require.Equal(t,
 		keytest.Unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c"+
 			"30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
@@ -81,8 +81,7 @@ func TestTransferRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := goodTransfer()
 			spoil(&m)
-			err := m.check(keytest.EVM, kindsNow)
-			require.ErrorIs(t, err, coded.ErrUnsupported, name)
+			require.ErrorIs(t, m.check(keytest.EVM, kindsNow), coded.ErrUnsupported, name)
 		})
 	}
 	m := goodTransfer()
@@ -95,21 +94,16 @@ func TestTransferRefused(t *testing.T) {
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
 	m.From = m.To
-	_, err := w.SignEVM(t.Context(), m)
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(w.SignEVM(t.Context(), m)), coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
-	_, err = w.SignEVM(t.Context(), goodTransfer())
-	require.NoError(t, err)
+	must.Get(w.SignEVM(t.Context(), goodTransfer()))(t)
 }
 
 // built makes messages with the Solana library.
 func built(t testing.TB, payer solana.PublicKey, list ...solana.Instruction) []byte {
-	tx, err := solana.NewTransaction(list, solana.Hash{1}, solana.TransactionPayer(payer))
-	require.NoError(t, err)
+	tx := must.Get(solana.NewTransaction(list, solana.Hash{1}, solana.TransactionPayer(payer)))(t)
 	tx.Message.SetVersion(solana.MessageVersionV0)
-	data, err := tx.Message.MarshalBinary()
-	require.NoError(t, err)
-	return data
+	return must.Get(tx.Message.MarshalBinary())(t)
 }
 
 func TestSolanaTransfer(t *testing.T) {
@@ -139,11 +133,9 @@ func TestSolanaTransfer(t *testing.T) {
 		checkTransfer(built(t, payer, limit, price, instruction(solana.Token2022ProgramID, pay, moved()...),
 			memo), self[:]))
 
-	legacy, err := solana.NewTransaction([]solana.Instruction{limit, price, transfer()}, solana.Hash{1},
-		solana.TransactionPayer(payer))
-	require.NoError(t, err)
-	old, err := legacy.Message.MarshalBinary()
-	require.NoError(t, err)
+	legacy := must.Get(solana.NewTransaction([]solana.Instruction{limit, price, transfer()}, solana.Hash{1},
+		solana.TransactionPayer(payer)))(t)
+	old := must.Get(legacy.Message.MarshalBinary())(t)
 	tables := append(bytes.Clone(good[:len(good)-1]), 1)
 	tables = append(append(tables, make([]byte, 32)...), 1, 0, 0)
 	twice := bytes.Clone(good)
@@ -207,10 +199,9 @@ func TestSolanaTransfer(t *testing.T) {
 	}
 
 	w := goldenWallet(t)
-	_, err = w.SignSolana(t.Context(), []byte("sign in to example.com"))
+	_, err := w.SignSolana(t.Context(), []byte("sign in to example.com"))
 	require.ErrorIs(t, err, coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
-	signature, err := w.SignSolana(t.Context(), good)
-	require.NoError(t, err)
+	signature := must.Get(w.SignSolana(t.Context(), good))(t)
 	require.True(t, ed25519.Verify(self[:], good, signature[:]))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -19,8 +20,7 @@ func TestLockAll(t *testing.T) {
 	w, f := newTestWallet(t)
 	var others []*Wallet
 	for range 2 {
-		o, err := Open(w.dir)
-		require.NoError(t, err)
+		o := must.Get(Open(w.dir))(t)
 		o.derive = f.Derive
 		t.Cleanup(func() { _ = o.Close() })
 		others = append(others, o)
@@ -35,19 +35,17 @@ func TestLockAll(t *testing.T) {
 	for range 2 {
 		unlock()
 		require.NoError(t, Outside.LockAll(w.dir))
-		_, err := others[0].signDigest(t.Context(), [32]byte{1})
-		keytest.RequireCode(t, err, coded.WalletLocked)
+		keytest.RequireCode(t, must.Err(others[0].signDigest(t.Context(), [32]byte{1})), coded.WalletLocked)
 		require.Eventually(t, func() bool { // nobody asks it
 			others[1].mu.Lock()
 			defer others[1].mu.Unlock()
 			return others[1].keys == nil
 		}, time.Minute, 10*time.Millisecond)
 	}
-	err := others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
+	keytest.RequireCode(t, others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		require.NoError(t, Outside.LockAll(w.dir))
 		return []byte(keytest.Passphrase), nil
-	})
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	}), coded.WalletLocked)
 
 	// whatever else becomes of the file locks, too, and hangs nobody
 	elsewhere := filepath.Join(t.TempDir(), "x")
@@ -70,7 +68,5 @@ func TestLockAll(t *testing.T) {
 			require.NoError(t, Outside.LockAll(w.dir), name)
 		})
 	}
-	text, err := os.ReadFile(elsewhere)
-	require.NoError(t, err)
-	require.Equal(t, "x", string(text))
+	require.Equal(t, "x", string(must.Get(os.ReadFile(elsewhere))(t)))
 }

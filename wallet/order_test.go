@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"math/big"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -67,8 +67,7 @@ func (s *elsewhere) Sign(ctx context.Context, o Order) (signature []byte, err er
 func walletElsewhere(t *testing.T) (w *Wallet, onEVM, onSolana *elsewhere) {
 	w = goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
-	key, err := crypto.HexToECDSA("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
-	require.NoError(t, err)
+	key := must.Get(crypto.HexToECDSA("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d"))(t)
 	onEVM = &elsewhere{evm: key}
 	onSolana = &elsewhere{solana: ed25519.NewKeyFromSeed(make([]byte, 32))}
 	w.Signers = map[string]Signer{ChainEVM: onEVM, ChainSolana: onSolana}
@@ -112,30 +111,25 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 			func(ctx context.Context) error { _, _, err := w.SignPermit2(ctx, byTransaction); return err },
 			[]Kind{TypedData, Transaction}, "PermitWitnessTransferFrom"},
 		"voucher": {func(ctx context.Context) error {
-			_, err := w.SignVoucher(ctx, goodChannel(), [32]byte{31: 9})
-			return err
+			return must.Err(w.SignVoucher(ctx, goodChannel(), [32]byte{31: 9}))
 		}, []Kind{TypedData}, "Voucher"},
 		"deposit": {func(ctx context.Context) error { _, err := w.SignDeposit(ctx, deposit); return err },
 			[]Kind{TypedData}, "ReceiveWithAuthorization"},
 		"float": {func(ctx context.Context) error { _, err := w.SignPull(ctx, pull); return err },
 			[]Kind{Transaction}, ""},
 		"approval": {func(ctx context.Context) error {
-			_, err := w.SignPermit2Approval(ctx,
-				goodApproval())
-			return err
+			return must.Err(w.SignPermit2Approval(ctx,
+				goodApproval()))
 		}, []Kind{Transaction}, ""},
 		"withdrawal": {func(ctx context.Context) error {
-			_, err := w.SignWithdrawal(ctx, Withdrawal{Channel: goodChannel(), Gas: 1,
-				MaxFee: [32]byte{31: 1}})
-			return err
+			return must.Err(w.SignWithdrawal(ctx, Withdrawal{Channel: goodChannel(), Gas: 1,
+				MaxFee: [32]byte{31: 1}}))
 		}, []Kind{Transaction}, ""},
 		"sign-in": {func(ctx context.Context) error {
-			_, err := w.SignIn(ctx, signInText("Ethereum", self, "8453"))
-			return err
+			return must.Err(w.SignIn(ctx, signInText("Ethereum", self, "8453")))
 		}, []Kind{Text}, ""},
 		"SubRAV": {func(ctx context.Context) error {
-			_, err := w.signChannel(ctx, secp256k1Key, []byte("x"))
-			return err
+			return must.Err(w.signChannel(ctx, secp256k1Key, []byte("x")))
 		}, []Kind{Channel}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,12 +151,9 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 	w, _, onSolana := walletElsewhere(t)
 	_, self := onSolana.Account()
-	_, err := w.SignIn(t.Context(), signInText("Solana", self, signInSolanaChain))
-	require.NoError(t, err)
-	_, err = w.signSolana(t.Context(), Transaction, []byte("message")) // SignSolana's, behind its check
-	require.NoError(t, err)
-	_, err = w.signChannel(t.Context(), ed25519Key, []byte("x"))
-	require.NoError(t, err)
+	must.Get(w.SignIn(t.Context(), signInText("Solana", self, signInSolanaChain)))(t)
+	must.Get(w.signSolana(t.Context(), Transaction, []byte("message")))(t) // SignSolana's, behind its check
+	must.Get(w.signChannel(t.Context(), ed25519Key, []byte("x")))(t)
 	var kinds []Kind
 	for _, o := range onSolana.orders {
 		kinds = append(kinds, o.Kind)
@@ -171,7 +162,7 @@ func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 	require.True(t, Outside.Owns(&w.Account, ed25519Key, "z"+self))
 	require.False(t, Outside.Owns(&w.Account, ed25519Key, "z"+keytest.Solana),
 		"the keystore's own key signs nothing now")
-	_, err = w.SignIn(t.Context(), signInText("Solana", keytest.Solana, signInSolanaChain))
+	_, err := w.SignIn(t.Context(), signInText("Solana", keytest.Solana, signInSolanaChain))
 	require.ErrorIs(t, err, coded.ErrUnsupported)
 }
 
@@ -208,12 +199,11 @@ func unsignedHash(t *testing.T, unsigned []byte) [32]byte {
 
 // hashTyped is EIP-712's encode(domainSeparator, message) of any typed data without lists.
 func hashTyped(t *testing.T, payload []byte) [32]byte {
-	var data struct {
+	data := must.JSON[struct {
 		Types           map[string][]struct{ Name, Type string }
 		PrimaryType     string
 		Domain, Message map[string]any
-	}
-	require.NoError(t, json.Unmarshal(payload, &data))
+	}](payload)(t)
 	encodeType := func(name string) string {
 		var members []string
 		for _, m := range data.Types[name] {
@@ -243,8 +233,7 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 					require.True(t, common.IsHexAddress(v), v)
 					encoded = append(encoded, common.LeftPadBytes(common.HexToAddress(v).Bytes(), 32)...)
 				case "bytes32":
-					raw, err := hex.DecodeString(strings.TrimPrefix(v, "0x"))
-					require.NoError(t, err)
+					raw := must.Get(hex.DecodeString(strings.TrimPrefix(v, "0x")))(t)
 					require.Len(t, raw, 32)
 					encoded = append(encoded, raw...)
 				default:
@@ -265,8 +254,7 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 
 // An answer that is no signature of the signer's key over what was ordered leaves the wallet never.
 func TestALyingSignerIsNotBelieved(t *testing.T) {
-	otherKey, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	otherKey := must.Get(crypto.GenerateKey())(t)
 	flip := func(at int) func([]byte) []byte {
 		return func(signature []byte) []byte { signature[at] ^= 1; return signature }
 	}
@@ -331,12 +319,9 @@ func TestASignatureIsCompleted(t *testing.T) {
 				onEVM.answer = nil
 				transfer := goodTransfer()
 				transfer.From, transfer.Nonce = self, [32]byte{byte(i)}
-				want, err := w.SignEVM(t.Context(), transfer)
-				require.NoError(t, err)
+				want := must.Get(w.SignEVM(t.Context(), transfer))(t)
 				onEVM.answer = change
-				got, err := w.SignEVM(t.Context(), transfer)
-				require.NoError(t, err)
-				require.Equal(t, want, got)
+				require.Equal(t, want, must.Get(w.SignEVM(t.Context(), transfer))(t))
 			}
 		})
 	}
@@ -349,8 +334,7 @@ func TestALockedWalletAsksNoSigner(t *testing.T) {
 	_, self := onEVM.Account()
 	transfer := goodTransfer()
 	transfer.From = self
-	_, err := w.SignEVM(t.Context(), transfer)
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, must.Err(w.SignEVM(t.Context(), transfer)), coded.WalletLocked)
 	require.Empty(t, onEVM.orders)
 	for name, lock := range map[string]func() error{
 		"by itself":          func() error { w.Lock(); return nil },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/wallet/internal/guarded"
@@ -25,8 +26,7 @@ func init() {
 		p, err := recovery.Read(t.Context(), wallet.FromValue(phrase), extra, recovery.StandardPaths(account))
 		require.NoError(t, err)
 		defer p.Wipe()
-		seeds, err := p.Seeds()
-		require.NoError(t, err)
+		seeds := must.Get(p.Seeds())(t)
 		t.Cleanup(seeds.Wipe)
 		return seeds
 	}
@@ -47,8 +47,7 @@ func init() {
 	wallet.Outside.CheckPassphrase, wallet.Outside.HasPhrase = owner.CheckPassphrase, owner.HasPhrase
 	wallet.Outside.LockAll = owner.LockAll
 	wallet.Outside.Import = func(t testing.TB, format, path string) error {
-		_, err := imported.Read(t.Context(), format, path, nil)
-		return err
+		return must.Err(imported.Read(t.Context(), format, path, nil))
 	}
 	wallet.Outside.FromFile = unlock.File
 	wallet.Outside.Owns = func(a *wallet.Account, keyType, multibase string) bool {

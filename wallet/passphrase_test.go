@@ -7,19 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
 
 func TestFromValue(t *testing.T) {
-	_, err := FromValue("")(t.Context())
-	require.ErrorIs(t, err, ErrNoPassphrase)
-	p, err := FromValue("x\n")(t.Context())
-	require.NoError(t, err)
+	require.ErrorIs(t, must.Err(FromValue("")(t.Context())), ErrNoPassphrase)
+	p := must.Get(FromValue("x\n")(t.Context()))(t)
 	require.Equal(t, "x\n", string(p))
 	clear(p) // the caller's own
-	p, err = FromValue("x\n")(t.Context())
-	require.NoError(t, err)
+	p = must.Get(FromValue("x\n")(t.Context()))(t)
 	require.Equal(t, "x\n", string(p))
 }
 
@@ -29,8 +27,7 @@ func TestGivenPassphraseIsWiped(t *testing.T) {
 	given := []byte(keytest.Passphrase)
 	source := func(context.Context) ([]byte, error) { return given, nil }
 	dir := keytest.Home(t)
-	w, err := Outside.Create(t.Context(), dir, source, Creation{KDF: f.Derive})
-	require.NoError(t, err)
+	w := must.Get(Outside.Create(t.Context(), dir, source, Creation{KDF: f.Derive}))(t)
 	require.Equal(t, make([]byte, len(keytest.Passphrase)), given)
 	w.Lock()
 	copy(given, keytest.Passphrase)

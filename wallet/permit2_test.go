@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -112,9 +113,8 @@ func TestPermitApprovedByTransaction(t *testing.T) {
 	p.ApprovalGas = &ApprovalGas{Nonce: 7, Gas: 50_000, Tip: [32]byte{31: 5}, MaxFee: [32]byte{31: 9}}
 	_, approval, err := w.SignPermit2(t.Context(), p)
 	require.NoError(t, err)
-	want, err := w.SignPermit2Approval(t.Context(), Permit2Approval{ChainID: 84532, Nonce: 7, Gas: 50_000,
-		Tip: [32]byte{31: 5}, MaxFee: [32]byte{31: 9}, Token: p.Token, Amount: p.Value})
-	require.NoError(t, err)
+	want := must.Get(w.SignPermit2Approval(t.Context(), Permit2Approval{ChainID: 84532, Nonce: 7,
+		Gas: 50_000, Tip: [32]byte{31: 5}, MaxFee: [32]byte{31: 9}, Token: p.Token, Amount: p.Value}))(t)
 	require.Equal(t, want, approval)
 
 	for name, spoil := range map[string]func(*PermitTransfer){

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -28,8 +29,7 @@ func TestPullTransaction(t *testing.T) {
 	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(keytest.EVM), p.Amount[:]} {
 		data = append(data, common.LeftPadBytes(word, 32)...)
 	}
-	signature, err := goldenWallet(t).SignPull(t.Context(), p)
-	require.NoError(t, err)
+	signature := must.Get(goldenWallet(t).SignPull(t.Context(), p))(t)
 	requireTransactionSigned(t, signature, p.ChainID, p.Nonce, big.NewInt(1),
 		new(big.Int).SetBytes(p.MaxFee[:]), p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{})
 }
@@ -37,11 +37,9 @@ func TestPullTransaction(t *testing.T) {
 // requireTransactionSigned wants the golden wallet's signature over a transaction of EIP-1559.
 func requireTransactionSigned(t *testing.T, signature [65]byte, fields ...any) {
 	t.Helper()
-	encoded, err := rlp.EncodeToBytes(fields)
-	require.NoError(t, err)
+	encoded := must.Get(rlp.EncodeToBytes(fields))(t)
 	signature[64] -= 27
-	key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
-	require.NoError(t, err)
+	key := must.Get(crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:]))(t)
 	require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 }
 
@@ -64,12 +62,10 @@ func TestPullRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := goodPull()
 			spoil(&p)
-			_, err := p.order(keytest.EVM)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(p.order(keytest.EVM)), coded.ErrUnsupported)
 		})
 	}
 	w := goldenWallet(t)
-	_, err := w.SignPull(t.Context(), PullTransaction{})
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(w.SignPull(t.Context(), PullTransaction{})), coded.ErrUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 }

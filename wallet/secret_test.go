@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/guarded"
@@ -121,14 +122,12 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	f := &keytest.KDF{}
 	solana := keytest.PrivateKey(t, ChainSolana, keytest.Unhex(t, keytest.SolanaSeed))
 	evm := keytest.PrivateKey(t, ChainEVM, keytest.Unhex(t, keytest.EVMSecret))
-	w, err := Outside.Create(t.Context(), dir, value(keytest.Passphrase),
-		Creation{KDF: f.Derive, Import: []guarded.PrivateKey{solana, evm}})
-	require.NoError(t, err)
+	w := must.Get(Outside.Create(t.Context(), dir, value(keytest.Passphrase),
+		Creation{KDF: f.Derive, Import: []guarded.PrivateKey{solana, evm}}))(t)
 	secrets := append(goldenSecrets(t)[:2], []byte(keytest.Passphrase), bytes.Clone(w.keys.Seal[:]))
 
 	path := filepath.Join(dir, keystore.Name)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := must.Get(os.ReadFile(path))(t)
 	var said []error
 	try := func(err error) {
 		require.Error(t, err)
@@ -137,7 +136,7 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	w.Lock()
 	try(w.Unlock(t.Context(), value(keytest.Passphrase+"!")))
 	try(w.Unlock(t.Context(), value("")))
-	_, err = Outside.Create(t.Context(), dir, value(keytest.Passphrase), Creation{})
+	_, err := Outside.Create(t.Context(), dir, value(keytest.Passphrase), Creation{})
 	try(err)
 	try(Outside.CheckPassphrase([]byte(keytest.Passphrase + "\n")))
 	try(Outside.CheckPassphrase(bytes.Repeat([]byte(keytest.Passphrase), 100)))

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -34,18 +35,15 @@ func TestSignIn(t *testing.T) {
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
 	text := signInText("Ethereum", keytest.EVM, "8453")
-	sig, err := w.SignIn(t.Context(), text)
-	require.NoError(t, err)
+	sig := must.Get(w.SignIn(t.Context(), text))(t)
 	require.Len(t, sig, 65)
 	sig[64] -= 27
 	digest := crypto.Keccak256([]byte(fmt.Sprintf("\x19Ethereum Signed Message:\n%d%s", len(text), text)))
-	key, err := crypto.SigToPub(digest, sig)
-	require.NoError(t, err)
+	key := must.Get(crypto.SigToPub(digest, sig))(t)
 	require.Equal(t, keytest.EVM, crypto.PubkeyToAddress(*key).Hex())
 
 	text = signInText("Solana", keytest.Solana, signInSolanaChain)
-	sig, err = w.SignIn(t.Context(), text)
-	require.NoError(t, err)
+	sig = must.Get(w.SignIn(t.Context(), text))(t)
 	require.True(t, ed25519.Verify(curve.Unbase58(keytest.Solana, 32), []byte(text), sig))
 }
 
@@ -65,8 +63,7 @@ func TestSignInRefused(t *testing.T) {
 	for _, text := range []string{good, full, strings.Replace(good, "https://", "http://", 1),
 		strings.ReplaceAll(good, "api.example.com", "127.0.0.1:4021"),
 		strings.ReplaceAll(good, "api.example.com", "[::1]:80")} {
-		_, err := h.checkSignIn(text, kindsNow)
-		require.NoError(t, err, text)
+		require.NoError(t, must.Err(h.checkSignIn(text, kindsNow)), text)
 	}
 	for name, text := range map[string]string{
 		"nothing":                   "",
@@ -99,8 +96,7 @@ func TestSignInRefused(t *testing.T) {
 		"too long":                  replace("dear", strings.Repeat("dear ", 1000)),
 		"a site of other letters":   strings.ReplaceAll(full, "api.example", "аpi.example"),
 	} {
-		_, err := h.checkSignIn(text, kindsNow)
-		require.ErrorIs(t, err, coded.ErrUnsupported, name)
+		require.ErrorIs(t, must.Err(h.checkSignIn(text, kindsNow)), coded.ErrUnsupported, name)
 	}
 	w := goldenWallet(t)
 	w.Lock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -162,31 +163,27 @@ func TestLockWipes(t *testing.T) {
 	require.Equal(t, make([]byte, 32), held.EVM.Secret[:])
 	require.Equal(t, [32]byte{}, *held.Seal)
 
-	_, err := w.signDigest(t.Context(), [32]byte{})
-	require.NoError(t, err, "the source answers again")
+	require.NoError(t, must.Err(w.signDigest(t.Context(), [32]byte{})), "the source answers again")
 	require.Equal(t, 2, f.Calls)
 
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	_, err = w.signDigest(t.Context(), [32]byte{})
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, must.Err(w.signDigest(t.Context(), [32]byte{})), coded.WalletLocked)
 	keytest.RequireCode(t, w.Unlock(t.Context(), never(t)), coded.WalletLocked)
 }
 
 // A lock while the passphrase is being asked for or stretched wins.
 func TestLockOvertakesUnlock(t *testing.T) {
 	w, _ := newTestWallet(t)
-	err := w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
+	keytest.RequireCode(t, w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		w.Lock()
 		return []byte(keytest.Passphrase), nil
-	})
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	}), coded.WalletLocked)
 	require.True(t, w.Locked())
-	err = w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
+	keytest.RequireCode(t, w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		_ = w.Close()
 		return []byte(keytest.Passphrase), nil
-	})
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	}), coded.WalletLocked)
 	require.True(t, w.Locked())
 }
 
@@ -194,8 +191,7 @@ func TestLockOvertakesUnlock(t *testing.T) {
 func TestSignAgainstLock(t *testing.T) {
 	w, _ := newTestWallet(t)
 	w.Sources = []Passphrase{value(keytest.Passphrase)}
-	want, err := w.signDigest(t.Context(), [32]byte{1})
-	require.NoError(t, err)
+	want := must.Get(w.signDigest(t.Context(), [32]byte{1}))(t)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -256,8 +252,7 @@ func TestAutoLock(t *testing.T) {
 				// by itself: nobody has asked
 				require.Equal(t, make([]byte, 64), []byte(held.Solana))
 				require.True(t, w.Locked())
-				_, err := w.signDigest(t.Context(), [32]byte{})
-				keytest.RequireCode(t, err, coded.WalletLocked)
+				keytest.RequireCode(t, must.Err(w.signDigest(t.Context(), [32]byte{})), coded.WalletLocked)
 				time.Sleep(tc.every) // let the signer see it
 				synctest.Wait()
 			})
@@ -291,8 +286,7 @@ func TestElapsed(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), value(keytest.Passphrase)))
 	held, later := w.keys, time.Now().Add(defaultIdle)
 	w.now = func() time.Time { return shiftMonotonic(later, -defaultIdle) }
-	_, err := w.signDigest(t.Context(), [32]byte{})
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, must.Err(w.signDigest(t.Context(), [32]byte{})), coded.WalletLocked)
 	require.Equal(t, make([]byte, 64), []byte(held.Solana))
 }
 
@@ -366,6 +360,5 @@ func TestCancelledUse(t *testing.T) {
 	w.Sources = []Passphrase{never(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := w.signMessage(ctx, nil)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, must.Err(w.signMessage(ctx, nil)), context.Canceled)
 }

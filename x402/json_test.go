@@ -209,8 +209,7 @@ func TestDecodeExactRefusesUnknownMembers(t *testing.T) {
 		`{"amount":"1"} {}`:               "something follows",
 		`{"amount":"1234567890123456789"`: "more than 30 bytes",
 	} {
-		err := DecodeExact([]byte(text), 30, &outer{})
-		require.ErrorContains(t, err, says, text)
+		require.ErrorContains(t, DecodeExact([]byte(text), 30, &outer{}), says, text)
 	}
 }
 
@@ -270,8 +269,7 @@ func FuzzAmount(f *testing.F) {
 		if err != nil {
 			return
 		}
-		said := must.JSON[string]([]byte(text))(t)
-		require.Equal(t, said, a.String())
+		require.Equal(t, must.JSON[string]([]byte(text))(t), a.String())
 		require.False(t, a.IsZero())
 		_, fits := a.Uint64()
 		require.True(t, fits || !solana)

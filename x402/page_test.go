@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/publicnode"
 )
@@ -19,8 +20,7 @@ const networksPage = "../docs/funding.md"
 
 // The tables of docs/funding.md are what is built in.
 func TestNetworksPage(t *testing.T) {
-	written, err := os.ReadFile(networksPage)
-	require.NoError(t, err)
+	written := must.Get(os.ReadFile(networksPage))(t)
 	head, rest, found := strings.Cut(string(written), "<!-- table -->\n")
 	require.True(t, found)
 	_, tail, found := strings.Cut(rest, "<!-- end -->")

@@ -168,8 +168,7 @@ func TestBase58Vectors(t *testing.T) {
 		"JEKNVnkbo3jma5nREBBJCDoXFVeKkD56V3xKrvRmWxFG": ff(32),
 		"67rpwLCuS5DGA8KGZXKsVQ7dnPb9goRLoKfgGbLfQg9WoLUgNY77E2jT11fem3coV9nAkguBACzrU1iyZM4B8roQ": ff(64),
 	} {
-		data, err := hex.DecodeString(inHex)
-		require.NoError(t, err)
+		data := must.Get(hex.DecodeString(inHex))(t)
 		require.Equal(t, text, base58.Encode(data))
 		require.Equal(t, data, DecodeBase58(text, len(data)), text)
 	}

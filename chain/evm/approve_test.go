@@ -45,11 +45,10 @@ func (s *sending) answer(t testing.TB, method string, params []json.RawMessage) 
 		}
 		return hexutil.Uint64(s.count), ""
 	case "eth_estimateGas":
-		var message struct {
+		message := must.JSON[struct {
 			From, To common.Address
 			Data     hexutil.Bytes
-		}
-		require.NoError(t, json.Unmarshal(params[0], &message))
+		}](params[0])(t)
 		s.estimated, s.estimatedTo, s.estimatedFrom = message.Data, message.To, message.From
 		if s.reverts {
 			return nil, "execution reverted"
@@ -160,10 +159,9 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	p, o := approvingOrder(t, f, enoughGas, x402.ERC20Sponsoring)
 	made := must.Get(p.Authorize(t.Context(), o))(t)
 	require.Len(t, made.Extensions, 1)
-	var sent struct {
+	sent := must.JSON[struct {
 		Info struct{ From, Asset, Spender, Amount, SignedTransaction string }
-	}
-	require.NoError(t, json.Unmarshal(made.Extensions[x402.ERC20Sponsoring], &sent))
+	}](made.Extensions[x402.ERC20Sponsoring])(t)
 	raw := must.Get(hexutil.Decode(sent.Info.SignedTransaction))(t)
 	require.Equal(t, []string{us, usdc.Address, message.Permit2Address, "10000"},
 		[]string{sent.Info.From, sent.Info.Asset, sent.Info.Spender, sent.Info.Amount})
@@ -281,8 +279,7 @@ func TestPullStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, e := newFakeNode(t), pulled()
 			c.world(f, e)
-			status, err := f.exact(t, testSigner(t)).Status(t.Context(), e)
-			require.NoError(t, err)
+			status := must.Get(f.exact(t, testSigner(t)).Status(t.Context(), e))(t)
 			require.Equal(t, c.state, status.State, status.Note)
 			require.Equal(t, c.unused, status.Unused)
 			require.Contains(t, status.Note, c.note)

@@ -213,8 +213,7 @@ func TestClockIsAskedAgainWhenItIsOld(t *testing.T) {
 		now = noon.Add(after)
 		o := order(2)
 		o.Now = now
-		_, err := e.Authorize(t.Context(), o)
-		return err
+		return must.Err(e.Authorize(t.Context(), o))
 	}
 	require.NoError(t, pay(0))
 	require.NoError(t, pay(10*time.Second))

@@ -92,10 +92,9 @@ func TestChannelPayloadsEqualTheVectors(t *testing.T) {
 func TestRefundEqualsTheVector(t *testing.T) {
 	all := batchVectors(t)
 	v := all["batch_refund_full"]
-	var shown struct {
+	shown := must.JSON[struct {
 		Voucher struct{ MaxClaimableAmount, Signature string }
-	}
-	require.NoError(t, json.Unmarshal(v.Payload.Payload, &shown))
+	}](v.Payload.Payload)(t)
 	ceiling := must.Get(money.ParseAmount(shown.Voucher.MaxClaimableAmount))(t)
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	config := all["batch_channel_id"].ChannelConfig
@@ -181,8 +180,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := batchOrder(t, v, 1000, 5000)
 			change(&o)
-			_, err := c.Authorize(t.Context(), o)
-			require.Error(t, err)
+			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 		})
 	}
 	require.Empty(t, signer.digests, "nothing was signed")

@@ -50,7 +50,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 	require.Len(t, signer.digests, 1)
 	require.True(t, made.Evidence.IsVoucher())
 	require.Equal(t, o.Channel.Config.Payer, made.Evidence.Payer)
-	var sent struct {
+	sent := must.JSON[struct {
 		Type    string
 		Deposit struct {
 			Amount        string
@@ -58,8 +58,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 				By3009 struct{ Signature string } `json:"erc3009Authorization"`
 			}
 		}
-	}
-	require.NoError(t, json.Unmarshal(made.Payload, &sent))
+	}](made.Payload)(t)
 	require.Equal(t, "deposit", sent.Type)
 	require.Equal(t, "5000", sent.Deposit.Amount)
 	require.Equal(t, o.Channel.Owners.Signature, sent.Deposit.Authorization.By3009.Signature)
@@ -109,13 +108,12 @@ func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
 	o, _ := ownersOrder(t, c)
 	text := must.Get(c.TypedData(usdc, o.Channel.Config, *o.Channel.Owners))(t)
-	var typed struct {
+	typed := must.JSON[struct {
 		Types       map[string][]typeMember
 		PrimaryType string
 		Message     map[string]string
 		Domain      map[string]any
-	}
-	require.NoError(t, json.Unmarshal(text, &typed))
+	}](text)(t)
 	require.Equal(t, "ReceiveWithAuthorization", typed.PrimaryType)
 	require.Equal(t, typeMember{Name: "verifyingContract", Type: "address"}, typed.Types["EIP712Domain"][3])
 	require.Len(t, typed.Types["ReceiveWithAuthorization"], len(typed.Message))

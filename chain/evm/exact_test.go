@@ -128,10 +128,8 @@ func TestNoWallet(t *testing.T) {
 	e := newFakeNode(t).exact(t, nil)
 	require.Empty(t, e.Address())
 	require.True(t, x402.HasCode(e.Payable(requirement(2), usdc), x402.WalletNotFound))
-	_, err := e.Funds(t.Context(), sepolia, usdc)
-	require.True(t, x402.HasCode(err, x402.WalletNotFound))
-	_, err = e.Authorize(t.Context(), order(2))
-	require.True(t, x402.HasCode(err, x402.WalletNotFound))
+	require.True(t, x402.HasCode(must.Err(e.Funds(t.Context(), sepolia, usdc)), x402.WalletNotFound))
+	require.True(t, x402.HasCode(must.Err(e.Authorize(t.Context(), order(2))), x402.WalletNotFound))
 }
 
 func TestFunds(t *testing.T) {
@@ -285,11 +283,10 @@ func TestChargeEqualsMppx(t *testing.T) {
 	for range 2 { // answered twice, it is the same authorization
 		made := must.Get(newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(),
 			charged(noon.Add(time.Hour))))(t)
-		var signed struct {
+		signed := must.JSON[struct {
 			Authorization map[string]string
 			Signature     string
-		}
-		require.NoError(t, json.Unmarshal(made.Payload, &signed))
+		}](made.Payload)(t)
 		require.Equal(t, want["signature"], signed.Signature)
 		for key, value := range signed.Authorization {
 			require.Equal(t, want[key], value, key)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -110,8 +111,7 @@ func FuzzStatus(f *testing.F) {
 		if status.State != x402.Expired {
 			return
 		}
-		var said struct{ Timestamp hexutil.Uint64 }
-		require.NoError(t, json.Unmarshal([]byte(finalBlock), &said))
+		said := must.JSON[struct{ Timestamp hexutil.Uint64 }]([]byte(finalBlock))(t)
 		var events []struct{ Topics []common.Hash }
 		cancelled := json.Unmarshal([]byte(logs), &events) == nil &&
 			slices.ContainsFunc(events, func(e struct{ Topics []common.Hash }) bool {

@@ -54,17 +54,14 @@ func (c *permitChain) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (c *permitChain) block(raw json.RawMessage) uint64 {
-	var tag string
-	require.NoError(c.t, json.Unmarshal(raw, &tag))
+	tag := must.JSON[string](raw)(c.t)
 	switch tag {
 	case latest:
 		return c.head
 	case finalized:
 		return c.final
 	}
-	n, err := hexutil.DecodeUint64(tag)
-	require.NoError(c.t, err)
-	return n
+	return must.Get(hexutil.DecodeUint64(tag))(c.t)
 }
 
 func (c *permitChain) answer(method string, params []json.RawMessage) (any, string) {
@@ -76,8 +73,7 @@ func (c *permitChain) answer(method string, params []json.RawMessage) (any, stri
 		n := c.block(params[0])
 		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(uint64(c.at(n)))}, ""
 	case "eth_call":
-		var call struct{ To, Data string }
-		require.NoError(c.t, json.Unmarshal(params[0], &call))
+		call := must.JSON[struct{ To, Data string }](params[0])(c.t)
 		require.Equal(c.t, message.Permit2Address, call.To)
 		nonce := permitEvidence(x402.Upto).Nonce
 		require.Equal(c.t, "0x4fe02b44"+hexOf(topic(us).Bytes())[2:]+"00"+nonce[2:64], call.Data)
@@ -91,8 +87,7 @@ func (c *permitChain) answer(method string, params []json.RawMessage) (any, stri
 		}
 		return hexutil.Bytes(word), ""
 	case "eth_getLogs":
-		var q struct{ FromBlock, ToBlock hexutil.Uint64 }
-		require.NoError(c.t, json.Unmarshal(params[0], &q))
+		q := must.JSON[struct{ FromBlock, ToBlock hexutil.Uint64 }](params[0])(c.t)
 		return slices.DeleteFunc(slices.Clone(c.logs), func(l logEntry) bool {
 			return l.BlockNumber < q.FromBlock || l.BlockNumber > q.ToBlock
 		}), ""

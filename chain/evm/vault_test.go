@@ -102,11 +102,10 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	made := must.Get(f.payingFromVault(t, signer).Authorize(t.Context(), o))(t)
 	require.Equal(t, vault, made.Evidence.Payer)
 
-	var sent struct {
+	sent := must.JSON[struct {
 		Authorization json.RawMessage
 		Signature     string
-	}
-	require.NoError(t, json.Unmarshal(made.Payload, &sent))
+	}](made.Payload)(t)
 	a := must.Get(message.DecodeAuthorization(sent.Authorization))(t)
 	require.Equal(t, vault, a.From)
 	kinds := abi.Arguments{}

@@ -222,8 +222,7 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		}
 		return in(map[string]any{"blockhash": c.blockhash, "lastValidBlockHeight": last})
 	case "getMultipleAccounts":
-		var keys []string
-		require.NoError(c.t, json.Unmarshal(params[0], &keys))
+		keys := must.JSON[[]string](params[0])(c.t)
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
 		list := []any{}
 		for _, key := range keys {
@@ -252,8 +251,7 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 func (c *chain) simulation(transaction string, o options) any {
 	want := options{Commitment: confirmed, Encoding: "base64", ReplaceRecentBlockhash: true}
 	require.Equal(c.t, want, o)
-	t, err := decode.Transaction(transaction)
-	require.NoError(c.t, err)
+	t := must.Get(decode.Transaction(transaction))(c.t)
 	require.Equal(c.t, []string{"", ""}, []string{t.Signers[0].Signature, t.Signers[1].Signature})
 	return map[string]any{"err": nil, "logs": []string{}}
 }
@@ -407,20 +405,17 @@ type vector struct {
 
 func vectors(t testing.TB) (list map[string]vector, key ed25519.PrivateKey) {
 	data := must.Get(os.ReadFile("testdata/vectors.json"))(t)
-	var file struct {
+	file := must.JSON[struct {
 		Seed    string
 		Vectors map[string]vector
-	}
-	require.NoError(t, json.Unmarshal(data, &file))
+	}](data)(t)
 	seed := must.Get(hex.DecodeString(file.Seed))(t)
 	return file.Vectors, ed25519.NewKeyFromSeed(seed)
 }
 
 func (c *chain) wire(key solana.PublicKey) *accountJSON {
-	raw, err := json.Marshal(c.accounts[key])
-	require.NoError(c.t, err)
-	var w accountJSON
-	require.NoError(c.t, json.Unmarshal(raw, &w))
+	raw := must.Get(json.Marshal(c.accounts[key]))(c.t)
+	w := must.JSON[accountJSON](raw)(c.t)
 	return &w
 }
 

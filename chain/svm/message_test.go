@@ -104,14 +104,13 @@ func TestTheMessageThatSolanaGoCompilesWronglyIsRefused(t *testing.T) {
 	p := samplePlan()
 	transfer := func(destination solana.PublicKey) []byte {
 		signers := solana.AccountMetaSlice{solana.Meta(p.agent).SIGNER(), solana.Meta(destination).SIGNER()}
-		message := must.Get(compile(p.feePayer, p.blockhash,
+		return must.Get(compile(p.feePayer, p.blockhash,
 			solana.NewInstruction(solana.ComputeBudget, nil, []byte{opUnitLimit, 0, 0, 0, 0}),
 			solana.NewInstruction(solana.ComputeBudget, nil, []byte{opUnitPrice, 0, 0, 0, 0, 0, 0, 0, 0}),
 			solana.NewInstruction(p.program, solana.AccountMetaSlice{solana.Meta(p.source).WRITE(),
 				solana.Meta(p.mint), solana.Meta(destination).WRITE(), solana.Meta(p.agent).SIGNER()},
 				append([]byte{opTransferChecked}, make([]byte, 9)...)),
 			solana.NewInstruction(solana.MemoProgramID, signers, []byte("memo"))))(t)
-		return message
 	}
 	behind := p.agent
 	behind[0]++ // so that it is sorted behind the agent

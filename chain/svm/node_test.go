@@ -335,8 +335,7 @@ func FuzzTokenAccount(f *testing.F) {
 		{mint: mint, owner: key, amount: 5, frozen: true}} {
 		c.put(address, a)
 		data := c.accounts[address]["data"].([]string)[0]
-		wire, err := base64.StdEncoding.DecodeString(data)
-		require.NoError(f, err)
+		wire := must.Get(base64.StdEncoding.DecodeString(data))(f)
 		f.Add(wire, a.is2022)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, is2022 bool) {

@@ -363,8 +363,7 @@ func TestSignaturesAreCached(t *testing.T) {
 		listed{wire: wire, slot: c.slot - 100})
 	_, err := e.Status(t.Context(), evidence)
 	require.True(t, x402.HasCode(err, x402.RPCError), "one search has an end: %v", err)
-	status, err := e.Status(t.Context(), evidence) // the next goes on where it ended
-	require.NoError(t, err)
+	status := must.Get(e.Status(t.Context(), evidence))(t) // the next goes on where it ended
 	require.Equal(t, x402.Settled, status.State)
 	must.Get(e.Status(t.Context(), evidence))(t)
 	require.Equal(t, 402, c.asked["getTransaction"], "only what is found is looked at again")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,13 +54,12 @@ func TestAgents(t *testing.T) {
 	require.Contains(t, seen, "$0.50 of $0.50")
 	require.Contains(t, seen, "token, user research")
 	listed, _ := runs(t, 0, env, "agents", "list")
-	var out struct {
+	out := must.JSON[struct {
 		Agents []struct {
 			Name, PerCall, Label string
 			Token                bool
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(listed), &out))
+	}]([]byte(listed))(t)
 	require.Equal(t, "research 0.10 team=research true", strings.Join([]string{out.Agents[0].Name,
 		out.Agents[0].PerCall, out.Agents[0].Label, map[bool]string{true: "true"}[out.Agents[0].Token]}, " "))
 	require.NotContains(t, listed, "sha256")
@@ -176,7 +174,7 @@ allow_hosts = ["api.example"]
 	require.Equal(t, 9, rules.Budget.Teams["science"].Rate)
 
 	listed, _ := runs(t, 0, env, "budget")
-	var out struct {
+	out := must.JSON[struct {
 		Tree []struct {
 			Name, Parent string
 			Month        struct{ Remaining *string }
@@ -185,8 +183,7 @@ allow_hosts = ["api.example"]
 				Day  struct{ Limit, Spent string }
 			}
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(listed), &out))
+	}]([]byte(listed))(t)
 	require.Len(t, out.Tree, 2)
 	require.Equal(t, "science", out.Tree[0].Name)
 	require.Equal(t, "30.00", *out.Tree[0].Month.Remaining)

@@ -48,9 +48,7 @@ func attacked(t *testing.T, payments int, r sandbox.Rules) *victim {
 
 func (v *victim) open() {
 	v.t.Helper()
-	var err error
-	v.forger, err = historytest.Forge(v.home)
-	require.NoError(v.t, err)
+	v.forger = must.Get(historytest.Forge(v.home))(v.t)
 	v.t.Cleanup(func() { _ = v.forger.Close() })
 }
 
@@ -62,8 +60,7 @@ func (v *victim) pays(code int, text string, flags ...string) {
 
 func (v *victim) sql(query string, args ...any) {
 	v.t.Helper()
-	n, err := v.forger.Exec(query, args...)
-	require.NoError(v.t, err)
+	n := must.Get(v.forger.Exec(query, args...))(v.t)
 	if strings.HasPrefix(query, "UPDATE") || strings.HasPrefix(query, "DELETE") {
 		require.NotZero(v.t, n, "it changed nothing: %s", query)
 	}
@@ -88,8 +85,7 @@ func (v *victim) unlocks() {
 	file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
 	v.env = v.env[:1]
 	out, _ := runs(v.t, 0, v.env, "unlock", "--passphrase-file", file)
-	var agent struct{ PID int }
-	require.NoError(v.t, json.Unmarshal([]byte(out), &agent))
+	agent := must.JSON[struct{ PID int }]([]byte(out))(v.t)
 	v.t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
 }
 
@@ -111,8 +107,7 @@ func (v *victim) restores(older string) {
 		fill.WriteString("DELETE FROM main." + table + ";")
 		fill.WriteString("INSERT INTO main." + table + " SELECT * FROM older." + table + ";")
 	}
-	_, err := v.forger.Exec("BEGIN;" + fill.String() + "COMMIT")
-	require.NoError(v.t, err)
+	must.Get(v.forger.Exec("BEGIN;" + fill.String() + "COMMIT"))(v.t)
 	v.sql(`DETACH older`)
 }
 
@@ -217,16 +212,14 @@ func TestNothingIsUsedTwice(t *testing.T) {
 // agentSigns asks the unlock agent's socket, as any process of the user can.
 func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
 	v.t.Helper()
-	authorization, err := evm.EncodeAuthorization(evm.Authorization3009{
+	authorization := must.Get(evm.EncodeAuthorization(evm.Authorization3009{
 		From:        v.evm,
 		To:          payTo,
 		Value:       money.NewAmount(amount),
 		ValidBefore: time.Now().Unix() + 60,
 		Nonce:       sha256.Sum256([]byte(id)),
-	})
-	require.NoError(v.t, err)
-	c, err := net.Dial("unix", filepath.Join(v.home, "agent.sock"))
-	require.NoError(v.t, err)
+	}))(v.t)
+	c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(v.t)
 	defer c.Close()
 	require.NoError(v.t, json.NewEncoder(c).Encode(map[string]any{"op": "evm", "payment": id,
 		"authorization": json.RawMessage(authorization)}))
@@ -242,13 +235,11 @@ func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool
 func (v *victim) forgedPayment(id, units, payTo string) {
 	v.t.Helper()
 	v.sql(`CREATE TEMP TABLE one AS SELECT * FROM payments WHERE id = ` + last)
-	_, err := v.forger.Exec(`UPDATE temp.one SET id = ?, pay_to = ?, amount = ?, usd = ?, created_at = ?,
+	must.Get(v.forger.Exec(`UPDATE temp.one SET id = ?, pay_to = ?, amount = ?, usd = ?, created_at = ?,
 		state = 'reserved', payload = NULL, evidence = NULL, unique_key = NULL, transaction_id = '',
-		seq = (SELECT max(seq) + 1 FROM payments)`, id, payTo, units, units, time.Now().UnixMicro())
-	require.NoError(v.t, err)
+		seq = (SELECT max(seq) + 1 FROM payments)`, id, payTo, units, units, time.Now().UnixMicro()))(v.t)
 	v.sql(`INSERT INTO payments SELECT * FROM one`)
-	_, err = v.forger.Exec(`DROP TABLE one`)
-	require.NoError(v.t, err)
+	must.Get(v.forger.Exec(`DROP TABLE one`))(v.t)
 	require.NoError(v.t, v.forger.Recount())
 }
 

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"
@@ -98,7 +97,6 @@ func resident(tb testing.TB, pid int, what string) (size int64) {
 		tb.Skip("a process's memory is read from /proc: ", err)
 	}
 	_, after, _ := strings.Cut(string(status), what+":")
-	_, err = fmt.Sscanf(after, "%d kB", &size)
-	require.NoError(tb, err)
+	must.Get(fmt.Sscanf(after, "%d kB", &size))(tb)
 	return size >> 10
 }

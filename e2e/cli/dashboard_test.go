@@ -42,8 +42,7 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
 	at := must.Get(url.Parse(said.URL))(t)
 	base := said.URL[:strings.LastIndex(said.URL, "/")]
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
+	jar := must.Get(cookiejar.New(nil))(t)
 	browser := &http.Client{Jar: jar}
 	read := func(r *http.Response, err error) (int, string) {
 		t.Helper()

@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -62,8 +63,7 @@ func newFleet(t *testing.T, room int) *fleet {
 	second := filepath.Join(t.TempDir(), "home")
 	require.NoError(t, os.Mkdir(second, 0o700))
 	for _, name := range []string{"keystore.json", "config.toml"} {
-		text, err := os.ReadFile(filepath.Join(f.w.home, name))
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(filepath.Join(f.w.home, name)))(t)
 		require.NoError(t, os.WriteFile(filepath.Join(second, name), text, 0o600))
 	}
 	f.env = [2][]string{append(env, passphraseFile(t)), {"X402_WALLET_HOME=" + second, passphraseFile(t)}}
@@ -176,9 +176,7 @@ func TestServicesAreKilled(t *testing.T) {
 	all.Wait()
 	require.NoError(t, problems)
 	for n, last := 0, "paid"; last != ""; n++ {
-		var err error
-		last, err = f.buys(ctx, fmt.Sprint("rest-", n))
-		require.NoError(t, err)
+		last = must.Get(f.buys(ctx, fmt.Sprint("rest-", n)))(t)
 		bought[last]++
 	}
 	t.Logf("%d kills; of each answer: %v", *kills, bought)
@@ -191,11 +189,9 @@ func TestServicesAreKilled(t *testing.T) {
 
 // isSettled compares the ledger with the chain.
 func (f *fleet) isSettled(n int) {
-	store, err := historytest.Open(f.t.Context(), f.t.TempDir(), f.ledger, history.Options{})
-	require.NoError(f.t, err)
+	store := must.Get(historytest.Open(f.t.Context(), f.t.TempDir(), f.ledger, history.Options{}))(f.t)
 	defer store.Close()
-	list, err := store.Recent(f.t.Context(), 10*n)
-	require.NoError(f.t, err)
+	list := must.Get(store.Recent(f.t.Context(), 10*n))(f.t)
 	moved := map[string]bool{}
 	for _, s := range f.w.Settlements() {
 		require.EqualValues(f.t, tenthOfCent, s.Amount)

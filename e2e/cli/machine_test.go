@@ -50,8 +50,7 @@ func TestNoFileDescriptors(t *testing.T) {
 		again := serve(t, env...)
 		answer := again.call("x402_pay", call)
 		again.leave()
-		var result struct{ Status string }
-		require.NoError(t, json.Unmarshal([]byte(answer), &result))
+		result := must.JSON[struct{ Status string }]([]byte(answer))(t)
 		require.Contains(t, []string{"paid", "replayed"}, result.Status, "limit %d: %s", limit, answer)
 		require.LessOrEqual(t, len(w.Settlements()), settled+2)
 	}
@@ -102,8 +101,7 @@ func (w *world) isUnlocked() bool {
 // Certificate authorities of the environment count for nothing: a project's .env could name them.
 func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
+	w := must.Get(newWorld(sandbox.Options{}))(t)
 	t.Cleanup(w.close)
 	seller := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(rw, "free")
@@ -112,7 +110,7 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	seller.StartTLS()
 	t.Cleanup(seller.Close)
 	home, roots := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "roots.pem")
-	_, _, err = testworld.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
+	_, _, err := testworld.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
 		fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
 	require.NoError(t, err)
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw})

@@ -115,8 +115,7 @@ func TestTheOwnerIsToldOfWhatWaits(t *testing.T) {
 			n := o.hears()
 			require.Equal(t, []string{"approval", "$0.001", "x402-wallet approve " + n.ID},
 				[]string{n.Kind, n.Price, n.Command})
-			host := must.Get(url.Parse(w.SellerURL))(t)
-			require.Equal(t, host.Host, n.Host)
+			require.Equal(t, must.Get(url.Parse(w.SellerURL))(t).Host, n.Host)
 			require.NotContains(t, n.Text, "one", "of the URL the host alone")
 			require.Contains(t, pays("one"), n.ID)
 
@@ -145,13 +144,12 @@ func TestNotifyTest(t *testing.T) {
 
 	o.refuses.Store(true)
 	out, _ = runs(t, 1, env, "notify", "test")
-	var report struct {
+	report := must.JSON[struct {
 		Told []struct {
 			Way, To, Problem string
 			OK               bool
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	}]([]byte(out))(t)
 	require.Equal(t, []bool{true, false}, []bool{report.Told[0].OK, report.Told[1].OK})
 	require.Contains(t, report.Told[1].Problem, "403")
 	require.NoError(t, os.Chmod(o.secret, 0o644))

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -31,8 +32,7 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 	t.Helper()
 	p := &page{t: t, cmd: command(t, env, append(args, "--page")...)}
 	p.cmd.Stdout = &p.said
-	stderr, err := p.cmd.StderrPipe()
-	require.NoError(t, err)
+	stderr := must.Get(p.cmd.StderrPipe())(t)
 	require.NoError(t, p.cmd.Start())
 	lines := bufio.NewScanner(stderr)
 	for p.url == "" {
@@ -46,24 +46,20 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 
 func (p *page) shows() string {
 	p.t.Helper()
-	r, err := http.Get(p.url)
-	require.NoError(p.t, err)
+	r := must.Get(http.Get(p.url))(p.t)
 	defer r.Body.Close()
 	require.Equal(p.t, http.StatusOK, r.StatusCode)
-	text, err := io.ReadAll(r.Body)
-	require.NoError(p.t, err)
+	text := must.Get(io.ReadAll(r.Body))(p.t)
 	return string(text)
 }
 
 func (p *page) answers(status int, form url.Values) {
 	p.t.Helper()
-	post, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url,
-		strings.NewReader(form.Encode()))
-	require.NoError(p.t, err)
+	post := must.Get(http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url,
+		strings.NewReader(form.Encode())))(p.t)
 	post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	post.Header.Set("Origin", "http://"+post.Host)
-	r, err := http.DefaultClient.Do(post)
-	require.NoError(p.t, err)
+	r := must.Get(http.DefaultClient.Do(post))(p.t)
 	require.NoError(p.t, r.Body.Close())
 	require.Equal(p.t, status, r.StatusCode)
 }

@@ -86,8 +86,7 @@ func mentioned(t *testing.T) (list []string) {
 // TestReadmeCommandsExist asks the program about each: there is such a command, it takes so many
 // arguments, it has these flags.
 func TestReadmeCommandsExist(t *testing.T) {
-	program, err := exec.LookPath("x402-wallet") // testscript's
-	require.NoError(t, err)
+	program := must.Get(exec.LookPath("x402-wallet"))(t) // testscript's
 	known := map[string]string{}
 	helpOf := func(command string) (text string, ok bool) {
 		text, ok = known[command]

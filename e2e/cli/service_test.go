@@ -218,11 +218,9 @@ func (s *service) post(token, session, body string) *http.Request {
 
 func (s *service) send(r *http.Request) (status int, header http.Header, body string) {
 	s.t.Helper()
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(s.t, err)
+	answer := must.Get(http.DefaultClient.Do(r))(s.t)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(s.t, err)
+	text := must.Get(io.ReadAll(answer.Body))(s.t)
 	return answer.StatusCode, answer.Header, string(text)
 }
 
@@ -361,11 +359,10 @@ func TestAnAgentApprovesNothingForItself(t *testing.T) {
 	lines := bufio.NewScanner(hears)
 	answer := func(id int) (text string) {
 		for lines.Scan() {
-			var m struct {
+			m := must.JSON[struct {
 				ID     json.RawMessage
 				Method string
-			}
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &m))
+			}](lines.Bytes())(t)
 			if m.Method == "elicitation/create" {
 				fmt.Fprintf(says, `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{}}}`+"\n", m.ID)
 			} else if string(m.ID) == strconv.Itoa(id) {

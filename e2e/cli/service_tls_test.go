@@ -49,24 +49,20 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) make(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	c.SerialNumber = big.NewInt(time.Now().UnixNano())
 	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, by := a.cert, a.key
 	if parent == nil {
 		parent, by = c, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), by)
-	require.NoError(a.t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(a.t, err)
+	der := must.Get(x509.CreateCertificate(rand.Reader, c, parent, key.Public(), by))(a.t)
+	private := must.Get(x509.MarshalPKCS8PrivateKey(key))(a.t)
 	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der},
 		name + ".key": {Type: "PRIVATE KEY", Bytes: private}} {
 		require.NoError(a.t, os.WriteFile(a.file(file), pem.EncodeToMemory(block), 0o600))
 	}
-	made, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
+	made := must.Get(x509.ParseCertificate(der))(a.t)
 	return made, key
 }
 
@@ -79,8 +75,7 @@ func (a *authority) client(name string) *http.Client {
 	roots.AddCert(a.cert)
 	config := &tls.Config{RootCAs: roots}
 	if name != "" {
-		pair, err := tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key"))
-		require.NoError(a.t, err)
+		pair := must.Get(tls.LoadX509KeyPair(a.file(name+".pem"), a.file(name+".key")))(a.t)
 		config.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
@@ -195,13 +190,11 @@ func TestMetricsOfAService(t *testing.T) {
 		return w.rules(sandbox.Rules{ApproveAbove: "0.01"}) + "\n[agents.alice]\ntoken = \"" +
 			callers.TokenHash(token) + "\"\nday = \"3\"\n"
 	})
-	dir, err := os.MkdirTemp("", "metrics-") // a test's own is too long for a socket
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "metrics-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := filepath.Join(dir, "m")
 	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0", "--metrics", at)
-	info := must.Get(os.Lstat(at))(t)
-	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+	require.Equal(t, os.FileMode(0o660), must.Get(os.Lstat(at))(t).Mode().Perm())
 
 	session := s.open(token)
 	_, _, body := s.send(s.post(token, session, payOf(w, "one")))
@@ -246,8 +239,7 @@ func TestMetricsOfAService(t *testing.T) {
 
 func (s *service) get(path, token string) *http.Request {
 	at := strings.TrimSuffix(s.URL, "/mcp") + path
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil)
-	require.NoError(s.t, err)
+	r := must.Get(http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil))(s.t)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return r
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -116,8 +117,7 @@ mount = true
 func (s *strangers) heal() {
 	for path, at := range map[string]string{"/evm/": s.EVMNodeURL, "/solana/": s.SolanaNodeURL,
 		"/facilitator/": s.FacilitatorURL} {
-		honest, err := url.Parse(at)
-		require.NoError(s.t, err)
+		honest := must.Get(url.Parse(at))(s.t)
 		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(honest) }}
 		s.put(path, http.StripPrefix(strings.TrimSuffix(path, "/"), proxy).ServeHTTP)
 	}
@@ -230,8 +230,7 @@ func (s *strangers) variants(about string, text []byte) map[string][]byte {
 				return s.plain(field, nameLength)
 			})
 			if field != "" {
-				changed, err := json.Marshal(v)
-				require.NoError(s.t, err)
+				changed := must.Get(json.Marshal(v))(s.t)
 				all[field+kind] = changed
 			}
 		}
@@ -275,22 +274,18 @@ func replaced(v any, at string, left *int, word func(field string) string) (made
 
 // challenge is what the sandbox's seller asks for at a path: in a header, or in the body.
 func (s *strangers) challenge(path string) (text []byte, header http.Header) {
-	answer, err := http.Get(s.SellerURL + path)
-	require.NoError(s.t, err)
+	answer := must.Get(http.Get(s.SellerURL + path))(s.t)
 	defer answer.Body.Close()
-	text, err = io.ReadAll(answer.Body)
-	require.NoError(s.t, err)
+	text = must.Get(io.ReadAll(answer.Body))(s.t)
 	if value := answer.Header.Get("Payment-Required"); value != "" {
-		text, err = base64.StdEncoding.DecodeString(value)
-		require.NoError(s.t, err)
+		text = must.Get(base64.StdEncoding.DecodeString(value))(s.t)
 	}
 	return text, answer.Header
 }
 
 // full is a challenge with every text in it that a seller may add.
 func (s *strangers) full(challenge []byte) []byte {
-	var all map[string]any
-	require.NoError(s.t, json.Unmarshal(challenge, &all))
+	all := must.JSON[map[string]any](challenge)(s.t)
 	all["error"] = "an error"
 	option := all["accepts"].([]any)[0].(map[string]any)
 	extra := option["extra"].(map[string]any)
@@ -300,9 +295,7 @@ func (s *strangers) full(challenge []byte) []byte {
 	} else { // on Solana
 		extra["memo"] = "a memo"
 	}
-	text, err := json.Marshal(all)
-	require.NoError(s.t, err)
-	return text
+	return must.Get(json.Marshal(all))(s.t)
 }
 
 // asks is a seller: unpaid it answers with a challenge in the header or the body, paid as it is told.

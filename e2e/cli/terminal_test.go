@@ -97,8 +97,7 @@ func (c *console) sees(text string, times int) {
 func (c *console) String() string { return c.text() }
 
 func (c *console) types(text string) {
-	_, err := io.WriteString(c.keys, text)
-	require.NoError(c.t, err)
+	must.Get(io.WriteString(c.keys, text))(c.t)
 }
 
 // answers types each answer when its question is there, behind the one before.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/otlp/otlptest"
 	"x402-wallet/internal/sandbox"
 )
@@ -57,8 +58,7 @@ func newParty(t *testing.T, behind string) *party {
 }
 
 func (p *party) leadsTo(t *testing.T, behind string) {
-	at, err := url.Parse(behind)
-	require.NoError(t, err)
+	at := must.Get(url.Parse(behind))(t)
 	p.behind.Store(at)
 }
 

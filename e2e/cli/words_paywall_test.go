@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 )
 
 // The paywall meets strangers on three sides, and tells no more of their words in its log, to its
@@ -83,20 +84,17 @@ func listsWords(word string) func(message) []byte {
 func (w *words) sells(file string) (end func() string) {
 	w.t.Helper()
 	cmd := w.command("paywall", "--config", file)
-	log, err := os.Create(filepath.Join(w.t.TempDir(), "log"))
-	require.NoError(w.t, err)
+	log := must.Get(os.Create(filepath.Join(w.t.TempDir(), "log")))(w.t)
 	cmd.Stderr = log
 	require.NoError(w.t, cmd.Start())
 	said := func() string {
-		text, err := os.ReadFile(log.Name())
-		require.NoError(w.t, err)
+		text := must.Get(os.ReadFile(log.Name()))(w.t)
 		return string(text)
 	}
 	address := regexp.MustCompile(`url=(http://[0-9.:]+)/mcp`)
 	require.Eventually(w.t, func() bool { return address.MatchString(said()) }, time.Minute,
 		20*time.Millisecond)
-	at, err := url.Parse(address.FindStringSubmatch(said())[1])
-	require.NoError(w.t, err)
+	at := must.Get(url.Parse(address.FindStringSubmatch(said())[1]))(w.t)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) },
 		FlushInterval: -1}
 	w.put("/shop/", http.StripPrefix("/shop", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -143,9 +141,8 @@ func (w *words) judges(buyer *agent) {
 
 func (w *words) shows() {
 	asks := func(session, method string, params any) (answer []byte, header http.Header) {
-		text, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
-			"params": params})
-		require.NoError(w.t, err)
+		text := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
+			"params": params}))(w.t)
 		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.server.URL+"/shop/mcp",
 			bytes.NewReader(text))
 		require.NoError(w.t, err)
@@ -155,11 +152,9 @@ func (w *words) shows() {
 			request.Header.Set("Mcp-Session-Id", session)
 			request.Header.Set("Mcp-Protocol-Version", "2025-11-25")
 		}
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(w.t, err)
+		response := must.Get(http.DefaultClient.Do(request))(w.t)
 		defer response.Body.Close()
-		answer, err = io.ReadAll(response.Body)
-		require.NoError(w.t, err)
+		answer = must.Get(io.ReadAll(response.Body))(w.t)
 		return answer, response.Header
 	}
 	name := w.word("a buyer")
@@ -168,8 +163,7 @@ func (w *words) shows() {
 	session := header.Get("Mcp-Session-Id")
 	require.NotEmpty(w.t, session)
 	challenge, _ := w.challenge("/weather")
-	var asked struct{ Accepts []json.RawMessage }
-	require.NoError(w.t, json.Unmarshal(challenge, &asked))
+	asked := must.JSON[struct{ Accepts []json.RawMessage }](challenge)(w.t)
 	payment := fmt.Appendf(nil, `{"x402Version":2,"accepted":%s,"payload":{"signature":"0x1",`+
 		`"authorization":{"from":"a","to":"b","value":"1","validAfter":"0","validBefore":"9","nonce":"c"}}}`,
 		asked.Accepts[0])

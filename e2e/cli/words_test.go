@@ -24,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -56,8 +57,7 @@ func (w *words) text(place, text string) {
 			field, begin = here, at[0]
 		}
 		end = at[1]
-		n, err := strconv.Atoi(field)
-		require.NoError(w.t, err)
+		n := must.Get(strconv.Atoi(field))(w.t)
 		w.seen[w.fields[n]] = true
 		if end-begin > longest {
 			key := place + ": " + w.fields[n]
@@ -150,20 +150,16 @@ type agent struct {
 
 func (w *words) agent(capabilities string) *agent {
 	cmd := w.command("mcp")
-	in, err := cmd.StdinPipe()
-	require.NoError(w.t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(w.t, err)
-	log, err := os.Create(filepath.Join(w.t.TempDir(), "log"))
-	require.NoError(w.t, err)
+	in := must.Get(cmd.StdinPipe())(w.t)
+	out := must.Get(cmd.StdoutPipe())(w.t)
+	log := must.Get(os.Create(filepath.Join(w.t.TempDir(), "log")))(w.t)
 	cmd.Stderr = log
 	require.NoError(w.t, cmd.Start())
 	a := &agent{words: w, in: in, out: bufio.NewScanner(out), end: func() string {
 		_ = in.Close()
 		_ = cmd.Wait()
 		_ = log.Close()
-		text, err := os.ReadFile(log.Name())
-		require.NoError(w.t, err)
+		text := must.Get(os.ReadFile(log.Name()))(w.t)
 		return string(text)
 	}}
 	a.out.Buffer(nil, 4<<20)
@@ -180,8 +176,7 @@ func (a *agent) ask(method, params string) (answer string) {
 	fmt.Fprintf(a.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", a.id, method, params)
 	for a.out.Scan() {
 		a.json(method, a.out.Bytes())
-		var m message
-		require.NoError(a.t, json.Unmarshal(a.out.Bytes(), &m))
+		m := must.JSON[message](a.out.Bytes())(a.t)
 		if string(m.ID) == strconv.Itoa(a.id) || m.Method == "elicitation/create" {
 			return a.out.Text()
 		}
@@ -192,8 +187,7 @@ func (a *agent) ask(method, params string) (answer string) {
 
 func (a *agent) call(tool string, arguments map[string]any) string {
 	a.t.Helper()
-	text, err := json.Marshal(map[string]any{"name": tool, "arguments": arguments})
-	require.NoError(a.t, err)
+	text := must.Get(json.Marshal(map[string]any{"name": tool, "arguments": arguments}))(a.t)
 	return a.ask("tools/call", string(text))
 }
 
@@ -256,8 +250,7 @@ func (a *agent) meetsSellers() {
 			a.buys("/asks/"+name, asks(text, about != "v1", refused))
 			a.buys("/asks in the body/"+name, asks(text, false, refused))
 		}
-		key, err := json.Marshal(a.word("a key"))
-		require.NoError(a.t, err)
+		key := must.Get(json.Marshal(a.word("a key")))(a.t)
 		twice := fmt.Sprintf(`{%s:1,%s:2,%s`, key, key, bytes.TrimSpace(challenge)[1:])
 		a.buys("/asks twice/"+about, asks([]byte(twice), false, refused))
 		many := bytes.Replace(challenge, []byte(`"accepts":[`),
@@ -511,8 +504,7 @@ func (w *words) asksAPerson() {
 // opensTheDashboard reads the owner's pages, but for those that show what was bought.
 func (w *words) opensTheDashboard() {
 	cmd := w.command("dashboard", "--json")
-	out, err := cmd.StdoutPipe()
-	require.NoError(w.t, err)
+	out := must.Get(cmd.StdoutPipe())(w.t)
 	require.NoError(w.t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Signal(os.Interrupt)
@@ -520,15 +512,12 @@ func (w *words) opensTheDashboard() {
 	}()
 	var said struct{ URL string }
 	require.NoError(w.t, json.NewDecoder(out).Decode(&said))
-	jar, err := cookiejar.New(nil)
-	require.NoError(w.t, err)
+	jar := must.Get(cookiejar.New(nil))(w.t)
 	browser := &http.Client{Jar: jar}
 	page := func(at string) string {
-		answer, err := browser.Get(at)
-		require.NoError(w.t, err)
+		answer := must.Get(browser.Get(at))(w.t)
 		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(w.t, err)
+		text := must.Get(io.ReadAll(answer.Body))(w.t)
 		require.Equal(w.t, http.StatusOK, answer.StatusCode, at)
 		w.text("the dashboard", html.UnescapeString(string(text)))
 		return string(text)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -241,8 +243,7 @@ func whole(answer []byte) bool {
 
 // The proxy is exact to the byte, on both sides and in all ways to break.
 func TestProxyIsExact(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	got := make(chan []byte, 1)
 	go func() {

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history/content"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
@@ -552,8 +553,7 @@ func (r *run) longAgo() error {
 
 // reconcile is the command.
 func reconcile(r *run) error {
-	_, err := r.command("reconcile", "--json")
-	return err
+	return must.Err(r.command("reconcile", "--json"))
 }
 
 // command runs one of the person's commands, broken.
@@ -575,8 +575,7 @@ func (r *run) command(args ...string) (ok bool, err error) {
 
 // lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's mark.
 func lowerBudget(r *run) error {
-	_, err := r.command("budget", "set", "day", "0.25", "--json")
-	return err
+	return must.Err(r.command("budget", "set", "day", "0.25", "--json"))
 }
 
 // lowered is the judgement of a changed rule: the old rules stand or the new ones, the command can
@@ -656,8 +655,7 @@ func initialize(r *run) error {
 			return err
 		}
 	}
-	_, err = r.command(r.initArgs()...)
-	return err
+	return must.Err(r.command(r.initArgs()...))
 }
 
 func (r *run) initArgs() []string {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/schemes"
+	"x402-wallet/internal/must"
 )
 
 // The injector misses no kind of call: strace, which has nothing to do with it, counts as many of each, but
@@ -24,29 +25,24 @@ func TestStraceSeesTheSame(t *testing.T) {
 	require.NoError(t, err, "apt-get install strace")
 	bin := binary(t)
 	paying := scenarios[0]
-	r, err := paying.execute(bin, nil, nil)
-	require.NoError(t, err)
+	r := must.Get(paying.execute(bin, nil, nil))(t)
 	require.Empty(t, r.wrong)
 	ours := map[string]int{}
 	for _, c := range r.calls {
 		ours[c.kind]++
 	}
 
-	w, err := newWorld(schemes.Rules{}, nil)
-	require.NoError(t, err)
+	w := must.Get(newWorld(schemes.Rules{}, nil))(t)
 	defer w.Close()
 	file := filepath.Join(t.TempDir(), "log")
-	p, err := w.start(strace, false, nil, "-f", "-o", file, "-e",
-		"trace=pwrite64,fsync,fdatasync,ftruncate,connect,unlinkat,mkdirat,flock", bin, "mcp")
-	require.NoError(t, err)
+	p := must.Get(w.start(strace, false, nil, "-f", "-o", file, "-e",
+		"trace=pwrite64,fsync,fdatasync,ftruncate,connect,unlinkat,mkdirat,flock", bin, "mcp"))(t)
 	require.NoError(t, p.initialize())
 	traced := &run{world: w, scenario: paying}
-	a, err := p.pay(traced.call(""))
-	require.NoError(t, err)
+	a := must.Get(p.pay(traced.call("")))(t)
 	require.Equal(t, "paid", a.Status, a)
 	require.NoError(t, p.end())
-	log, err := os.ReadFile(file)
-	require.NoError(t, err)
+	log := must.Get(os.ReadFile(file))(t)
 
 	theirs, most, byThread := map[string]int{}, map[string]int{}, map[string]int{}
 	for line := range strings.Lines(string(log)) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
@@ -157,8 +158,7 @@ func record(t *testing.T, bin string, in *databases) (points []point) {
 		if name != "" && name != "*" && name != s.name {
 			continue
 		}
-		r, err := s.execute(bin, in, nil)
-		require.NoError(t, err)
+		r := must.Get(s.execute(bin, in, nil))(t)
 		require.Empty(t, r.wrong, "%s, unbroken: %s", s.name, r.notes)
 		require.NotEmpty(t, r.calls)
 		own := faults(r.calls)

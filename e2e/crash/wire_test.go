@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -387,28 +388,23 @@ func (l line) cases(asked, answered int) (list []breakage) {
 // A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet
 // says so. What is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
-	w, err := newWorld(schemes.Rules{}, nil)
-	require.NoError(t, err)
+	w := must.Get(newWorld(schemes.Rules{}, nil))(t)
 	defer w.Close()
-	p, err := newProxy(w.SellerURL, "", breakage{})
-	require.NoError(t, err)
+	p := must.Get(newProxy(w.SellerURL, "", breakage{}))(t)
 	defer p.Close()
-	b, err := w.buyer(t.Context(), p.url, w.FacilitatorURL, 10*time.Second)
-	require.NoError(t, err)
+	b := must.Get(w.buyer(t.Context(), p.url, w.FacilitatorURL, 10*time.Second))(t)
 	defer b.store.Close()
 	exact := pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
 	b.Schemes[exact] = &beforeSigning{b.Schemes[exact], p.refuse}
 	loopback := []string{strings.TrimPrefix(p.url, "http://")}
 	b.Transport = keptNothing{b.Transport, seller.New(seller.Options{Loopback: loopback})}
-	_, err = b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
+	_, err := b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
 	var coded *x402.Error
 	require.True(t, errors.As(err, &coded))
 	require.Equal(t, x402.PayFailed, coded.Code)
 	require.NotEmpty(t, coded.Spent)
 	require.Zero(t, w.Presentations())
-	held, err := b.store.HeldOn(t.Context(), sandbox.EVM, template.evm)
-	require.NoError(t, err)
-	require.Len(t, held, 1)
+	require.Len(t, must.Get(b.store.HeldOn(t.Context(), sandbox.EVM, template.evm))(t), 1)
 }
 
 // keptNothing is a transport whose connections are all closed when it pays.

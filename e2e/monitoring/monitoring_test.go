@@ -112,8 +112,7 @@ func (w *world) judge() {
 			families[m[1]] = true
 		}
 	}
-	page, err := os.ReadFile(filepath.Join(pages, "../operating.md"))
-	require.NoError(w.t, err)
+	page := must.Get(os.ReadFile(filepath.Join(pages, "../operating.md")))(w.t)
 	_, section, found := strings.Cut(string(page), "\n## Monitoring\n")
 	require.True(w.t, found)
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -65,8 +65,7 @@ func watches(t *testing.T, jobs map[string]string) prometheus {
 
 func (p prometheus) get(path string, ask url.Values, into any) {
 	p.t.Helper()
-	answer, err := http.Get(p.at + path + "?" + ask.Encode())
-	require.NoError(p.t, err)
+	answer := must.Get(http.Get(p.at + path + "?" + ask.Encode()))(p.t)
 	defer answer.Body.Close()
 	var said struct {
 		Status, Error string

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
@@ -49,8 +50,7 @@ type world struct {
 const aliceDay = "0.01"
 
 func newWorld(t *testing.T) *world {
-	s, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	w := &world{Sandbox: s, t: t, bin: testworld.Build(t), metrics: map[string]string{},
 		agents: map[string]*mcp.ClientSession{}}
@@ -104,8 +104,7 @@ func (w *world) serves() {
 	rules = strings.Replace(rules, "loopback = [", fmt.Sprintf("loopback = [%q, ", at), 1)
 	w.home = testworld.NewHome(w.t, rules)
 	w.Fund(w.home.EVM, sandbox.USDC*9/10)
-	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
-	require.NoError(w.t, err)
+	dir := must.Get(os.MkdirTemp("", "service-"))(w.t) // a test's own is too long for a socket
 	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := start(w.t, w.home.Command(w.t.Context(), w.bin, "serve", "--socket", filepath.Join(dir, "s"),
 		"--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"))
@@ -132,40 +131,34 @@ func (w *world) shows(job string, home testworld.Home) {
 func (w *world) leftAlone() testworld.Home {
 	w.t.Helper()
 	home := testworld.NewHome(w.t, w.Config(sandbox.Rules{}))
-	past, err := ledgers.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
-		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }})
-	require.NoError(w.t, err)
+	past := must.Get(ledgers.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
+		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }}))(w.t)
 	defer past.Close()
-	_, err = asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{
+	_, err := asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{
 		Quote: [32]byte{1}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report", Network: sandbox.EVM, Asset: "0xasset",
 		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "its price"})
 	require.NoError(w.t, err)
 	require.NoError(w.t, past.Freeze(w.t.Context(), history.Freeze{Network: sandbox.EVM, Account: home.EVM,
 		By: "owner", Why: "a trial"}))
-	hand, err := historytest.Forge(home.Dir)
-	require.NoError(w.t, err)
+	hand := must.Get(historytest.Forge(home.Dir))(w.t)
 	defer hand.Close()
 	yesterday := time.Now().Add(-24 * time.Hour)
-	evidence, err := json.Marshal(map[string]any{"expiresAt": yesterday.Add(time.Minute).UTC()})
-	require.NoError(w.t, err)
-	_, err = hand.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement,
+	evidence := must.Get(json.Marshal(map[string]any{"expiresAt": yesterday.Add(time.Minute).UTC()}))(w.t)
+	must.Get(hand.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method,
+		url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement,
 		payload, evidence) VALUES ('old', 's', 'unknown', ?, 0, x'00', 'GET', 'https://api.example/', '',
 		'api.example', ?, 'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', '{}', ?)`,
-		yesterday.UnixMicro(), sandbox.EVM, string(evidence))
-	require.NoError(w.t, err)
+		yesterday.UnixMicro(), sandbox.EVM, string(evidence)))(w.t)
 	require.NoError(w.t, hand.Recount())
 	return home
 }
 
 func (w *world) call(agent, tool string, arguments map[string]any) string {
 	w.t.Helper()
-	answer, err := w.agents[agent].CallTool(w.t.Context(),
-		&mcp.CallToolParams{Name: tool, Arguments: arguments})
-	require.NoError(w.t, err)
-	text, err := json.Marshal(answer)
-	require.NoError(w.t, err)
+	answer := must.Get(w.agents[agent].CallTool(w.t.Context(),
+		&mcp.CallToolParams{Name: tool, Arguments: arguments}))(w.t)
+	text := must.Get(json.Marshal(answer))(w.t)
 	return string(text)
 }
 
@@ -196,19 +189,16 @@ func (w *world) fails(how string, buy func(), isSeen func() bool) {
 // crowds sends the paywall what has no place there.
 func (w *world) crowds() {
 	w.t.Helper()
-	answer, err := http.Post(w.shop, "application/json", strings.NewReader("[]"))
-	require.NoError(w.t, err)
+	answer := must.Get(http.Post(w.shop, "application/json", strings.NewReader("[]")))(w.t)
 	_ = answer.Body.Close()
 	require.Equal(w.t, http.StatusBadRequest, answer.StatusCode)
 }
 
 func (w *world) scrape(job string) string {
 	w.t.Helper()
-	answer, err := http.Get("http://" + w.metrics[job] + "/metrics")
-	require.NoError(w.t, err)
+	answer := must.Get(http.Get("http://" + w.metrics[job] + "/metrics"))(w.t)
 	defer answer.Body.Close()
 	require.Equal(w.t, http.StatusOK, answer.StatusCode)
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(w.t, err)
+	text := must.Get(io.ReadAll(answer.Body))(w.t)
 	return string(text)
 }

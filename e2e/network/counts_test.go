@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,8 +54,7 @@ func TestRoundTripsOfPaidCalls(t *testing.T) {
 				started, before := time.Now(), w.effort()
 				for i := range n {
 					// another URL each time: the same one again after a slow answer is the same purchase
-					_, err := p.pay(fmt.Sprintf("%s%s?%d-%d", w.SellerURL, way.path, n, i))
-					require.NoError(t, err)
+					must.Get(p.pay(fmt.Sprintf("%s%s?%d-%d", w.SellerURL, way.path, n, i)))(t)
 				}
 				took := w.effort().since(before)
 				require.GreaterOrEqual(t, took.seller.requests, int64(2*n), "is anything counted?")

@@ -96,8 +96,7 @@ func passOn(facilitatorURL string, ask, serve http.Handler) http.Handler {
 			return err
 		}
 		defer answer.Body.Close()
-		_, err = io.ReadAll(answer.Body)
-		return err
+		return must.Err(io.ReadAll(answer.Body))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown := r.Header.Get(wire.PaymentHeaders()[0])
@@ -229,8 +228,7 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 // signPayments are the headers of payments that were signed for what a seller asks.
 func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
 	b.Helper()
-	answer, err := http.Get(url) //nolint:gosec // our own seller
-	require.NoError(b, err)
+	answer := must.Get(http.Get(url))(b) //nolint:gosec // our own seller
 	defer answer.Body.Close()
 	body := must.Get(io.ReadAll(answer.Body))(b)
 	challenge := must.Get(wire.ReadChallenge(answer.StatusCode, answer.Header, body))(b)

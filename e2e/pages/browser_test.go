@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -156,10 +158,8 @@ func (b *browser) do(method string, params, into any) {
 	if params != nil {
 		m.Params, _ = json.Marshal(params)
 	}
-	text, err := json.Marshal(m)
-	require.NoError(b.t, err)
-	_, err = b.in.Write(append(text, 0))
-	require.NoError(b.t, err)
+	text := must.Get(json.Marshal(m))(b.t)
+	must.Get(b.in.Write(append(text, 0)))(b.t)
 	select {
 	case got := <-answer:
 		require.Nil(b.t, got.Error, "%s: %v", method, got.Error)
@@ -302,8 +302,7 @@ func (b *browser) picture(name string) {
 	b.do("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "clip": map[string]any{
 		"x": 0, "y": 0, "width": page.CSSContentSize.Width, "height": page.CSSContentSize.Height,
 		"scale": 1}}, &shot)
-	png, err := base64.StdEncoding.DecodeString(shot.Data)
-	require.NoError(b.t, err)
+	png := must.Get(base64.StdEncoding.DecodeString(shot.Data))(b.t)
 	require.NoError(b.t, os.WriteFile(*pictures+"/"+name+".png", png, 0o600))
 }
 

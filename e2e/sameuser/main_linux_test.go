@@ -58,8 +58,7 @@ const passphrase = testworld.Passphrase
 
 func newTestUser(t *testing.T, rules string) testUser {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sameuser-") // that others may enter
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "sameuser-"))(t) // that others may enter
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := func(name string) string { return filepath.Join(dir, name) }
 	h := testUser{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
@@ -73,7 +72,7 @@ func newTestUser(t *testing.T, rules string) testUser {
 		require.NoError(t, os.WriteFile(to, text, 0o755))
 	}
 	require.NoError(t, os.WriteFile(h.secret, []byte(passphrase+"\n"), 0o600))
-	_, _, err = testworld.MakeHome(h.home, strings.ReplaceAll(rules, "HOUSE", dir), passphrase)
+	_, _, err := testworld.MakeHome(h.home, strings.ReplaceAll(rules, "HOUSE", dir), passphrase)
 	require.NoError(t, err)
 	h.give()
 	return h
@@ -107,19 +106,15 @@ func (h testUser) command(program string, args ...string) *exec.Cmd {
 // watching starts the watcher; the function ends it and gives what it saw.
 func (h testUser) watching(argument string) func() string {
 	cmd := h.command(h.self, "watch", argument, passphrase)
-	in, err := cmd.StdinPipe()
-	require.NoError(h.t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(h.t, err)
+	in := must.Get(cmd.StdinPipe())(h.t)
+	out := must.Get(cmd.StdoutPipe())(h.t)
 	cmd.Stderr = os.Stderr
 	require.NoError(h.t, cmd.Start())
 	first := make([]byte, len("watching\n"))
-	_, err = io.ReadFull(out, first)
-	require.NoError(h.t, err)
+	must.Get(io.ReadFull(out, first))(h.t)
 	return func() string {
 		require.NoError(h.t, in.Close())
-		text, err := io.ReadAll(out)
-		require.NoError(h.t, err)
+		text := must.Get(io.ReadAll(out))(h.t)
 		require.NoError(h.t, cmd.Wait())
 		list, whole := strings.CutSuffix(string(text), "watched\n")
 		require.True(h.t, whole, "%s", text)

@@ -94,10 +94,8 @@ func (p *channelPayer) paid(ceiling, deposit uint64) (onchain.Authorization, *wi
 	answer := p.pay(a.Payload)
 	require.Equal(p.t, 200, answer.Status, "%+v", answer)
 	require.Equal(p.t, Content("/batch"), answer.Body)
-	receipt, err := wire.ReadSettlement(answer.Header)
-	require.NoError(p.t, err)
-	count, err := wire.CountOf(*receipt)
-	require.NoError(p.t, err)
+	receipt := must.Get(wire.ReadSettlement(answer.Header))(p.t)
+	count := must.Get(wire.CountOf(*receipt))(p.t)
 	require.Equal(p.t, a.Evidence.Channel, count.ID)
 	return a, receipt, count
 }

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
@@ -16,8 +17,7 @@ import (
 )
 
 func start(t *testing.T, o sandbox.Options) *World {
-	s, err := Start(o)
-	require.NoError(t, err)
+	s := must.Get(Start(o))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -39,10 +39,8 @@ func newEVMPayerOf(s *World, key evm.Signer, balance uint64) *evmPayer {
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) onchain.Authorization {
-	a, err := p.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: s.chain.Asset,
-		Source: p.Address(), Validity: r.MaxTimeout, Now: s.Now()})
-	require.NoError(t, err)
-	return a
+	return must.Get(p.Authorize(t.Context(), onchain.Order{Requirement: r, Asset: s.chain.Asset,
+		Source: p.Address(), Validity: r.MaxTimeout, Now: s.Now()}))(t)
 }
 
 // pay presents a payload for the first option of a challenge.

@@ -25,11 +25,9 @@ import (
 )
 
 func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) onchain.Authorization {
-	a, err := p.ByPermit2().Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
+	return must.Get(p.ByPermit2().Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
 		Asset:  s.chain.Asset,
-		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
-	require.NoError(t, err)
-	return a
+		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions}))(t)
 }
 
 func payPermit(t *testing.T, s *World, path string, c *wire.Challenge,

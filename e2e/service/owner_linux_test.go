@@ -95,8 +95,7 @@ func (d *desk) sees(text string, times int) *desk {
 }
 
 func (d *desk) types(text string) *desk {
-	_, err := io.WriteString(d.keys, text)
-	require.NoError(d.t, err)
+	must.Get(io.WriteString(d.keys, text))(d.t)
 	return d
 }
 
@@ -113,8 +112,7 @@ func (d *desk) ends(code int) string {
 
 // echoes reports whether the terminal shows what is typed.
 func (d *desk) echoes() bool {
-	is, err := unix.IoctlGetTermios(int(d.tty.Fd()), unix.TCGETS)
-	require.NoError(d.t, err)
+	is := must.Get(unix.IoctlGetTermios(int(d.tty.Fd()), unix.TCGETS))(d.t)
 	return is.Lflag&unix.ECHO != 0
 }
 
@@ -212,8 +210,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, "paid", h.pays(h.agentOf(nobody, h.agentsEnv(token)), "3"))
 	require.Contains(t, h.sits(person, "agents").ends(0), "bob")
 
-	books, err := os.Create(filepath.Join(h.dir, "books.csv")) // opened by the person's shell
-	require.NoError(t, err)
+	books := must.Get(os.Create(filepath.Join(h.dir, "books.csv")))(t) // opened by the person's shell
 	defer books.Close()
 	export := h.as(person, []string{"X402_WALLET_SERVICE=" + h.socket}, h.wallet, "export")
 	export.Stdout = books

@@ -26,14 +26,12 @@ func (h *house) copies(user int, name string) (dir string, files []string) {
 	h.t.Helper()
 	dir = filepath.Join(h.dir, name)
 	require.NoError(h.t, os.Mkdir(dir, 0o755))
-	list, err := os.ReadDir(h.home)
-	require.NoError(h.t, err)
+	list := must.Get(os.ReadDir(h.home))(h.t)
 	for _, file := range list {
 		if !file.Type().IsRegular() {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(h.home, file.Name()))
-		require.NoError(h.t, err)
+		text := must.Get(os.ReadFile(filepath.Join(h.home, file.Name())))(h.t)
 		require.NoError(h.t, os.WriteFile(filepath.Join(dir, file.Name()), text, 0o600))
 		files = append(files, file.Name())
 	}
@@ -43,14 +41,12 @@ func (h *house) copies(user int, name string) (dir string, files []string) {
 
 func (h *house) attacks(user uint32, t target) (worked, failed []string) {
 	h.t.Helper()
-	text, err := json.Marshal(t)
-	require.NoError(h.t, err)
+	text := must.Get(json.Marshal(t))(h.t)
 	file := filepath.Join(t.Own, "target.json")
 	require.NoError(h.t, os.WriteFile(file, text, 0o644))
 	cmd := h.as(user, nil, h.played, "attack", file)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	require.NoError(h.t, err)
+	out := must.Get(cmd.Output())(h.t)
 	var came map[string]string
 	require.NoError(h.t, json.Unmarshal(out, &came), "%s", out)
 	for what, why := range came {
@@ -73,8 +69,7 @@ func (h *house) sleeps(user uint32) int {
 
 func (h *house) unlocks() (pid int) {
 	h.t.Helper()
-	var out struct{ PID int }
-	require.NoError(h.t, json.Unmarshal([]byte(h.owner("unlock", "--passphrase-file", h.secret)), &out))
+	out := must.JSON[struct{ PID int }]([]byte(h.owner("unlock", "--passphrase-file", h.secret)))(h.t)
 	h.t.Cleanup(func() { _ = unix.Kill(out.PID, unix.SIGTERM) })
 	return out.PID
 }
@@ -272,8 +267,7 @@ func lockedMemory(t *testing.T, pid int) uint64 {
 // status is what service status says to a user; 0 is root.
 func (h *house) status(user uint32, env ...string) (said map[string]any) {
 	h.t.Helper()
-	out, err := h.as(user, env, h.wallet, "service", "status", "--root", h.dir).Output()
-	require.NoError(h.t, err)
+	out := must.Get(h.as(user, env, h.wallet, "service", "status", "--root", h.dir).Output())(h.t)
 	require.NoError(h.t, json.Unmarshal(out, &said), "%s", out)
 	return said
 }

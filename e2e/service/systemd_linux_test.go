@@ -165,8 +165,7 @@ func (m *machine) agent() *mcp.ClientSession {
 	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody),
 		"--clear-groups", "env", "HOME=/nonexistent", "X402_WALLET_TOKEN="+alice, installed, "mcp")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	session, err := client.Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, nil)
-	require.NoError(m.t, err)
+	session := must.Get(client.Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, nil))(m.t)
 	m.t.Cleanup(func() { _ = session.Close() })
 	return session
 }

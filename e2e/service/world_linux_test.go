@@ -157,19 +157,15 @@ func (h *house) connects(user uint32, env []string) (*mcp.ClientSession, error) 
 
 func (h *house) agentOf(user uint32, env []string) *mcp.ClientSession {
 	h.t.Helper()
-	session, err := h.connects(user, env)
-	require.NoError(h.t, err)
-	return session
+	return must.Get(h.connects(user, env))(h.t)
 }
 
 // pays buys once, and gives the answer's status or error.
 func (h *house) pays(agent *mcp.ClientSession, query string) string {
 	h.t.Helper()
-	result, err := agent.CallTool(h.t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-		Arguments: map[string]any{"url": h.SellerURL + "/weather?" + query}})
-	require.NoError(h.t, err)
-	text, err := json.Marshal(result.StructuredContent)
-	require.NoError(h.t, err)
+	result := must.Get(agent.CallTool(h.t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+		Arguments: map[string]any{"url": h.SellerURL + "/weather?" + query}}))(h.t)
+	text := must.Get(json.Marshal(result.StructuredContent))(h.t)
 	var answer struct{ Status, Error string }
 	require.NoError(h.t, json.Unmarshal(text, &answer), "%s", text)
 	return answer.Status + answer.Error

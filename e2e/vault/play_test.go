@@ -119,14 +119,12 @@ func (p *play) cash() {
 	terms := map[string]any{"scheme": "exact", "network": sandbox.EVM, "amount": c.Value.String(),
 		"asset": p.asset, "payTo": p.PayToEVM, "maxTimeoutSeconds": 600,
 		"extra": map[string]any{"name": "USDC", "version": "2"}}
-	body, err := json.Marshal(map[string]any{"x402Version": 2, "paymentRequirements": terms,
+	body := must.Get(json.Marshal(map[string]any{"x402Version": 2, "paymentRequirements": terms,
 		"paymentPayload": map[string]any{"x402Version": 2, "accepted": terms, "payload": map[string]any{
 			"signature": hexutil.Encode(c.Wrap(bySigner)), "authorization": map[string]any{"from": p.VaultEVM,
 				"to": p.PayToEVM, "value": c.Value.String(), "validAfter": c.ValidAfter.String(),
-				"validBefore": c.ValidBefore.String(), "nonce": hexutil.Encode(c.Nonce[:])}}}})
-	require.NoError(p.t, err)
-	answer, err := http.Post(p.FacilitatorURL+"/settle", "application/json", bytes.NewReader(body))
-	require.NoError(p.t, err)
+				"validBefore": c.ValidBefore.String(), "nonce": hexutil.Encode(c.Nonce[:])}}}}))(p.t)
+	answer := must.Get(http.Post(p.FacilitatorURL+"/settle", "application/json", bytes.NewReader(body)))(p.t)
 	defer answer.Body.Close()
 	var done struct {
 		Success     bool
@@ -143,8 +141,7 @@ func (p *play) cash() {
 func (p *play) now() (block string) {
 	var newest struct{ Number, Timestamp string }
 	p.ask(&newest, "eth_getBlockByNumber", "latest", false)
-	seconds, err := strconv.ParseUint(strings.TrimPrefix(newest.Timestamp, "0x"), 16, 64)
-	require.NoError(p.t, err)
+	seconds := must.Get(strconv.ParseUint(strings.TrimPrefix(newest.Timestamp, "0x"), 16, 64))(p.t)
 	p.model.now = seconds
 	return newest.Number
 }
@@ -178,11 +175,9 @@ func (p *play) wanted() string {
 }
 
 func (p *play) ask(into any, method string, params ...any) {
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
-		"params": params})
-	require.NoError(p.t, err)
-	answer, err := http.Post(p.EVMNodeURL, "application/json", bytes.NewReader(question))
-	require.NoError(p.t, err)
+	question := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
+		"params": params}))(p.t)
+	answer := must.Get(http.Post(p.EVMNodeURL, "application/json", bytes.NewReader(question)))(p.t)
 	defer answer.Body.Close()
 	var said struct{ Result json.RawMessage }
 	require.NoError(p.t, json.NewDecoder(answer.Body).Decode(&said))

@@ -14,14 +14,14 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
 // alertsOf are the alerts of a kind, oldest first.
 func alertsOf(t *testing.T, s *history.Store, kind Kind) (list []Alert) {
 	t.Helper()
-	all, err := List(t.Context(), s, 1_000_000)
-	require.NoError(t, err)
+	all := must.Get(List(t.Context(), s, 1_000_000))(t)
 	for i := len(all) - 1; i >= 0; i-- {
 		if all[i].Kind == kind {
 			list = append(list, all[i])
@@ -46,11 +46,9 @@ func TestAQuestionIsAnAlert(t *testing.T) {
 		require.Regexp(t, `^alr_[0-9a-f]{32}$`, list[0].ID)
 		askedAbout(t, s, 1)
 		second := askedAbout(t, s, 2)
-		_, err := s.Deny(t.Context(), second.ID, "owner")
-		require.NoError(t, err)
-		_, err = asking.Asker{Store: s}.AskApproval(t.Context(),
-			history.Approval{Quote: quoteOf(2), Host: second.Host})
-		require.NoError(t, err)
+		must.Get(s.Deny(t.Context(), second.ID, "owner"))(t)
+		must.Get(asking.Asker{Store: s}.AskApproval(t.Context(),
+			history.Approval{Quote: quoteOf(2), Host: second.Host}))(t)
 		require.Len(t, alertsOf(t, s, Approval), 2, "it was decided")
 		for n := byte(3); ; n++ { // until the host's questions are too many
 			p := historytest.Hold(250_000).Payment
@@ -86,8 +84,7 @@ func TestAFreezeIsAnAlert(t *testing.T) {
 		require.Equal(t, Detail{By: "breaker", Why: "why"}, list[0].Detail)
 		require.Equal(t, Detail{Network: "n", Account: "a", By: "agent", Why: "why"}, list[1].Detail)
 		require.Equal(t, 2, wakes)
-		_, err := s.Unfreeze(t.Context(), nil)
-		require.NoError(t, err)
+		must.Get(s.Unfreeze(t.Context(), nil))(t)
 		require.NoError(t, s.Freeze(t.Context(), breaker))
 		require.Len(t, alertsOf(t, s, Freeze), 3, "it is another one")
 	})
@@ -113,9 +110,7 @@ func TestAnAlertGoesWithItsCause(t *testing.T) {
 // dollars is so many, for rules.
 func dollars(t *testing.T, text string) money.Dollars {
 	t.Helper()
-	d, err := money.ParseDollars(text)
-	require.NoError(t, err)
-	return d
+	return must.Get(money.ParseDollars(text))(t)
 }
 
 // The payment that takes four fifths of a budget is an alert, once a window, whether the ledger is as it was
@@ -135,8 +130,7 @@ func TestMostOfABudgetIsAnAlert(t *testing.T) {
 			h := historytest.Hold(micros)
 			h.Payment.Host, h.Payment.Agent = host, agent
 			h.Payment.URL = "https://" + host + "/" + history.NewID(c.Now())
-			_, err := reserveBy(s, rules, h)
-			require.NoError(t, err)
+			must.Get(reserveBy(s, rules, h))(t)
 			for _, a := range alertsOf(t, s, Budget)[before:] {
 				subjects = append(subjects, a.Subject)
 				require.GreaterOrEqual(t, a.Detail.Used*5, a.Detail.Limit*4)
@@ -161,11 +155,9 @@ func TestMostOfABudgetIsAnAlert(t *testing.T) {
 		require.Empty(t, pays(1, "b.example", "")) // a session began
 		h := historytest.Hold(400_000)
 		h.Payment.Host = "b.example"
-		err := decide(s, rules, &h)
-		require.NoError(t, err)
+		require.NoError(t, decide(s, rules, &h))
 		require.Empty(t, pays(499_999, "b.example", ""))
-		_, err = s.Reserve(t.Context(), h)
-		require.NoError(t, err)
+		must.Get(s.Reserve(t.Context(), h))(t)
 		list = alertsOf(t, s, Budget)
 		require.Len(t, list, 5)
 		require.Equal(t, dollars(t, "0.9"), list[4].Detail.Used)
@@ -181,11 +173,9 @@ func TestASessionsAlertIsItsOwn(t *testing.T) {
 			Month: dollars(t, "100"), ApproveAbove: dollars(t, "100"), Rate: 1000}
 		var sessions []string
 		for range 2 {
-			p, err := reserveBy(s, rules, historytest.Hold(900_000))
-			require.NoError(t, err)
+			p := must.Get(reserveBy(s, rules, historytest.Hold(900_000)))(t)
 			sessions = append(sessions, p.Session)
-			_, err = s.NewSession(t.Context(), nil, nil)
-			require.NoError(t, err)
+			must.Get(s.NewSession(t.Context(), nil, nil))(t)
 		}
 		list := alertsOf(t, s, Budget)
 		require.Len(t, list, 2)
@@ -228,14 +218,11 @@ func TestAlertsAreNoEvidence(t *testing.T) {
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		askedAbout(t, s, 1)
 		require.NoError(t, s.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
-		_, err := verify.Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 		require.NoError(t, s.Write(t.Context(), func(t *sqldb.Tx) error {
-			_, err := t.Exec(`DELETE FROM alerts WHERE kind = 'freeze'`)
-			return err
+			return must.Err(t.Exec(`DELETE FROM alerts WHERE kind = 'freeze'`))
 		}))
-		_, err = verify.Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 	})
 }
 

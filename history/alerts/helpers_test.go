@@ -5,13 +5,13 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -26,12 +26,10 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 func askedAbout(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+	return must.Get(asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
 		Quote: quoteOf(quote), Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price,
-		PayTo: p.PayTo})
-	require.NoError(t, err)
-	return a
+		PayTo: p.PayTo}))(t)
 }
 
 // decide asks rules about a hold; the hold has the decision then.

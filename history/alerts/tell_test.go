@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/must"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,8 +15,7 @@ import (
 func TestWhatWaitsToBeTold(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
-		turn, err := s.TakeTurn(t.Context(), "alerts", "a")
-		require.NoError(t, err)
+		turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
 		due := func(all bool) (list []string) {
 			t.Helper()
 			due, _, err := Due(t.Context(), s, turn, all, c.Now().Add(-time.Minute))
@@ -72,8 +72,7 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 
 		c.Set(c.Now().Add(history.TurnTime + time.Hour)) // who comes late marks nothing
 		askedAbout(t, s, 4)
-		_, err = s.TakeTurn(t.Context(), "alerts", "b")
-		require.NoError(t, err)
+		must.Get(s.TakeTurn(t.Context(), "alerts", "b"))(t)
 		id := alertsOf(t, s, Approval)[3].ID
 		require.ErrorIs(t, MarkTold(t.Context(), s, turn, "n", id), history.ErrNoTurn)
 		require.ErrorIs(t, MarkFailed(t.Context(), s, turn, c.Now(), id), history.ErrNoTurn)
@@ -87,8 +86,7 @@ func TestAnAlertPutOffByAClockAhead(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		askedAbout(t, s, 1)
-		turn, err := s.TakeTurn(t.Context(), "alerts", "a")
-		require.NoError(t, err)
+		turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
 		id := alertsOf(t, s, Approval)[0].ID
 		require.NoError(t, HoldBack(t.Context(), s, turn, c.Now().Add(24*time.Hour), id))
 		next, waits, err := Next(t.Context(), s)
@@ -107,14 +105,11 @@ func TestWhatIsOverIsNotTold(t *testing.T) {
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		denied, approved := askedAbout(t, s, 1), askedAbout(t, s, 2)
 		waits := askedAbout(t, s, 3)
-		_, err := s.Deny(t.Context(), denied.ID, "owner")
-		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), approved.ID, "owner", nil)
-		require.NoError(t, err)
+		must.Get(s.Deny(t.Context(), denied.ID, "owner"))(t)
+		must.Get(s.Approve(t.Context(), approved.ID, "owner", nil))(t)
 		require.NoError(t, s.Freeze(t.Context(),
 			history.Freeze{Network: "n", Account: "a", By: "agent", Why: "lifted"}))
-		_, err = s.Unfreeze(t.Context(), nil)
-		require.NoError(t, err)
+		must.Get(s.Unfreeze(t.Context(), nil))(t)
 		require.NoError(t, s.Freeze(t.Context(),
 			history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stands"}))
 		open := historytest.Pay(t, s, historytest.Hold(1), history.Unknown)
@@ -122,13 +117,11 @@ func TestWhatIsOverIsNotTold(t *testing.T) {
 		for _, p := range []history.Payment{open, settled} {
 			require.NoError(t, s.AlertOverdue(t.Context(), p))
 		}
-		_, err = s.Finish(t.Context(), settled.ID, history.Outcome{State: history.Settled,
-			Proof: history.Chain, Transaction: "0xtx"})
-		require.NoError(t, err)
+		must.Get(s.Finish(t.Context(), settled.ID, history.Outcome{State: history.Settled,
+			Proof: history.Chain, Transaction: "0xtx"}))(t)
 		due := func() (list []string) {
 			t.Helper()
-			turn, err := s.TakeTurn(t.Context(), "alerts", "a")
-			require.NoError(t, err)
+			turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
 			due, _, err := Due(t.Context(), s, turn, false, c.Now())
 			require.NoError(t, err)
 			for _, a := range due {

@@ -8,6 +8,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,12 +19,10 @@ func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		other := historytest.Besides(t, s)
 		for i := range maxPendingHost {
-			_, err := naggingAs(t, s, "ann", "GET", "a.example", fmt.Sprintf("/%d", i), 10)
-			require.NoError(t, err)
+			must.Get(naggingAs(t, s, "ann", "GET", "a.example", fmt.Sprintf("/%d", i), 10))(t)
 		}
 		for i := range maxPendingSession - maxPendingHost {
-			_, err := naggingAs(t, s, "ann", "GET", fmt.Sprintf("h%d.example", i), "/", 10)
-			require.NoError(t, err)
+			must.Get(naggingAs(t, s, "ann", "GET", fmt.Sprintf("h%d.example", i), "/", 10))(t)
 		}
 		for host, full := range map[string]history.TooManyPending{
 			"a.example":   {About: "host", Limit: maxPendingHost},
@@ -39,8 +38,7 @@ func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 				require.NoError(t, err, "%q has room", agent)
 			}
 		}
-		list, err := report.OpenApprovals(t.Context(), s)
-		require.NoError(t, err)
+		list := must.Get(report.OpenApprovals(t.Context(), s))(t)
 		asked := map[string]int{}
 		for _, a := range list {
 			asked[a.Agent]++
@@ -58,8 +56,7 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 		for i := range maxPendingAll / maxPendingSession {
 			for j := range maxPendingSession {
 				agent, host := fmt.Sprintf("a%d", i), fmt.Sprintf("h%d.example", j)
-				_, err := naggingAs(t, s, agent, "GET", host, "/", 10)
-				require.NoError(t, err)
+				must.Get(naggingAs(t, s, agent, "GET", host, "/", 10))(t)
 			}
 		}
 		_, err := naggingAs(t, s, "late", "GET", "a.example", "/", 10)
@@ -83,10 +80,8 @@ func TestNoesAreAnAgentsOwn(t *testing.T) {
 		}
 		require.NoError(t, deny("ann", "a.example"))
 		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About)
-		a, err := naggingAs(t, s, "bob", "GET", "a.example", "/", 1000)
-		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), a.ID, history.ByOwner, nil)
-		require.NoError(t, err)
+		a := must.Get(naggingAs(t, s, "bob", "GET", "a.example", "/", 1000))(t)
+		must.Get(s.Approve(t.Context(), a.ID, history.ByOwner, nil))(t)
 		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About, "bob's yes is bob's")
 
 		noes := 1
@@ -108,8 +103,7 @@ func TestNoesAreAnAgentsOwn(t *testing.T) {
 func TestUnansweredOfAnAgent(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		for i, agent := range []string{"ann", "bob", "", "ann"} {
-			a, err := naggingAs(t, s, agent, "GET", "a.example", "/", 1000)
-			require.NoError(t, err)
+			a := must.Get(naggingAs(t, s, agent, "GET", "a.example", "/", 1000))(t)
 			require.Equal(t, i/3, a.Unanswered, "%q", agent)
 			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
 		}

@@ -11,6 +11,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -44,10 +45,8 @@ func TestTheQueue(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *history.Store, _ *historytest.Clock) {
 		var last history.Approval
 		for i := range 3 * maxPending {
-			a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
-			require.NoError(t, err)
-			_, err = s.Approve(t.Context(), a.ID, history.ByOwner, nil)
-			require.NoError(t, err)
+			a := must.Get(nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10))(t)
+			must.Get(s.Approve(t.Context(), a.ID, history.ByOwner, nil))(t)
 		}
 		full := func(s *history.Store, host, about string, limit int) {
 			t.Helper()
@@ -57,36 +56,29 @@ func TestTheQueue(t *testing.T) {
 			require.Equal(t, history.TooManyPending{About: about, Limit: limit}, *e)
 		}
 		for i := range maxPendingHost {
-			var err error
-			last, err = nagging(t, s, "GET", fmt.Sprintf("a.example:%d", 1000+i), "/", 10)
-			require.NoError(t, err)
+			last = must.Get(nagging(t, s, "GET", fmt.Sprintf("a.example:%d", 1000+i), "/", 10))(t)
 		}
 		full(s, "a.example", "host", maxPendingHost)
 		for i := range maxPendingSession - maxPendingHost {
-			_, err := nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10)
-			require.NoError(t, err)
+			must.Get(nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10))(t)
 		}
 		full(s, "other.example", "agent", maxPendingSession)
 		// another agent still is heard, up to what all may
 		for i := range maxPending/maxPendingSession - 1 {
 			other := historytest.Besides(t, s)
 			for j := range maxPendingSession {
-				_, err := nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10)
-				require.NoError(t, err)
+				must.Get(nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10))(t)
 			}
 		}
 		late := historytest.Besides(t, s)
 		full(late, "other.example", "all", maxPending)
 		// what the table says is not what counts
 		require.NoError(t, late.Write(t.Context(), func(t *sqldb.Tx) error {
-			_, err := t.Exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
-			return err
+			return must.Err(t.Exec(`DELETE FROM approvals WHERE id <> ?`, last.ID))
 		}))
 		full(late, "other.example", "all", maxPending)
-		_, err := s.Deny(t.Context(), last.ID, history.ByOwner)
-		require.NoError(t, err)
-		_, err = nagging(t, late, "GET", "other.example", "/", 10)
-		require.NoError(t, err, "one was answered")
+		must.Get(s.Deny(t.Context(), last.ID, history.ByOwner))(t)
+		require.NoError(t, must.Err(nagging(t, late, "GET", "other.example", "/", 10)), "one was answered")
 	})
 }
 
@@ -113,10 +105,8 @@ func TestDeclinedTwice(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *history.Store, clock *historytest.Clock) {
 				var first time.Time
 				for i := range maxNo {
-					a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000)
-					require.NoError(t, err)
-					_, err = s.Decline(t.Context(), a.ID, "client")
-					require.NoError(t, err)
+					a := must.Get(nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000))(t)
+					must.Get(s.Decline(t.Context(), a.ID, "client"))(t)
 					if i == 0 {
 						first = clock.Now()
 					}
@@ -179,19 +169,14 @@ func TestNoes(t *testing.T) {
 func TestUnanswered(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *history.Store, clock *historytest.Clock) {
 		for i := range 3 {
-			a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000)
-			require.NoError(t, err)
+			a := must.Get(nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000))(t)
 			require.Equal(t, i, a.Unanswered)
 			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
-			now, err := s.Approval(t.Context(), a.ID)
-			require.NoError(t, err)
-			require.Equal(t, history.Pending, now.State)
+			require.Equal(t, history.Pending, must.Get(s.Approval(t.Context(), a.ID))(t).State)
 		}
 		require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), history.ErrNotFound)
 		clock.Set(clock.Now().Add(noFor))
-		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
-		require.NoError(t, err)
-		require.Zero(t, a.Unanswered)
+		require.Zero(t, must.Get(nagging(t, s, "GET", "a.example", "/", 1000))(t).Unanswered)
 	})
 }
 
@@ -201,7 +186,6 @@ func TestListsAreBounded(t *testing.T) {
 			_, err := Asker{Store: s}.AskApprovals(t.Context(), make([]history.Approval, n))
 			require.ErrorIs(t, err, errListTooLong)
 		}
-		_, err := s.AskedTogether(t.Context(), "apr_none")
-		require.ErrorIs(t, err, history.ErrNotFound)
+		require.ErrorIs(t, must.Err(s.AskedTogether(t.Context(), "apr_none")), history.ErrNotFound)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -35,9 +36,7 @@ func asks(n int) (all []history.Approval) {
 
 func askedTogether(t *testing.T, s *history.Store, n int) []history.Approval {
 	t.Helper()
-	all, err := asking.Asker{Store: s}.AskApprovals(t.Context(), asks(n))
-	require.NoError(t, err)
-	return all
+	return must.Get(asking.Asker{Store: s}.AskApprovals(t.Context(), asks(n)))(t)
 }
 
 // What was asked together is answered together, by the list's id or by any of its approvals'.
@@ -48,16 +47,13 @@ func TestAListIsDecidedTogether(t *testing.T) {
 		want   history.Decision
 	}{
 		"approve": {func(s *history.Store, id string) error {
-			_, err := s.Approve(context.Background(), id, history.ByOwner, seal)
-			return err
+			return must.Err(s.Approve(context.Background(), id, history.ByOwner, seal))
 		}, history.Approved},
 		"accept": {func(s *history.Store, id string) error {
-			_, err := s.Accept(context.Background(), id, "client")
-			return err
+			return must.Err(s.Accept(context.Background(), id, "client"))
 		}, history.Approved},
 		"deny": {func(s *history.Store, id string) error {
-			_, err := s.Deny(context.Background(), id, history.ByOwner)
-			return err
+			return must.Err(s.Deny(context.Background(), id, history.ByOwner))
 		}, history.Denied},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,22 +61,19 @@ func TestAListIsDecidedTogether(t *testing.T) {
 				all := askedTogether(t, s, 12)
 				require.Equal(t, all, askedTogether(t, s, 12), "the same list is the same question")
 				id := history.ListOf(all[0].ID)
-				shown, err := s.Asked(t.Context(), all[7].ID)
-				require.NoError(t, err)
+				shown := must.Get(s.Asked(t.Context(), all[7].ID))(t)
 				require.Equal(t, id, shown.ID)
 				require.Equal(t, money.Dollars(12*250_000), shown.Price)
 				require.Equal(t, "3 hosts", shown.Host)
 				require.Len(t, shown.Together, 12)
 
 				require.NoError(t, c.decide(s, id))
-				now, err := s.Asked(t.Context(), id)
-				require.NoError(t, err)
+				now := must.Get(s.Asked(t.Context(), id))(t)
 				for _, a := range now.Together {
 					require.Equal(t, c.want, a.State)
 				}
 				require.NotEqual(t, shown.ShownDigest(), now.ShownDigest())
-				_, err = verify.Ledger(t.Context(), s, history.Head{})
-				require.NoError(t, err)
+				must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 			})
 		})
 	}
@@ -91,15 +84,11 @@ func TestAListIsDecidedTogether(t *testing.T) {
 func TestAListIsOneQuestion(t *testing.T) {
 	eachLedger(t, func(t *testing.T, s *history.Store) {
 		single := asks(1)[0]
-		single, err := asking.Asker{Store: s}.AskApproval(t.Context(), single)
-		require.NoError(t, err)
+		single = must.Get(asking.Asker{Store: s}.AskApproval(t.Context(), single))(t)
 		small := askedTogether(t, s, 2)
-		now, err := s.Approval(t.Context(), single.ID)
-		require.NoError(t, err)
-		require.Equal(t, history.Expired, now.State)
+		require.Equal(t, history.Expired, must.Get(s.Approval(t.Context(), single.ID))(t).State)
 		all := askedTogether(t, s, 50) // more than the questions that one process or host may have
-		waiting, err := report.OpenApprovals(t.Context(), s)
-		require.NoError(t, err)
+		waiting := must.Get(report.OpenApprovals(t.Context(), s))(t)
 		require.Len(t, waiting, 50)
 		for _, a := range waiting {
 			require.Equal(t, history.ListOf(all[0].ID), history.ListOf(a.ID))
@@ -107,17 +96,15 @@ func TestAListIsOneQuestion(t *testing.T) {
 		require.NotEqual(t, history.ListOf(small[0].ID), history.ListOf(all[0].ID))
 
 		for range 2 { // noes at a client; the third would be the end
-			_, err = s.Decline(t.Context(), all[0].ID, "client")
-			require.NoError(t, err)
+			must.Get(s.Decline(t.Context(), all[0].ID, "client"))(t)
 		}
-		_, err = asking.Asker{Store: s}.AskApprovals(t.Context(), asks(50))
+		_, err := asking.Asker{Store: s}.AskApprovals(t.Context(), asks(50))
 		var no *history.Declined
 		require.ErrorAs(t, err, &no)
 		require.Equal(t, "this", no.About, "and not as one who said no 100 times")
 		require.Equal(t, 2, no.Times)
 
 		free := asks(60)[55:] // others are asked about: two noes are two, whatever the list
-		_, err = asking.Asker{Store: s}.AskApprovals(t.Context(), free)
-		require.NoError(t, err)
+		must.Get(asking.Asker{Store: s}.AskApprovals(t.Context(), free))(t)
 	})
 }

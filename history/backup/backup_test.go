@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -45,24 +46,17 @@ func TestBackup_BesidePayments(t *testing.T) {
 	require.Positive(t, made.Payments)
 	require.Positive(t, made.Events)
 
-	info, err := os.Stat(file)
-	require.NoError(t, err)
+	info := must.Get(os.Stat(file))(t)
 	require.Equal(t, made.Bytes, info.Size())
 	require.Equal(t, fs.FileMode(0o600), info.Mode())
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
+	require.Len(t, must.Get(os.ReadDir(dir))(t), 1)
 
 	restored := t.TempDir()
 	require.NoError(t, os.Rename(file, filepath.Join(restored, history.FileName)))
-	again, err := ledgers.Open(t.Context(), restored, historytest.Options())
-	require.NoError(t, err)
+	again := must.Get(ledgers.Open(t.Context(), restored, historytest.Options()))(t)
 	defer again.Close()
-	p, err := again.Payment(t.Context(), before.ID)
-	require.NoError(t, err)
-	require.Equal(t, history.Settled, p.State)
-	_, err = verify.Ledger(t.Context(), again, history.Head{})
-	require.NoError(t, err)
+	require.Equal(t, history.Settled, must.Get(again.Payment(t.Context(), before.ID))(t).State)
+	must.Get(verify.Ledger(t.Context(), again, history.Head{}))(t)
 	require.NotEqual(t, home, restored)
 }
 
@@ -80,24 +74,18 @@ func TestBackup_Refused(t *testing.T) {
 		_, err := ToFile(t.Context(), s, file)
 		require.True(t, x402.HasCode(err, code), "%s: %v", file, err)
 	}
-	kept, err := os.ReadFile(there)
-	require.NoError(t, err)
-	require.Equal(t, "kept", string(kept))
+	require.Equal(t, "kept", string(must.Get(os.ReadFile(there))(t)))
 }
 
 // A ledger whose rows are not what its audit chain says is not backed up as if it were sound.
 func TestBackup_OfADamagedLedger(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{})
 	historytest.Pay(t, s, historytest.Hold(1), history.Settled)
-	past, err := historytest.Forge(home)
-	require.NoError(t, err)
+	past := must.Get(historytest.Forge(home))(t)
 	defer past.Close()
-	_, err = past.Exec(`UPDATE payments SET amount = '2'`)
-	require.NoError(t, err)
+	must.Get(past.Exec(`UPDATE payments SET amount = '2'`))(t)
 	dir := t.TempDir()
-	_, err = ToFile(t.Context(), s, filepath.Join(dir, "copy.db"))
+	_, err := ToFile(t.Context(), s, filepath.Join(dir, "copy.db"))
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), err)
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Empty(t, must.Get(os.ReadDir(dir))(t))
 }

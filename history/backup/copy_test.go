@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history/ledgers"
 	"x402-wallet/history/sqldb/postgres"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -28,37 +29,25 @@ func TestCopy(t *testing.T) {
 	failure := errors.New("no room")
 	failing := func(context.Context) error { return failure }
 
-	_, err := ToPostgres(t.Context(), s, server, failing)
-	require.ErrorIs(t, err, failure)
-	_, err = ToHome(t.Context(), s, back, failing)
-	require.ErrorIs(t, err, failure)
-	left, err := os.ReadDir(back)
-	require.NoError(t, err)
-	require.Empty(t, left)
-	_, err = ToHome(t.Context(), s, home, nothing)
-	require.ErrorIs(t, err, os.ErrExist)
+	require.ErrorIs(t, must.Err(ToPostgres(t.Context(), s, server, failing)), failure)
+	require.ErrorIs(t, must.Err(ToHome(t.Context(), s, back, failing)), failure)
+	require.Empty(t, must.Get(os.ReadDir(back))(t))
+	require.ErrorIs(t, must.Err(ToHome(t.Context(), s, home, nothing)), os.ErrExist)
 	require.NoError(t, s.NotFrozen(t.Context(), "", ""))
 
-	made, err := ToPostgres(t.Context(), s, server, nothing)
-	require.NoError(t, err)
+	made := must.Get(ToPostgres(t.Context(), s, server, nothing))(t)
 	require.EqualValues(t, 1, made.Payments)
 	require.True(t, x402.HasCode(s.NotFrozen(t.Context(), "", ""), x402.WalletFrozen))
-	copied, err := ledgers.OpenPostgres(t.Context(), t.TempDir(), server, historytest.Options())
-	require.NoError(t, err)
+	copied := must.Get(ledgers.OpenPostgres(t.Context(), t.TempDir(), server, historytest.Options()))(t)
 	defer copied.Close()
-	again, err := ToHome(t.Context(), copied, back, nothing)
-	require.NoError(t, err)
+	again := must.Get(ToHome(t.Context(), copied, back, nothing))(t)
 	require.Positive(t, again.Bytes)
 	require.Equal(t, []int64{made.Payments, made.Events}, []int64{again.Payments, again.Events})
 	require.True(t, x402.HasCode(copied.NotFrozen(t.Context(), "", ""), x402.WalletFrozen))
 
-	file, err := ledgers.Open(t.Context(), back, historytest.Options())
-	require.NoError(t, err)
+	file := must.Get(ledgers.Open(t.Context(), back, historytest.Options()))(t)
 	defer file.Close()
 	require.NoError(t, file.NotFrozen(t.Context(), "", ""))
-	is, err := file.Payment(t.Context(), paid.ID)
-	require.NoError(t, err)
-	require.Equal(t, paid.ID, is.ID)
-	_, err = verify.Ledger(t.Context(), file, history.Head{})
-	require.NoError(t, err)
+	require.Equal(t, paid.ID, must.Get(file.Payment(t.Context(), paid.ID))(t).ID)
+	must.Get(verify.Ledger(t.Context(), file, history.Head{}))(t)
 }

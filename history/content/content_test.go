@@ -22,6 +22,7 @@ import (
 	"x402-wallet/history/report"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -48,8 +49,7 @@ func buy(t *testing.T, s *history.Store, size int, deliver bool) string {
 	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
 	o := settled(goods(p.ID, size))
 	o.Transaction = "0xtx"
-	_, err := s.Finish(t.Context(), p.ID, o)
-	require.NoError(t, err)
+	must.Get(s.Finish(t.Context(), p.ID, o))(t)
 	if deliver {
 		require.NoError(t, s.Deliver(t.Context(), p.ID))
 	}
@@ -89,10 +89,8 @@ func has(t *testing.T, s *history.Store, id string, size int, removed string) {
 
 func sound(t *testing.T, s *history.Store) {
 	t.Helper()
-	_, err := verify.Ledger(t.Context(), s, history.Head{})
-	require.NoError(t, err)
-	_, err = verify.Content(t.Context(), s)
-	require.NoError(t, err)
+	must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
+	must.Get(verify.Content(t.Context(), s))(t)
 }
 
 // The oldest that a client has goes first, and nothing else of its payment.
@@ -100,21 +98,16 @@ func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
 	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		owed := buy(t, s, 30*kib, false)
 		first, second := buy(t, s, 30*kib, true), buy(t, s, 30*kib, true)
-		before, err := s.Payment(t.Context(), first)
-		require.NoError(t, err)
+		before := must.Get(s.Payment(t.Context(), first))(t)
 		third := buy(t, s, 30*kib, true)
 		has(t, s, owed, 30*kib, "")
 		has(t, s, first, 30*kib, content.RemovedByQuota)
 		has(t, s, second, 30*kib, "")
 		has(t, s, third, 30*kib, "")
-		after, err := s.Payment(t.Context(), first)
-		require.NoError(t, err)
-		require.Equal(t, before, after)
-		events, err := report.Events(t.Context(), s, first)
-		require.NoError(t, err)
+		require.Equal(t, before, must.Get(s.Payment(t.Context(), first))(t))
+		events := must.Get(report.Events(t.Context(), s, first))(t)
 		require.Equal(t, "settled", events[len(events)-1].Event)
-		use, err := k.Use(t.Context(), s)
-		require.NoError(t, err)
+		use := must.Get(k.Use(t.Context(), s))(t)
 		require.Equal(t, content.Use{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
 		sound(t, s)
 
@@ -135,8 +128,7 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 			buy(t, s, 25*kib, true)
 		}
 		refusal := func() error {
-			f, err := s.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
-			require.NoError(t, err)
+			f := must.Get(s.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment}))(t)
 			return f.Refusal()
 		}
 		require.NoError(t, refusal())
@@ -167,11 +159,9 @@ func TestErrorBodiesAreSpare(t *testing.T) {
 	eachQuota(t, 100*kib, func(t *testing.T, s *history.Store, k content.Keeper) {
 		for range 5 {
 			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-			_, err := s.Finish(t.Context(), p.ID,
-				settled(history.Content{Status: 500, Body: make([]byte, 60*kib)}))
-			require.NoError(t, err)
-			use, err := k.Use(t.Context(), s)
-			require.NoError(t, err)
+			must.Get(s.Finish(t.Context(), p.ID,
+				settled(history.Content{Status: 500, Body: make([]byte, 60*kib)})))(t)
+			use := must.Get(k.Use(t.Context(), s))(t)
 			require.Zero(t, use.Owed)
 			require.LessOrEqual(t, use.Stored, int64(120*kib))
 		}
@@ -186,8 +176,7 @@ func TestQuotasThatAreNone(t *testing.T) {
 		for range 5 {
 			has(t, s, buy(t, s, 50*kib, true), 50*kib, "")
 		}
-		use, err := k.Use(t.Context(), s)
-		require.NoError(t, err)
+		use := must.Get(k.Use(t.Context(), s))(t)
 		require.EqualValues(t, 250*kib, use.Stored)
 		require.NoError(t, use.Refusal())
 	})
@@ -209,11 +198,9 @@ func TestRemovedContentComesBack(t *testing.T) {
 		id := buy(t, s, 8*kib, true)
 		buy(t, s, 8*kib, true)
 		has(t, s, id, 8*kib, content.RemovedByQuota)
-		_, err := s.Finish(t.Context(), id, settled(history.Content{Status: 402, Body: []byte("no")}))
-		require.NoError(t, err)
+		must.Get(s.Finish(t.Context(), id, settled(history.Content{Status: 402, Body: []byte("no")})))(t)
 		has(t, s, id, 8*kib, content.RemovedByQuota)
-		_, err = s.Finish(t.Context(), id, settled(goods(id, 8*kib)))
-		require.NoError(t, err)
+		must.Get(s.Finish(t.Context(), id, settled(goods(id, 8*kib))))(t)
 		has(t, s, id, 8*kib, "")
 		sound(t, s)
 	})
@@ -224,8 +211,7 @@ func TestContentAfterTheClockWasSetBack(t *testing.T) {
 	historytest.EachEngine(t, history.Options{}, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		id := historytest.Pay(t, s, historytest.Hold(1), history.Submitted).ID
 		for _, size := range []int{1 * kib, 2 * kib} {
-			_, err := s.Finish(t.Context(), id, settled(goods(id, size)))
-			require.NoError(t, err)
+			must.Get(s.Finish(t.Context(), id, settled(goods(id, size))))(t)
 			has(t, s, id, size, "")
 			c.Set(c.Now().Add(-48 * time.Hour))
 		}
@@ -237,12 +223,10 @@ func TestContentAfterTheClockWasSetBack(t *testing.T) {
 // one of them reading.
 func TestSpaceGoesBackToTheDisk(t *testing.T) {
 	s, home := quotaStore(t, 1<<40)
-	other, err := ledgers.Open(t.Context(), home, historytest.Options())
-	require.NoError(t, err)
+	other := must.Get(ledgers.Open(t.Context(), home, historytest.Options()))(t)
 	defer other.Close()
 	size := func() int64 {
-		info, err := os.Stat(filepath.Join(home, history.FileName))
-		require.NoError(t, err)
+		info := must.Get(os.Stat(filepath.Join(home, history.FileName)))(t)
 		return info.Size()
 	}
 	var ids []string
@@ -273,13 +257,10 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 		buy(t, s, 1<<20, true)
 	}
 	k := content.Keeper{Quota: 2 << 20}
-	lowered, err := ledgers.Open(t.Context(), home, history.Options{Contents: k})
-	require.NoError(t, err)
+	lowered := must.Get(ledgers.Open(t.Context(), home, history.Options{Contents: k}))(t)
 	defer lowered.Close()
 	require.NoError(t, k.Tidy(t.Context(), lowered))
-	use, err := k.Use(t.Context(), lowered)
-	require.NoError(t, err)
-	require.EqualValues(t, 2<<20, use.Stored)
+	require.EqualValues(t, 2<<20, must.Get(k.Use(t.Context(), lowered))(t).Stored)
 	require.Less(t, size(), int64(content.KeptFree+(4<<20)))
 	has(t, lowered, kept, 1<<20, "")
 	sound(t, lowered)
@@ -322,8 +303,7 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		use, err := k.Use(t.Context(), s)
-		require.NoError(t, err)
+		use := must.Get(k.Use(t.Context(), s))(t)
 		require.EqualValues(t, (21+23+25+27+29+31+33)*kib, use.Owed)
 		require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
 		sound(t, s)
@@ -385,28 +365,23 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 		var ids []string
 		for i := range 3 {
 			p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-			_, err := s.Finish(t.Context(), p.ID, settled(history.Content{Status: 200, Body: []byte("x")}))
-			require.NoError(t, err)
+			must.Get(s.Finish(t.Context(), p.ID, settled(history.Content{Status: 200, Body: []byte("x")})))(t)
 			if i != 1 {
 				require.NoError(t, s.Deliver(t.Context(), p.ID))
 			}
 			ids = append(ids, p.ID)
 			c.Set(c.Now().Add(time.Hour))
 		}
-		third, err := s.Payment(t.Context(), ids[2])
-		require.NoError(t, err)
+		third := must.Get(s.Payment(t.Context(), ids[2]))(t)
 		n, freed, err := content.Prune(t.Context(), s, third.Created, false)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
 		require.EqualValues(t, 1, freed)
-		_, err = s.Content(t.Context(), ids[0])
-		require.ErrorIs(t, err, history.ErrNotFound)
+		require.ErrorIs(t, must.Err(s.Content(t.Context(), ids[0])), history.ErrNotFound)
 		for _, id := range ids[1:] {
-			_, err = s.Content(t.Context(), id)
-			require.NoError(t, err, "not delivered yet, or not old")
+			require.NoError(t, must.Err(s.Content(t.Context(), id)), "not delivered yet, or not old")
 		}
-		_, err = verify.Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 
 		n, _, err = content.Prune(t.Context(), s, third.Created, true)
 		require.NoError(t, err)
@@ -414,8 +389,7 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 		c2, err := s.Content(t.Context(), ids[1])
 		require.ErrorIs(t, err, history.ErrContentRemoved)
 		require.Equal(t, content.RemovedByOwner, c2.Removed)
-		_, err = verify.Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 	})
 }
 
@@ -424,16 +398,14 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 func TestAStoreWithoutAKeeperLosesNothing(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{})
 	p := historytest.Pay(t, s, historytest.Hold(1), history.Submitted)
-	without, err := ledgers.Open(t.Context(), home, history.Options{})
-	require.NoError(t, err)
+	without := must.Get(ledgers.Open(t.Context(), home, history.Options{}))(t)
 	defer without.Close()
-	_, err = without.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
+	_, err := without.Facts(t.Context(), history.Question{Payment: historytest.Hold(1).Payment})
 	require.ErrorContains(t, err, "without a keeper of content")
 	_, err = without.Finish(t.Context(), p.ID, settled(history.Content{Status: 200, Body: body(p.ID, 8)}))
 	require.ErrorContains(t, err, "without a keeper of content")
 	require.ErrorContains(t, without.Deliver(t.Context(), p.ID), "without a keeper of content")
-	after, err := s.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	after := must.Get(s.Payment(t.Context(), p.ID))(t)
 	require.Equal(t, p.ID, after.ID)
 	require.Equal(t, history.Submitted, after.State)
 	require.False(t, after.Delivered)

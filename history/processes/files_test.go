@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history/processes"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/sqlite"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -47,11 +48,9 @@ func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 	_, alive := found.Load(true)
 	require.False(t, alive)
 
-	file, err := os.Create(filepath.Join(dir, "run_ended"))
-	require.NoError(t, err)
+	file := must.Get(os.Create(filepath.Join(dir, "run_ended")))(t)
 	defer file.Close()
-	held, err := sqldb.ShareFile(file) // another process, in the middle of its look
-	require.NoError(t, err)
+	held := must.Get(sqldb.ShareFile(file))(t) // another process, in the middle of its look
 	require.True(t, held)
 	require.False(t, s.Alive("run_ended"))
 }
@@ -60,8 +59,7 @@ func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	opened, _, home := historytest.SQLite(t, historytest.Options())
 	require.NoError(t, opened.Close())
-	db, err := sqlite.Open(sqlite.File{Home: home, Name: history.FileName})
-	require.NoError(t, err)
+	db := must.Get(sqlite.Open(sqlite.File{Home: home, Name: history.FileName}))(t)
 	p := processes.Files(home)
 	processes.SetLock(p, func(*os.File) (bool, error) { return true, nil })
 	s, err := history.New(t.Context(), db, home, func() history.Process { return p }, historytest.Options())
@@ -70,8 +68,7 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 	_, err = historytest.Reserve(t.Context(), s, historytest.Hold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "no working locks")
-	left, err := os.ReadDir(filepath.Join(home, "run"))
-	require.NoError(t, err)
+	left := must.Get(os.ReadDir(filepath.Join(home, "run")))(t)
 	for _, file := range left {
 		require.NotContains(t, file.Name(), "run_", "it leaves no lock behind")
 	}

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -37,12 +38,10 @@ func TestBooks(t *testing.T) {
 		require.ErrorIs(t, Label(t.Context(), s, "ses_none", "x"), history.ErrNotFound)
 		require.NoError(t, Label(t.Context(), s, first.Session, "one"))
 		require.NoError(t, Label(t.Context(), s, first.Session, "two"))
-		labels, err := Labels(t.Context(), s)
-		require.NoError(t, err)
+		labels := must.Get(Labels(t.Context(), s))(t)
 		require.Equal(t, map[string]string{first.Session: "two"}, labels)
 		require.NoError(t, Label(t.Context(), s, first.Session, ""))
-		labels, err = Labels(t.Context(), s)
-		require.NoError(t, err)
+		labels = must.Get(Labels(t.Context(), s))(t)
 		require.Empty(t, labels)
 	})
 }
@@ -57,21 +56,14 @@ func TestImport(t *testing.T) {
 				Network: "eip155:8453", Amount: money.NewAmount(2), PayTo: "0x1"},
 		}
 		for _, want := range []int{2, 0} {
-			added, err := Import(t.Context(), s, list)
-			require.NoError(t, err)
-			require.Equal(t, want, added)
+			require.Equal(t, want, must.Get(Import(t.Context(), s, list))(t))
 		}
 		grown := append(list, Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC),
 			Transaction: "c", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
-		added, err := Import(t.Context(), s, grown)
-		require.NoError(t, err)
-		require.Equal(t, 1, added)
-		all, err := AllImported(t.Context(), s)
-		require.NoError(t, err)
-		require.ElementsMatch(t, grown, all)
+		require.Equal(t, 1, must.Get(Import(t.Context(), s, grown))(t))
+		require.ElementsMatch(t, grown, must.Get(AllImported(t.Context(), s))(t))
 
-		events, err := Events(t.Context(), s, "")
-		require.NoError(t, err)
+		events := must.Get(Events(t.Context(), s, ""))(t)
 		require.Equal(t, "imported", events[len(events)-1].Event)
 		require.Equal(t, "imported", events[len(events)-2].Event)
 		require.NotEqual(t, "imported", events[len(events)-3].Event,
@@ -80,16 +72,14 @@ func TestImport(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, payments)
 		require.Empty(t, totals)
-		_, err = verify.Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(verify.Ledger(t.Context(), s, history.Head{}))(t)
 	})
 }
 
 // A long export neither holds a snapshot, which would keep the log from being cut, nor goes on for ever.
 func TestEachGoesPageByPage(t *testing.T) {
 	s, _, home := historytest.SQLite(t, history.Options{})
-	past, err := historytest.Forge(home)
-	require.NoError(t, err)
+	past := must.Get(historytest.Forge(home))(t)
 	defer past.Close()
 	const all = 2*pageOfBooks + 1
 	made := 0
@@ -138,8 +128,6 @@ func TestBooksOfAnAgent(t *testing.T) {
 			}))
 			require.Equal(t, want, agents)
 		}
-		all, err := Agents(t.Context(), s)
-		require.NoError(t, err)
-		require.Equal(t, []string{"ann", "bob"}, all)
+		require.Equal(t, []string{"ann", "bob"}, must.Get(Agents(t.Context(), s))(t))
 	})
 }

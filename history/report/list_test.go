@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -131,8 +132,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			require.Equal(t, wantMore, more, "%+v", f)
 			require.Equal(t, wantTotals, totals, "%+v", f)
 			f.Before, f.Limit = "", len(rows)
-			parts, err := AddUp(t.Context(), s, f, 3)
-			require.NoError(t, err)
+			parts := must.Get(AddUp(t.Context(), s, f, 3))(t)
 			require.Equal(t, partsOf(rows, f), parts, "%+v", f)
 		}
 		for range 20 {
@@ -140,8 +140,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			if r.IntN(2) == 0 {
 				since, unit = since.Truncate(24*time.Hour), 24*time.Hour
 			}
-			got, err := SpendingSince(t.Context(), s, since, unit, 3)
-			require.NoError(t, err)
+			got := must.Get(SpendingSince(t.Context(), s, since, unit, 3))(t)
 			require.Equal(t, spending(rows, since, unit), got, "since %s by %s", since, unit)
 		}
 	})
@@ -284,8 +283,7 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 		_, _, _, err = List(t.Context(), s, Filter{Before: "pay_none"})
 		require.ErrorIs(t, err, history.ErrNotFound)
 
-		third, err := s.Payment(t.Context(), ids[2])
-		require.NoError(t, err)
+		third := must.Get(s.Payment(t.Context(), ids[2]))(t)
 		type sums map[string]money.Dollars
 		for _, look := range []struct {
 			Filter

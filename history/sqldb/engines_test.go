@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 
 	"github.com/stretchr/testify/require"
@@ -48,8 +49,7 @@ const fileName = "test.db"
 // openIn opens the database of a folder, and makes it if there is none.
 func openIn(t *testing.T, home string) *DB {
 	t.Helper()
-	db, err := Engines.OpenFile(home, fileName)
-	require.NoError(t, err)
+	db := must.Get(Engines.OpenFile(home, fileName))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
@@ -66,16 +66,14 @@ func homeWithTable(t *testing.T) (*DB, string) {
 // put is a change that writes a word.
 func put(key string) func(*Tx) error {
 	return func(tx *Tx) error {
-		_, err := tx.Exec(`INSERT INTO words (key, n) VALUES (?, 1)`, key)
-		return err
+		return must.Err(tx.Exec(`INSERT INTO words (key, n) VALUES (?, 1)`, key))
 	}
 }
 
 // count is how many words there are.
 func count(t *testing.T, db *DB) (n int) {
 	t.Helper()
-	n, err := Read(context.Background(), db, words)
-	require.NoError(t, err)
+	n = must.Get(Read(context.Background(), db, words))(t)
 	return n
 }
 
@@ -87,9 +85,8 @@ func words(tx *Tx) (n int, err error) {
 // has reports whether a word was written.
 func has(t *testing.T, db *DB, key string) (yes bool) {
 	t.Helper()
-	yes, err := Read(context.Background(), db, func(tx *Tx) (bool, error) {
+	yes = must.Get(Read(context.Background(), db, func(tx *Tx) (bool, error) {
 		return tx.Is(`SELECT count(*) > 0 FROM words WHERE key = ?`, key)
-	})
-	require.NoError(t, err)
+	}))(t)
 	return yes
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -63,19 +64,16 @@ func TestFileLockIsFair(t *testing.T) {
 func TestFileLockIsBounded(t *testing.T) {
 	home := t.TempDir()
 	holder, waiter := NewFileLock(home, "test"), NewFileLock(home, "test")
-	unlock, err := holder.Lock(t.Context())
-	require.NoError(t, err)
+	unlock := must.Get(holder.Lock(t.Context()))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = waiter.Lock(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, must.Err(waiter.Lock(ctx)), context.DeadlineExceeded)
 	waiter.SetPatience(time.Millisecond, poll)
-	_, err = waiter.Lock(t.Context())
+	_, err := waiter.Lock(t.Context())
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 
 	require.NoError(t, holder.current.Close()) // as the kernel does when a process dies
-	again, err := waiter.Lock(t.Context())
-	require.NoError(t, err)
+	again := must.Get(waiter.Lock(t.Context()))(t)
 	again()
 	unlock()
 	holder.current = nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 )
@@ -25,8 +26,7 @@ func emptyPostgres(t *testing.T) (url string) {
 
 func openPostgres(t *testing.T, url string) *DB {
 	t.Helper()
-	db, err := Engines.OpenServer(url)
-	require.NoError(t, err)
+	db := must.Get(Engines.OpenServer(url))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }

@@ -11,18 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 // another is a program that has nothing of our order: it opens the database and holds it.
 func another(t *testing.T, home string, says ...string) (end func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(home, fileName))
-	require.NoError(t, err)
+	db := must.Get(sql.Open("sqlite", filepath.Join(home, fileName)))(t)
 	db.SetMaxOpenConns(1)
 	for _, query := range says {
-		_, err := db.Exec(query)
-		require.NoError(t, err)
+		must.Get(db.Exec(query))(t)
 	}
 	end = sync.OnceFunc(func() { _ = db.Close() })
 	t.Cleanup(end)
@@ -49,16 +48,13 @@ func TestADeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 		"by a transaction": func(t *testing.T, home string) func() { return another(t, home, `BEGIN EXCLUSIVE`) },
 		"by a process of this wallet that writes": func(t *testing.T, home string) func() {
 			l := NewFileLock(home, "test")
-			unlock, err := l.Lock(t.Context())
-			require.NoError(t, err)
+			unlock := must.Get(l.Lock(t.Context()))(t)
 			return func() { unlock(); require.NoError(t, l.Close()) }
 		},
 		"by a process that is next": func(t *testing.T, home string) func() {
 			l := NewFileLock(home, "test")
 			require.NoError(t, l.open())
-			held, err := LockFile(l.next)
-			require.NoError(t, err)
-			require.True(t, held)
+			require.True(t, must.Get(LockFile(l.next))(t))
 			return func() { require.NoError(t, errors.Join(unlockFile(l.next), l.Close())) }
 		},
 	} {
@@ -107,8 +103,7 @@ func TestAConnectionComesBackClean(t *testing.T) {
 				return db.View(ctx, func(tx *Tx) error {
 					_, _ = words(tx)
 					cancel()
-					_, err := words(tx)
-					return err
+					return must.Err(words(tx))
 				})
 			},
 			"by a panic": func(ctx context.Context, _ func()) error {
@@ -159,8 +154,7 @@ func TestMoreReadersThanConnections(t *testing.T) {
 			ended <- db.View(context.Background(), func(tx *Tx) error {
 				begun <- struct{}{}
 				<-end
-				_, err := words(tx)
-				return err
+				return must.Err(words(tx))
 			})
 		}()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -108,8 +109,7 @@ func TestTroubleIsEverybodys(t *testing.T) {
 						return err
 					}
 					if i == 3 {
-						_, err := tx.Exec(`INSERT INTO nowhere VALUES (1)`)
-						return err
+						return must.Err(tx.Exec(`INSERT INTO nowhere VALUES (1)`))
 					}
 					return nil
 				})
@@ -134,8 +134,7 @@ func TestACancelledCallCommitsNothing(t *testing.T) {
 	eachEngine(t, func(t *testing.T, db *DB) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := db.Write(ctx, func(*Tx) error { return errors.New("asked") })
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, db.Write(ctx, func(*Tx) error { return errors.New("asked") }), context.Canceled)
 	})
 }
 

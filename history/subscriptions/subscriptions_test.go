@@ -12,6 +12,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -45,11 +46,8 @@ func TestWhatASubscriptionSpent(t *testing.T) {
 		historytest.Pay(t, s, slotOf(sub, 0, 8), history.Settled)
 		historytest.Pay(t, s, slotOf(sub, 1, 16), history.Reserved)
 		historytest.Pay(t, s, slotOf(sub, 2, 32), history.Failed)
-		spent, err := Spent(t.Context(), s, sub.ID())
-		require.NoError(t, err)
-		require.Equal(t, budget.Use{Spent: 8, Held: 16}, spent)
-		list, err := Payments(t.Context(), s, sub.ID(), 9)
-		require.NoError(t, err)
+		require.Equal(t, budget.Use{Spent: 8, Held: 16}, must.Get(Spent(t.Context(), s, sub.ID()))(t))
+		list := must.Get(Payments(t.Context(), s, sub.ID(), 9))(t)
 		require.Len(t, list, 2)
 		require.EqualValues(t, 16, list[0].Price, "newest first")
 	})
@@ -74,15 +72,12 @@ func TestNoteRun(t *testing.T) {
 		} {
 			alert := &Alert{Window: "one", Why: "why"}
 			require.NoError(t, NoteRun(t.Context(), s, alerts.Writer{}, sub, step.note, alert))
-			runs, err := Runs(t.Context(), s)
-			require.NoError(t, err)
+			runs := must.Get(Runs(t.Context(), s))(t)
 			require.Equal(t, step.want, runs[sub.ID()].State)
 			require.True(t, step.slot.Equal(runs[sub.ID()].Slot))
 		}
-		list, err := alerts.List(t.Context(), s, 9)
-		require.NoError(t, err)
-		require.Len(t, list, 1, "once for each window")
-		_, err = verify.Ledger(t.Context(), s, history.Head{})
+		require.Len(t, must.Get(alerts.List(t.Context(), s, 9))(t), 1, "once for each window")
+		_, err := verify.Ledger(t.Context(), s, history.Head{})
 		require.NoError(t, err, "hints are nothing to the chain")
 	})
 }
@@ -94,30 +89,19 @@ func TestProposalsAreBounded(t *testing.T) {
 			return Propose(t.Context(), s, alerts.Writer{},
 				Proposal{Agent: agent, URL: url, Every: "1d", Max: 10})
 		}
-		first, err := propose("a", "0")
-		require.NoError(t, err)
-		same, err := propose("a", "0")
-		require.NoError(t, err)
-		require.Equal(t, first.ID, same.ID)
+		require.Equal(t, must.Get(propose("a", "0"))(t).ID, must.Get(propose("a", "0"))(t).ID)
 		for _, url := range []string{"1", "2", "3", "4"} {
-			_, err = propose("a", url)
-			require.NoError(t, err)
+			must.Get(propose("a", url))(t)
 		}
-		_, err = propose("a", "5")
-		require.ErrorIs(t, err, ErrManyProposals)
+		require.ErrorIs(t, must.Err(propose("a", "5")), ErrManyProposals)
 		for _, agent := range []string{"b", "c", "d", "e"} {
 			for _, url := range []string{"0", "1", "2", "3", "4"} {
-				_, err = propose(agent, url)
-				require.NoError(t, err)
+				must.Get(propose(agent, url))(t)
 			}
 		}
-		_, err = propose("f", "0")
-		require.ErrorIs(t, err, ErrManyProposals)
+		require.ErrorIs(t, must.Err(propose("f", "0")), ErrManyProposals)
 		c.Set(c.Now().Add(proposalTime))
-		_, err = propose("a", "5")
-		require.NoError(t, err)
-		list, err := Proposals(t.Context(), s)
-		require.NoError(t, err)
-		require.Len(t, list, 1)
+		must.Get(propose("a", "5"))(t)
+		require.Len(t, must.Get(Proposals(t.Context(), s))(t), 1)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -291,9 +292,8 @@ func TestVerifyFindsATrigger(t *testing.T) {
 		`ALTER TABLE sessions ADD COLUMN more TEXT`,
 	} {
 		onTrial(t, s, func(tx *sqldb.Tx) {
-			_, err := tx.Exec(edit)
-			require.NoError(t, err)
-			_, err = newReplay(tx, k).run()
+			must.Get(tx.Exec(edit))(t)
+			_, err := newReplay(tx, k).run()
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%s: %v", edit, err)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -27,9 +28,8 @@ func fullLedger(t *testing.T, s *history.Store, c *historytest.Clock) history.Ke
 	f.rules(1, true)
 	first := f.payments()
 	c.Set(c.Now().Add(25 * time.Hour)) // another day
-	_, err := s.NewSession(t.Context(), nil,
-		func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
-	require.NoError(t, err)
+	must.Get(s.NewSession(t.Context(), nil,
+		func(budget.Session) ([]byte, error) { return []byte("owner"), nil }))(t)
 	f.approvals()
 	f.freezes()
 	f.channels()
@@ -40,10 +40,8 @@ func fullLedger(t *testing.T, s *history.Store, c *historytest.Clock) history.Ke
 	askedAbout(t, s, 9)
 	f.submitted(nil)
 	f.hold(nil)
-	k.After, err = s.Head(t.Context())
-	require.NoError(t, err)
-	_, err = Sealed(t.Context(), s, k)
-	require.NoError(t, err)
+	k.After = must.Get(s.Head(t.Context()))(t)
+	must.Get(Sealed(t.Context(), s, k))(t)
 	return k
 }
 
@@ -77,8 +75,7 @@ func (f *ledgerFiller) hold(change func(*history.Payment), approval ...byte) (p 
 	for _, q := range approval {
 		quotes = append(quotes, quoteOf(q))
 	}
-	p, err := historytest.Reserve(f.t.Context(), f.Store, h, quotes...)
-	require.NoError(f.t, err)
+	p = must.Get(historytest.Reserve(f.t.Context(), f.Store, h, quotes...))(f.t)
 	_, approved, err := f.ApprovalUsedBy(f.t.Context(), p)
 	require.NoError(f.t, err)
 	require.Equal(f.t, len(approval) > 0, approved)
@@ -97,16 +94,13 @@ func (f *ledgerFiller) submitted(change func(*history.Payment), approval ...byte
 }
 
 func (f *ledgerFiller) finish(p history.Payment, o history.Outcome) {
-	_, err := f.Finish(f.t.Context(), p.ID, o)
-	require.NoError(f.t, err)
+	must.Get(f.Finish(f.t.Context(), p.ID, o))(f.t)
 }
 
 func (f *ledgerFiller) expire(p history.Payment) {
-	p, err := f.Payment(f.t.Context(), p.ID)
-	require.NoError(f.t, err)
+	p = must.Get(f.Payment(f.t.Context(), p.ID))(f.t)
 	o := history.Expiry(p, x402.Status{State: x402.Expired, Note: "over"})
-	_, err = f.Expire(f.t.Context(), p.ID, p.Evidence, o, f.k)
-	require.NoError(f.t, err)
+	must.Get(f.Expire(f.t.Context(), p.ID, p.Evidence, o, f.k))(f.t)
 }
 
 func withKey(name string) func(*history.Payment) {
@@ -142,18 +136,14 @@ func (f *ledgerFiller) approvals() {
 	ctx := f.t.Context()
 	seal := func(history.Approval) ([]byte, error) { return []byte("owner"), nil }
 	var asked [6]history.Approval
-	var err error
 	for q := range byte(6) {
 		asked[q] = askedAbout(f.t, f.Store, q)
 		if q == 1 || q == 3 || q == 4 {
-			_, err = f.Approve(ctx, asked[q].ID, "owner", seal)
-			require.NoError(f.t, err)
+			must.Get(f.Approve(ctx, asked[q].ID, "owner", seal))(f.t)
 		}
 	}
-	_, err = f.Decline(ctx, asked[5].ID, "client")
-	require.NoError(f.t, err)
-	_, err = f.Deny(ctx, asked[2].ID, "owner")
-	require.NoError(f.t, err)
+	must.Get(f.Decline(ctx, asked[5].ID, "client"))(f.t)
+	must.Get(f.Deny(ctx, asked[2].ID, "owner"))(f.t)
 	f.submitted(nil, 3)
 	require.NoError(f.t, f.Release(ctx, f.hold(nil, 4).ID, "not sent"))
 }
@@ -161,8 +151,7 @@ func (f *ledgerFiller) approvals() {
 func (f *ledgerFiller) freezes() {
 	ctx := f.t.Context()
 	require.NoError(f.t, f.Freeze(ctx, history.Freeze{By: "owner", Why: "a look"}))
-	_, err := f.Unfreeze(ctx, func(history.Lift) ([]byte, error) { return []byte("owner"), nil })
-	require.NoError(f.t, err)
+	must.Get(f.Unfreeze(ctx, func(history.Lift) ([]byte, error) { return []byte("owner"), nil }))(f.t)
 	require.NoError(f.t,
 		f.Freeze(ctx, history.Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}))
 }
@@ -173,25 +162,22 @@ func (f *ledgerFiller) channels() {
 	voucher := testChannel(1)
 	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
 	p := f.hold(nil)
-	_, err := f.RecordVoucher(ctx, p, history.Signed{Payload: voucher.Signed,
+	must.Get(f.RecordVoucher(ctx, p, history.Signed{Payload: voucher.Signed,
 		Requirement: json.RawMessage("{}"), UniqueKey: "voucher 1"}, voucher,
-		history.Outcome{State: history.Settled, Proof: history.Claimed, Content: boughtContent}, f.k)
-	require.NoError(f.t, err)
+		history.Outcome{State: history.Settled, Proof: history.Claimed, Content: boughtContent}, f.k))(f.t)
 	voucher = testChannel(2)
 	voucher.Amount, voucher.Refused = money.NewAmount(100), json.RawMessage(`{"why":"no"}`)
-	_, err = f.RecordVoucher(ctx, history.Payment{}, history.Signed{Payload: voucher.Signed}, voucher,
-		history.Outcome{}, f.k)
-	require.NoError(f.t, err)
+	must.Get(f.RecordVoucher(ctx, history.Payment{}, history.Signed{Payload: voucher.Signed}, voucher,
+		history.Outcome{}, f.k))(f.t)
 	require.NoError(f.t, f.Refuse(ctx, voucher))
 }
 
 // others are the rows that belong to no payment of ours, and a session's label.
 func (f *ledgerFiller) others(first history.Payment) {
 	ctx := f.t.Context()
-	_, err := f.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
-	require.NoError(f.t, err)
+	must.Get(f.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7)))(f.t)
 	require.NoError(f.t, report.Label(ctx, f.Store, first.Session, "the first"))
-	_, err = report.Import(ctx, f.Store, []report.Imported{{Transaction: "a", URL: "https://a.example/"}})
+	_, err := report.Import(ctx, f.Store, []report.Imported{{Transaction: "a", URL: "https://a.example/"}})
 	require.NoError(f.t, err)
 }
 
@@ -204,9 +190,7 @@ func (f *ledgerFiller) signedByAgent() {
 	message.Payload, message.Requirement = nil, nil // these come with Submit
 	require.NoError(f.t, f.Sign(ctx, byAgent, message, []byte("message"), f.k))
 	late := f.submitted(nil)
-	named, err := f.AttachIdempotencyKey(ctx, late.ID, "attached")
-	require.NoError(f.t, err)
-	require.True(f.t, named)
+	require.True(f.t, must.Get(f.AttachIdempotencyKey(ctx, late.ID, "attached"))(f.t))
 }
 
 func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
@@ -214,12 +198,10 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 func askedAbout(t *testing.T, s *history.Store, quote byte) history.Approval {
 	t.Helper()
 	p := historytest.Hold(250_000).Payment
-	a, err := asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
+	return must.Get(asking.Asker{Store: s}.AskApproval(t.Context(), history.Approval{
 		Quote: quoteOf(quote), Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
-		Price: p.Price, PayTo: p.PayTo})
-	require.NoError(t, err)
-	return a
+		Price: p.Price, PayTo: p.PayTo}))(t)
 }
 
 func testChannel(nonce uint64) history.Channel {

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -20,8 +21,7 @@ func TestStoriesPageByPage(t *testing.T) {
 			t.Run(fmt.Sprint(size), func(t *testing.T) {
 				compare := func(edit string) (found error) {
 					onTrial(t, s, func(tx *sqldb.Tx) {
-						_, err := tx.Exec(literals(s, edit))
-						require.NoError(t, err)
+						must.Get(tx.Exec(literals(s, edit)))(t)
 						r := newReplay(tx, history.Keyholder{})
 						r.page = size
 						_, found = r.run()

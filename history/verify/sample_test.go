@@ -9,6 +9,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -41,14 +42,13 @@ func TestSample(t *testing.T) {
 		} {
 			t.Run(edit, func(t *testing.T) {
 				var found error
-				err := s.Write(t.Context(), func(tx *sqldb.Tx) error {
+				require.ErrorIs(t, s.Write(t.Context(), func(tx *sqldb.Tx) error {
 					if _, err := tx.Exec(literals(s, edit)); err != nil {
 						return err
 					}
 					_, found = sample(tx, 0)
 					return errRollBack
-				})
-				require.ErrorIs(t, err, errRollBack)
+				}), errRollBack)
 				require.True(t, x402.HasCode(found, x402.LedgerCorrupt), "%v", found)
 			})
 		}
@@ -86,10 +86,8 @@ func TestSampleOfARedatedLedger(t *testing.T) {
 		c.Set(c.Now().Add(-399 * 24 * time.Hour))
 		require.NoError(t, s.Redate(t.Context()))
 		require.NoError(t, s.View(t.Context(), func(tx *sqldb.Tx) error {
-			_, err := sample(tx, 0)
-			return err
+			return must.Err(sample(tx, 0))
 		}))
-		_, err := Ledger(t.Context(), s, history.Head{})
-		require.NoError(t, err)
+		must.Get(Ledger(t.Context(), s, history.Head{}))(t)
 	})
 }

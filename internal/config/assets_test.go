@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/remedy"
@@ -15,8 +16,7 @@ import (
 const eurcOnBase = "[[assets]]\nnetwork = \"base\"\nsymbol = \"EURC\"\n"
 
 func TestRateOfAToken(t *testing.T) {
-	c, err := Parse([]byte(eurcOnBase + "usd = \"1.17\"\nmargin = \"0.02\""))
-	require.NoError(t, err)
+	c := must.Get(Parse([]byte(eurcOnBase + "usd = \"1.17\"\nmargin = \"0.02\"")))(t)
 	assert.Empty(t, c.Warnings)
 	eurc, known := x402.NewRegistry(c.Assets).Named(Base, "EURC")
 	require.True(t, known)
@@ -25,8 +25,7 @@ func TestRateOfAToken(t *testing.T) {
 	assert.Equal(t, money.Dollars(1_193_400), eurc.Dollars(money.NewAmount(1_000_000)))
 	assert.Equal(t, money.Dollars(2), eurc.Dollars(money.NewAmount(1)), "rounded up")
 
-	c, err = Parse([]byte(eurcOnBase + "usd = \"1.000001\"\nmargin = \"0.000001\""))
-	require.NoError(t, err)
+	c = must.Get(Parse([]byte(eurcOnBase + "usd = \"1.000001\"\nmargin = \"0.000001\"")))(t)
 	assert.Equal(t, money.Dollars(1_000_003), c.Assets[0].USD, "the margin is rounded up, too")
 
 	for fault, says := range map[string]string{
@@ -38,8 +37,7 @@ func TestRateOfAToken(t *testing.T) {
 		"usd = \"1\"\nmargin = \"1.01\"":  "is a part of usd",
 		"usd = \"1\"\nmargin = \"-0.01\"": "not dollars",
 	} {
-		_, err := Parse([]byte(eurcOnBase + fault))
-		assert.ErrorContains(t, err, says, fault)
+		assert.ErrorContains(t, must.Err(Parse([]byte(eurcOnBase+fault))), says, fault)
 	}
 }
 
@@ -47,27 +45,21 @@ func TestRateOfAToken(t *testing.T) {
 // filled in.
 func TestLinesToPaste(t *testing.T) {
 	eurc, _ := x402.NewRegistry(nil).Named(SolanaMainnet, "EURC")
-	_, err := Parse([]byte(remedy.RateLines(eurc)))
-	assert.ErrorContains(t, err, "assets.0.usd")
-	c, err := Parse([]byte(strings.Replace(remedy.RateLines(eurc), "RATE", "1.20", 1)))
-	require.NoError(t, err)
+	assert.ErrorContains(t, must.Err(Parse([]byte(remedy.RateLines(eurc)))), "assets.0.usd")
+	c := must.Get(Parse([]byte(strings.Replace(remedy.RateLines(eurc), "RATE", "1.20", 1))))(t)
 	assert.Equal(t, money.Dollars(1_224_000), c.Assets[0].USD)
-	c, err = Parse([]byte(remedy.NetworkLines("eip155:10")))
-	require.NoError(t, err)
+	c = must.Get(Parse([]byte(remedy.NetworkLines("eip155:10"))))(t)
 	assert.Equal(t, "https://mainnet.optimism.io", c.Nodes()["eip155:10"])
 }
 
 // A rate is a rule: whoever lowers it lets more be spent.
 func TestARateIsARule(t *testing.T) {
 	parse := func(more string) *Config {
-		c, err := Parse([]byte(eurcOnBase + more))
-		require.NoError(t, err)
-		return c
+		return must.Get(Parse([]byte(eurcOnBase + more)))(t)
 	}
 	from := parse("usd = \"1.17\"\nmargin = \"0.02\"")
 	assert.True(t, Loosens(Compare(from, parse("usd = \"1.16\"\nmargin = \"0.02\""))))
 	assert.True(t, Loosens(Compare(from, parse("usd = \"1.17\"\nmargin = \"0.01\""))))
-	none, err := Parse(nil)
-	require.NoError(t, err)
+	none := must.Get(Parse(nil))(t)
 	assert.True(t, Loosens(Compare(none, from)), "EURC becomes payable")
 }

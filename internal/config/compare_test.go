@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -205,7 +207,6 @@ func TestCompareSeesEveryField(t *testing.T) {
 // template is what init writes, before what the environment says is in it (package environ).
 func template(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("environ/template.toml")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("environ/template.toml"))(t)
 	return string(text)
 }

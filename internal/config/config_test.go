@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/publicnode"
@@ -21,18 +22,15 @@ func defaults(t *testing.T) *Config { return rules(t, "") }
 
 func dollars(t *testing.T, s string) money.Dollars {
 	t.Helper()
-	d, err := money.ParseDollars(s)
-	require.NoError(t, err)
-	return d
+	return must.Get(money.ParseDollars(s))(t)
 }
 
 // Whether a server speaks payment channels is said, denied, or looked at; who it has to be is said
 // only with the first.
 func TestChannelServers(t *testing.T) {
-	c, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = " +
+	c := must.Get(Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = " +
 		"\"did:rooch:rooch1x\"\n[servers.b]\nurl = \"https://b.example\"\nchannel = " +
-		"false\n[servers.c]\nurl = \"https://c.example\"\n"))
-	require.NoError(t, err)
+		"false\n[servers.c]\nurl = \"https://c.example\"\n")))(t)
 	assert.True(t, *c.Servers["a"].Channel)
 	assert.Equal(t, "did:rooch:rooch1x", c.Servers["a"].Service)
 	assert.False(t, *c.Servers["b"].Channel)
@@ -48,8 +46,7 @@ func TestChannelServers(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	c, err := Parse(nil)
-	require.NoError(t, err)
+	c := must.Get(Parse(nil))(t)
 	assert.Equal(t, limits{
 		PerCall: dollars(t, "1.00"), Day: dollars(t, "10.00"), Month: dollars(t, "100.00"),
 		ApproveAbove: dollars(t, "0.10"),
@@ -170,8 +167,7 @@ deposit_cap = "2.00"
 `
 
 func TestSpecExample(t *testing.T) {
-	c, err := Parse([]byte(specExample))
-	require.NoError(t, err)
+	c := must.Get(Parse([]byte(specExample)))(t)
 	assert.Equal(t, dollars(t, "5.00"), *c.Budget.Session)
 	assert.Equal(t, dollars(t, "1.00"), c.Budget.HostDay["api.example.com"])
 	assert.Equal(t, []string{"*.example.com", "api.other.org:8443"}, c.Policy.AllowHosts)
@@ -314,13 +310,11 @@ const asset = "[[assets]]\nnetwork = \"base\"\naddress = " +
 
 // What counts as a dollar unsaid is told, because every limit counts it so.
 func TestAssetWithoutPriceWarns(t *testing.T) {
-	c, err := Parse([]byte(asset + "decimals = 6\nname = \"a\"\nversion = \"1\""))
-	require.NoError(t, err)
+	c := must.Get(Parse([]byte(asset + "decimals = 6\nname = \"a\"\nversion = \"1\"")))(t)
 	require.Equal(t,
 		[]string{"assets.0.usd is not written, so each USDX counts as $1.00 against every limit: write " +
 			"what one is worth"}, c.Warnings)
-	c, err = Parse([]byte(asset + "decimals = 6\nusd = \"1.00\"\nname = \"a\"\nversion = \"1\""))
-	require.NoError(t, err)
+	c = must.Get(Parse([]byte(asset + "decimals = 6\nusd = \"1.00\"\nname = \"a\"\nversion = \"1\"")))(t)
 	require.Empty(t, c.Warnings)
 }
 
@@ -334,8 +328,7 @@ func TestRangeLimits(t *testing.T) {
 		asset + "decimals = 0\nname = \"a\"\nversion = \"1\"", asset +
 			"decimals = 36\nname = \"a\"\nversion = \"1\"",
 	} {
-		_, err := Parse([]byte(text))
-		assert.NoError(t, err, text)
+		assert.NoError(t, must.Err(Parse([]byte(text))), text)
 	}
 }
 
@@ -345,9 +338,8 @@ func TestAllFaultsAreReported(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	_, err := Parse(bytes.Repeat([]byte("#\n"), MaxFile/2))
-	require.NoError(t, err)
-	_, err = Parse(append(bytes.Repeat([]byte("#\n"), MaxFile/2), '#'))
+	must.Get(Parse(bytes.Repeat([]byte("#\n"), MaxFile/2)))(t)
+	_, err := Parse(append(bytes.Repeat([]byte("#\n"), MaxFile/2), '#'))
 	assert.ErrorContains(t, err, "at most 262144")
 }
 
@@ -388,9 +380,8 @@ func TestHostNames(t *testing.T) {
 }
 
 func TestWalletSettles(t *testing.T) {
-	c, err := Parse([]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n" +
-		"[hosts.\"seed.example:81\"]\nsettle = \"seller\""))
-	require.NoError(t, err)
+	c := must.Get(Parse([]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n" +
+		"[hosts.\"seed.example:81\"]\nsettle = \"seller\"")))(t)
 	assert.True(t, c.WalletSettles("seed.example"))
 	assert.True(t, c.WalletSettles("SEED.example:8443"))
 	assert.False(t, c.WalletSettles("seed.example:81"))
@@ -437,8 +428,7 @@ func TestNodes(t *testing.T) {
 		"public ones are off": {file: "[policy]\npublic_nodes = false", want: map[string]string{Base: ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Parse([]byte(test.file))
-			require.NoError(t, err)
+			c := must.Get(Parse([]byte(test.file)))(t)
 			nodes := c.Nodes()
 			for network, url := range test.want {
 				got, on := nodes[network]
@@ -448,8 +438,7 @@ func TestNodes(t *testing.T) {
 			assert.Equal(t, test.more, nodes["eip155:480"] != "")
 		})
 	}
-	_, err := Parse([]byte("[networks.mezo]"))
-	assert.Error(t, err)
-	_, err = Parse([]byte("[networks.\"eip155:31612\"]"))
+	assert.Error(t, must.Err(Parse([]byte("[networks.mezo]"))))
+	_, err := Parse([]byte("[networks.\"eip155:31612\"]"))
 	assert.ErrorContains(t, err, "needs rpc", "no node of it is known")
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,8 +23,7 @@ func TestProgramsOfTheRules(t *testing.T) {
 		"[keystore]\npassphrase_command=['./pass']":                "full path",
 		"[keystore]\npassphrase_command=['']":                      "full path",
 	} {
-		_, err := Parse([]byte(text))
-		require.ErrorContains(t, err, wrong, text)
+		require.ErrorContains(t, must.Err(Parse([]byte(text))), wrong, text)
 	}
 	c := rules(t, "[servers.a]\ncommand=['x']\nenv=['A']\nsandbox=false\n[servers.b]\ncommand=['x']")
 	require.Equal(t, []string{"A"}, c.Servers["a"].Env)

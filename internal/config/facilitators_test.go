@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,8 +39,7 @@ func TestFacilitatorsOfAnyKind(t *testing.T) {
 		web + "min_price = '-1'":                 "min_price",
 		web + "assets = ['']":                    "without a name",
 	} {
-		_, err := Parse([]byte("[[facilitators]]\n" + written))
-		require.ErrorContains(t, err, problem, written)
+		require.ErrorContains(t, must.Err(Parse([]byte("[[facilitators]]\n"+written))), problem, written)
 	}
 }
 
@@ -55,7 +56,6 @@ func TestHooks(t *testing.T) {
 		"before = ['" + fullPath + "']\ntimeout = '2m'": "timeout",
 		"before = '" + fullPath + "'":                   "a list",
 	} {
-		_, err := Parse([]byte("[hooks]\n" + written))
-		require.ErrorContains(t, err, problem, written)
+		require.ErrorContains(t, must.Err(Parse([]byte("[hooks]\n"+written))), problem, written)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +17,5 @@ import (
 func TestFIFO(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, syscall.Mkfifo(filepath.Join(home, FileName), 0o600))
-	_, err := Load(home)
-	assert.ErrorContains(t, err, "not a regular file")
+	assert.ErrorContains(t, must.Err(Load(home)), "not a regular file")
 }

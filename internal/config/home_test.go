@@ -13,40 +13,35 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/ownfile"
 )
 
 func TestLoadAndWrite(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "a", "home")
 	require.NoError(t, MakeHome(home))
-	_, err := Load(home)
-	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorIs(t, must.Err(Load(home)), fs.ErrNotExist)
 
 	path := filepath.Join(home, FileName)
 	require.NoError(t, ownfile.Write(path, []byte("[budget]\nday = \"7\"\n")))
 	require.NoError(t, ownfile.Write(path, []byte("[budget]\nday = \"8\"\n")))
-	c, err := Load(home)
-	require.NoError(t, err)
+	c := must.Get(Load(home))(t)
 	assert.Equal(t, dollars(t, "8"), c.Budget.Day)
 	assert.Empty(t, c.Warnings)
-	entries, err := os.ReadDir(home)
-	require.NoError(t, err)
+	entries := must.Get(os.ReadDir(home))(t)
 	assert.Len(t, entries, 1, "no temp file stays behind")
 	halfway := errors.New("halfway")
 	require.ErrorIs(t, ownfile.Replace(path, 0o600, func(out io.Writer) error {
 		_, err := io.WriteString(out, "[budget]\nday = \"9")
 		return errors.Join(err, halfway)
 	}), halfway)
-	c, err = Load(home)
-	require.NoError(t, err)
+	c = must.Get(Load(home))(t)
 	assert.Equal(t, dollars(t, "8"), c.Budget.Day, "what was there")
-	entries, err = os.ReadDir(home)
-	require.NoError(t, err)
+	entries = must.Get(os.ReadDir(home))(t)
 	assert.Len(t, entries, 1, "no temp file stays behind")
 
 	require.NoError(t, os.WriteFile(path, make([]byte, MaxFile+1), 0o600))
-	_, err = Load(home)
-	assert.ErrorContains(t, err, "longer than")
+	assert.ErrorContains(t, must.Err(Load(home)), "longer than")
 }
 
 func TestLoadChecksWhoMayWrite(t *testing.T) {
@@ -56,9 +51,7 @@ func TestLoadChecksWhoMayWrite(t *testing.T) {
 	home := t.TempDir()
 	path := filepath.Join(home, FileName)
 	require.NoError(t, ownfile.Write(path, nil))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	assert.Equal(t, os.FileMode(0o600), must.Get(os.Stat(path))(t).Mode().Perm())
 
 	for i, mode := range []os.FileMode{0o620, 0o602, 0o666} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -69,29 +62,23 @@ func TestLoadChecksWhoMayWrite(t *testing.T) {
 		})
 	}
 	require.NoError(t, os.Chmod(path, 0o644))
-	c, err := Load(home)
-	require.NoError(t, err)
-	assert.Len(t, c.Warnings, 1)
+	assert.Len(t, must.Get(Load(home))(t).Warnings, 1)
 
 	for _, mode := range []os.FileMode{0o640, 0o604} {
 		require.NoError(t, os.Chmod(path, mode))
-		_, err = ReadSecretFile(path)
-		assert.ErrorContains(t, err, "can be read by others")
+		assert.ErrorContains(t, must.Err(ReadSecretFile(path)), "can be read by others")
 	}
 	require.NoError(t, os.Chmod(path, 0o600))
-	_, err = ReadSecretFile(path)
-	require.NoError(t, err)
+	must.Get(ReadSecretFile(path))(t)
 
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Chown(path, 65534, 65534))
-		_, err = Load(home)
-		assert.ErrorContains(t, err, "belongs to user 65534")
+		assert.ErrorContains(t, must.Err(Load(home)), "belongs to user 65534")
 	}
 	require.NoError(t, os.Chmod(home, 0o777)) //nolint:gosec // the fault under test
 	assert.ErrorContains(t, MakeHome(home), "chmod 700")
 
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o700))
-	_, err = Load(home)
-	assert.ErrorContains(t, err, "not a regular file")
+	assert.ErrorContains(t, must.Err(Load(home)), "not a regular file")
 }

@@ -5,16 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
 const ledgerURL = "postgres://wallet@a.example:5432,b.example/x402?sslmode=verify-full"
 
 func TestLedger(t *testing.T) {
-	c, err := Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n"))
-	require.NoError(t, err)
+	c := must.Get(Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n")))(t)
 	require.Equal(t, ledger{URL: ledgerURL}, c.Ledger)
-	c, err = Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\npassword_command = ['/usr/bin/token']\n"))
+	c, err := Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\npassword_command = ['/usr/bin/token']\n"))
 	require.NoError(t, err)
 	require.Equal(t, ledger{URL: ledgerURL, PasswordCommand: []string{"/usr/bin/token"}}, c.Ledger)
 }
@@ -59,8 +60,7 @@ func TestLedgerURL(t *testing.T) {
 			"&connect_timeout=5&application_name=x402", "wallet", "a.example:5432 b.example", "x402", false},
 	} {
 		t.Run(want.raw, func(t *testing.T) {
-			u, err := ParseLedgerURL(want.raw)
-			require.NoError(t, err)
+			u := must.Get(ParseLedgerURL(want.raw))(t)
 			require.Equal(t, want.user, u.User)
 			require.Equal(t, want.hosts, strings.Join(u.Hosts, " "))
 			require.Equal(t, want.database, u.Database)
@@ -123,8 +123,7 @@ func TestLedgerURLRefuses(t *testing.T) {
 		"postgres://127.0.0.1/" + strings.Repeat("x", 2048):              "longer than",
 	} {
 		t.Run(raw[:min(len(raw), 80)], func(t *testing.T) {
-			_, err := ParseLedgerURL(raw)
-			require.ErrorContains(t, err, says)
+			require.ErrorContains(t, must.Err(ParseLedgerURL(raw)), says)
 		})
 	}
 }
@@ -155,9 +154,7 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 // Another ledger, or another way to its password, loosens.
 func TestCompareLedgers(t *testing.T) {
 	with := func(more string) *Config {
-		c, err := Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n" + more))
-		require.NoError(t, err)
-		return c
+		return must.Get(Parse([]byte("[ledger]\nurl = '" + ledgerURL + "'\n" + more)))(t)
 	}
 	for _, more := range []string{"password_file = '/p'", "password_command = ['/t']"} {
 		require.True(t, Loosens(Compare(with(""), with(more))), more)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -16,10 +18,9 @@ const (
 )
 
 func TestSigners(t *testing.T) {
-	c, err := Parse([]byte(commandOf + "timeout = \"2m\"\nenv = [\"PIN\"]\nsandbox = false\n" +
+	c := must.Get(Parse([]byte(commandOf + "timeout = \"2m\"\nenv = [\"PIN\"]\nsandbox = false\n" +
 		"[signers.cloud]\nkind = \"aws-kms\"\nchain = \"solana\"\naddress = \"" + someSolana +
-		"\"\nkey = \"alias/x402\"\nregion = \"eu-central-1\"\nsecret_file = \"/etc/x402/aws.json\"\n"))
-	require.NoError(t, err)
+		"\"\nkey = \"alias/x402\"\nregion = \"eu-central-1\"\nsecret_file = \"/etc/x402/aws.json\"\n")))(t)
 	isOff := false
 	require.Equal(t, map[string]Signer{
 		"hsm": {Kind: SignerCommand, Chain: "evm", Address: someEVM, Timeout: 2 * time.Minute,
@@ -66,8 +67,7 @@ func TestSignersThatAreWrong(t *testing.T) {
 		strings.Replace(service("secret_file = \"/a\""), `organization = "o"`, "", 1): "needs organization",
 	} {
 		t.Run(says, func(t *testing.T) {
-			_, err := Parse([]byte(text))
-			require.ErrorContains(t, err, says, text)
+			require.ErrorContains(t, must.Err(Parse([]byte(text))), says, text)
 		})
 	}
 }
@@ -75,9 +75,7 @@ func TestSignersThatAreWrong(t *testing.T) {
 // Who signs is the owner's to say: to add, change or take away a signer takes the passphrase.
 func TestEveryChangeOfASignerLoosens(t *testing.T) {
 	parse := func(text string) *Config {
-		c, err := Parse([]byte(text))
-		require.NoError(t, err)
-		return c
+		return must.Get(Parse([]byte(text)))(t)
 	}
 	with, without := parse(commandOf), parse("")
 	for name, pair := range map[string][2]*Config{"added": {without, with}, "taken away": {with, without},

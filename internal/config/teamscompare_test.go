@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
 )
 
@@ -87,8 +88,7 @@ func TestAccountsAreTheOwners(t *testing.T) {
 		"another team's agent":  account + "[budget.teams.y]\nagents=['x']\n",
 		"an account that is no": "[budget.teams.x]\naccount='yes'\n",
 	} {
-		_, err := Parse([]byte(text))
-		require.Error(t, err, name)
+		require.Error(t, must.Err(Parse([]byte(text))), name)
 	}
 }
 

@@ -74,8 +74,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
-		Asker:       asking.Asker{Store: b.store},
-		ChannelBook: b.store,
+		Asker: asking.Asker{Store: b.store}, ChannelBook: b.store,
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet
@@ -88,8 +87,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 			if string(passphrase) != "right" {
 				return x402.Errorf(x402.InvalidPassphrase, "wrong passphrase")
 			}
-			_, err := store.Approve(ctx, shown.ID, "owner", nil)
-			return err
+			return must.Err(store.Approve(ctx, shown.ID, "owner", nil))
 		},
 	})
 	ctx, stop := context.WithCancel(t.Context())

@@ -161,8 +161,7 @@ func TestFreezing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			post()
-			list := must.Get(b.store.Freezes(t.Context()))(t)
-			require.Empty(t, list)
+			require.Empty(t, must.Get(b.store.Freezes(t.Context()))(t))
 		})
 	}
 	done := b.send("POST", at, form, nil)

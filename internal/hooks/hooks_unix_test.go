@@ -253,8 +253,7 @@ func TestProgramsThatDoNotTakeAPayment(t *testing.T) {
 			h.Close(func() { close(closed) })
 			h.Ending.Wait()
 			<-closed
-			ids := must.Get(h.waiting())(t)
-			require.Equal(t, []string{bad.ID}, ids, "it is told by the next process")
+			require.Equal(t, []string{bad.ID}, must.Get(h.waiting())(t), "it is told by the next process")
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "mended"), nil, 0o600))
 			next, _ := l.process(t, "", "true")
 			next.After = h.After

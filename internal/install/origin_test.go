@@ -160,13 +160,10 @@ func TestAnyFileComesBack(t *testing.T) {
 		home := must.Get(os.MkdirTemp("", "install"))(r)
 		defer os.RemoveAll(home)
 		c := must.Get(clientAt(home, of.Name, []byte(before)))(r)
-		_, err := c.change(&entry)
-		require.NoError(r, err, "%q", before)
-		what := must.Get(c.change(&entry))(r)
-		require.Equal(r, "nothing", what, "%q", before)
+		require.NoError(r, must.Err(c.change(&entry)), "%q", before)
+		require.Equal(r, "nothing", must.Get(c.change(&entry))(r), "%q", before)
 		must.Get(c.change(nil))(r)
-		after := must.Get(os.ReadFile(c.File))(r)
-		require.Equal(r, before, string(after))
+		require.Equal(r, before, string(must.Get(os.ReadFile(c.File))(r)))
 	})
 }
 

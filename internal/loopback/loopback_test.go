@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,11 +19,9 @@ func TestListen(t *testing.T) {
 			require.ErrorContains(t, err, "no address of this machine alone", address)
 		})
 	}
-	listener, err := Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(Listen(t.Context(), "127.0.0.1:0"))(t)
 	require.Regexp(t, `^127\.0\.0\.1:\d+$`, listener.Addr().String())
-	_, err = Listen(t.Context(), listener.Addr().String())
-	require.ErrorContains(t, err, "serve the page")
+	require.ErrorContains(t, must.Err(Listen(t.Context(), listener.Addr().String())), "serve the page")
 	require.NoError(t, listener.Close())
 }
 
@@ -29,8 +29,7 @@ func TestForm(t *testing.T) {
 	post := func(body, kind string) error {
 		r := httptest.NewRequest("POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", kind)
-		_, err := Form(httptest.NewRecorder(), r, 20)
-		return err
+		return must.Err(Form(httptest.NewRecorder(), r, 20))
 	}
 	require.NoError(t, post("a=1&b=2", "application/x-www-form-urlencoded; charset=utf-8"))
 	require.ErrorIs(t, post("a=1&a=2", "application/x-www-form-urlencoded"), errForm)

@@ -112,8 +112,7 @@ func TestStdioSkipsWhatIsNoMessage(t *testing.T) {
 				must.Get(l.Read(t.Context()))(t)
 			}
 			require.Equal(t, "the next", must.Get(l.Read(t.Context()))(t).(*jsonrpc.Request).Method)
-			_, err := l.Read(t.Context())
-			require.Equal(t, io.EOF, err)
+			require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 			require.Equal(t, c.answer, withoutMessage(out.String()))
 		})
 	}
@@ -133,8 +132,7 @@ func TestStdioEnds(t *testing.T) {
 		for _, part := range []string{`{"jsonrpc":"2.0","id":1,"meth`, strings.Repeat("x", longest+1)} {
 			out := &output{}
 			l := start(t, strings.NewReader(part), out)
-			_, err := l.Read(t.Context())
-			require.Equal(t, io.EOF, err)
+			require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 			require.Empty(t, out.String())
 		}
 	})
@@ -148,8 +146,7 @@ func TestStdioEnds(t *testing.T) {
 	t.Run("the last line needs no newline", func(t *testing.T) {
 		l := start(t, strings.NewReader(ping), &output{})
 		must.Get(l.Read(t.Context()))(t)
-		_, err := l.Read(t.Context())
-		require.Equal(t, io.EOF, err)
+		require.Equal(t, io.EOF, must.Err(l.Read(t.Context())))
 	})
 }
 
@@ -209,7 +206,6 @@ func TestStdioAnswersABatchTogether(t *testing.T) {
 	answer(ids[3]) // by itself, with the id of one that is answered
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[refusals:]
 	require.Len(t, lines, 2)
-	together := must.JSON[[]struct{ ID any }]([]byte(lines[0]))(t)
-	require.Equal(t, []struct{ ID any }{{"b"}, {1.0}}, together)
+	require.Equal(t, []struct{ ID any }{{"b"}, {1.0}}, must.JSON[[]struct{ ID any }]([]byte(lines[0]))(t))
 	require.Equal(t, byte('{'), lines[1][0])
 }

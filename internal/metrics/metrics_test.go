@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
 )
@@ -60,8 +61,7 @@ func read(t *testing.T, text string) map[string]float64 {
 			require.NotEmpty(t, label, "%q", lines[i])
 			rest = rest[len(label):]
 		}
-		value, err := strconv.ParseFloat(m[3], 64)
-		require.NoError(t, err)
+		value := must.Get(strconv.ParseFloat(m[3], 64))(t)
 		series := strings.TrimSuffix(lines[i], " "+m[3])
 		_, twice := samples[series]
 		require.False(t, twice, "a series stands once: %s", series)

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
+	"x402-wallet/internal/must"
 )
 
 // script is a command that is a shell's script; $0 is a directory of the test's own.
@@ -31,9 +32,7 @@ func TestACommandIsTold(t *testing.T) {
 	c, dir := script(t, `cat > "$0/line"; env > "$0/env"; pwd > "$0/pwd"`)
 	n := notice(question(1), "")
 	require.NoError(t, c.Tell(t.Context(), n))
-	line, err := n.line()
-	require.NoError(t, err)
-	require.Equal(t, string(line), childtest.Read(t, dir, "line"))
+	require.Equal(t, string(must.Get(n.line())(t)), childtest.Read(t, dir, "line"))
 	require.Contains(t, childtest.Read(t, dir, "env"), "GIVEN=yes")
 	require.NotContains(t, childtest.Read(t, dir, "env"), "canary")
 	require.Equal(t, "/\n", childtest.Read(t, dir, "pwd"))

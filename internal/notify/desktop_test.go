@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/godbus/dbus/v5"
 	"github.com/stretchr/testify/require"
 )
@@ -28,8 +30,7 @@ type bus struct {
 
 func startBus(t *testing.T, b *bus) *bus {
 	socket := filepath.Join(t.TempDir(), "bus")
-	l, err := net.Listen("unix", socket)
-	require.NoError(t, err)
+	l := must.Get(net.Listen("unix", socket))(t)
 	b.address = "unix:path=" + socket + ",guid=00000000000000000000000000000000"
 	var serving sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); serving.Wait() })

@@ -109,11 +109,10 @@ func (l *ledger) asks(first, last int) {
 	l.t.Helper()
 	for i := first; i <= last; i++ {
 		host := fmt.Sprintf("h%d.example", i)
-		_, err := asking.Asker{Store: l.Store}.AskApproval(l.t.Context(), history.Approval{
+		must.Get(asking.Asker{Store: l.Store}.AskApproval(l.t.Context(), history.Approval{
 			Quote: sha256.Sum256([]byte(host)),
 			Host:  host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1),
-			PayTo: "0xpayee", Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
-		require.NoError(l.t, err)
+			PayTo: "0xpayee", Agent: fmt.Sprintf("a%d", i/20), Why: "why"}))(l.t)
 		time.Sleep(time.Millisecond) // of the bubble's time: no two at once
 	}
 }
@@ -132,8 +131,7 @@ func (l *ledger) ends() {
 
 func (l *ledger) state() alerts.Alert {
 	l.t.Helper()
-	list, err := alerts.List(l.t.Context(), l.Store, 2)
-	require.NoError(l.t, err)
+	list := must.Get(alerts.List(l.t.Context(), l.Store, 2))(l.t)
 	require.Len(l.t, list, 1)
 	return list[0]
 }

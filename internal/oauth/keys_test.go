@@ -131,8 +131,7 @@ func TestWhereKeysArePublished(t *testing.T) {
 			require.NoError(t, clocked(s).sees(t, s, s.Keys[0]), "%q %t", path, openID)
 		}
 	}
-	list, err := metadataURLs("https://login.example/a%2Fb/c/")
-	require.NoError(t, err)
+	list := must.Get(metadataURLs("https://login.example/a%2Fb/c/"))(t)
 	require.Equal(t, []string{"https://login.example/.well-known/oauth-authorization-server/a%2Fb/c",
 		"https://login.example/.well-known/openid-configuration/a%2Fb/c",
 		"https://login.example/a%2Fb/c/.well-known/openid-configuration"}, list)
@@ -141,7 +140,7 @@ func TestWhereKeysArePublished(t *testing.T) {
 	s.Change(func() { s.KeysURL = "https://nowhere.example" })
 	v := New(Server{Issuer: s.Issuer, Audience: ours, KeysURL: s.Issuer + oauthtest.KeysPath},
 		slog.New(slog.DiscardHandler))
-	_, _, err = v.Verify(t.Context(), s.Keys[0].Sign(t, s.Claims("ann", ours), nil))
+	_, _, err := v.Verify(t.Context(), s.Keys[0].Sign(t, s.Claims("ann", ours), nil))
 	require.NoError(t, err, "the owner's rules say where")
 	require.Len(t, s.Paths(), 1)
 }
@@ -189,8 +188,7 @@ func TestAFetchHasAnEnd(t *testing.T) {
 		}
 		return nil, errors.New("too slow")
 	}, known: map[string]key{"known": {}}}
-	_, err := k.find(t.Context(), "bad", time.Now())
-	require.ErrorIs(t, err, errNoKey)
+	require.ErrorIs(t, must.Err(k.find(t.Context(), "bad", time.Now())), errNoKey)
 	require.Contains(t, k.known, "known")
 }
 

@@ -3,7 +3,6 @@ package otlp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/otlp/otlptest"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
@@ -157,8 +157,7 @@ func TestWholeNumbersAreText(t *testing.T) {
 	x := newExporter(t, collector.URL)
 	x.Add(paid())
 	bodies, _ := collector.Requests(t, 1)
-	var read request
-	require.NoError(t, json.Unmarshal([]byte(bodies[0]), &read))
+	must.JSON[request]([]byte(bodies[0]))(t)
 	require.Contains(t, bodies[0], fmt.Sprintf(`"startTimeUnixNano":"%d"`, began.UnixNano()))
 	require.Contains(t, bodies[0], `"intValue":"8443"`)
 }

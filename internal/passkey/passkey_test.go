@@ -177,8 +177,7 @@ func TestCounters(t *testing.T) {
 	about := passkey.About("x")
 	answers := func(a *passkeytest.Authenticator, checker *passkey.Checker, k passkey.Key) error {
 		options := must.Get(passkey.RequestOptions(origin, checker.Challenge(about)))(t)
-		_, err := checker.Check(map[string]passkey.Key{"phone": k}, about, a.Get(options))
-		return err
+		return must.Err(checker.Check(map[string]passkey.Key{"phone": k}, about, a.Get(options)))
 	}
 	a, checker := passkeytest.New(origin), passkey.NewChecker()
 	a.Count = 7

@@ -88,8 +88,7 @@ func TestKilledAndStartedAgain(t *testing.T) {
 
 	c.Kill(t)
 	require.Error(t, must.Err(busy.answer()))
-	n := must.Get(living(all))(t)
-	require.Zero(t, n)
+	require.Zero(t, must.Get(living(all))(t))
 	require.Error(t, must.Err(psql(url, "SELECT 1")))
 
 	c.Restart(t)
@@ -157,8 +156,7 @@ func TestProcessesAreSeen(t *testing.T) {
 	pid := sleep.Process.Pid
 	mine := must.Get(children(os.Getpid()))(t)
 	require.True(t, mine[pid], "%d of %v", pid, mine)
-	n := must.Get(living(map[int]bool{pid: true}))(t)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, must.Get(living(map[int]bool{pid: true}))(t))
 
 	require.NoError(t, sleep.Process.Kill())
 	require.Eventually(t, func() bool { // a zombie until it is waited for
@@ -220,8 +218,7 @@ func (c *client) send(messages ...[]byte) error {
 		all = binary.BigEndian.AppendUint32(all, uint32(len(m)+3))
 		all = append(all, m[1:]...)
 	}
-	_, err := c.Write(all)
-	return err
+	return must.Err(c.Write(all))
 }
 
 func parse(name, text string) []byte { return []byte("P" + name + "\x00" + text + "\x00\x00\x00") }
@@ -238,8 +235,7 @@ func (c *client) prepare(name, text string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.answer()
-	return err
+	return must.Err(c.answer())
 }
 
 func (c *client) call(name string) (string, error) {

@@ -30,8 +30,7 @@ func TestServerEndsWithItsTests(t *testing.T) {
 	require.True(t, strings.HasPrefix(dir, os.TempDir()), dir)
 	defer os.RemoveAll(dir)
 	server := map[int]bool{pid: true}
-	n := must.Get(living(server))(t)
-	require.Equal(t, 1, n, "process %d", pid)
+	require.Equal(t, 1, must.Get(living(server))(t), "process %d", pid)
 
 	require.NoError(t, tests.Process.Kill())
 	_ = tests.Wait()

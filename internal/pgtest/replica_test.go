@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/internal/must"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,12 +29,11 @@ func TestQuorum(t *testing.T) {
 	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 	require.Equal(t, "1", SQL(t, url, "SELECT max(n) FROM x"))
 	other.StopReceiver(t, time.Millisecond) // no longer than that
-	_, err := writer.answer()
-	require.NoError(t, err)
+	must.Get(writer.answer())(t)
 
 	c.CaughtUp(t, other)
 	require.Equal(t, "2", SQL(t, other.Same(t, url), "SELECT max(n) FROM x"))
-	_, err = psql(other.Same(t, url), "INSERT INTO x VALUES (0)")
+	_, err := psql(other.Same(t, url), "INSERT INTO x VALUES (0)")
 	require.ErrorContains(t, err, "read-only transaction")
 	require.Equal(t, "00000001", c.SQL(t, superuser, timeline))
 	c.Kill(t)

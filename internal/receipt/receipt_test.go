@@ -271,13 +271,12 @@ func TestOfAVault(t *testing.T) {
 	key := must.Get(crypto.GenerateKey())(t)
 	agent := crypto.PubkeyToAddress(key.PublicKey).Hex()
 	text := genuine(t, "evm")
-	var r struct {
+	r := must.JSON[struct {
 		Payment struct{ Network, Asset string }
 		Signed  struct {
 			Payload struct{ Authorization json.RawMessage }
 		}
-	}
-	require.NoError(t, json.Unmarshal(text, &r))
+	}](text)(t)
 	a := must.Get(message.DecodeAuthorization(r.Signed.Payload.Authorization))(t)
 	a.From = vault
 	asset, known := x402.NewRegistry(nil).Asset(r.Payment.Network, r.Payment.Asset)

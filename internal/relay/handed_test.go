@@ -22,8 +22,7 @@ import (
 // commanded is a service that gives what came to it, once.
 func commanded(t *testing.T) (path string, came chan *Session) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "relay-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l := must.Get(Listen(t.Context(), dir+"/s", 0o600))(t)
 	came = make(chan *Session, 1)
@@ -77,8 +76,7 @@ func TestACommandIsHandedOver(t *testing.T) {
 	gone := must.Get(s.Take())(t)
 	must.Get(s.Handed.Files[Streams].WriteString("to the terminal"))(t)
 	text := make([]byte, len("to the terminal"))
-	_, err := io.ReadFull(r, text)
-	require.NoError(t, err)
+	must.Get(io.ReadFull(r, text))(t)
 	require.Equal(t, "to the terminal", string(text))
 	select {
 	case <-gone:
@@ -101,8 +99,7 @@ func TestACommandIsTakenBack(t *testing.T) {
 	defer stop()
 	h := hand(ctx, path, Command{Args: []string{"unlock"}}, w, w, w)
 	s := <-came
-	gone, err := s.Take()
-	require.NoError(t, err)
+	gone := must.Get(s.Take())(t)
 	stop()
 	<-gone
 	require.NoError(t, s.Ended(1, x402.Errorf(x402.Timeout, "it took too long").WithHint("again")))
@@ -136,8 +133,7 @@ func TestACommandIsRefused(t *testing.T) {
 	path, came = commanded(t)
 	h = hand(t.Context(), path, Command{Args: []string{"unlock"}}, w, w, w)
 	s := <-came
-	_, err = s.Take()
-	require.NoError(t, err)
+	must.Get(s.Take())(t)
 	require.NoError(t, s.conn.Close()) // the service dies
 	s.Handed.Close()
 	<-h.over
@@ -180,8 +176,7 @@ func TestNoFilesAreLeftOpen(t *testing.T) {
 
 func pair(t *testing.T) (from, to net.Conn) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "socket-") // a test's own is too long for a socket
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "socket-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l := must.Get(socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600))(t)
 	defer l.Close()

@@ -37,8 +37,7 @@ func listening(t *testing.T, refuse error) (path string, sessions chan *Session)
 }
 
 func socketPath(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "relay-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -140,8 +139,7 @@ func TestWhatAHostDidNotReadIsNotPassedOn(t *testing.T) {
 	must.Get(io.ReadFull(h.hears, got))(t)
 	require.True(t, <-first)
 
-	_, err := s.Write([]byte("second\n")) // the socket takes it
-	require.NoError(t, err)
+	must.Get(s.Write([]byte("second\n")))(t) // the socket takes it
 	second := noted(s)
 	select {
 	case <-second:
@@ -183,8 +181,7 @@ func TestLyingRelays(t *testing.T) {
 	conn, s := connected()
 	require.NoError(t, writeFrame(conn, framePassed, binary.BigEndian.AppendUint64(nil, 1<<63)))
 	require.NoError(t, writeFrame(conn, frameData, []byte("x")))
-	_, err := io.ReadFull(s, make([]byte, 1)) // so that the frame before it was read
-	require.NoError(t, err)
+	must.Get(io.ReadFull(s, make([]byte, 1)))(t) // so that the frame before it was read
 	must.Get(s.Write([]byte("answer\n")))(t)
 	later := noted(s)
 	require.NoError(t, conn.Close())

@@ -275,9 +275,8 @@ func TestTheWalletsSolana(t *testing.T) {
 		funds := must.Get(wallet.Funds(t.Context(), Solana, s.solana.asset))(t)
 		require.Equal(t, account, funds.Source)
 		c := testworld.Challenge(t, s.SellerURL+"/solana")
-		a, err := wallet.Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
-			Asset: s.solana.asset, Source: funds.Source, Validity: time.Minute, Now: s.Now()})
-		require.NoError(t, err)
+		a := must.Get(wallet.Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
+			Asset: s.solana.asset, Source: funds.Source, Validity: time.Minute, Now: s.Now()}))(t)
 		return c, a
 	}
 	c, a := sign()

@@ -137,10 +137,9 @@ func TestScriptsAreRefused(t *testing.T) {
 	} {
 		status, said := tell(t, s, script)
 		require.Equal(t, 400, status, script)
-		var answer struct {
+		answer := must.JSON[struct {
 			Error struct{ Code, Message string }
-		}
-		require.NoError(t, json.Unmarshal([]byte(said), &answer))
+		}]([]byte(said))(t)
 		require.Equal(t, string(x402.InvalidArgument), answer.Error.Code, script)
 		require.Contains(t, answer.Error.Message, want, script)
 	}
@@ -186,8 +185,7 @@ func TestPlayAccounts(t *testing.T) {
 	_, again, err := start(t, Options{}).PlayAccounts(0)
 	require.NoError(t, err)
 	require.Equal(t, onSolana.Address, again.Address)
-	_, err = s.NewAccount("bitcoin", 1)
-	require.True(t, x402.HasCode(err, x402.InvalidArgument))
+	require.True(t, x402.HasCode(must.Err(s.NewAccount("bitcoin", 1)), x402.InvalidArgument))
 }
 
 // The ports are the ones that were asked for, or none of them.

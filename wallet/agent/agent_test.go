@@ -36,6 +36,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
@@ -84,14 +85,12 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Lo
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
-	keys, err := owner.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
-		owner.Options{N: 1 << 14})
-	require.NoError(t, err)
+	keys := must.Get(owner.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
+		owner.Options{N: 1 << 14}))(t)
 	w.keys = keys
 	w.solana, w.evm = keys.Addresses()
 	w.store = testworld.NewStore(t, w.home)
-	sealed, err := config.Parse([]byte("# none\n"))
-	require.NoError(t, err)
+	sealed := must.Get(config.Parse([]byte("# none\n")))(t)
 	w.guard = &seal.Guard{Home: w.home, Rules: sealed, Store: w.store, Key: keys}
 	require.NoError(t, w.guard.Seal(t.Context(), false))
 	w.allow(func(*Rules) {})
@@ -112,8 +111,7 @@ func (c counted) Checkpoint(ctx context.Context) error {
 }
 
 func (w *world) start() {
-	l, err := client.Listen(w.t.Context(), w.home)
-	require.NoError(w.t, err)
+	l := must.Get(client.Listen(w.t.Context(), w.home))(w.t)
 	w.tally = &Tally{}
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	s := &Server{
@@ -147,15 +145,12 @@ func (w *world) account(name string) (Keys, error) {
 // lock reports whether there was an agent that it ended.
 func (w *world) lock() bool {
 	w.t.Helper()
-	was, err := w.client.Lock(w.t.Context())
-	require.NoError(w.t, err)
-	return was
+	return must.Get(w.client.Lock(w.t.Context()))(w.t)
 }
 
 // ask asks the agent for something that has no signature.
 func (w *world) ask(op, payment string) error {
-	_, err := client.Ask(w.t.Context(), w.home, 0, Request{Op: op, Payment: payment})
-	return err
+	return must.Err(client.Ask(w.t.Context(), w.home, 0, Request{Op: op, Payment: payment}))
 }
 
 // allow sets the owner's rules: $1 a call, $2 a session and day, $5 a month, and 60 a minute.
@@ -206,19 +201,16 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	}
 	p.ID = history.NewID(time.Now())
 	if w.approve {
-		a, err := asking.Asker{Store: w.store}.AskApproval(w.t.Context(), history.Approval{
+		a := must.Get(asking.Asker{Store: w.store}.AskApproval(w.t.Context(), history.Approval{
 			Quote: p.Fingerprint, Host: p.Host,
 			Method: p.Method, URL: p.URL, Network: p.Network,
-			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
-		require.NoError(w.t, err)
-		_, err = w.guard.Approve(w.t.Context(), a, "owner")
-		require.NoError(w.t, err)
+			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo}))(w.t)
+		must.Get(w.guard.Approve(w.t.Context(), a, "owner"))(w.t)
 	}
 	most, _ := money.ParseAmount("1" + strings.Repeat("0", 30))
 	funds := x402.Funds{Source: p.Source, Free: most, Balance: most, ReadAt: time.Now()}
-	p, err := historytest.Reserve(w.t.Context(), w.store, history.Hold{Payment: p, Funds: funds},
-		p.Fingerprint)
-	require.NoError(w.t, err)
+	p = must.Get(historytest.Reserve(w.t.Context(), w.store, history.Hold{Payment: p, Funds: funds},
+		p.Fingerprint))(w.t)
 	return p
 }
 
@@ -235,31 +227,28 @@ const ownersVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
 
 func (w *world) refused(err error, why string) {
 	w.t.Helper()
-	require.True(w.t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	requireCode(w.t, err, x402.PolicyDenied)
 	require.Contains(w.t, x402.AsError(err).Message, why)
 }
 
 func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	w := newWorld(t)
 	if runtime.GOOS != "windows" { // where it is no file
-		info, err := os.Stat(filepath.Join(w.home, SocketName))
-		require.NoError(t, err)
+		info := must.Get(os.Stat(filepath.Join(w.home, SocketName)))(t)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
 	require.NoError(t, w.client.Status(t.Context()))
 
 	p := w.reserve(10_000, nil)
-	locked, err := wallet.Open(w.home)
-	require.NoError(t, err)
+	locked := must.Get(wallet.Open(w.home))(t)
 	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	transfer := w.transfer(p)
-	signature, err := signer.SignTransfer(t.Context(), transfer)
-	require.NoError(t, err)
+	signature := must.Get(signer.SignTransfer(t.Context(), transfer))(t)
 	require.True(t, locked.Locked(), "the key stays where it is")
 	requireSignedBy(t, w.evm, transfer, signature)
 
 	// once: not the same message, and not another one for the same payment
-	_, err = signer.SignTransfer(t.Context(), transfer)
+	_, err := signer.SignTransfer(t.Context(), transfer)
 	w.refused(err, "the payment is submitted, not reserved")
 	transfer.Authorization.Nonce[0] ^= 1
 	_, err = signer.SignTransfer(t.Context(), transfer)
@@ -277,14 +266,17 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 		err)
 }
 
+func requireCode(t *testing.T, err error, want x402.Code) {
+	t.Helper()
+	require.True(t, x402.HasCode(err, want), "%v", err)
+}
+
 // requireSignedBy has the chain's code recover who signed a transfer.
 func requireSignedBy(t *testing.T, address string, transfer message.Transfer, signature [65]byte) {
 	t.Helper()
-	object, err := message.EncodeAuthorization(transfer.Authorization)
-	require.NoError(t, err)
-	sent, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
-		"signature": "0x" + hex.EncodeToString(signature[:])})
-	require.NoError(t, err)
+	object := must.Get(message.EncodeAuthorization(transfer.Authorization))(t)
+	sent := must.Get(json.Marshal(map[string]any{"authorization": json.RawMessage(object),
+		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, _, err := payload.Recover(base, usdc, sent)
 	require.NoError(t, err)
 	require.Equal(t, address, from)
@@ -294,16 +286,13 @@ func requireSignedBy(t *testing.T, address string, transfer message.Transfer, si
 func TestLockedIsOver(t *testing.T) {
 	home := shortDir(t)
 	for range 100 {
-		l, err := client.Listen(t.Context(), home)
-		require.NoError(t, err)
+		l := must.Get(client.Listen(t.Context(), home))(t)
 		s := &Server{Locked: func() bool {
 			return false
 		}, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(t.Context(), l) }()
-		was, err := (&client.Client{Home: home}).Lock(t.Context())
-		require.NoError(t, err)
-		require.True(t, was)
+		require.True(t, must.Get((&client.Client{Home: home}).Lock(t.Context()))(t))
 		require.NoFileExists(t, filepath.Join(home, SocketName))
 		require.NoError(t, client.Free(t.Context(), home))
 		require.NoError(t, <-ended)
@@ -312,8 +301,7 @@ func TestLockedIsOver(t *testing.T) {
 
 // shortDir is a directory of the test's, with a path that a socket can have.
 func shortDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "a")
-	require.NoError(t, err)
+	dir := must.Get(os.MkdirTemp("", "a"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -371,8 +359,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	_, err := w.client.SignTransfer(t.Context(), m)
 	w.refused(err, "its payer")
 	w.allow(func(r *Rules) { r.Vaults = map[string]string{base: ownersVault} })
-	_, err = w.client.SignTransfer(t.Context(), m)
-	require.NoError(t, err)
+	must.Get(w.client.SignTransfer(t.Context(), m))(t)
 	for _, from := range []string{usdc.Address, w.evm} {
 		m := w.transfer(w.reserve(10_000, fromVault))
 		outOf(from)(&m)
@@ -391,7 +378,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 
 	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
 	_, err = w.client.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	requireCode(t, err, x402.PolicyUnsealed)
 	require.True(t, x402.HasCode(w.ask("check", ""), x402.PolicyUnsealed))
 	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed),
 		"a ledger that is not believed is not marked")
@@ -410,8 +397,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	w.start()
 	_, err = w.client.SignTransfer(t.Context(), w.transfer(old))
 	w.refused(err, "before the wallet was unlocked")
-	_, err = w.client.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
-	require.NoError(t, err)
+	must.Get(w.client.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil))))(t)
 }
 
 // Whoever writes to the ledger as they like gets signatures up to the owner's limits, and not one unit
@@ -427,8 +413,7 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 		"rows that go away": func(w *world, p history.Payment) { w.sql(`UPDATE payments SET state = 'failed'`) },
 		"sessions again": func(w *world, p history.Payment) {
 			w.sql(`UPDATE payments SET state = 'failed'`)
-			_, err := w.store.NewSession(t.Context(), nil, nil)
-			require.NoError(t, err)
+			must.Get(w.store.NewSession(t.Context(), nil, nil))(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -453,20 +438,15 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "above per_call: %v", err)
 	w = newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.DenyHosts = []string{"api.example"} })
-	_, err = sign(w, 1, nil)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
-	_, err = sign(w, 1001, nil)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, must.Err(sign(w, 1001, nil)), x402.ApprovalRequired)
 	w.approve = true
-	_, err = sign(w, 1001, nil)
-	require.NoError(t, err)
+	must.Get(sign(w, 1001, nil))(t)
 	w.approve = false
 	w.allow(func(r *Rules) { r.Budget.Rate = 2 })
-	_, err = sign(w, 1, nil)
-	require.NoError(t, err)
-	_, err = sign(w, 1, nil)
-	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+	must.Get(sign(w, 1, nil))(t)
+	requireCode(t, must.Err(sign(w, 1, nil)), x402.RateLimited)
 }
 
 // An approval that somebody wrote into the ledger is none for the agent; the owner's is.
@@ -479,8 +459,7 @@ func TestAnUnsealedApprovalInTheLedgerIsRefused(t *testing.T) {
 		if spoil != "" {
 			w.sql(spoil)
 		}
-		_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
-		return err
+		return must.Err(w.client.SignTransfer(t.Context(), w.transfer(p)))
 	}
 	require.NoError(t, sign(""))
 	for _, spoil := range []string{`UPDATE approvals SET seal = NULL`,
@@ -499,8 +478,7 @@ func TestASessionOfTheOwners(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.Day, r.Budget.Month = 100_000_000, 100_000_000 })
 	sign := func() error {
-		_, err := w.client.SignTransfer(t.Context(), w.transfer(w.reserve(1_000_000, nil)))
-		return err
+		return must.Err(w.client.SignTransfer(t.Context(), w.transfer(w.reserve(1_000_000, nil))))
 	}
 	full := func() {
 		t.Helper()
@@ -509,13 +487,11 @@ func TestASessionOfTheOwners(t *testing.T) {
 		require.True(t, x402.HasCode(sign(), x402.BudgetExceeded))
 	}
 	full()
-	_, err := w.store.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
+	must.Get(w.store.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
 		return make([]byte, 32), nil
-	})
-	require.NoError(t, err)
+	}))(t)
 	require.True(t, x402.HasCode(sign(), x402.LedgerCorrupt))
-	_, err = w.guard.NewSession(t.Context(), nil)
-	require.NoError(t, err)
+	must.Get(w.guard.NewSession(t.Context(), nil))(t)
 	full()
 }
 
@@ -532,8 +508,7 @@ func TestTheAgentVerifiesTheLedger(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, w.ask("verify", ""))
 	w.sql(`UPDATE audit SET at = at + 1 WHERE event = 'sealed'`)
-	err := w.ask("verify", "")
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	requireCode(t, w.ask("verify", ""), x402.LedgerCorrupt)
 }
 
 // What else can be sent to the socket.
@@ -548,8 +523,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		"no message":       `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
-			require.NoError(t, err)
+			c := must.Get(socket.Dial(t.Context(), filepath.Join(w.home, SocketName)))(t)
 			defer c.Close()
 			go func() {
 				_, _ = c.Write([]byte(text))
@@ -567,8 +541,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		})
 	}
 	for range 2 * MaxCalls { // a silent client does not block for ever; the next client is served
-		c, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
-		require.NoError(t, err)
+		c := must.Get(socket.Dial(t.Context(), filepath.Join(w.home, SocketName)))(t)
 		defer c.Close()
 		require.NoError(t, c.Close())
 	}
@@ -598,15 +571,13 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	w.onSolana.Store(chain)
-	funds, err := chain.Funds(w.t.Context(), sandbox.Solana, asset)
-	require.NoError(w.t, err)
+	funds := must.Get(chain.Funds(w.t.Context(), sandbox.Solana, asset))(w.t)
 	row := func(p *history.Payment) {
 		p.Network, p.Asset, p.Symbol, p.PayTo, p.Source = sandbox.Solana, asset.Address, asset.Symbol,
 			s.PayToSolana, funds.Source
 	}
-	extra, err := json.Marshal(s.FeePayer)
-	require.NoError(w.t, err)
-	_, err = chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
+	extra := must.Get(json.Marshal(s.FeePayer))(w.t)
+	_, err := chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
 		Validity: time.Minute, Requirement: x402.Requirement{
 			Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000),
 			Asset: asset.Address, PayTo: s.PayToSolana,
@@ -618,8 +589,7 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 }
 
 func TestTheAgentOnSolana(t *testing.T) {
-	s, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	asset, _ := x402.NewRegistry(nil).Named(sandbox.Solana, "")
 	w := newWorld(t)
@@ -655,17 +625,15 @@ func TestTheAgentOnSolana(t *testing.T) {
 			got.Source != draft.Evidence.Source {
 			d := of(w.reserve(10_000, row))
 			d.Message = flipped
-			_, err = w.client.SignSolana(t.Context(), d)
-			require.Error(t, err, "byte %d", i)
+			require.Error(t, must.Err(w.client.SignSolana(t.Context(), d)), "byte %d", i)
 		}
 	}
 	w.allow(func(r *Rules) { r.TokenAccounts = map[string]string{sandbox.Solana: s.FeePayer} })
-	_, err = w.client.SignSolana(t.Context(), of(w.reserve(10_000, row)))
+	_, err := w.client.SignSolana(t.Context(), of(w.reserve(10_000, row)))
 	w.refused(err, "its source")
 	w.allow(func(*Rules) {})
 	p := w.reserve(10_000, row)
-	_, err = w.client.SignSolana(t.Context(), of(p))
-	require.NoError(t, err)
+	must.Get(w.client.SignSolana(t.Context(), of(p)))(t)
 	_, err = w.client.SignSolana(t.Context(), of(p))
 	w.refused(err, "the payment is submitted, not reserved")
 }
@@ -673,8 +641,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 // Who connects and says nothing does not keep an agent that is ended.
 func TestASilentCallerKeepsNoAgent(t *testing.T) {
 	w := newWorld(t)
-	silent, err := socket.Dial(t.Context(), filepath.Join(w.home, SocketName))
-	require.NoError(t, err)
+	silent := must.Get(socket.Dial(t.Context(), filepath.Join(w.home, SocketName)))(t)
 	defer silent.Close()
 	require.True(t, w.lock())
 	select {
@@ -683,16 +650,13 @@ func TestASilentCallerKeepsNoAgent(t *testing.T) {
 	case <-time.After(CallTime / 2):
 		t.Fatal("it still runs")
 	}
-	said, err := io.ReadAll(silent)
-	require.NoError(t, err)
-	require.Empty(t, said, "it asked nothing that could be wrong")
+	require.Empty(t, must.Get(io.ReadAll(silent))(t), "it asked nothing that could be wrong")
 }
 
 // An agent that ends while it is asked to lock is locked.
 func TestLockOfAnAgentThatEnds(t *testing.T) {
 	home := t.TempDir()
-	l, err := socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600)
-	require.NoError(t, err)
+	l := must.Get(socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600))(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -702,9 +666,7 @@ func TestLockOfAnAgentThatEnds(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	was, err := (&client.Client{Home: home}).Lock(t.Context())
-	require.NoError(t, err)
-	require.True(t, was)
+	require.True(t, must.Get((&client.Client{Home: home}).Lock(t.Context()))(t))
 	<-done
 }
 
@@ -722,12 +684,9 @@ func TestTheAgentIsFrozen(t *testing.T) {
 	w := newWorld(t)
 	p := w.reserve(10_000, nil)
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "the owner"}))
-	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
-	_, err = w.guard.Unfreeze(t.Context())
-	require.NoError(t, err)
-	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
-	require.NoError(t, err)
+	requireCode(t, must.Err(w.client.SignTransfer(t.Context(), w.transfer(p))), x402.WalletFrozen)
+	must.Get(w.guard.Unfreeze(t.Context()))(t)
+	must.Get(w.client.SignTransfer(t.Context(), w.transfer(p)))(t)
 }
 
 // Of an account the agent signs what is reserved for those whom the rules have pay from it, and nothing by
@@ -737,8 +696,7 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 	passphrase := wallet.FromValue("correct horse battery")
 	research, err := owner.AddAccount(t.Context(), w.keys, passphrase, owner.NewAccount{Name: "research"})
 	require.NoError(t, err)
-	w.later, err = wallet.Open(w.home)
-	require.NoError(t, err)
+	w.later = must.Get(wallet.Open(w.home))(t)
 	defer func() { _ = w.later.Close() }()
 	require.NoError(t, w.later.Unlock(t.Context(), passphrase))
 	w.allow(func(r *Rules) {
@@ -765,8 +723,7 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 		_, err := w.client.SignTransfer(t.Context(), reserved(c[0], c[1]))
 		w.refused(err, "its payer is not that of the reserved payment")
 	}
-	_, err = w.client.SignTransfer(t.Context(), reserved("", ownersVault))
-	require.NoError(t, err)
+	must.Get(w.client.SignTransfer(t.Context(), reserved("", ownersVault)))(t)
 	_, err = w.client.SignTransfer(t.Context(), reserved("late", w.evm))
 	require.ErrorContains(t, err, `the keystore has no account "late"`)
 }

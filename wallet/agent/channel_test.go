@@ -12,6 +12,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -32,8 +33,7 @@ func newBatchWorld(t *testing.T) *batchWorld {
 	w.config = x402.ChannelConfig{Payer: w.evm, PayerAuthorizer: w.evm, Receiver: payee,
 		ReceiverAuthorizer: sellersAuthorizer, Token: usdc.Address, WithdrawDelay: 900,
 		Salt: "0x0000000000000000000000000000000000000000000000000000000000000000"}
-	id, err := message.ChannelID(base, w.config)
-	require.NoError(t, err)
+	id := must.Get(message.ChannelID(base, w.config))(t)
 	w.id = id.Hex()
 	row := history.Channel{Service: w.id, Key: w.evm, Server: "api.example", Network: base, Source: w.evm,
 		ID: w.id}
@@ -68,30 +68,25 @@ func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) message
 func TestTheAgentSignsForAChannel(t *testing.T) {
 	w := newBatchWorld(t)
 	p := w.call(10_000)
-	s, err := w.client.SignChannel(t.Context(), w.message(p, 1000, 10_000))
-	require.NoError(t, err)
+	s := must.Get(w.client.SignChannel(t.Context(), w.message(p, 1000, 10_000)))(t)
 	require.NotZero(t, s.Deposit)
-	row, err := w.store.Channel(t.Context(), w.id, w.evm)
-	require.NoError(t, err)
+	row := must.Get(w.store.Channel(t.Context(), w.id, w.evm))(t)
 	require.Equal(t, uint64(1), row.Nonce)
 	signed, book, err := row.Batch()
 	require.NoError(t, err)
-	id, err := message.ChannelID(base, w.config)
-	require.NoError(t, err)
+	id := must.Get(message.ChannelID(base, w.config))(t)
 	require.True(t, message.IsOwnVoucher(base, id, *signed.Voucher, w.evm))
 	require.Equal(t, &history.BatchOpen{Payment: p.ID, Amount: money.NewAmount(10_000)}, book.Deposit)
 
-	s, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
-	require.NoError(t, err)
+	s = must.Get(w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0)))(t)
 	require.Zero(t, s.Deposit)
-	row, err = w.store.Channel(t.Context(), w.id, w.evm)
-	require.NoError(t, err)
+	row = must.Get(w.store.Channel(t.Context(), w.id, w.evm))(t)
 	require.Equal(t, "2000", row.Amount.String())
 
 	// a row that says less than was signed is not what the wallet wrote
 	w.sql(`UPDATE channels SET amount = '1000', nonce = '9'`)
 	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
-	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	requireCode(t, err, x402.LedgerCorrupt)
 }
 
 func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
@@ -130,15 +125,13 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 			}},
 		"a channel of another host": {"its channel is not", 10_000,
 			func(w *batchWorld, _ *message.Channel) {
-				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
-				require.NoError(w.t, err)
+				row := must.Get(w.store.Channel(w.t.Context(), w.id, w.evm))(w.t)
 				row.Server = "other.example"
 				require.NoError(w.t, w.store.SaveChannel(w.t.Context(), row))
 			}},
 		"a channel that is stopped": {"its channel is not", 10_000,
 			func(w *batchWorld, _ *message.Channel) {
-				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
-				require.NoError(w.t, err)
+				row := must.Get(w.store.Channel(w.t.Context(), w.id, w.evm))(w.t)
 				require.NoError(w.t, w.store.SaveChannel(w.t.Context(),
 					row.WithBook(history.BatchBook{Stopped: "it charged too much"})))
 			}},
@@ -150,9 +143,7 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 			c.change(w, &m)
 			_, err := w.client.SignChannel(t.Context(), m)
 			w.refused(err, c.why)
-			now, err := w.store.Payment(t.Context(), p.ID)
-			require.NoError(t, err)
-			require.Equal(t, history.Reserved, now.State)
+			require.Equal(t, history.Reserved, must.Get(w.store.Payment(t.Context(), p.ID))(t).State)
 		})
 	}
 }
@@ -171,48 +162,40 @@ func TestAPrepaidPaymentIsNoTransfer(t *testing.T) {
 // The limits hold for what is prepaid, at its price, but for the windows, in which it was counted.
 func TestAPrepaidPaymentKeepsTheOtherRules(t *testing.T) {
 	w := newBatchWorld(t)
-	_, err := w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000)))(t)
 	w.allow(func(r *Rules) {
 		r.ChannelDelay = time.Hour
 		r.Budget.Day, r.Budget.PerCall = 10_000, 999
 	})
-	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	_, err := w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	requireCode(t, err, x402.BudgetExceeded)
 	w.allow(func(r *Rules) {
 		r.ChannelDelay = time.Hour
 		r.Budget.Day = 10_000 // used up by the deposit
 	})
-	_, err = w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0)))(t)
 	_, err = w.client.SignChannel(t.Context(), w.message(w.call(10_000), 3000, 10_000))
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	requireCode(t, err, x402.BudgetExceeded)
 }
 
 // A deposit of less than the price carries no voucher: it is the deposit that the rules are asked about.
 func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
 	w := newBatchWorld(t)
-	_, err := w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
-	require.NoError(t, err)
-	_, err = w.client.SignChannel(t.Context(), w.message(w.call(999), 2000, 999))
+	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000)))(t)
+	_, err := w.client.SignChannel(t.Context(), w.message(w.call(999), 2000, 999))
 	w.refused(err, "its amount is not")
-	_, err = w.client.SignChannel(t.Context(), w.message(w.call(1000), 2000, 1000))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(1000), 2000, 1000)))(t)
 }
 
 // A voucher that its seller did not charge is ended without the chain: it frees nothing.
 func TestAPrepaidPaymentEnds(t *testing.T) {
 	w := newBatchWorld(t)
 	deposit := w.call(10_000)
-	_, err := w.client.SignChannel(t.Context(), w.message(deposit, 1000, 10_000))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(deposit, 1000, 10_000)))(t)
 	voucher := w.call(0)
-	_, err = w.client.SignChannel(t.Context(), w.message(voucher, 2000, 0))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(voucher, 2000, 0)))(t)
 	require.NoError(t, w.ask("expire", voucher.ID))
-	now, err := w.store.Payment(t.Context(), voucher.ID)
-	require.NoError(t, err)
-	require.Equal(t, history.Failed, now.State)
+	require.Equal(t, history.Failed, must.Get(w.store.Payment(t.Context(), voucher.ID))(t).State)
 	w.refused(w.ask("expire", deposit.ID), "it can still settle")
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/socket"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -30,8 +31,7 @@ func TestAGarbledAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := shortDir(t)
-			l, err := socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600)
-			require.NoError(t, err)
+			l := must.Get(socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600))(t)
 			defer l.Close()
 			go func() {
 				c, err := l.Accept()
@@ -43,7 +43,7 @@ func TestAGarbledAgent(t *testing.T) {
 				_, _ = io.WriteString(c, answer)
 			}()
 			client := &client.Client{Home: home}
-			_, err = client.SignPull(t.Context(), "p", x402.Pull{})
+			_, err := client.SignPull(t.Context(), "p", x402.Pull{})
 			coded := x402.AsError(err)
 			require.Equal(t, x402.WalletLocked, coded.Code)
 			require.Contains(t, coded.Message, "not as the unlock agent of this version does")

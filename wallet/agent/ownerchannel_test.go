@@ -8,6 +8,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,14 +22,12 @@ func newOwnersWorld(t *testing.T,
 	t.Helper()
 	w := newBatchWorld(t)
 	w.config.Payer = channelOwner
-	id, err := message.ChannelID(base, w.config)
-	require.NoError(t, err)
+	id := must.Get(message.ChannelID(base, w.config))(t)
 	w.id = id.Hex()
 	row := history.Channel{Service: w.id, Key: w.evm, Server: "api.example", Network: base, Source: w.id,
 		ID: w.id}
 	signed := history.BatchSigned{Config: w.config}
-	signed.Seal, err = w.guard.SealChannel(t.Context(), row)
-	require.NoError(t, err)
+	signed.Seal = must.Get(w.guard.SealChannel(t.Context(), row))(t)
 	if change != nil {
 		change(w, row, &signed)
 	}
@@ -52,24 +51,20 @@ func (w *batchWorld) ownersCall(counts bool) history.Payment {
 // no more than was promised before, after a refusal.
 func TestTheAgentSignsInAnOwnersChannel(t *testing.T) {
 	w := newOwnersWorld(t, nil)
-	s, err := w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 1000, 0))
-	require.NoError(t, err)
+	s := must.Get(w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 1000, 0)))(t)
 	require.Zero(t, s.Deposit)
-	_, err = w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 2000, 0))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 2000, 0)))(t)
 	again := w.ownersCall(false)
-	_, err = w.client.SignChannel(t.Context(), w.message(again, 2000, 0))
-	require.NoError(t, err)
-	row, err := w.store.Channel(t.Context(), w.id, w.evm)
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(again, 2000, 0)))(t)
+	row := must.Get(w.store.Channel(t.Context(), w.id, w.evm))(t)
 	require.Equal(t, uint64(3), row.Nonce)
 	require.Equal(t, "2000", row.Amount.String())
 	require.NoError(t, w.ask("expire", again.ID), "it counts nothing, and frees nothing")
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	w.allow(func(r *Rules) { r.ChannelDelay, r.Budget.Day = 24*3600*1e9, 2999 }) // 2000 were counted
-	_, err = w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	_, err := w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))
+	requireCode(t, err, x402.BudgetExceeded)
 }
 
 func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
@@ -84,9 +79,7 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 		"that was sealed for another host": {why: "was not said by the owner",
 			row: func(w *batchWorld, row history.Channel, signed *history.BatchSigned) {
 				row.Server = "api.example:8443"
-				var err error
-				signed.Seal, err = w.guard.SealChannel(w.t.Context(), row)
-				require.NoError(w.t, err)
+				signed.Seal = must.Get(w.guard.SealChannel(w.t.Context(), row))(w.t)
 			}},
 		"with a seal of somebody else's": {why: "was not said by the owner",
 			row: func(_ *batchWorld, _ history.Channel, signed *history.BatchSigned) { signed.Seal[0]++ }},
@@ -111,11 +104,8 @@ func TestTheAgentSignsNothingElseInAnOwnersChannel(t *testing.T) {
 			if c.message != nil {
 				c.message(w, &m)
 			}
-			_, err := w.client.SignChannel(t.Context(), m)
-			require.ErrorContains(t, err, c.why)
-			now, err := w.store.Payment(t.Context(), p.ID)
-			require.NoError(t, err)
-			require.Equal(t, history.Reserved, now.State)
+			require.ErrorContains(t, must.Err(w.client.SignChannel(t.Context(), m)), c.why)
+			require.Equal(t, history.Reserved, must.Get(w.store.Payment(t.Context(), p.ID))(t).State)
 		})
 	}
 }
@@ -140,13 +130,10 @@ func TestAnOwnersVoucherCountsForGood(t *testing.T) {
 	w := newOwnersWorld(t, nil)
 	w.allow(func(r *Rules) { r.ChannelDelay = 24 * 3600 * 1e9 })
 	p := w.ownersCall(true)
-	_, err := w.client.SignChannel(t.Context(), w.message(p, 1000, 0))
-	require.NoError(t, err)
+	must.Get(w.client.SignChannel(t.Context(), w.message(p, 1000, 0)))(t)
 	require.Error(t, w.ask("expire", p.ID))
-	p, err = w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	r := &Recorder{Store: w.store, Guard: w.guard, Now: w.now, Tally: &Tally{}}
-	_, err = r.Expire(t.Context(), p.ID, p.Evidence,
-		history.Expiry(p, x402.Status{State: x402.Expired}))
-	require.ErrorContains(t, err, "counts for good")
+	require.ErrorContains(t, must.Err(r.Expire(t.Context(), p.ID, p.Evidence,
+		history.Expiry(p, x402.Status{State: x402.Expired}))), "counts for good")
 }

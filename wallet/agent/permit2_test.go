@@ -14,6 +14,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -41,34 +42,27 @@ func byWay(way string) func(*history.Payment) { return func(p *history.Payment) 
 func TestTheAgentSignsAPermit(t *testing.T) {
 	w := newWorld(t)
 	p := w.reserve(10_000, byWay(x402.Permit2))
-	locked, err := wallet.Open(w.home)
-	require.NoError(t, err)
+	locked := must.Get(wallet.Open(w.home))(t)
 	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)
-	object, err := message.EncodePermit2(d.Authorization)
-	require.NoError(t, err)
-	sent, err := json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
-		"signature": "0x" + hex.EncodeToString(signature[:])})
-	require.NoError(t, err)
+	object := must.Get(message.EncodePermit2(d.Authorization))(t)
+	sent := must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
+		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, got, err := payload.RecoverPermit2(base, sent)
 	require.NoError(t, err)
 	require.Equal(t, []any{w.evm, d.Authorization}, []any{from, got})
-	extension, err := json.Marshal(map[string]any{"info": map[string]string{"from": w.evm,
+	extension := must.Get(json.Marshal(map[string]any{"info": map[string]string{"from": w.evm,
 		"asset": usdc.Address, "spender": message.Permit2Address, "amount": "10000", "nonce": "3",
 		"deadline":  money.NewAmount(uint64(d.Authorization.Deadline)).String(),
-		"signature": "0x" + hex.EncodeToString(approval[:])}})
-	require.NoError(t, err)
-	read, err := payload.RecoverPermit(usdc, extension)
-	require.NoError(t, err)
+		"signature": "0x" + hex.EncodeToString(approval[:])}}))(t)
+	read := must.Get(payload.RecoverPermit(usdc, extension))(t)
 	require.Equal(t, *d.Approval, read)
 
 	_, _, err = signer.SignPermit2(t.Context(), d)
 	w.refused(err, "the payment is submitted, not reserved")
-	row, err := w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
-	require.Equal(t, x402.Permit2, row.Evidence.Way)
+	require.Equal(t, x402.Permit2, must.Get(w.store.Payment(t.Context(), p.ID))(t).Evidence.Way)
 	require.True(t, locked.Locked(), "the key stays where it is")
 
 	// without an approval there is one signature
@@ -142,9 +136,7 @@ func TestTheAgentSignsAnApprovalByTransaction(t *testing.T) {
 	_, err = sign(0) // which costs nothing
 	w.refused(err, "approval_gas allows 0")
 	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{base: money.NewAmount(100_000)} })
-	approval, err := sign(50_000)
-	require.NoError(t, err)
-	require.NotZero(t, approval)
+	require.NotZero(t, must.Get(sign(50_000))(t))
 	_, err = sign(50_001)
 	w.refused(err, "its approval may cost 100002 wei, and approval_gas allows 100000")
 	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{"eip155:1": money.NewAmount(100_000)} })
@@ -202,12 +194,10 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	p := w.reserve(1_000_000, byWay(x402.Upto))
 	_, _, err := w.client.SignPermit2(t.Context(), w.permit(p))
 	require.NoError(t, err)
-	p, err = w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	full := func() {
 		t.Helper()
-		_, err := w.pays(1)
-		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+		requireCode(t, must.Err(w.pays(1)), x402.BudgetExceeded)
 	}
 	came := func(amount uint64) *x402.Status {
 		a := money.NewAmount(amount)
@@ -233,15 +223,11 @@ func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	w.bad.Store(nil)
 	full()
 
-	got, err := guard.Charge(t.Context(), p, x402.Status{})
-	require.NoError(t, err)
+	got := must.Get(guard.Charge(t.Context(), p, x402.Status{}))(t)
 	require.Equal(t, []any{history.Settled, history.Chain, "250000"}, []any{got.State, got.Proof,
 		got.Paid().String()})
 	require.Error(t, w.ask("charge", p.ID), "once")
-	_, err = w.pays(750_001)
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
-	_, err = w.pays(750_000)
-	require.NoError(t, err, "the rest is free again")
-	_, err = verify.Ledger(t.Context(), w.guard.Store, history.Head{})
-	require.NoError(t, err)
+	requireCode(t, must.Err(w.pays(750_001)), x402.BudgetExceeded)
+	require.NoError(t, must.Err(w.pays(750_000)), "the rest is free again")
+	must.Get(verify.Ledger(t.Context(), w.guard.Store, history.Head{}))(t)
 }

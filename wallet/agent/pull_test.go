@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -33,8 +34,7 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 
 // asker is a process without the key.
 func (w *world) asker() EVMSigner {
-	locked, err := wallet.Open(w.home)
-	require.NoError(w.t, err)
+	locked := must.Get(wallet.Open(w.home))(w.t)
 	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
 	return signer
 }
@@ -51,20 +51,16 @@ func TestTheAgentSignsAFloat(t *testing.T) {
 	w := newWorld(t)
 	w.allowFloats()
 	p, pull := w.pull(1_000_000)
-	signature, err := w.asker().SignPull(t.Context(), p.ID, pull)
-	require.NoError(t, err)
-	hash, err := message.PullHash(pull, signature)
-	require.NoError(t, err)
-	signed, err := w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	signature := must.Get(w.asker().SignPull(t.Context(), p.ID, pull))(t)
+	hash := must.Get(message.PullHash(pull, signature))(t)
+	signed := must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	require.Equal(t, history.Submitted, signed.State)
 	require.Equal(t, hash, signed.Evidence.Transaction)
-	_, err = w.asker().SignPull(t.Context(), p.ID, pull)
+	_, err := w.asker().SignPull(t.Context(), p.ID, pull)
 	w.refused(err, "the payment is submitted, not reserved")
 
 	again, same := w.pull(1_000_000) // with the same nonce: of two only one can happen
-	_, err = w.asker().SignPull(t.Context(), again.ID, same)
-	require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
+	requireCode(t, must.Err(w.asker().SignPull(t.Context(), again.ID, same)), x402.CheckFailed)
 }
 
 func TestTheAgentSignsNoOtherFloat(t *testing.T) {
@@ -108,8 +104,7 @@ func TestTheAgentSignsNoOtherFloat(t *testing.T) {
 			}
 			_, err := w.asker().SignPull(t.Context(), p.ID, pull)
 			w.refused(err, c.why)
-			p, err = w.store.Payment(t.Context(), p.ID)
-			require.NoError(t, err)
+			p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 			require.Equal(t, history.Reserved, p.State, "nothing of it is recorded")
 		})
 	}
@@ -125,8 +120,7 @@ func TestAFloatForWhatIsHeld(t *testing.T) {
 	_, err := w.asker().SignPull(t.Context(), p.ID, pull)
 	w.refused(err, "more than a float")
 	p, pull = w.pull(1_800_000)
-	_, err = w.asker().SignPull(t.Context(), p.ID, pull)
-	require.NoError(t, err)
+	must.Get(w.asker().SignPull(t.Context(), p.ID, pull))(t)
 }
 
 // What is reserved as a payment is signed as no float, and what is reserved as a float as no payment.
@@ -138,11 +132,10 @@ func TestAFloatIsNoPayment(t *testing.T) {
 		&client.Client{Home: w.home, Before: func() bool { return true }})
 	transfer := w.transfer(p)
 	transfer.Authorization.To = payee
-	_, err := signer.SignTransfer(t.Context(), transfer)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	requireCode(t, must.Err(signer.SignTransfer(t.Context(), transfer)), x402.PolicyDenied)
 
 	paid := w.reserve(1_000, nil)
 	_, pull := w.pull(1_000)
-	_, err = w.asker().SignPull(t.Context(), paid.ID, pull)
+	_, err := w.asker().SignPull(t.Context(), paid.ID, pull)
 	w.refused(err, "its scheme")
 }

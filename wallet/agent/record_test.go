@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
@@ -36,8 +37,7 @@ import (
 // forge is the ledger in the hands of somebody who runs as the same user, and knows how it is made.
 func (w *world) forge() *historytest.Forger {
 	w.t.Helper()
-	f, err := historytest.Forge(w.home)
-	require.NoError(w.t, err)
+	f := must.Get(historytest.Forge(w.home))(w.t)
 	w.t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -57,7 +57,7 @@ func (w *world) pays(units uint64) (history.Payment, error) {
 
 func (w *world) corrupt(err error, why string) {
 	w.t.Helper()
-	require.True(w.t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	requireCode(w.t, err, x402.LedgerCorrupt)
 	require.ErrorContains(w.t, err, why)
 }
 
@@ -67,11 +67,9 @@ func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	const rows = `SELECT count(*) FROM audit WHERE event = 'signed' AND length(seal) = 32
 		AND payment = (SELECT seq FROM payments WHERE id = ?)`
 	w := newWorld(t)
-	p, err := w.pays(1000)
-	require.NoError(t, err)
+	p := must.Get(w.pays(1000))(t)
 	require.Equal(t, 1, w.count(rows, p.ID))
-	now, err := w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	now := must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	require.Equal(t, history.Submitted, now.State, "it counts until the chain says otherwise")
 	require.NotEmpty(t, now.Evidence.Nonce)
 	w.sql(`DELETE FROM audit WHERE event = 'signed'`)
@@ -96,6 +94,9 @@ func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	require.Equal(t, 1, w.count(rows, p.ID), "it counts: somebody may have got hold of it")
 }
 
+// spoiler changes a ledger after a payment was signed, and answers the one to ask a signature for.
+type spoiler = func(w *world, f *historytest.Forger, signed history.Payment) history.Payment
+
 // The agent signs what is on the sealed chain, whatever the tables beside it say.
 func TestForgedRowsAreNotSigned(t *testing.T) {
 	copied := func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
@@ -109,9 +110,25 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 		require.NoError(w.t, errors.Join(err, f.Recount()))
 		return q
 	}
+	// onChain reserves a copy by a row of the chain, and changes the ledger after that.
+	onChain := func(change string) spoiler {
+		return func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			p = copied(w, f, p)
+			require.NoError(w.t, f.Reserve(p.ID))
+			must.Get(f.Exec(change, p.ID))(w.t)
+			return p
+		}
+	}
+	// before changes the ledger, and has the wallet itself reserve after that.
+	before := func(change string) spoiler {
+		return func(w *world, f *historytest.Forger, _ history.Payment) history.Payment {
+			must.Get(f.Exec(change))(w.t)
+			return w.reserve(1, nil)
+		}
+	}
 	for _, c := range []struct {
 		name  string
-		spoil func(w *world, f *historytest.Forger, signed history.Payment) history.Payment
+		spoil spoiler
 		why   string
 	}{
 		{"a row that the chain does not know", copied, "no reservation"},
@@ -122,27 +139,14 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			require.NoError(w.t, f.Append(int64(at), p.ID, "reserved", `{"amount":"990000"}`))
 			return p
 		}, "not the one that was reserved"},
-		{"whose chain does not hold together", func(w *world, f *historytest.Forger,
-			p history.Payment) history.Payment {
-			p = copied(w, f, p)
-			require.NoError(w.t, f.Reserve(p.ID))
-			_, err := f.Exec(`UPDATE audit SET hash = zeroblob(32) WHERE payment =
-				(SELECT seq FROM payments WHERE id = ?)`, p.ID)
-			require.NoError(w.t, err)
-			return p
-		}, "the audit chain breaks"},
-		{"at another time", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
-			p = copied(w, f, p)
-			require.NoError(w.t, f.Reserve(p.ID))
-			_, err := f.Exec(`UPDATE payments SET created_at = created_at + 1 WHERE id = ?`, p.ID)
-			require.NoError(w.t, err)
-			return p
-		}, "not the one that was reserved"},
+		{"whose chain does not hold together", onChain(`UPDATE audit SET hash = zeroblob(32) WHERE payment =
+			(SELECT seq FROM payments WHERE id = ?)`), "the audit chain breaks"},
+		{"at another time", onChain(`UPDATE payments SET created_at = created_at + 1 WHERE id = ?`),
+			"not the one that was reserved"},
 		{"all of its sums at zero", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
 			p = copied(w, f, p)
 			require.NoError(w.t, f.Reserve(p.ID))
-			_, err := f.Exec(`UPDATE totals SET spent = 0, held = 0`)
-			require.NoError(w.t, err)
+			must.Get(f.Exec(`UPDATE totals SET spent = 0, held = 0`))(w.t)
 			return p
 		}, "a budget's sum"},
 		{"what was signed called failed", func(w *world, f *historytest.Forger,
@@ -152,33 +156,14 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "failed", `{"chain":"x"}`))
 			return w.reserve(1, nil)
 		}, "a budget's sum"},
-		{"what was signed taken away", func(w *world, f *historytest.Forger,
-			p history.Payment) history.Payment {
-			_, err := f.Exec(`DELETE FROM payments; DELETE FROM totals`)
-			require.NoError(w.t, err)
-			return w.reserve(1, nil)
-		}, "not the one that was reserved"}, // the next one has its number
-		{"no session", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
-			_, err := f.Exec(`DELETE FROM sessions`)
-			require.NoError(w.t, err)
-			return w.reserve(1, nil)
-		}, "the owner did not begin it"},
-		{"an ended session", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
-			_, err := f.Exec(`UPDATE sessions SET ended = 1`)
-			require.NoError(w.t, err)
-			return w.reserve(1, nil)
-		}, "the owner did not begin it"},
-		{"a session of nine hours ago", func(w *world, f *historytest.Forger,
-			p history.Payment) history.Payment {
-			_, err := f.Exec(`UPDATE sessions SET last_at = last_at - 9 * 3600000000`)
-			require.NoError(w.t, err)
-			return w.reserve(1, nil)
-		}, "the owner did not begin it"},
-		{"the last sums again", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
-			_, err := f.Exec(`UPDATE sealed_sums SET sums = '{"days":null,"months":null,"memory":""}'`)
-			require.NoError(w.t, err)
-			return w.reserve(1, nil)
-		}, "is another one"},
+		{"what was signed taken away", before(`DELETE FROM payments; DELETE FROM totals`),
+			"not the one that was reserved"}, // the next one has its number
+		{"no session", before(`DELETE FROM sessions`), "the owner did not begin it"},
+		{"an ended session", before(`UPDATE sessions SET ended = 1`), "the owner did not begin it"},
+		{"a session of nine hours ago", before(`UPDATE sessions SET last_at = last_at - 9 * 3600000000`),
+			"the owner did not begin it"},
+		{"the last sums again",
+			before(`UPDATE sealed_sums SET sums = '{"days":null,"months":null,"memory":""}'`), "is another one"},
 		{"a row that claims to be signed", func(w *world, f *historytest.Forger,
 			p history.Payment) history.Payment {
 			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "expired", `{"n":1}`))
@@ -187,16 +172,14 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 		{"the seal of an older row on a new one", func(w *world, f *historytest.Forger,
 			p history.Payment) history.Payment {
 			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "expired", `{"n":1}`))
-			_, err := f.Exec(`UPDATE audit SET seal = (SELECT seal FROM audit WHERE event = 'signed')
-				WHERE event = 'expired'`)
-			require.NoError(w.t, err)
+			must.Get(f.Exec(`UPDATE audit SET seal = (SELECT seal FROM audit WHERE event = 'signed')
+				WHERE event = 'expired'`))(w.t)
 			return w.reserve(1, nil)
 		}, "is another one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
-			p, err := w.pays(990_000)
-			require.NoError(t, err)
+			p := must.Get(w.pays(990_000))(t)
 			p = c.spoil(w, w.forge(), p)
 			signature, err := w.client.SignTransfer(t.Context(), w.transfer(p))
 			w.corrupt(err, c.why)
@@ -223,27 +206,24 @@ func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	p := w.reserve(2000, nil)
 	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
-	a, err := asking.Asker{Store: w.store}.AskApproval(t.Context(), history.Approval{
+	a := must.Get(asking.Asker{Store: w.store}.AskApproval(t.Context(), history.Approval{
 		Quote: sha256.Sum256([]byte("q")),
 		Host:  p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
-		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
-	require.NoError(t, err)
-	_, err = w.store.Accept(t.Context(), a.ID, "client")
-	require.NoError(t, err)
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo}))(t)
+	must.Get(w.store.Accept(t.Context(), a.ID, "client"))(t)
 	p.ID = history.NewID(time.Now())
 	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
-	p, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
+	p, err := historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
 	require.NoError(t, err)
 	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, err, x402.ApprovalRequired)
 	require.Contains(t, x402.AsError(err).Hint, "x402-wallet approve "+a.ID)
 
 	remote := &client.Client{Home: w.home, Before: func() bool { return true }}
 	require.False(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()),
 		"so nobody is asked at a client")
 	w.approve = true
-	_, err = w.pays(2000)
-	require.NoError(t, err)
+	must.Get(w.pays(2000))(t)
 	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
 	require.True(t, client.Guard{Remote: remote}.LocalApprovals(t.Context()), "here the wallet signs itself")
@@ -255,24 +235,20 @@ func TestAnApprovalIsGoodOnce(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	w.approve = true
-	p, err := w.pays(2000)
-	require.NoError(t, err)
+	p := must.Get(w.pays(2000))(t)
 	w.approve = false
 	f := w.forge()
-	_, err = f.Exec(`UPDATE approvals SET state = 'approved', payment = ''`)
-	require.NoError(t, err)
+	must.Get(f.Exec(`UPDATE approvals SET state = 'approved', payment = ''`))(t)
 	require.NoError(t, f.Append(time.Now().UnixMicro(), p.ID, "approval returned", `{}`))
 	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
 	again := p
 	again.ID = history.NewID(time.Now())
-	again, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: again, Funds: funds},
-		p.Fingerprint)
-	require.NoError(t, err)
+	again = must.Get(historytest.Reserve(t.Context(), w.store, history.Hold{Payment: again, Funds: funds},
+		p.Fingerprint))(t)
 	_, used, err := w.store.ApprovalUsedBy(t.Context(), again)
 	require.NoError(t, err)
 	require.True(t, used)
-	_, err = w.client.SignTransfer(t.Context(), w.transfer(again))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, must.Err(w.client.SignTransfer(t.Context(), w.transfer(again))), x402.ApprovalRequired)
 }
 
 var expired = &x402.Status{State: x402.Expired, Note: "its time is over"}
@@ -281,20 +257,17 @@ var expired = &x402.Status{State: x402.Expired, Note: "its time is over"}
 func TestTheAgentLooksForItself(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000 })
-	p, err := w.pays(1_000_000)
-	require.NoError(t, err)
-	p, err = w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	p := must.Get(w.pays(1_000_000))(t)
+	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	full := func() {
 		t.Helper()
-		_, err := w.pays(1)
-		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+		requireCode(t, must.Err(w.pays(1)), x402.BudgetExceeded)
 	}
 	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
 	guard := client.Guard{Local: elsewhere,
 		Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
 		Remote:   &client.Client{Home: w.home, Before: func() bool { return true }}}
-	_, err = guard.Expire(t.Context(), p, *expired) // the caller's word
+	_, err := guard.Expire(t.Context(), p, *expired) // the caller's word
 	w.refused(err, "it can still settle")
 	require.EqualValues(t, 1, w.asked.Load())
 	full()
@@ -321,22 +294,18 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(Lateness - 10*time.Second))))
 	lives()
 	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(Lateness))))
-	evidence, err := json.Marshal(p.Evidence)
-	require.NoError(t, err)
+	evidence := must.Get(json.Marshal(p.Evidence))(t)
 	other := p.Evidence
 	other.Nonce = "0x" + hex.EncodeToString(make([]byte, 32))
-	changed, err := json.Marshal(other)
-	require.NoError(t, err)
+	changed := must.Get(json.Marshal(other))(t)
 	w.sql(`UPDATE payments SET evidence = ?`, string(changed))
 	w.corrupt(w.ask("expire", p.ID), "asked after by something else")
 	w.sql(`UPDATE payments SET evidence = ?`, string(evidence))
 	full()
 
-	p, err = guard.Expire(t.Context(), p, x402.Status{})
-	require.NoError(t, err)
+	p = must.Get(guard.Expire(t.Context(), p, x402.Status{}))(t)
 	require.Equal(t, history.Failed, p.State)
-	_, err = w.pays(1_000_000)
-	require.NoError(t, err, "it is free again")
+	require.NoError(t, must.Err(w.pays(1_000_000)), "it is free again")
 	w.sql(`UPDATE payments SET state = 'submitted' WHERE id = ?`, p.ID)
 	w.corrupt(w.ask("expire", p.ID), "expired already")
 	w.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
@@ -346,10 +315,8 @@ func TestTheAgentLooksForItself(t *testing.T) {
 // Whoever chooses the node chooses the evidence: under rules that nobody sealed nothing expires.
 func TestNothingExpiresUnderForgedRules(t *testing.T) {
 	w := newWorld(t)
-	p, err := w.pays(1000)
-	require.NoError(t, err)
-	p, err = w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	p := must.Get(w.pays(1000))(t)
+	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	process := func(rules seal.Rules) client.Guard {
 		g := &seal.Guard{Home: w.home, Rules: rules, Store: w.store, Key: w.keys}
 		return client.Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
@@ -357,10 +324,8 @@ func TestNothingExpiresUnderForgedRules(t *testing.T) {
 	}
 	forged, err := config.Parse([]byte("[networks.\"eip155:84532\"]\nrpc = \"https://liar.example\"\n"))
 	require.NoError(t, err)
-	_, err = process(forged).Expire(t.Context(), p, *expired)
-	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
-	_, err = process(w.guard.Rules).Expire(t.Context(), p, *expired)
-	require.NoError(t, err)
+	requireCode(t, must.Err(process(forged).Expire(t.Context(), p, *expired)), x402.PolicyUnsealed)
+	must.Get(process(w.guard.Rules).Expire(t.Context(), p, *expired))(t)
 }
 
 // passes lets the time of what the agent signed pass, by its monotonic clock.
@@ -401,14 +366,11 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 		for _, name := range names {
 			change(filepath.Join(w.home, name), name)
 		}
-		var err error
-		w.store, err = ledgers.Open(t.Context(), w.home, historytest.Options())
-		require.NoError(t, err)
+		w.store = must.Get(ledgers.Open(t.Context(), w.home, historytest.Options()))(t)
 		t.Cleanup(func() { _ = w.store.Close() })
 	}
 	reopen(func(path, name string) {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(path))(t)
 		older[name] = text
 	})
 	back := func() {
@@ -485,17 +447,14 @@ func TestARowCannotBeSwapped(t *testing.T) {
 			f := w.forge()
 			onEVM, _ := client.Signers(&w.keys.Account, nil)
 			swaps := swapping{onEVM, func(id string) {
-				n, err := f.Exec(change, id)
-				require.NoError(t, err)
-				require.EqualValues(t, 1, n)
+				require.EqualValues(t, 1, must.Get(f.Exec(change, id))(t))
 				require.NoError(t, f.Reserve(id))
 			}}
 			s := &Server{Store: w.store, Now: time.Now,
 				Account:  func(string) (Keys, error) { return Keys{EVM: swaps}, nil },
 				Rules:    func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
 				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
-			message, err := message.EncodeAuthorization(w.transfer(p).Authorization)
-			require.NoError(t, err)
+			message := must.Get(message.EncodeAuthorization(w.transfer(p).Authorization))(t)
 			signature, err := s.SignEVM(t.Context(), Request{Payment: p.ID, Authorization: message})
 			w.corrupt(err, "not the one that was signed")
 			require.Empty(t, signature)
@@ -505,8 +464,7 @@ func TestARowCannotBeSwapped(t *testing.T) {
 
 // By what the chain is asked later is what was signed.
 func TestSolanaEvidenceIsTheMessages(t *testing.T) {
-	s, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
+	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	w := newWorld(t)
 	s.Fund(w.solana, 1_000_000)
@@ -538,7 +496,7 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	d := draft
 	d.Payment = w.reserve(10_000, row).ID
 	d.Evidence.LastValidBlockHeight += decode.MaxLife + 1
-	_, err = w.client.SignSolana(t.Context(), d)
+	_, err := w.client.SignSolana(t.Context(), d)
 	w.refused(err, "it says that it is good until block")
 	for _, end := range []time.Time{{}, time.Now().Add(-time.Second)} {
 		d := draft
@@ -550,10 +508,8 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	p := w.reserve(10_000, row)
 	draft.Payment = p.ID
 	draft.Evidence.Signature, draft.Evidence.Nonce = "made up", "made up"
-	signature, err := w.client.SignSolana(t.Context(), draft)
-	require.NoError(t, err)
-	p, err = w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	signature := must.Get(w.client.SignSolana(t.Context(), draft))(t)
+	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	require.Equal(t, base58.Encode(signature[:]), p.Evidence.Signature, "the agent's own")
 	require.Empty(t, p.Evidence.Nonce)
 }
@@ -598,8 +554,7 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 	}
 	require.NoError(t, permit(20*time.Minute))
 	require.NoError(t, permit(10*time.Minute))
-	err := permit(5 * time.Minute)
-	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+	requireCode(t, permit(5*time.Minute), x402.RateLimited)
 	now = now.Add(budget.RateWindow - SigningTime - time.Millisecond)
 	require.True(t, x402.HasCode(permit(0), x402.RateLimited))
 	now = now.Add(time.Millisecond)
@@ -610,16 +565,14 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 func TestAnotherAgentKnowsWhatWasSigned(t *testing.T) {
 	w := newWorld(t)
 	for range 2 {
-		_, err := w.pays(1_000_000)
-		require.NoError(t, err)
+		must.Get(w.pays(1_000_000))(t)
 	}
 	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
 	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
 	time.Sleep(time.Millisecond) // so that it began before the next payment is reserved
 	w.start()
-	_, err := w.pays(1)
-	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	requireCode(t, must.Err(w.pays(1)), x402.BudgetExceeded)
 }
 
 // An agent's windows in a Tally are of its own payments, of the day and of the month.
@@ -686,11 +639,9 @@ func TestTheAgentAsksTheOwnersProgram(t *testing.T) {
 	})
 	p, err := w.pays(2000)
 	require.ErrorContains(t, err, "not on a Sunday")
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
-	now, err := w.store.Payment(t.Context(), p.ID)
-	require.NoError(t, err)
+	requireCode(t, err, x402.PolicyDenied)
+	now := must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	require.Equal(t, history.Reserved, now.State, "nothing is recorded as signed")
-	passed, err := w.pays(3000)
-	require.NoError(t, err)
+	passed := must.Get(w.pays(3000))(t)
 	require.Equal(t, []string{p.ID, passed.ID}, asked)
 }

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
@@ -53,25 +54,22 @@ func TestTheAgentSignsIn(t *testing.T) {
 	w := newWorld(t)
 	w.allow(allowSignIn)
 	row := w.signInRow(nil)
-	m, err := w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
-	require.NoError(t, err)
+	m := must.Get(w.signsIn().SignIn(t.Context(), row.ID, w.message(nil)))(t)
 	require.NoError(t, wire.VerifySignIn(m, "https://api.example", time.Now()))
-	p, err := w.store.Payment(t.Context(), row.ID)
-	require.NoError(t, err)
+	p := must.Get(w.store.Payment(t.Context(), row.ID))(t)
 	require.Equal(t, history.Submitted, p.State)
 	require.Equal(t, m.Evidence().Unique(), p.Evidence.Unique())
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
-	_, err = w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
+	_, err := w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
 	w.refused(err, "state")
 
 	solana := w.signInRow(func(p *history.Payment) {
 		p.Network, p.Source = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", w.solana
 	})
-	m, err = w.signsIn().SignIn(t.Context(), solana.ID, w.message(func(m *x402.SignIn) {
+	m = must.Get(w.signsIn().SignIn(t.Context(), solana.ID, w.message(func(m *x402.SignIn) {
 		m.ChainID, m.Type, m.Address = solana.Network, "ed25519", w.solana
-	}))
-	require.NoError(t, err)
+	})))(t)
 	require.NoError(t, wire.VerifySignIn(m, "https://api.example", time.Now()))
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 }
@@ -110,8 +108,7 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 
 	transfer := w.transfer(w.signInRow(nil)) // and no payment is signed for a sign-in's row
 	transfer.Authorization.To, transfer.Authorization.Value = payee, money.NewAmount(1)
-	_, err = w.client.SignTransfer(t.Context(), transfer)
-	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	requireCode(t, must.Err(w.client.SignTransfer(t.Context(), transfer)), x402.PolicyDenied)
 }
 
 // By policy.sign_in nobody is signed in to, or a person is asked once for each host, whose word is the
@@ -124,29 +121,26 @@ func TestTheAgentSignsInAsTheOwnerSays(t *testing.T) {
 
 	w.allow(func(r *Rules) { r.Budget.SignIn = budget.RuleAsk })
 	_, err = w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, w.message(nil))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, err, x402.ApprovalRequired)
 
 	w.approve = true
 	row := w.signInRow(nil)
 	w.approve = false
-	_, err = w.signsIn().SignIn(t.Context(), row.ID, w.message(nil))
-	require.NoError(t, err)
+	must.Get(w.signsIn().SignIn(t.Context(), row.ID, w.message(nil)))(t)
 	again := w.message(func(m *x402.SignIn) { m.Nonce = "another1" })
 	_, err = w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, again)
 	require.NoError(t, err, "the host is known now")
 	elsewhere := w.signInRow(func(p *history.Payment) { p.Host, p.URL = "b.example", "https://b.example/x" })
-	_, err = w.signsIn().SignIn(t.Context(), elsewhere.ID, w.message(func(m *x402.SignIn) {
+	requireCode(t, must.Err(w.signsIn().SignIn(t.Context(), elsewhere.ID, w.message(func(m *x402.SignIn) {
 		m.Domain, m.URI = "b.example", "https://b.example/x"
-	}))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	}))), x402.ApprovalRequired)
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
 	// Accepting the ledger as it is keeps what is known of hosts.
 	require.NoError(t, w.guard.Seal(t.Context(), true))
 	fresh := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	require.NoError(t, verify.Owned(context.Background(), fresh.Store, fresh))
-	_, err = w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, w.message(func(m *x402.SignIn) {
+	must.Get(w.signsIn().SignIn(t.Context(), w.signInRow(nil).ID, w.message(func(m *x402.SignIn) {
 		m.Nonce = "another2"
-	}))
-	require.NoError(t, err)
+	})))(t)
 }

@@ -78,7 +78,7 @@ func TestWhoSignsKeepsToATeamsWindows(t *testing.T) {
 	rate = 2
 	allow()
 	err = permit("lab-2", 1, 0)
-	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+	requireCode(t, err, x402.RateLimited)
 	require.Equal(t, "research", x402.AsError(err).Details["team"])
 	require.NoError(t, permit("ops", 1, 0))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
@@ -15,8 +16,7 @@ import (
 
 // A deposit of an owner is signed by their own key alone.
 func TestAnOwnersDeposit(t *testing.T) {
-	secret, err := crypto.GenerateKey()
-	require.NoError(t, err)
+	secret := must.Get(crypto.GenerateKey())(t)
 	raw := [32]byte(crypto.FromECDSA(secret))
 	owner := Key{guarded.NewPrivateKey(wallet.ChainEVM, crypto.PubkeyToAddress(secret.PublicKey).Hex(),
 		raw[:])}
@@ -26,13 +26,10 @@ func TestAnOwnersDeposit(t *testing.T) {
 		Token:              "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Delay: 900},
 		Name: "USDC", Version: "2", Value: [32]byte{30: 0x13, 31: 0x88},
 		ValidBefore: uint64(time.Now().Unix()) + 3600, Salt: [32]byte{1, 2, 3}}
-	signature, err := owner.SignDeposit(keytest.EVM, d)
-	require.NoError(t, err)
-	ordered, err := d.Order(keytest.EVM, owner.Address)
-	require.NoError(t, err)
+	signature := must.Get(owner.SignDeposit(keytest.EVM, d))(t)
+	ordered := must.Get(d.Order(keytest.EVM, owner.Address))(t)
 	signature[64] -= 27
-	by, err := crypto.SigToPub(ordered.Digest[:], signature[:])
-	require.NoError(t, err)
+	by := must.Get(crypto.SigToPub(ordered.Digest[:], signature[:]))(t)
 	require.Equal(t, owner.Address, crypto.PubkeyToAddress(*by).Hex())
 	for name, spoil := range map[string]func(*wallet.ChannelDeposit, *Key){
 		"another's channel": func(d *wallet.ChannelDeposit, _ *Key) {
@@ -49,8 +46,7 @@ func TestAnOwnersDeposit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, i := d, owner
 			spoil(&d, &i)
-			_, err := i.SignDeposit(keytest.EVM, d)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(i.SignDeposit(keytest.EVM, d)), coded.ErrUnsupported)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/guarded"
 )
 
@@ -14,8 +15,7 @@ import (
 // limits.
 func FuzzImport(f *testing.F) {
 	for _, file := range []string{"testdata/ozskr-keystore-v1.json", "testdata/ozskr-keystore-v2.json"} {
-		text, err := os.ReadFile(file)
-		require.NoError(f, err)
+		text := must.Get(os.ReadFile(file))(f)
 		f.Add(text)
 	}
 	f.Add([]byte(`{"version":3,"crypto":{"cipher":"aes-128-ctr","ciphertext":"` +

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/scrypt"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
@@ -56,18 +57,14 @@ func TestImportEVM(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := keytest.KeyFile(t, text)
-			imported, err := importEVM(t.Context(), path, wallet.FromValue(gethPassword))
-			require.NoError(t, err)
+			imported := must.Get(importEVM(t.Context(), path, wallet.FromValue(gethPassword)))(t)
 			require.Equal(t, gethAddress, imported.Address)
 			require.Equal(t, keytest.Unhex(t, gethSecret), guarded.SecretOf(imported.PrivateKey)[:])
-			after, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, text, string(after), "the file is not changed")
+			require.Equal(t, text, string(must.Get(os.ReadFile(path))(t)), "the file is not changed")
 
-			w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+			w := must.Get(owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
 				owner.Options{N: 1 << 14,
-					Import: []guarded.PrivateKey{imported.PrivateKey}})
-			require.NoError(t, err)
+					Import: []guarded.PrivateKey{imported.PrivateKey}}))(t)
 			_, evm := w.Addresses()
 			require.Equal(t, gethAddress, evm)
 		})
@@ -86,24 +83,20 @@ func TestImportEVM(t *testing.T) {
 func TestImportOzskr(t *testing.T) {
 	for _, version := range []string{"1", "2"} {
 		path := "testdata/ozskr-keystore-v" + version + ".json"
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		imported, err := importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
-			wallet.FromValue(ozskrPassphrase))
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(path))(t)
+		imported := must.Get(importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
+			wallet.FromValue(ozskrPassphrase)))(t)
 		require.Equal(t, ozskrAddress, imported.Address)
 		require.Equal(t, keytest.Unhex(t, ozskrSecret), guarded.SecretOf(imported.PrivateKey)[:])
-		w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		w := must.Get(owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
 			owner.Options{N: 1 << 14,
-				Import: []guarded.PrivateKey{imported.PrivateKey}})
-		require.NoError(t, err)
+				Import: []guarded.PrivateKey{imported.PrivateKey}}))(t)
 		solana, _ := w.Addresses()
 		require.Equal(t, ozskrAddress, solana)
 
 		if version == "2" { // a wrong one for version 1 costs 1 GiB
-			_, err = importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
-				wallet.FromValue(ozskrPassphrase+"."))
-			keytest.RequireCode(t, err, coded.InvalidPassphrase)
+			keytest.RequireCode(t, must.Err(importOzskr(t.Context(), keytest.KeyFile(t, string(text)),
+				wallet.FromValue(ozskrPassphrase+"."))), coded.InvalidPassphrase)
 		}
 	}
 }
@@ -111,8 +104,7 @@ func TestImportOzskr(t *testing.T) {
 // Whatever is wrong with a file is said before its passphrase is asked for or memory is taken, and
 // nothing of it is shown.
 func TestImportedFilesAreReadStrictly(t *testing.T) {
-	ozskr, err := os.ReadFile("testdata/ozskr-keystore-v2.json")
-	require.NoError(t, err)
+	ozskr := must.Get(os.ReadFile("testdata/ozskr-keystore-v2.json"))(t)
 	change := func(text, old, new string) string {
 		require.Contains(t, text, old)
 		return strings.Replace(text, old, new, 1)
@@ -189,8 +181,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 		`"kdfparams":{"dklen":32,"salt":"01020304","n":2,"r":8,"p":1},"mac":"%s"}}`
 	f := gethFile{salt: []byte{1, 2, 3, 4}, n: 2, r: 8, p: 1, iv: make([]byte, 16),
 		ciphertext: make([]byte, 32), mac: make([]byte, 32)}
-	_, err := f.decrypt([]byte("p"))
-	require.ErrorIs(t, err, coded.InvalidPassphrase)
+	require.ErrorIs(t, must.Err(f.decrypt([]byte("p"))), coded.InvalidPassphrase)
 	f.seal(t, []byte("p"), keytest.Unhex(t, gethSecret))
 	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv),
 		fmt.Sprintf("%x", f.mac))
@@ -225,10 +216,8 @@ func TestImportedFilesBitByBit(t *testing.T) {
 
 // seal encrypts as go-ethereum does.
 func (f *gethFile) seal(t *testing.T, passphrase, secret []byte) {
-	derived, err := scrypt.Key(passphrase, f.salt, int(f.n), int(f.r), int(f.p), 32)
-	require.NoError(t, err)
-	block, err := aes.NewCipher(derived[:16])
-	require.NoError(t, err)
+	derived := must.Get(scrypt.Key(passphrase, f.salt, int(f.n), int(f.r), int(f.p), 32))(t)
+	block := must.Get(aes.NewCipher(derived[:16]))(t)
 	cipher.NewCTR(block, f.iv).XORKeyStream(f.ciphertext, secret)
 	f.mac = curve.Keccak256(append(derived[16:], f.ciphertext...))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
@@ -27,40 +28,34 @@ func solanaJSON(t *testing.T) []int {
 }
 
 func asJSON(t *testing.T, v any) string {
-	out, err := json.Marshal(v)
-	require.NoError(t, err)
+	out := must.Get(json.Marshal(v))(t)
 	return string(out)
 }
 
 func TestImport(t *testing.T) {
-	solana, err := importSolana(keytest.KeyFile(t, asJSON(t, solanaJSON(t))+"\n"))
-	require.NoError(t, err)
+	solana := must.Get(importSolana(keytest.KeyFile(t, asJSON(t, solanaJSON(t))+"\n")))(t)
 	require.Equal(t, wallet.ChainSolana, solana.Chain)
-	evm, err := importRaw(keytest.KeyFile(t, "0x"+keytest.EVMSecret+"\n"), wallet.ChainEVM)
-	require.NoError(t, err)
+	evm := must.Get(importRaw(keytest.KeyFile(t, "0x"+keytest.EVMSecret+"\n"), wallet.ChainEVM))(t)
 	require.Equal(t, wallet.ChainEVM, evm.Chain)
 
 	dir := keytest.Home(t)
-	w, err := owner.Create(t.Context(), dir, wallet.FromValue(keytest.Passphrase),
-		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{evm.PrivateKey, solana.PrivateKey}})
-	require.NoError(t, err)
+	w := must.Get(owner.Create(t.Context(), dir, wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{evm.PrivateKey, solana.PrivateKey}}))(t)
 	solanaAddress, evmAddress := w.Addresses()
 	require.Equal(t, [2]string{keytest.Solana, keytest.EVM}, [2]string{solanaAddress, evmAddress})
 	require.Equal(t, [32]byte{}, *guarded.SecretOf(solana.PrivateKey), "wiped")
 	require.Equal(t, [32]byte{}, *guarded.SecretOf(evm.PrivateKey), "wiped")
 
 	// the form tells the chain, and other wallets' base58 is read
-	byForm, err := importRaw(keytest.KeyFile(t, keytest.EVMSecret), "")
-	require.NoError(t, err)
+	byForm := must.Get(importRaw(keytest.KeyFile(t, keytest.EVMSecret), ""))(t)
 	require.Equal(t, keytest.EVM, byForm.Address)
 	pair := keytest.Unhex(t,
 		keytest.SolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	for _, chain := range []string{"", wallet.ChainSolana} {
-		byForm, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)+"\n"), chain)
-		require.NoError(t, err)
+		byForm = must.Get(importRaw(keytest.KeyFile(t, curve.Base58(pair)+"\n"), chain))(t)
 		require.Equal(t, keytest.Solana, byForm.Address)
 	}
-	_, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)), wallet.ChainEVM)
+	_, err := importRaw(keytest.KeyFile(t, curve.Base58(pair)), wallet.ChainEVM)
 	keytest.RequireCode(t, err, coded.SetupFailed)
 	pair[63] ^= 1
 	_, err = importRaw(keytest.KeyFile(t, curve.Base58(pair)), "")
@@ -69,9 +64,8 @@ func TestImport(t *testing.T) {
 	// one only: the other key is new
 	seed, err := importRaw(keytest.KeyFile(t, strings.ToUpper(keytest.SolanaSeed)), wallet.ChainSolana)
 	require.NoError(t, err)
-	w, err = owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
-		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{seed.PrivateKey}})
-	require.NoError(t, err)
+	w = must.Get(owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Import: []guarded.PrivateKey{seed.PrivateKey}}))(t)
 	solanaAddress, evmAddress = w.Addresses()
 	require.Equal(t, keytest.Solana, solanaAddress)
 	require.NotEqual(t, keytest.EVM, evmAddress)
@@ -128,8 +122,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 	_, err := Read(t.Context(), "key-file:bitcoin", keytest.KeyFile(t, keytest.EVMSecret), nil)
 	keytest.RequireCode(t, err, coded.SetupFailed)
-	_, err = importSolana("/nowhere")
-	keytest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, must.Err(importSolana("/nowhere")), coded.SetupFailed)
 
 	// zero and the order of the curve are hex, but no keys
 	for _, scalar := range []string{strings.Repeat("0", 64),
@@ -141,8 +134,7 @@ func TestImportRefuses(t *testing.T) {
 
 // A key prints as [redacted], whichever way.
 func TestRedaction(t *testing.T) {
-	key, err := importRaw(keytest.KeyFile(t, keytest.EVMSecret), wallet.ChainEVM)
-	require.NoError(t, err)
+	key := must.Get(importRaw(keytest.KeyFile(t, keytest.EVMSecret), wallet.ChainEVM))(t)
 	for _, v := range []any{key, &key} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			require.Equal(t, guarded.Redaction, fmt.Sprintf(verb, v), verb)

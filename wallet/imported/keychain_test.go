@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zalando/go-keyring"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
@@ -36,10 +37,9 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 		wallet.ChainSolana: keytest.SolanaSeed} {
 		file := filepath.Join(dir, chain)
 		require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
-		key, err := Read(t.Context(), "key-file:"+chain, file, nil)
-		require.NoError(t, err)
+		key := must.Get(Read(t.Context(), "key-file:"+chain, file, nil))(t)
 		k := KeychainKey{Chain: chain, Account: "agent-" + chain}
-		_, err = k.Address(t.Context())
+		_, err := k.Address(t.Context())
 		require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Hint(), "--key-file")
 		other := KeychainKey{Chain: map[string]string{wallet.ChainEVM: wallet.ChainSolana,
 			wallet.ChainSolana: wallet.ChainEVM}[chain],
@@ -47,22 +47,18 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 		keytest.RequireCode(t, other.Keep(t.Context(), key), coded.SetupFailed)
 		require.NoError(t, k.Keep(t.Context(), key))
 		keytest.RequireCode(t, k.Keep(t.Context(), key), coded.SetupFailed) // nothing is overwritten
-		address, err := k.Address(t.Context())
-		require.NoError(t, err)
+		address := must.Get(k.Address(t.Context()))(t)
 		require.Equal(t, key.Address, address)
 		require.NoError(t, wallet.TestSigner(t.Context(), keychainSigner{k, address}, chain, time.Now()))
 		_, err = k.Sign(t.Context(), wallet.Order{Chain: other.Chain})
 		require.ErrorIs(t, err, coded.ErrUnsupported)
 	}
 	pair := KeychainKey{Chain: wallet.ChainSolana, Account: "pair"} // as other wallets export it
-	seed, err := hex.DecodeString(keytest.SolanaSeed)
-	require.NoError(t, err)
+	seed := must.Get(hex.DecodeString(keytest.SolanaSeed))(t)
 	require.NoError(t, keyring.Set(keychainService, "pair", curve.Base58(append(seed,
 		curve.Unbase58(keytest.Solana,
 			32)...))))
-	address, err := pair.Address(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, keytest.Solana, address)
+	require.Equal(t, keytest.Solana, must.Get(pair.Address(t.Context()))(t))
 	for _, text := range []string{"", "0x", "zz", keytest.EVMSecret[:62], keytest.EVMSecret + "00",
 		"not a key"} {
 		require.NoError(t, keyring.Set(keychainService, "bad", text))
@@ -72,6 +68,6 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 	}
 	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
 	t.Cleanup(keyring.MockInit)
-	_, err = pair.Address(t.Context())
+	_, err := pair.Address(t.Context())
 	require.Contains(t, keytest.RequireCode(t, err, coded.SetupFailed).Error(), "was not provided")
 }

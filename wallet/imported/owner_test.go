@@ -11,6 +11,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -22,12 +23,10 @@ func ownerFile(t *testing.T) (Key, solana.PublicKey) {
 	for i, b := range pair {
 		numbers[i] = int(b)
 	}
-	text, err := json.Marshal(numbers)
-	require.NoError(t, err)
+	text := must.Get(json.Marshal(numbers))(t)
 	path := filepath.Join(t.TempDir(), "id.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
-	key, err := importSolana(path)
-	require.NoError(t, err)
+	key := must.Get(importSolana(path))(t)
 	return key, solana.PublicKeyFromBytes(pair[32:])
 }
 
@@ -45,12 +44,9 @@ func TestSignDelegation(t *testing.T) {
 	two := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(owner).SIGNER()}
 	message := func(payer solana.PublicKey, version solana.MessageVersion,
 		list ...solana.Instruction) []byte {
-		tx, err := solana.NewTransaction(list, solana.Hash{9}, solana.TransactionPayer(payer),
-			solana.TransactionMessageVersion(version))
-		require.NoError(t, err)
-		raw, err := tx.Message.MarshalBinary()
-		require.NoError(t, err)
-		return raw
+		tx := must.Get(solana.NewTransaction(list, solana.Hash{9}, solana.TransactionPayer(payer),
+			solana.TransactionMessageVersion(version)))(t)
+		return must.Get(tx.Message.MarshalBinary())(t)
 	}
 	const v0 = solana.MessageVersionV0
 	grants := solana.NewInstruction(program, four, approve(13, 70, 6))
@@ -63,8 +59,7 @@ func TestSignDelegation(t *testing.T) {
 		message []byte
 		meant   DelegationChange
 	}{{message(owner, v0, grants), meant}, {message(owner, v0, revokes), end}} {
-		signature, err := key.SignDelegation(good.message, good.meant)
-		require.NoError(t, err)
+		signature := must.Get(key.SignDelegation(good.message, good.meant))(t)
 		require.True(t, ed25519.Verify(owner[:], good.message, signature[:]))
 		for n := range good.message { // cut off anywhere
 			_, err := key.SignDelegation(good.message[:n], good.meant)
@@ -94,17 +89,14 @@ func TestSignDelegation(t *testing.T) {
 		"endless":             make([]byte, 1232+1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := key.SignDelegation(bad, meant)
-			require.ErrorIs(t, err, coded.ErrUnsupported, name)
+			require.ErrorIs(t, must.Err(key.SignDelegation(bad, meant)), coded.ErrUnsupported, name)
 		})
 	}
-	_, err := key.SignDelegation(message(owner, v0, grants), end)
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(key.SignDelegation(message(owner, v0, grants), end)), coded.ErrUnsupported)
 
-	evm, err := newImported("", wallet.ChainEVM, keytest.Unhex(t, keytest.EVMSecret))
-	require.NoError(t, err)
+	evm := must.Get(newImported("", wallet.ChainEVM, keytest.Unhex(t, keytest.EVMSecret)))(t)
 	for _, other := range []Key{{}, evm} { // no key of the owner's on Solana
-		_, err = other.SignDelegation(message(owner, v0, grants), meant)
+		_, err := other.SignDelegation(message(owner, v0, grants), meant)
 		require.ErrorIs(t, err, coded.ErrUnsupported)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 )
 
@@ -19,8 +20,7 @@ func TestVaultTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(path,
 		[]byte("0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"), 0o600))
-	owner, err := Read(t.Context(), "key-file:evm", path, nil)
-	require.NoError(t, err)
+	owner := must.Get(Read(t.Context(), "key-file:evm", path, nil))(t)
 	defer owner.Wipe()
 	to := common.FromHex(testVault)
 	for name, c := range map[string]struct {
@@ -34,20 +34,17 @@ func TestVaultTransaction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const chain, nonce, tip, most, gas = 84532, 0, 1, 2_000_000_000, 21_000
-			encoded, err := rlp.EncodeToBytes([]any{uint64(chain), uint64(nonce), big.NewInt(tip),
-				big.NewInt(most), uint64(gas), c.to, new(big.Int), c.data, []any{}})
-			require.NoError(t, err)
+			encoded := must.Get(rlp.EncodeToBytes([]any{uint64(chain), uint64(nonce), big.NewInt(tip),
+				big.NewInt(most), uint64(gas), c.to, new(big.Int), c.data, []any{}}))(t)
 			ours := VaultTransaction{ChainID: chain, Nonce: nonce, Gas: gas, Tip: [32]byte{31: tip},
 				Data: c.data}
 			big.NewInt(most).FillBytes(ours.MaxFee[:])
 			if c.to != nil {
 				ours.To = testVault
 			}
-			signature, err := owner.SignVaultTransaction(ours)
-			require.NoError(t, err)
+			signature := must.Get(owner.SignVaultTransaction(ours))(t)
 			signature[64] -= 27
-			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
-			require.NoError(t, err)
+			key := must.Get(crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:]))(t)
 			require.Equal(t, owner.Address, crypto.PubkeyToAddress(*key).Hex())
 		})
 	}
@@ -62,12 +59,10 @@ func TestVaultTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bad := good
 			spoil(&bad)
-			_, err := owner.SignVaultTransaction(bad)
-			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.ErrorIs(t, must.Err(owner.SignVaultTransaction(bad)), coded.ErrUnsupported)
 		})
 	}
-	_, err = Key{}.SignVaultTransaction(good)
-	require.ErrorIs(t, err, coded.ErrUnsupported)
+	require.ErrorIs(t, must.Err(Key{}.SignVaultTransaction(good)), coded.ErrUnsupported)
 }
 
 const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
@@ -43,8 +44,7 @@ const (
 
 func nuwaWallet(t testing.TB) Keys {
 	seed, secret := keytest.Unhex(t, nuwaSeed), keytest.Unhex(t, nuwaSecp)
-	public, err := curve.PublicKey((*[guarded.Size]byte)(secret))
-	require.NoError(t, err)
+	public := must.Get(curve.PublicKey((*[guarded.Size]byte)(secret)))(t)
 	w := wallettest.Wallet(t, owner.Options{Import: []guarded.PrivateKey{
 		guarded.NewPrivateKey(wallet.ChainSolana, curve.SolanaAddressOf(ed25519.NewKeyFromSeed(seed)), seed),
 		guarded.NewPrivateKey(wallet.ChainEVM, curve.EVMAddressOf(public), secret)}})
@@ -86,27 +86,23 @@ func TestChannelVectors(t *testing.T) {
 		})
 	}
 
-	sig, err := w.SignSubRAV(t.Context(), ed25519Key, keytest.Unhex(t, nuwaSubRAV), nuwaMeant(t))
-	require.NoError(t, err)
+	sig := must.Get(w.SignSubRAV(t.Context(), ed25519Key, keytest.Unhex(t, nuwaSubRAV), nuwaMeant(t)))(t)
 	require.Equal(t,
 		"088861b318d788cb7ee2840cc77c623a16282e4e46eb54d6cfcdb65c87c5fc7f"+
 			"7abfff60cdc1bbca69c712c0c54adde854c4ee994d0357757ddb11cde87f3a03", hex.EncodeToString(sig[:]))
 	m := nuwaMeant(t)
 	m.Fragment = "key-secp"
 	message := slices.Replace(keytest.Unhex(t, nuwaSubRAV), 50, 56, []byte("\x08key-secp")...)
-	sig, err = w.SignSubRAV(t.Context(), secp256k1Key, message, m)
-	require.NoError(t, err)
+	sig = must.Get(w.SignSubRAV(t.Context(), secp256k1Key, message, m))(t)
 	require.Equal(t,
 		"31db64f3ffae60e49f7f2af3402c0e660edda9ce771b0606bd17e2411bec9bed"+
 			"4388cfb1f868a55f1b9509c2084fdfe5c764349b4fd01fe7875ec385a3a4ec3e", hex.EncodeToString(sig[:]))
 
-	sig, err = w.SignDIDAuth(t.Context(), ed25519Key, []byte(nuwaAuth))
-	require.NoError(t, err)
+	sig = must.Get(w.SignDIDAuth(t.Context(), ed25519Key, []byte(nuwaAuth)))(t)
 	require.Equal(t,
 		"d94dec188afca24030804c7c0adb830f584fc754a5e0cfee354975429cf7726a"+
 			"77975442a2e4cb314c1226f4b39a4abfc1402b21e22610d20d8155394297ed0c", hex.EncodeToString(sig[:]))
-	sig, err = w.SignDIDAuth(t.Context(), secp256k1Key, []byte(nuwaAuth))
-	require.NoError(t, err)
+	sig = must.Get(w.SignDIDAuth(t.Context(), secp256k1Key, []byte(nuwaAuth)))(t)
 	require.Equal(t,
 		"03fc083ce60b143629f333e20c99ec7687516d5ef7f17cfb211eee64be45bca6"+
 			"488d9f9706e77e7bbdad53c61826898db0b89eb3b5c4e0878e2a6416aef873c0", hex.EncodeToString(sig[:]))
@@ -115,8 +111,7 @@ func TestChannelVectors(t *testing.T) {
 	hash := sha3.Sum256(data)
 	require.Equal(t, "116173fe6e06e11bdb55947f4eed17b72d7ecdbb0748637f6249a22756b35a07",
 		hex.EncodeToString(hash[:]))
-	sig, err = w.SignRooch(t.Context(), ed25519Key, data, nuwaCall(t))
-	require.NoError(t, err)
+	sig = must.Get(w.SignRooch(t.Context(), ed25519Key, data, nuwaCall(t)))(t)
 	require.Equal(t,
 		"774a03667c987835211848e8d515f8ad7662f1b6e7bab7b1e52c8da8861b29c9"+
 			"8d3dd54986a7183cd6d3be8d54cc502845bb7f5d354a602231dd7848e2617102", hex.EncodeToString(sig[:]))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
@@ -22,8 +23,7 @@ import (
 // What is refused leaves the keystore as it was.
 func TestAddAccountRefused(t *testing.T) {
 	w, _ := phraseWallet(t, Options{})
-	_, err := AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"}))
-	require.NoError(t, err)
+	must.Get(AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"})))(t)
 	before := mustRead(t, filepath.Join(w.Dir(), keystore.Name))
 	for name, c := range map[string]struct {
 		a    NewAccount
@@ -54,15 +54,13 @@ func TestAddAccountRefused(t *testing.T) {
 // Of a phrase with a passphrase of its own, accounts need that, too.
 func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 	f := &keytest.KDF{}
-	w, err := Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive,
-		Phrase: seeds(t, "TREZOR", 1)})
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive,
+		Phrase: seeds(t, "TREZOR", 1)}))(t)
 	defer func() { _ = w.Close() }()
-	_, err = AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"}))
+	_, err := AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"}))
 	require.ErrorContains(t, err, "a passphrase of the phrase's own belongs to it")
-	info, err := AddAccount(t.Context(), w, value(keytest.Passphrase),
-		ofPhrase(NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")}))
-	require.NoError(t, err)
+	info := must.Get(AddAccount(t.Context(), w, value(keytest.Passphrase),
+		ofPhrase(NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")})))(t)
 	require.Equal(t, uint32(2), info.Index, "the first is the wallet's own")
 }
 
@@ -70,8 +68,7 @@ func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
 func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
 	old := mustRead(t, filepath.Join(w.Dir(), keystore.Name))
-	_, err := AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"}))
-	require.NoError(t, err)
+	must.Get(AddAccount(t.Context(), w, value(keytest.Passphrase), ofPhrase(NewAccount{Name: "research"})))(t)
 	again := reopened(t, w.Dir(), f)
 	again.Sources = []wallet.Passphrase{value(keytest.Passphrase)}
 	require.NoError(t, os.WriteFile(filepath.Join(w.Dir(), keystore.Name), old, 0o600))
@@ -79,8 +76,7 @@ func TestAccountsAreThoseThatWereThere(t *testing.T) {
 }
 
 func TestMostAccounts(t *testing.T) {
-	k, err := Generate(rand.Reader, nil, nil)
-	require.NoError(t, err)
+	k := must.Get(Generate(rand.Reader, nil, nil))(t)
 	var others []wallet.AccountInfo
 	for i := range keystore.MaxAccounts {
 		k = WithRoom(k)
@@ -89,19 +85,14 @@ func TestMostAccounts(t *testing.T) {
 		_, _ = rand.Read(fresh.EVM.Secret[:])
 		others = append(others, wallet.AccountInfo{Name: fmt.Sprintf("account-%032d", i), Index: MaxAccount})
 	}
-	_, err = k.Complete()
-	require.NoError(t, err)
+	must.Get(k.Complete())(t)
 	f := &keytest.KDF{}
-	ks, err := Encrypt(k, others, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive,
-		rand.Reader)
-	require.NoError(t, err)
-	data, err := Marshal(ks)
-	require.NoError(t, err)
+	ks := must.Get(Encrypt(k, others, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive,
+		rand.Reader))(t)
+	data := must.Get(Marshal(ks))(t)
 	require.Less(t, len(data), keystore.MaxSize)
-	again, err := keystore.Parse(data)
-	require.NoError(t, err)
-	opened, err := again.Decrypt([]byte(keytest.Passphrase), f.Derive)
-	require.NoError(t, err)
+	again := must.Get(keystore.Parse(data))(t)
+	opened := must.Get(again.Decrypt([]byte(keytest.Passphrase), f.Derive))(t)
 	require.True(t, HasAccountsOf(opened, k))
 	require.ErrorContains(t, ks.CheckName(wallet.AccountInfo{Name: "more"}), "at most 64 accounts")
 }

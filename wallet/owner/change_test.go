@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore"
@@ -22,8 +23,7 @@ import (
 func TestChangePassphrase(t *testing.T) {
 	w, f := newTestWallet(t)
 	was := header(t, w.Dir())
-	before, err := os.ReadFile(filepath.Join(w.Dir(), keystore.Name))
-	require.NoError(t, err)
+	before := must.Get(os.ReadFile(filepath.Join(w.Dir(), keystore.Name)))(t)
 	require.NoError(t, ChangePassphrase(t.Context(), w, value(keytest.Passphrase),
 		value(keytest.NewPassphrase), Options{}))
 	require.True(t, w.Locked(), "it is not unlocked by this")
@@ -38,9 +38,7 @@ func TestChangePassphrase(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), value(keytest.NewPassphrase)),
 		"a wallet that was open before reads the file again")
 
-	after, err := os.ReadFile(filepath.Join(w.Dir(), keystore.Name))
-	require.NoError(t, err)
-	require.NotEqual(t, before, after)
+	require.NotEqual(t, before, must.Get(os.ReadFile(filepath.Join(w.Dir(), keystore.Name)))(t))
 }
 
 // Whatever fails, the file is the very same.
@@ -61,13 +59,10 @@ func TestChangePassphraseFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newTestWallet(t)
-			before, err := os.ReadFile(filepath.Join(w.Dir(), keystore.Name))
-			require.NoError(t, err)
-			err = ChangePassphrase(t.Context(), w, value(tc.old), value(tc.fresh), tc.opt)
+			before := must.Get(os.ReadFile(filepath.Join(w.Dir(), keystore.Name)))(t)
+			err := ChangePassphrase(t.Context(), w, value(tc.old), value(tc.fresh), tc.opt)
 			keytest.RequireCode(t, err, tc.code)
-			after, err := os.ReadFile(filepath.Join(w.Dir(), keystore.Name))
-			require.NoError(t, err)
-			require.Equal(t, before, after)
+			require.Equal(t, before, must.Get(os.ReadFile(filepath.Join(w.Dir(), keystore.Name)))(t))
 			requireOnlyKeystore(t, w.Dir())
 		})
 	}
@@ -78,16 +73,13 @@ func TestChangePassphraseFails(t *testing.T) {
 func TestReplaceNeedsProof(t *testing.T) {
 	w, _ := newTestWallet(t)
 	path := filepath.Join(w.Dir(), keystore.Name)
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
+	before := must.Get(os.ReadFile(path))(t)
 	no := errors.New("no")
 	require.ErrorIs(t, Replace(w.Dir(), before, []byte("new"), func([]byte) error { return no }), no)
 	require.ErrorContains(t, Replace(w.Dir(), []byte("older"), []byte("new"), func([]byte) error {
 		return nil
 	}), "changed it meanwhile")
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, before, must.Get(os.ReadFile(path))(t))
 	requireOnlyKeystore(t, w.Dir())
 }
 
@@ -95,13 +87,11 @@ func TestReplaceNeedsProof(t *testing.T) {
 func TestChangeRaisesTheCost(t *testing.T) {
 	f := &keytest.KDF{}
 	for n, want := range map[int]uint64{keystore.MinN: DefaultN, keystore.MaxN: keystore.MaxN} {
-		w, err := Create(t.Context(), keytest.Home(t), value(keytest.Passphrase),
-			Options{KDF: f.Derive, N: n})
-		require.NoError(t, err)
+		w := must.Get(Create(t.Context(), keytest.Home(t), value(keytest.Passphrase),
+			Options{KDF: f.Derive, N: n}))(t)
 		require.NoError(t, ChangePassphrase(t.Context(), w, value(keytest.Passphrase),
 			value(keytest.NewPassphrase), Options{}))
-		again, err := wallet.Open(w.Dir())
-		require.NoError(t, err)
+		again := must.Get(wallet.Open(w.Dir()))(t)
 		require.Equal(t, want, header(t, again.Dir()).N)
 		require.Empty(t, again.Warnings)
 	}

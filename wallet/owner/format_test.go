@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -14,11 +15,8 @@ import (
 
 func TestMarshalIsTheSpec(t *testing.T) {
 	data, _ := keytest.Golden(t)
-	ks, err := keystore.Parse(data)
-	require.NoError(t, err)
-	out, err := Marshal(ks)
-	require.NoError(t, err)
-	require.Equal(t, string(data), string(out))
+	ks := must.Get(keystore.Parse(data))(t)
+	require.Equal(t, string(data), string(must.Get(Marshal(ks))(t)))
 	require.Equal(t, `x402-wallet-keystore 1
 kdf scrypt 16384 8 1 +Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=
 cipher aes-256-gcm oYP9Jq5U66k+TU6m
@@ -28,8 +26,7 @@ created 2026-11-21T18:30:00Z
 `, string(ks.Canonical()))
 	for _, of := range []string{"phrase", "account", "all"} {
 		ks, _, _ := keytest.Opened(t, of)
-		out, err := Marshal(ks)
-		require.NoError(t, err)
+		out := must.Get(Marshal(ks))(t)
 		require.Equal(t, string(keytest.File(t, of)), string(out))
 	}
 }

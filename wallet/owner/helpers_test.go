@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/guarded"
 	"x402-wallet/wallet/internal/keystore"
@@ -41,20 +42,11 @@ func creates(ctx context.Context) int {
 
 func value(p string) wallet.Passphrase { return wallet.FromValue(p) }
 
-// never fails the test when it is asked.
-func never(t *testing.T) wallet.Passphrase {
-	return func(context.Context) ([]byte, error) {
-		t.Error("the passphrase was asked for")
-		return nil, wallet.ErrNoPassphrase
-	}
-}
-
 // newTestWallet creates a wallet with a fake KDF and answers it locked.
 func newTestWallet(t *testing.T) (*wallet.Wallet, *keytest.KDF) {
 	t.Helper()
 	f := &keytest.KDF{}
-	w, err := Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive})
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive}))(t)
 	w.Lock()
 	f.Calls = 0
 	t.Cleanup(func() { _ = w.Close() })
@@ -96,8 +88,7 @@ func seeds(t *testing.T, passphrase string, account uint32) *guarded.Seeds {
 	p, err := recovery.Read(t.Context(), value(keytest.Phrase), extra, recovery.StandardPaths(account))
 	require.NoError(t, err)
 	defer p.Wipe()
-	s, err := p.Seeds()
-	require.NoError(t, err)
+	s := must.Get(p.Seeds())(t)
 	t.Cleanup(s.Wipe)
 	return s
 }
@@ -108,8 +99,7 @@ func phraseWallet(t *testing.T, opt Options) (*wallet.Wallet, *keytest.KDF) {
 	f := &keytest.KDF{}
 	opt.KDF = f.Derive
 	opt.Phrase = seeds(t, "", 0)
-	w, err := Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), opt)
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), opt))(t)
 	requireWiped(t, opt.Phrase)
 	t.Cleanup(func() { _ = w.Close() })
 	return w, f
@@ -124,14 +114,10 @@ func requireWiped(t *testing.T, s *guarded.Seeds) {
 
 func mustRead(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return data
+	return must.Get(os.ReadFile(path))(t)
 }
 
 func requireEmpty(t *testing.T, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Empty(t, must.Get(os.ReadDir(dir))(t))
 }

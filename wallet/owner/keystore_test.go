@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
@@ -24,44 +25,36 @@ import (
 func TestCreateThenOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	now := time.Date(2026, 11, 21, 12, 0, 0, 987654321, time.FixedZone("", 3600))
-	w, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{N: keystore.MinN,
-		Now: func() time.Time { return now }})
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), dir, value(keytest.Passphrase), Options{N: keystore.MinN,
+		Now: func() time.Time { return now }}))(t)
 	require.False(t, w.Locked(), "a new wallet is unlocked")
 	hello := wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Channel, Payload: []byte("hello")}
-	before, err := w.SignChannel(t.Context(), guarded.GiveLeave(), hello)
-	require.NoError(t, err)
+	before := must.Get(w.SignChannel(t.Context(), guarded.GiveLeave(), hello))(t)
 	require.NoError(t, w.Close())
 
-	data, err := os.ReadFile(filepath.Join(dir, keystore.Name))
-	require.NoError(t, err)
+	data := must.Get(os.ReadFile(filepath.Join(dir, keystore.Name)))(t)
 	require.Contains(t, string(data), `"created": "2026-11-21T11:00:00Z"`)
 	require.Contains(t, string(data), `"n": 16384`)
 
-	again, err := wallet.Open(dir)
-	require.NoError(t, err)
+	again := must.Get(wallet.Open(dir))(t)
 	solana, evm := w.Addresses()
 	requireAddresses(t, again, solana, evm)
 	again.Sources = []wallet.Passphrase{value(keytest.Passphrase)}
-	after, err := again.SignChannel(t.Context(), guarded.GiveLeave(), hello)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, before, must.Get(again.SignChannel(t.Context(), guarded.GiveLeave(), hello))(t))
 	require.NoError(t, again.Close())
 }
 
 // The default has no warning. BenchmarkUnlockDefault is what it costs.
 func TestDefaultCost(t *testing.T) {
 	f := &keytest.KDF{}
-	w, err := Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive})
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), keytest.Home(t), value(keytest.Passphrase), Options{KDF: f.Derive}))(t)
 	require.EqualValues(t, 262144, header(t, w.Dir()).N)
 	require.Empty(t, w.Warnings)
 }
 
 func TestEveryWriteIsFresh(t *testing.T) {
 	f := &keytest.KDF{}
-	k, err := Generate(rand.Reader, nil, nil)
-	require.NoError(t, err)
+	k := must.Get(Generate(rand.Reader, nil, nil))(t)
 	a, err := Encrypt(k, nil, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive, rand.Reader)
 	require.NoError(t, err)
 	b, err := Encrypt(k, nil, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive, rand.Reader)
@@ -75,11 +68,9 @@ func TestEveryWriteIsFresh(t *testing.T) {
 func TestDecryptRefuses(t *testing.T) {
 	f := &keytest.KDF{}
 	make := func() (*keystore.File, *keystore.Keys) {
-		k, err := Generate(rand.Reader, nil, nil)
-		require.NoError(t, err)
-		ks, err := Encrypt(k, nil, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive,
-			rand.Reader)
-		require.NoError(t, err)
+		k := must.Get(Generate(rand.Reader, nil, nil))(t)
+		ks := must.Get(Encrypt(k, nil, []byte(keytest.Passphrase), keystore.MinN, time.Now(), f.Derive,
+			rand.Reader))(t)
 		return ks, k
 	}
 	ks, k := make()
@@ -100,8 +91,7 @@ func TestDecryptRefuses(t *testing.T) {
 	ofOther.Solana = other.Solana
 	sealedElsewhere := forge(ks.Header, plain)
 	sealedElsewhere.Ciphertext[0] ^= 1
-	derived, err := f.Derive([]byte(keytest.Passphrase), ks.Salt, ks.N, ks.R, ks.P)
-	require.NoError(t, err)
+	derived := must.Get(f.Derive([]byte(keytest.Passphrase), ks.Salt, ks.N, ks.R, ks.P))(t)
 	sealedElsewhere.Commitment = sealedElsewhere.Commit(derived)
 	noScalar := bytes.Clone(plain)
 	at := bytes.Index(noScalar, []byte(`"evm":"`)) + len(`"evm":"`)

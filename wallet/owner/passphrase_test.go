@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -75,18 +76,16 @@ func TestCreateWithoutAGoodPassphrase(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Create(ctx, t.TempDir()+"/new", func(ctx context.Context) ([]byte, error) {
+	require.ErrorIs(t, must.Err(Create(ctx, t.TempDir()+"/new", func(ctx context.Context) ([]byte, error) {
 		return nil, ctx.Err()
-	}, Options{})
-	require.ErrorIs(t, err, context.Canceled)
+	}, Options{})), context.Canceled)
 }
 
 // An empty passphrase given by hand and 12 letters typed in two ways.
 func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 	f := &keytest.KDF{}
 	nfc, nfd := strings.Repeat("\u00e9", 12), strings.Repeat("e\u0301", 12)
-	w, err := Create(t.Context(), keytest.Home(t), value(nfd), Options{KDF: f.Derive})
-	require.NoError(t, err)
+	w := must.Get(Create(t.Context(), keytest.Home(t), value(nfd), Options{KDF: f.Derive}))(t)
 	for _, p := range []string{nfc, nfd} {
 		w.Lock()
 		require.NoError(t, w.Unlock(t.Context(), value(p)))

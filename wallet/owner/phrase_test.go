@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/guarded"
 	"x402-wallet/wallet/internal/keystore"
@@ -18,9 +19,7 @@ func TestKeysOnly(t *testing.T) {
 	w, f := phraseWallet(t, Options{KeysOnly: true})
 	requireAddresses(t, w, keytest.PhraseSolana, keytest.EVM)
 	require.False(t, keytest.Stored(t, w.Dir(), f, keytest.Passphrase).HasPhrase())
-	has, err := HasPhrase(w)
-	require.NoError(t, err)
-	require.False(t, has)
+	require.False(t, must.Get(HasPhrase(w))(t))
 }
 
 // What is written is read back with the same phrase in it before it takes the old one's name.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
 )
@@ -36,8 +37,7 @@ func TestOrderOnDisk(t *testing.T) {
 		os.Args[0]}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	trace, err := os.ReadFile(log)
-	require.NoError(t, err)
+	trace := must.Get(os.ReadFile(log))(t)
 	require.Equal(t, []string{"mkdirat", "fsync", "write temp", "fsync temp", "linkat temp", "unlinkat temp",
 		"fsync home", "answer"},
 		diskCalls(string(trace), dir), "%s", trace)

@@ -16,10 +16,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
+	"x402-wallet/wallet/internal/wallettest"
 
 	. "x402-wallet/wallet/owner"
 )
@@ -91,8 +93,7 @@ func TestKeystorePath(t *testing.T) {
 			if strings.HasPrefix(tc.hint, "chmod") { // the advice is the cure
 				out, err := exec.Command("sh", "-c", strings.TrimPrefix(e.Hint(), "run: ")).CombinedOutput()
 				require.NoError(t, err, "%s", out)
-				_, err = wallet.Open(dir)
-				require.NoError(t, err)
+				must.Get(wallet.Open(dir))(t)
 			}
 		})
 	}
@@ -158,34 +159,28 @@ func TestNewFilesAreTheOwnersOnly(t *testing.T) {
 	f := &keytest.KDF{}
 	look := func(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
 		if found, _ := filepath.Glob(filepath.Join(dir, keystore.TempPrefix+"*")); len(found) == 1 {
-			info, err := os.Lstat(found[0])
-			require.NoError(t, err)
+			info := must.Get(os.Lstat(found[0]))(t)
 			temp = info.Mode()
 		}
 		return f.Derive(passphrase, salt, n, r, p)
 	}
-	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: look})
-	require.NoError(t, err)
+	must.Get(Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: look}))(t)
 	require.Equal(t, os.FileMode(0o600), temp)
 	for path, want := range map[string]os.FileMode{
 		dir: os.ModeDir | 0o700, filepath.Dir(dir): os.ModeDir | 0o700,
 		filepath.Join(dir, keystore.Name): 0o600,
 	} {
-		info, err := os.Lstat(path)
-		require.NoError(t, err)
-		require.Equal(t, want, info.Mode(), path)
+		require.Equal(t, want, must.Get(os.Lstat(path))(t).Mode(), path)
 	}
 	requireOnlyKeystore(t, dir)
 }
 
 func requireOnlyKeystore(t *testing.T, dir string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	entries := must.Get(os.ReadDir(dir))(t)
 	require.Len(t, entries, 1)
 	require.Equal(t, keystore.Name, entries[0].Name())
-	info, err := entries[0].Info()
-	require.NoError(t, err)
+	info := must.Get(entries[0].Info())(t)
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	require.True(t, ok)
 	require.EqualValues(t, 1, stat.Nlink)
@@ -202,12 +197,10 @@ func TestCreateNeverOverwrites(t *testing.T) {
 			dir := keytest.Home(t)
 			path := filepath.Join(dir, keystore.Name)
 			require.NoError(t, put(path))
-			before, err := os.Lstat(path)
-			require.NoError(t, err)
-			_, err = Create(t.Context(), dir, never(t), Options{})
+			before := must.Get(os.Lstat(path))(t)
+			_, err := Create(t.Context(), dir, wallettest.Never(t), Options{})
 			keytest.RequireCode(t, err, coded.Exists)
-			after, err := os.Lstat(path)
-			require.NoError(t, err)
+			after := must.Get(os.Lstat(path))(t)
 			require.True(t, os.SameFile(before, after))
 			require.Equal(t, before.ModTime(), after.ModTime())
 		})
@@ -217,7 +210,7 @@ func TestCreateNeverOverwrites(t *testing.T) {
 func TestCreateWantsAClosedHome(t *testing.T) {
 	dir := keytest.Home(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
-	_, err := Create(t.Context(), dir, never(t), Options{})
+	_, err := Create(t.Context(), dir, wallettest.Never(t), Options{})
 	keytest.RequireCode(t, err, coded.Permissions)
 	requireEmpty(t, dir)
 }
@@ -233,9 +226,7 @@ func TestCreateRace(t *testing.T) {
 	}
 	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: late})
 	keytest.RequireCode(t, err, coded.Exists)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "mine", string(data))
+	require.Equal(t, "mine", string(must.Get(os.ReadFile(path))(t)))
 	requireOnlyKeystore(t, dir)
 }
 
@@ -261,8 +252,7 @@ func TestConcurrentCreators(t *testing.T) {
 		wg.Wait()
 		require.Len(t, winners, 1)
 		requireOnlyKeystore(t, dir)
-		w, err := wallet.Open(dir)
-		require.NoError(t, err)
+		w := must.Get(wallet.Open(dir))(t)
 		solana, evm := winners[0].Addresses()
 		requireAddresses(t, w, solana, evm)
 	}
@@ -287,8 +277,7 @@ func TestTwoProcessesCreate(t *testing.T) {
 		for i := range cmds {
 			if cmds[i].Wait() == nil {
 				won++
-				w, err := wallet.Open(dir)
-				require.NoError(t, err)
+				w := must.Get(wallet.Open(dir))(t)
 				_, evm := w.Addresses()
 				require.Equal(t, evm, strings.TrimSpace(outs[i].String()))
 			} else {
@@ -308,23 +297,20 @@ func TestLeftovers(t *testing.T) {
 	dir := keytest.Home(t)
 	stale := filepath.Join(dir, keystore.TempPrefix+"DEAD")
 	require.NoError(t, os.WriteFile(stale, data[:100], 0o600))
-	_, err := Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: f.Derive})
-	require.NoError(t, err)
+	must.Get(Create(t.Context(), dir, value(keytest.Passphrase), Options{KDF: f.Derive}))(t)
 	requireOnlyKeystore(t, dir)
 
 	dir = keytest.Put(t, data)
 	require.NoError(t, os.Link(filepath.Join(dir, keystore.Name),
 		filepath.Join(dir, keystore.TempPrefix+"DEAD")))
-	_, err = wallet.Open(dir)
-	require.NoError(t, err, "a twin under a temporary name is healed")
+	require.NoError(t, must.Err(wallet.Open(dir)), "a twin under a temporary name is healed")
 	requireOnlyKeystore(t, dir)
 }
 
 // A creator that lives is not swept away.
 func TestTempsOfLivingProcessesStay(t *testing.T) {
 	dir := keytest.Home(t)
-	temp, err := CreateTemp(dir)
-	require.NoError(t, err)
+	temp := must.Get(CreateTemp(dir))(t)
 	require.True(t, keystore.RemoveStaleTemps(dir))
 	require.True(t, StillNamed(temp))
 	require.NoError(t, temp.Close())
@@ -347,6 +333,5 @@ func TestOwner(t *testing.T) {
 
 	dir = keytest.Put(t, data)
 	require.NoError(t, os.Chown(dir, 4242, -1))
-	_, err = wallet.Open(dir)
-	keytest.RequireCode(t, err, coded.Permissions)
+	keytest.RequireCode(t, must.Err(wallet.Open(dir)), coded.Permissions)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/guarded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -21,10 +22,8 @@ import (
 
 // The vectors of BIP-39: entropy, phrase, and its seed with the passphrase TREZOR.
 func TestBIP39Vectors(t *testing.T) {
-	text, err := os.ReadFile("testdata/bip39-vectors.json")
-	require.NoError(t, err)
-	var vectors [][3]string
-	require.NoError(t, json.Unmarshal(text, &vectors))
+	text := must.Get(os.ReadFile("testdata/bip39-vectors.json"))(t)
+	vectors := must.JSON[[][3]string](text)(t)
 	require.Len(t, vectors, 24)
 	for _, v := range vectors {
 		words := wordsOf(keytest.Unhex(t, v[0]))
@@ -34,11 +33,9 @@ func TestBIP39Vectors(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, near)
 		require.Equal(t, words, read)
-		entropy, err := entropyOf(read)
-		require.NoError(t, err)
+		entropy := must.Get(entropyOf(read))(t)
 		require.Equal(t, v[0], hex.EncodeToString(entropy))
-		seed, err := bip39Seed(words, []byte("TREZOR"))
-		require.NoError(t, err)
+		seed := must.Get(bip39Seed(words, []byte("TREZOR")))(t)
 		require.Equal(t, v[2], hex.EncodeToString(seed))
 	}
 }
@@ -50,18 +47,13 @@ func TestBIP39AgreesWithAnotherImplementation(t *testing.T) {
 		entropy := rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, "entropy")
 		words := wordsOf(entropy)
 		text := string(spell(words))
-		theirs, err := bip39.NewMnemonic(entropy)
-		require.NoError(t, err)
-		require.Equal(t, theirs, text)
-		back, err := entropyOf(words)
-		require.NoError(t, err)
-		require.Equal(t, entropy, back)
+		require.Equal(t, must.Get(bip39.NewMnemonic(entropy))(t), text)
+		require.Equal(t, entropy, must.Get(entropyOf(words))(t))
 	})
 	for _, passphrase := range []string{"", "TREZOR", "Straße", "x y"} {
 		entropy := make([]byte, 32)
 		_, _ = rand.Read(entropy)
-		seed, err := bip39Seed(wordsOf(entropy), []byte(passphrase))
-		require.NoError(t, err)
+		seed := must.Get(bip39Seed(wordsOf(entropy), []byte(passphrase)))(t)
 		require.Equal(t, bip39.NewSeed(string(spell(wordsOf(entropy))), passphrase), seed)
 	}
 }
@@ -69,14 +61,9 @@ func TestBIP39AgreesWithAnotherImplementation(t *testing.T) {
 // The passphrase counts in NFKD, whichever keyboard typed it (BIP-39).
 func TestBIP39PassphraseIsNormalised(t *testing.T) {
 	words := wordsOf(make([]byte, 16))
-	composed, err := bip39Seed(words, []byte("m\u00e9tr\u00f3 \ufb01"))
-	require.NoError(t, err)
-	decomposed, err := bip39Seed(words, []byte("me\u0301tro\u0301 fi"))
-	require.NoError(t, err)
-	require.Equal(t, composed, decomposed)
-	other, err := bip39Seed(words, []byte("metro fi"))
-	require.NoError(t, err)
-	require.NotEqual(t, composed, other)
+	composed := must.Get(bip39Seed(words, []byte("m\u00e9tr\u00f3 \ufb01")))(t)
+	require.Equal(t, composed, must.Get(bip39Seed(words, []byte("me\u0301tro\u0301 fi")))(t))
+	require.NotEqual(t, composed, must.Get(bip39Seed(words, []byte("metro fi")))(t))
 }
 
 func TestEnglishList(t *testing.T) {
@@ -109,8 +96,7 @@ func TestWrongPhrases(t *testing.T) {
 		if isPhraseLength(n) {
 			continue
 		}
-		_, err := entropyOf(make([]int, n))
-		require.ErrorIs(t, err, errPhraseLength)
+		require.ErrorIs(t, must.Err(entropyOf(make([]int, n))), errPhraseLength)
 	}
 }
 
@@ -175,7 +161,7 @@ func hdVectors(t *testing.T) (v struct {
 	SLIP10 []struct{ Seed, Path, Chain, Key string }
 }) {
 	t.Helper()
-	require.NoError(t, json.Unmarshal(mustRead(t, "testdata/hd-vectors.json"), &v))
+	require.NoError(t, json.Unmarshal(must.Get(os.ReadFile("testdata/hd-vectors.json"))(t), &v))
 	require.Len(t, v.BIP32, 9)
 	require.Len(t, v.SLIP10, 5)
 	return v
@@ -187,15 +173,12 @@ func pathOf(t *testing.T, text string) record.Path {
 	if text == "" {
 		return record.Path{}
 	}
-	path, err := parsePath(text)
-	require.NoError(t, err)
-	return path
+	return must.Get(parsePath(text))(t)
 }
 
 func TestBIP32Vectors(t *testing.T) {
 	for _, v := range hdVectors(t).BIP32 {
-		got, err := walkEVM(keytest.Unhex(t, v.Seed), pathOf(t, v.Path))
-		require.NoError(t, err)
+		got := must.Get(walkEVM(keytest.Unhex(t, v.Seed), pathOf(t, v.Path)))(t)
 		require.Equal(t, xprv(t, v.Xprv), got, "%s %s", v.Seed, v.Path)
 	}
 }

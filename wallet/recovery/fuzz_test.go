@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/record"
 )
 
@@ -29,9 +30,7 @@ func FuzzPhrase(f *testing.F) {
 			require.Equal(t, words, again)
 		}
 		if path, err := parsePath(string(data)); err == nil {
-			again, err := parsePath(path.String())
-			require.NoError(t, err)
-			require.Equal(t, path, again)
+			require.Equal(t, path, must.Get(parsePath(path.String()))(t))
 		}
 		if len(data) == record.Size && record.Phrase(data).IsRight() {
 			again := make(record.Phrase, record.Size)

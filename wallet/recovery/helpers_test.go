@@ -7,8 +7,6 @@ import (
 	"os/signal"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/wallettest"
 	"x402-wallet/wallet/terminal"
@@ -20,13 +18,6 @@ const (
 	knownPhrase = "test test test test test test test test test test test junk"
 	knownSolana = "oeYf6KAJkLYhBuR8CiGc6L4D4Xtfepr85fuDgA9kq96"
 )
-
-func mustRead(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return data
-}
 
 // TestMain is also the other process in tests that need one.
 func TestMain(m *testing.M) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/record"
@@ -132,14 +133,12 @@ func TestShowPhraseInterrupted(t *testing.T) {
 
 // A keystore whose phrase does not make its keys shows none: on paper it would be no backup.
 func TestShowPhraseOfOtherKeys(t *testing.T) {
-	seeds, err := readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds()
-	require.NoError(t, err)
+	seeds := must.Get(readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds())(t)
 	recordOf(seeds)[record.AtEVMPath+record.PathRoom-1-3*4] ^= 1 // another path
 	require.ErrorContains(t, makes(recordOf(seeds), knownSolana, keytest.EVM),
 		"its recovery phrase makes other keys")
-	w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
-		owner.Options{N: 1 << 14, Phrase: seeds})
-	require.NoError(t, err)
+	w := must.Get(owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Phrase: seeds}))(t)
 	t.Cleanup(func() { _ = w.Close() })
 	t.Setenv("PHRASE_HOME", w.Dir())
 	p := wallettest.SitDown(t, "show-phrase")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
@@ -57,8 +58,7 @@ func TestPhraseAddresses(t *testing.T) {
 func TestSolanaKeygensOwnPath(t *testing.T) {
 	words, _, err := readWords([]byte(knownPhrase))
 	require.NoError(t, err)
-	seed, err := bip39Seed(words, nil)
-	require.NoError(t, err)
+	seed := must.Get(bip39Seed(words, nil))(t)
 	key := ed25519.NewKeyFromSeed(seed[:32])
 	paths := StandardPaths(0)
 	require.NoError(t, paths.Put(wallet.ChainSolana, record.SeedPath))
@@ -69,8 +69,7 @@ func TestSolanaKeygensOwnPath(t *testing.T) {
 
 // A new wallet's phrase makes the same wallet again, in this program as in another.
 func TestNewPhrase(t *testing.T) {
-	p, err := New(bytes.NewReader(bytes.Repeat([]byte{0x7f}, 32)))
-	require.NoError(t, err)
+	p := must.Get(New(bytes.NewReader(bytes.Repeat([]byte{0x7f}, 32))))(t)
 	defer p.Wipe()
 	solana, evm, err := p.Addresses()
 	require.NoError(t, err)
@@ -79,8 +78,7 @@ func TestNewPhrase(t *testing.T) {
 	solanaAgain, evmAgain, err := again.Addresses()
 	require.NoError(t, err)
 	require.Equal(t, [2]string{solana, evm}, [2]string{solanaAgain, evmAgain})
-	_, err = New(bytes.NewReader(make([]byte, 31)))
-	keytest.RequireCode(t, err, coded.SetupFailed)
+	keytest.RequireCode(t, must.Err(New(bytes.NewReader(make([]byte, 31)))), coded.SetupFailed)
 }
 
 // No error tells a word, whatever is wrong.
@@ -116,15 +114,13 @@ func TestReadPhraseRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Read(ctx, func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() }, nil,
-		StandardPaths(0))
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, must.Err(Read(ctx, func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() },
+		nil, StandardPaths(0))), context.Canceled)
 }
 
 func TestPhraseFromFile(t *testing.T) {
 	file := keytest.KeyFile(t, "  Test test test test\ntest test test test\r\ntest test test junk\n\n")
-	p, err := Read(t.Context(), FromFile(file), nil, StandardPaths(0))
-	require.NoError(t, err)
+	p := must.Get(Read(t.Context(), FromFile(file), nil, StandardPaths(0)))(t)
 	_, evm, err := p.Addresses()
 	require.NoError(t, err)
 	require.Equal(t, keytest.EVM, evm)
@@ -142,16 +138,13 @@ func TestPhraseFromFile(t *testing.T) {
 
 // Another wallet's phrase is for another account of it, and takes the passphrase that belongs to it.
 func TestPhraseForAnotherAccount(t *testing.T) {
-	own, err := readPhrase(t, knownPhrase, "hunter2", StandardPaths(3)).Seeds()
-	require.NoError(t, err)
-	w, err := owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
-		owner.Options{N: 1 << 14, Phrase: own})
-	require.NoError(t, err)
+	own := must.Get(readPhrase(t, knownPhrase, "hunter2", StandardPaths(3)).Seeds())(t)
+	w := must.Get(owner.Create(t.Context(), keytest.Home(t), wallet.FromValue(keytest.Passphrase),
+		owner.Options{N: 1 << 14, Phrase: own}))(t)
 	t.Cleanup(func() { _ = w.Close() })
 	w.Lock()
-	p, err := Of(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue("hunter2"),
-		StandardPaths(4))
-	require.NoError(t, err)
+	p := must.Get(Of(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue("hunter2"),
+		StandardPaths(4)))(t)
 	defer p.Wipe()
 	require.True(t, w.Locked(), "it is not unlocked by this")
 	solana, evm, err := p.Addresses()
@@ -195,12 +188,11 @@ func TestPhraseForAnotherAccount(t *testing.T) {
 
 func TestCheckPhrase(t *testing.T) {
 	w := walletOfPhrase(t)
-	words, err := Check(t.Context(), w, wallet.FromValue(keytest.Passphrase),
-		wallet.FromValue(knownPhrase))
-	require.NoError(t, err)
+	words := must.Get(Check(t.Context(), w, wallet.FromValue(keytest.Passphrase),
+		wallet.FromValue(knownPhrase)))(t)
 	require.Equal(t, 12, words)
 	other := strings.Repeat("abandon ", 11) + "about"
-	_, err = Check(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue(other))
+	_, err := Check(t.Context(), w, wallet.FromValue(keytest.Passphrase), wallet.FromValue(other))
 	require.ErrorContains(t, err, "not this wallet's")
 	_, err = Check(t.Context(), w, wallet.FromValue("another horse, another battery"), wallettest.Never(t))
 	keytest.RequireCode(t, err, coded.InvalidPassphrase)
@@ -215,8 +207,7 @@ func readPhrase(t *testing.T, text, passphrase string, paths Paths) *Phrase {
 	if passphrase != "" {
 		extra = wallet.FromValue(passphrase)
 	}
-	p, err := Read(t.Context(), wallet.FromValue(text), extra, paths)
-	require.NoError(t, err)
+	p := must.Get(Read(t.Context(), wallet.FromValue(text), extra, paths))(t)
 	t.Cleanup(p.Wipe)
 	return p
 }
@@ -224,8 +215,7 @@ func readPhrase(t *testing.T, text, passphrase string, paths Paths) *Phrase {
 // walletOfPhrase is a wallet of the known phrase.
 func walletOfPhrase(t *testing.T) *wallet.Wallet {
 	t.Helper()
-	seeds, err := readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds()
-	require.NoError(t, err)
+	seeds := must.Get(readPhrase(t, knownPhrase, "", StandardPaths(0)).Seeds())(t)
 	return wallettest.Wallet(t, owner.Options{Phrase: seeds})
 }
 

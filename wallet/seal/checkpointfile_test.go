@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -32,9 +33,7 @@ func TestALineIsCheckedOnce(t *testing.T) {
 	counted := &countingKey{Key: reader.Key}
 	reader.Key = counted
 	newest := func(g *Guard) checkpoint {
-		m, err := g.newest(t.Context())
-		require.NoError(t, err)
-		return m
+		return must.Get(g.newest(t.Context()))(t)
 	}
 	first := newest(reader)
 	require.Equal(t, 1, counted.n, "both slots have the same line")
@@ -56,12 +55,11 @@ func TestALineIsCheckedOnce(t *testing.T) {
 	require.Equal(t, before, counted.n, "it wrote that line")
 
 	path := filepath.Join(writer.Home, checkpointFile)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(path))(t)
 	forged := bytes.ReplaceAll(text, []byte(`"rules":1`), []byte(`"rules":0`))
 	require.NotEqual(t, text, forged)
 	require.NoError(t, os.WriteFile(path, forged, 0o600))
-	_, err = reader.newest(t.Context())
+	_, err := reader.newest(t.Context())
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), err)
 }
 
@@ -72,11 +70,8 @@ func TestAMACIsMadeOnce(t *testing.T) {
 	counted := &countingKey{Key: g.Key}
 	g.Key = counted
 	mac := func(data string) []byte {
-		k, err := g.Keyholder(t.Context())
-		require.NoError(t, err)
-		sum, err := k.MAC([]byte(data))
-		require.NoError(t, err)
-		return sum
+		k := must.Get(g.Keyholder(t.Context()))(t)
+		return must.Get(k.MAC([]byte(data)))(t)
 	}
 	first, other := mac("a"), mac("b")
 	require.NotEqual(t, first, other)
@@ -92,8 +87,6 @@ func TestAMACIsMadeOnce(t *testing.T) {
 		require.LessOrEqual(t, len(g.macs.known), maxMACs)
 	}
 	g.Key = key("")
-	k, err := g.Keyholder(t.Context())
-	require.NoError(t, err)
-	_, err = k.MAC([]byte("never made"))
-	require.ErrorIs(t, err, errLocked)
+	k := must.Get(g.Keyholder(t.Context()))(t)
+	require.ErrorIs(t, must.Err(k.MAC([]byte("never made"))), errLocked)
 }

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
@@ -35,16 +36,15 @@ func TestAnotherWalletsLedger(t *testing.T) {
 			require.NoError(t, theirs.Store.Close())
 			ours := sealed(t)
 			require.NoError(t, ours.Store.Close())
-			file, err := os.ReadFile(filepath.Join(theirs.Home, history.FileName))
-			require.NoError(t, err)
+			file := must.Get(os.ReadFile(filepath.Join(theirs.Home, history.FileName)))(t)
 			require.NoError(t, os.WriteFile(filepath.Join(ours.Home, history.FileName), file, 0o600))
 			again := open(t, ours.Home, "[budget]\nday = '5'\n")
-			err = again.VerifySeals(t.Context())
-			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			err := again.VerifySeals(t.Context())
+			requireCode(t, err, x402.LedgerCorrupt)
 			require.Contains(t, x402.AsError(err).Hint, "policy seal")
 			again.Key = key("")
 			if err := again.CheckConfig(t.Context()); err != nil {
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				requireCode(t, err, x402.LedgerCorrupt)
 			}
 		})
 	}
@@ -58,12 +58,12 @@ func TestACheckpointThatCannotBeRead(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Symlink(checkpointFile, path)) // the open itself fails: ELOOP
 	for _, err := range []error{g.VerifySeals(t.Context()), g.Checkpoint(t.Context())} {
-		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+		requireCode(t, err, x402.LedgerUnavailable)
 		require.NotEmpty(t, x402.AsError(err).Hint)
 	}
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
 		err := unreadable(&fs.PathError{Op: "read", Path: path, Err: errno})
-		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+		requireCode(t, err, x402.LedgerUnavailable)
 		require.ErrorIs(t, err, errno)
 	}
 	require.True(t, x402.HasCode(unreadable(errors.New("it is a directory")), x402.LedgerCorrupt))

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/verify"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -28,12 +29,10 @@ func wanted(units uint64) history.Payment {
 
 func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approval {
 	t.Helper()
-	a, err := asking.Asker{Store: g.Store}.AskApproval(t.Context(), history.Approval{
+	return must.Get(asking.Asker{Store: g.Store}.AskApproval(t.Context(), history.Approval{
 		Quote: [32]byte{quote}, Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network,
-		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Agent: p.Agent})
-	require.NoError(t, err)
-	return a
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Agent: p.Agent}))(t)
 }
 
 // use holds a payment with whatever approval the ledger has of its quote.
@@ -41,8 +40,7 @@ func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment
 	t.Helper()
 	p.ID = history.NewID(time.Now())
 	hold := history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}}
-	p, err := historytest.Reserve(t.Context(), g.Store, hold, [32]byte{quote})
-	require.NoError(t, err)
+	p = must.Get(historytest.Reserve(t.Context(), g.Store, hold, [32]byte{quote}))(t)
 	approval, _, err := g.Store.ApprovalUsedBy(t.Context(), p)
 	require.NoError(t, err)
 	require.Equal(t, p.ID, approval.Payment)
@@ -57,6 +55,9 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 		require.NoError(t, g.Approved(t.Context(), p, approval))
 		require.NoError(t, g.Checkpoint(t.Context()))
 	}
+	executed := func(query string) func(*testing.T, *Guard) {
+		return func(t *testing.T, g *Guard) { require.NoError(t, execute(g, query)) }
+	}
 	for _, c := range []struct {
 		name  string
 		owner bool // the owner approved
@@ -65,30 +66,20 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 		code  x402.Code
 	}{
 		{"the owner's", true, nil, nil, ""},
-		{"nobody's", false, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, fmt.Sprintf(
-				`UPDATE approvals SET state = 'approved', expires_at = %d`,
-				time.Now().Add(time.Hour).UnixMicro())))
-		}, nil, x402.ApprovalRequired},
-		{"nobody's, with bytes for a seal", false, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, fmt.Sprintf(
-				`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`,
-				time.Now().Add(time.Hour).UnixMicro())))
-		}, nil, x402.ApprovalRequired},
-		{"for longer", true, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, `UPDATE approvals SET expires_at = expires_at + 1`))
-		}, nil, x402.ApprovalRequired},
-		{"of another time", true, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, `UPDATE approvals SET since = since + 1`))
-		}, nil, x402.ApprovalRequired},
-		{"another's id", true, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, `UPDATE approvals SET id = 'apr_x'`))
-		}, nil, x402.ApprovalRequired},
-		{"another price, in the row too", true, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, `UPDATE approvals SET usd = 6000, amount = '6000'`))
-		}, func(p *history.Payment) {
-			p.Amount, p.Price = money.NewAmount(6000), 6000
-		}, x402.ApprovalRequired},
+		{"nobody's", false, executed(fmt.Sprintf(
+			`UPDATE approvals SET state = 'approved', expires_at = %d`,
+			time.Now().Add(time.Hour).UnixMicro())), nil, x402.ApprovalRequired},
+		{"nobody's, with bytes for a seal", false, executed(fmt.Sprintf(
+			`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`,
+			time.Now().Add(time.Hour).UnixMicro())), nil, x402.ApprovalRequired},
+		{"for longer", true, executed(`UPDATE approvals SET expires_at = expires_at + 1`), nil,
+			x402.ApprovalRequired},
+		{"of another time", true, executed(`UPDATE approvals SET since = since + 1`), nil, x402.ApprovalRequired},
+		{"another's id", true, executed(`UPDATE approvals SET id = 'apr_x'`), nil, x402.ApprovalRequired},
+		{"another price, in the row too", true, executed(`UPDATE approvals SET usd = 6000, amount = '6000'`),
+			func(p *history.Payment) {
+				p.Amount, p.Price = money.NewAmount(6000), 6000
+			}, x402.ApprovalRequired},
 		{"the same quote, of a payment that was not shown", true, nil, func(p *history.Payment) {
 			p.Amount, p.Price = money.NewAmount(6000), 6000
 		}, x402.ApprovalRequired},
@@ -115,8 +106,7 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 			g := sealed(t)
 			a := asked(t, g, 1, wanted(5000))
 			if c.owner {
-				_, err := g.Approve(t.Context(), a, "owner")
-				require.NoError(t, err)
+				must.Get(g.Approve(t.Context(), a, "owner"))(t)
 			}
 			if c.spoil != nil {
 				c.spoil(t, g)
@@ -131,7 +121,7 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 				require.NoError(t, verify.Owned(t.Context(), g.Store, g))
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, err, c.code)
 		})
 	}
 }
@@ -141,13 +131,11 @@ func TestAnApprovalIsSealedForItsAgent(t *testing.T) {
 	g := sealed(t)
 	p := wanted(5000)
 	p.Agent = "ann"
-	_, err := g.Approve(t.Context(), asked(t, g, 1, p), "owner")
-	require.NoError(t, err)
+	must.Get(g.Approve(t.Context(), asked(t, g, 1, p), "owner"))(t)
 	p, a := use(t, g, 1, p)
 	require.NoError(t, g.Approved(t.Context(), p, a))
 	p.Agent, a.Agent = "bob", "bob"
-	err = g.Approved(t.Context(), p, a)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	requireCode(t, g.Approved(t.Context(), p, a), x402.ApprovalRequired)
 }
 
 // What the owner saw is what they approve, whatever was written into the ledger while they typed.
@@ -157,8 +145,7 @@ func TestWhatWasShownIsApproved(t *testing.T) {
 	require.NoError(t, execute(g, `UPDATE approvals SET usd = 900000, amount = '900000'`))
 	_, err := g.Approve(t.Context(), a, "owner")
 	require.ErrorContains(t, err, "changed in the ledger after it was shown")
-	a, err = g.Store.Approval(t.Context(), a.ID)
-	require.NoError(t, err)
+	a = must.Get(g.Store.Approval(t.Context(), a.ID))(t)
 	require.Equal(t, history.Pending, a.State)
 }
 
@@ -202,14 +189,10 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 		for range 2 {
 			require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
-			lifted, err := g.Unfreeze(t.Context())
-			require.NoError(t, err)
-			require.Len(t, lifted, 1)
+			require.Len(t, must.Get(g.Unfreeze(t.Context()))(t), 1)
 			require.NoError(t, g.VerifySeals(t.Context()))
 			require.NoError(t, verify.Owned(t.Context(), g.Store, g))
-			list, err := g.Store.Freezes(t.Context())
-			require.NoError(t, err)
-			require.Empty(t, list)
+			require.Empty(t, must.Get(g.Store.Freezes(t.Context()))(t))
 		}
 		require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 		require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
@@ -222,8 +205,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 		g.Key = key("")
 		require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 		require.NoError(t, g.CheckpointIfUnlocked(t.Context()), "it asks nobody")
-		_, err := g.Unfreeze(t.Context())
-		require.ErrorIs(t, err, errLocked)
+		require.ErrorIs(t, must.Err(g.Unfreeze(t.Context())), errLocked)
 	})
 }
 
@@ -234,8 +216,7 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 	backup := t.TempDir()
 	copied := func(from, to string, names ...string) {
 		for _, name := range names {
-			text, err := os.ReadFile(filepath.Join(from, name))
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(filepath.Join(from, name)))(t)
 			require.NoError(t, os.WriteFile(filepath.Join(to, name), text, 0o600))
 		}
 	}
@@ -260,17 +241,13 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 // Sessions that the owner began, and those that somebody wrote into the ledger.
 func TestOwnSession(t *testing.T) {
 	g := sealed(t)
-	s, err := g.NewSession(t.Context(), nil)
-	require.NoError(t, err)
+	s := must.Get(g.NewSession(t.Context(), nil))(t)
 	own := func(s budget.Session) bool {
 		var seal []byte
-		err := g.Store.View(t.Context(), func(tx *sqldb.Tx) error {
+		require.NoError(t, g.Store.View(t.Context(), func(tx *sqldb.Tx) error {
 			return sqldb.Otherwise(tx.Row(`SELECT seal FROM sessions WHERE id = ?`, s.ID).Scan(&seal), nil)
-		})
-		require.NoError(t, err)
-		own, err := g.OwnSession(t.Context(), s, seal)
-		require.NoError(t, err)
-		return own
+		}))
+		return must.Get(g.OwnSession(t.Context(), s, seal))(t)
 	}
 	require.True(t, own(s))
 	later := s
@@ -279,16 +256,14 @@ func TestOwnSession(t *testing.T) {
 	require.NoError(t,
 		execute(g, `INSERT INTO sessions SELECT 'ses_x', started_at, last_at, cap, 0, seal FROM sessions`))
 	require.False(t, own(budget.Session{ID: "ses_x", Started: s.Started}))
-	byPayment, err := g.Store.NewSession(t.Context(), nil, nil)
-	require.NoError(t, err)
+	byPayment := must.Get(g.Store.NewSession(t.Context(), nil, nil))(t)
 	require.False(t, own(byPayment))
 }
 
 // What history verify finds with the key, and cannot find without.
 func TestVerify(t *testing.T) {
 	approve := func(t *testing.T, g *Guard) {
-		_, err := g.Approve(t.Context(), asked(t, g, 1, wanted(5000)), "owner")
-		require.NoError(t, err)
+		must.Get(g.Approve(t.Context(), asked(t, g, 1, wanted(5000)), "owner"))(t)
 	}
 	for _, c := range []struct {
 		name  string
@@ -298,14 +273,12 @@ func TestVerify(t *testing.T) {
 		{"in order", func(t *testing.T, g *Guard) {
 			approve(t, g)
 			use(t, g, 1, wanted(5000))
-			a, err := g.Store.Accept(t.Context(), asked(t, g, 2, wanted(1)).ID, "client")
-			require.NoError(t, err)
+			a := must.Get(g.Store.Accept(t.Context(), asked(t, g, 2, wanted(1)).ID, "client"))(t)
 			require.Empty(t, a.Seal)
 			require.NoError(t, g.Checkpoint(t.Context()))
 		}, ""},
 		{"an approval that the owner did not give", func(t *testing.T, g *Guard) {
-			_, err := g.Store.Approve(t.Context(), asked(t, g, 1, wanted(5000)).ID, "owner", nil)
-			require.NoError(t, err)
+			must.Get(g.Store.Approve(t.Context(), asked(t, g, 1, wanted(5000)).ID, "owner", nil))(t)
 		}, x402.LedgerCorrupt},
 		{"an approval that was moved", func(t *testing.T, g *Guard) {
 			approve(t, g)
@@ -321,15 +294,13 @@ func TestVerify(t *testing.T) {
 			other := sealed(t)
 			reserve(t, other.Store)
 			require.NoError(t, other.Store.Close())
-			text, err := os.ReadFile(filepath.Join(other.Home, history.FileName))
-			require.NoError(t, err)
-			id, err := g.Store.LedgerID(t.Context())
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(filepath.Join(other.Home, history.FileName)))(t)
+			id := must.Get(g.Store.LedgerID(t.Context()))(t)
 			require.NoError(t, g.Store.Close())
 			require.NoError(t, os.WriteFile(filepath.Join(g.Home, history.FileName), text, 0o600))
 			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
 			again := open(t, g.Home, string(g.Rules.Text()))
-			_, err = verify.Ledger(t.Context(), again.Store, history.Head{})
+			_, err := verify.Ledger(t.Context(), again.Store, history.Head{})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it tells whose chain it is: %v", err)
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,
 				Store: again.Store} //nolint:govet // nobody holds its lock
@@ -372,16 +343,13 @@ func TestAListIsApprovedAsItWasShown(t *testing.T) {
 					Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
 					Price: p.Price, PayTo: p.PayTo})
 			}
-			list, err := asking.Asker{Store: g.Store}.AskApprovals(t.Context(), list)
-			require.NoError(t, err)
-			shown, err := g.Store.Asked(t.Context(), list[0].ID)
-			require.NoError(t, err)
+			list = must.Get(asking.Asker{Store: g.Store}.AskApprovals(t.Context(), list))(t)
+			shown := must.Get(g.Store.Asked(t.Context(), list[0].ID))(t)
 			if c.spoil != "" {
 				require.NoError(t, execute(g, c.spoil))
 			}
-			_, err = g.Approve(t.Context(), shown, "owner")
-			now, reading := g.Store.Asked(t.Context(), list[0].ID)
-			require.NoError(t, reading)
+			_, err := g.Approve(t.Context(), shown, "owner")
+			now := must.Get(g.Store.Asked(t.Context(), list[0].ID))(t)
 			if c.code == "" {
 				require.NoError(t, err)
 				require.Equal(t, history.Approved, now.State)
@@ -389,7 +357,7 @@ func TestAListIsApprovedAsItWasShown(t *testing.T) {
 				require.NoError(t, g.Approved(t.Context(), p, approval))
 				return
 			}
-			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			requireCode(t, err, c.code)
 			require.Equal(t, history.Pending, now.State, "none of it is approved")
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -44,9 +45,7 @@ func (k key) Locked() bool { return k == "" }
 
 func rules(t *testing.T, text string) *config.Config {
 	t.Helper()
-	c, err := config.Parse([]byte(text))
-	require.NoError(t, err)
-	return c
+	return must.Get(config.Parse([]byte(text)))(t)
 }
 
 // sealed is a home whose rules say day = "5", sealed.
@@ -65,8 +64,7 @@ func sealed(t *testing.T) *Guard {
 // open is another process on a home.
 func open(t *testing.T, home, text string) *Guard {
 	t.Helper()
-	store, err := ledgers.Open(t.Context(), home, historytest.Options())
-	require.NoError(t, err)
+	store := must.Get(ledgers.Open(t.Context(), home, historytest.Options()))(t)
 	t.Cleanup(func() { store.Close() })
 	return &Guard{Home: home, Rules: rules(t, text), Store: store, Key: key("ours")}
 }
@@ -114,9 +112,7 @@ func TestTightenedRulesAreSealed(t *testing.T) {
 	require.NoError(t, tighter.VerifySeals(t.Context()))
 	require.True(t, x402.HasCode(first.CheckConfig(t.Context()), x402.PolicyUnsealed))
 	require.NoError(t, tighter.VerifySeals(t.Context()))
-	r, err := first.Store.Rules(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 2, r.Version, "sealed once")
+	require.EqualValues(t, 2, must.Get(first.Store.Rules(t.Context()))(t).Version, "sealed once")
 }
 
 // A call that began under rules which the owner has tightened since is told to come again, and not
@@ -152,8 +148,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		require.NoError(t, g.Store.Close())
 		copied := t.TempDir()
 		for _, name := range []string{history.FileName, checkpointFile} {
-			text, err := os.ReadFile(filepath.Join(g.Home, name))
-			require.NoError(t, err)
+			text := must.Get(os.ReadFile(filepath.Join(g.Home, name)))(t)
 			require.NoError(t, os.WriteFile(filepath.Join(copied, name), text, 0o600))
 		}
 		elsewhere := open(t, copied, "[budget]\nday = '5'\n")
@@ -168,8 +163,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 	})
 	t.Run("ledger", func(t *testing.T) {
 		g := sealed(t)
-		r, err := g.Store.Rules(t.Context())
-		require.NoError(t, err)
+		r := must.Get(g.Store.Rules(t.Context()))(t)
 		require.NoError(t, g.Store.Close())
 		require.NoError(t, os.Remove(filepath.Join(g.Home, history.FileName)))
 		require.NoError(t, ledgers.Create(t.Context(), g.Home, history.Options{}))
@@ -181,8 +175,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 	})
 	t.Run("version", func(t *testing.T) {
 		g := sealed(t)
-		old, err := g.Store.Rules(t.Context())
-		require.NoError(t, err)
+		old := must.Get(g.Store.Rules(t.Context()))(t)
 		tighter := open(t, g.Home, "[budget]\nday = '1'\n")
 		require.NoError(t, tighter.Seal(t.Context(), false))
 		old.Version = 3
@@ -199,26 +192,27 @@ func execute(g *Guard, query string) error {
 		return err
 	}
 	defer db.Close()
-	_, err = db.Exec(query)
-	return err
+	return must.Err(db.Exec(query))
 }
 
 func reserve(t *testing.T, s *history.Store) {
 	t.Helper()
-	_, err := historytest.Reserve(t.Context(), s, history.Hold{
+	must.Get(historytest.Reserve(t.Context(), s, history.Hold{
 		Payment: history.Payment{URL: "https://a.example/", Host: "a.example", Amount: money.NewAmount(1),
 			Price: 1},
 		Funds: x402.Funds{Free: money.NewAmount(1000)},
-	})
-	require.NoError(t, err)
+	}))(t)
+}
+
+func requireCode(t *testing.T, err error, want x402.Code) {
+	t.Helper()
+	require.True(t, x402.HasCode(err, want), "%v", err)
 }
 
 func TestCheckpoint(t *testing.T) {
 	path := func(g *Guard) string { return filepath.Join(g.Home, checkpointFile) }
 	read := func(t *testing.T, name string) []byte {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		return text
+		return must.Get(os.ReadFile(name))(t)
 	}
 	write := func(t *testing.T, name string, text []byte) {
 		require.NoError(t, os.WriteFile(name, text, 0o600))
@@ -321,13 +315,9 @@ func TestConcurrentCheckpoints(t *testing.T) {
 		}
 	}
 	all.Wait()
-	head, err := one.Store.Head(t.Context())
-	require.NoError(t, err)
-	m, err := one.newest(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, head.Seq, m.Seq)
-	info, err := os.Stat(filepath.Join(one.Home, checkpointFile))
-	require.NoError(t, err)
+	head := must.Get(one.Store.Head(t.Context()))(t)
+	require.Equal(t, head.Seq, must.Get(one.newest(t.Context()))(t).Seq)
+	info := must.Get(os.Stat(filepath.Join(one.Home, checkpointFile)))(t)
 	require.EqualValues(t, 2*slotSize, info.Size())
 }
 
@@ -367,7 +357,7 @@ func TestACheckpointOfACallWithMoreTime(t *testing.T) {
 			go func() { answered <- call(ctx) }()
 			select {
 			case err := <-answered:
-				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+				requireCode(t, err, x402.LedgerUnavailable)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			case <-time.After(5 * time.Second):
 				t.Error("it waits for the other call")
@@ -407,24 +397,20 @@ func TestSealedBytes(t *testing.T) {
 	g := sealed(t)
 	k := recordingKey{key: "ours", sealed: map[string][]byte{}}
 	g.Key = k
-	ledger, err := g.Store.LedgerID(t.Context())
-	require.NoError(t, err)
-	home, err := filepath.EvalSymlinks(g.Home)
-	require.NoError(t, err)
+	ledger := must.Get(g.Store.LedgerID(t.Context()))(t)
+	home := must.Get(filepath.EvalSymlinks(g.Home))(t)
 	number := func(n int64) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 	text := func(s string) string { return number(int64(len(s))) + s }
 	where := text(ledger)
 
-	s, err := g.NewSession(t.Context(), nil)
-	require.NoError(t, err)
+	s := must.Get(g.NewSession(t.Context(), nil))(t)
 	require.Equal(t, where+text(s.ID)+number(s.Started.UnixMicro()), string(k.sealed[purposeSession]))
 
 	for _, agent := range []string{"", "ann"} {
 		p := wanted(5000)
 		p.Agent = agent
 		shown := asked(t, g, byte(7+len(agent)), p)
-		a, err := g.Approve(t.Context(), shown, "owner")
-		require.NoError(t, err)
+		a := must.Get(g.Approve(t.Context(), shown, "owner"))(t)
 		fields := ""
 		for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
 			"5000",
@@ -437,24 +423,19 @@ func TestSealedBytes(t *testing.T) {
 
 	require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 	require.NoError(t, g.Checkpoint(t.Context()))
-	m, err := g.newest(t.Context())
-	require.NoError(t, err)
+	m := must.Get(g.newest(t.Context()))(t)
 	require.Positive(t, m.Frozen)
 	require.NotEmpty(t, m.Freezes)
-	_, err = g.sealOfCheckpoint(t.Context(), m)
-	require.NoError(t, err)
+	must.Get(g.sealOfCheckpoint(t.Context(), m))(t)
 	require.Equal(t, where+text(m.Head)+text(m.Freezes)+number(m.Seq)+number(m.Rules)+
 		number(m.Frozen)+number(m.Lifted), string(k.sealed[purposeCheckpoint]))
 
-	_, err = g.Unfreeze(t.Context())
-	require.NoError(t, err)
-	lift, err := g.Store.Lifted(t.Context())
-	require.NoError(t, err)
+	must.Get(g.Unfreeze(t.Context()))(t)
+	lift := must.Get(g.Store.Lifted(t.Context()))(t)
 	require.Equal(t, where+number(lift.UpTo)+number(lift.At.UnixMicro()), string(k.sealed[purposeLift]))
 
 	require.NoError(t, g.Seal(t.Context(), false))
-	rules, err := g.Store.Rules(t.Context())
-	require.NoError(t, err)
+	rules := must.Get(g.Store.Rules(t.Context()))(t)
 	require.Equal(t, text(home)+where+number(rules.Version)+string(rules.Config),
 		string(k.sealed[purposeRules]))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -93,10 +94,8 @@ func (s *service) signForCDP(asked, path string, ask map[string]string, body []b
 func TestCDP(t *testing.T) {
 	public, private, err := stded25519.GenerateKey(nil)
 	require.NoError(t, err)
-	walletKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(walletKey)
-	require.NoError(t, err)
+	walletKey := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(walletKey))(t)
 	apiSecret, walletSecret := base64.StdEncoding.EncodeToString(private),
 		base64.StdEncoding.EncodeToString(pkcs8)
 	content := `{"id":"key-1","privateKey":"` + apiSecret + `","walletSecret":"` + walletSecret + `"}`
@@ -118,24 +117,19 @@ func signsTransactions(t *testing.T, s *service, signer *Signer) {
 	message := append([]byte{0x80, 2, 1, 0, 2}, make([]byte, 32)...)
 	message = append(append(message, x402.DecodeBase58(s.address(), 32)...), make([]byte, 34)...)
 	order := wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Transaction, Payload: message}
-	_, err := wallet.SignBy(t.Context(), signer, order)
-	require.NoError(t, err)
-	_, err = wallet.SignBy(t.Context(), signer, wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Text,
+	must.Get(wallet.SignBy(t.Context(), signer, order))(t)
+	_, err := wallet.SignBy(t.Context(), signer, wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Text,
 		Payload: []byte("URI: https://a.example/?a=1&b=<2>\nNonce: 1")})
 	require.NoError(t, err, "as in a sign-in")
 	for _, lie := range []string{"another transaction", "another key", "another order"} {
 		s.toLie(lie)
-		_, err := wallet.SignBy(t.Context(), signer, order)
-		require.Error(t, err, lie)
+		require.Error(t, must.Err(wallet.SignBy(t.Context(), signer, order)), lie)
 	}
 	s.toLie("")
 	order.Payload = bytes.Replace(message, x402.DecodeBase58(s.address(), 32), make([]byte, 32), 1)
-	_, err = wallet.SignBy(t.Context(), signer, order)
-	require.ErrorContains(t, err, "does not sign")
+	require.ErrorContains(t, must.Err(wallet.SignBy(t.Context(), signer, order)), "does not sign")
 	order.Payload = []byte{0x80}
-	_, err = wallet.SignBy(t.Context(), signer, order)
-	require.Error(t, err, "no message at all")
+	require.Error(t, must.Err(wallet.SignBy(t.Context(), signer, order)), "no message at all")
 	order.Kind = wallet.Channel
-	_, err = wallet.SignBy(t.Context(), signer, order)
-	require.ErrorContains(t, err, "payment channels")
+	require.ErrorContains(t, must.Err(wallet.SignBy(t.Context(), signer, order)), "payment channels")
 }

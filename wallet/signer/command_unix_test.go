@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -66,10 +67,8 @@ func TestWhatACommandIsAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			signer, dir := commandIn(t, c.kept, answersWith(`{"version":1,"signature":"0x`+
 				signatureText(c.kept, c.order)+`"}`))
-			_, err := wallet.SignBy(t.Context(), signer, c.order)
-			require.NoError(t, err)
-			asked, err := os.ReadFile(filepath.Join(dir, "asked"))
-			require.NoError(t, err)
+			must.Get(wallet.SignBy(t.Context(), signer, c.order))(t)
+			asked := must.Get(os.ReadFile(filepath.Join(dir, "asked")))(t)
 			require.Equal(t,
 				fmt.Sprintf(`{"version":1,"op":"sign","signer":"hsm","chain":"%s","address":"%s",%s}`+"\n",
 					c.chain, c.address(), c.want), string(asked))
@@ -78,8 +77,7 @@ func TestWhatACommandIsAsked(t *testing.T) {
 	}
 	signer, dir := commandIn(t, evm, answersWith(`{"version":1,"address":"`+evm.address()+`"}`))
 	require.NoError(t, signer.Check(t.Context()))
-	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
-	require.NoError(t, err)
+	asked := must.Get(os.ReadFile(filepath.Join(dir, "asked")))(t)
 	require.Equal(t, `{"version":1,"op":"address","signer":"hsm","chain":"evm"}`+"\n", string(asked))
 }
 
@@ -98,8 +96,7 @@ func TestACommandsFormats(t *testing.T) {
 	for _, high := range []bool{false, true} {
 		text := hex.EncodeToString(der(k.sign("", order.Digest[:]), high))
 		signer, _ := commandIn(t, k, answersWith(`{"version":1,"signature":"`+text+`"}`))
-		_, err := wallet.SignBy(t.Context(), signer, order)
-		require.NoError(t, err)
+		must.Get(wallet.SignBy(t.Context(), signer, order))(t)
 	}
 }
 
@@ -136,9 +133,7 @@ func TestACommandThatFails(t *testing.T) {
 			require.NotContains(t, err.Error(), "1234")
 			require.NotContains(t, err.Error(), "\x1b")
 			if name == "fails" {
-				said, err := os.ReadFile(filepath.Join(dir, "said"))
-				require.NoError(t, err)
-				require.Equal(t, "PIN 1234", string(said))
+				require.Equal(t, "PIN 1234", string(must.Get(os.ReadFile(filepath.Join(dir, "said")))(t)))
 			}
 		})
 	}
@@ -216,10 +211,8 @@ func TestSecretCommandIsAskedAgain(t *testing.T) {
 		`echo x >> "$0/runs"; cat "$0/secret"`)}}
 	runs := func() int {
 		var keys awsKeys
-		_, err := c.read(t.Context(), &keys)
-		require.NoError(t, err)
-		text, err := os.ReadFile(filepath.Join(dir, "runs"))
-		require.NoError(t, err)
+		must.Get(c.read(t.Context(), &keys))(t)
+		text := must.Get(os.ReadFile(filepath.Join(dir, "runs")))(t)
 		return len(strings.Fields(string(text)))
 	}
 	secret := func(text string) {

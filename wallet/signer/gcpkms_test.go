@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -101,20 +102,17 @@ func (g *google) handle(s *service, r *http.Request, body []byte) (int, any) {
 }
 
 func TestGoogleKMS(t *testing.T) {
-	account, err := rsa.GenerateKey(rand.Reader, 2048)
-	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(account)
-	require.NoError(t, err)
+	account := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
+	pkcs8 := must.Get(x509.MarshalPKCS8PrivateKey(account))(t)
 	private := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		t.Run(chain, func(t *testing.T) {
 			g := &google{account: account}
 			s := newService(t, chain, g.handle)
-			content, err := json.Marshal(map[string]string{"type": "service_account",
+			content := must.Get(json.Marshal(map[string]string{"type": "service_account",
 				"private_key_id": "kid-1",
 				"client_email":   "wallet@p.iam.gserviceaccount.com", "private_key": private,
-				"token_uri": s.URL + "/token"})
-			require.NoError(t, err)
+				"token_uri": s.URL + "/token"}))(t)
 			rules := config.Signer{Kind: config.SignerGoogle, Key: googleKey, URL: s.URL, Chain: chain,
 				SecretFile: secretFile(t, string(content)), Address: s.address(), Timeout: time.Minute}
 			signer := New("hsm", rules, options())

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -48,10 +49,8 @@ type kept struct {
 func newKept(t *testing.T, chain string) kept {
 	k := kept{chain: chain}
 	var err error
-	k.evm, err = crypto.GenerateKey()
-	require.NoError(t, err)
-	k.otherEVM, err = crypto.GenerateKey()
-	require.NoError(t, err)
+	k.evm = must.Get(crypto.GenerateKey())(t)
+	k.otherEVM = must.Get(crypto.GenerateKey())(t)
 	_, k.solana, err = stded25519.GenerateKey(nil)
 	require.NoError(t, err)
 	_, k.other, err = stded25519.GenerateKey(nil)
@@ -71,13 +70,11 @@ func (k kept) spki(t *testing.T) []byte {
 	if k.chain == wallet.ChainSolana {
 		return append([]byte{0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0}, k.solana[32:]...)
 	}
-	der, err := asn1.Marshal(struct {
+	return must.Get(asn1.Marshal(struct {
 		Algorithm struct{ Key, Curve asn1.ObjectIdentifier }
 		Point     asn1.BitString
 	}{struct{ Key, Curve asn1.ObjectIdentifier }{ecKey, secp256k1},
-		asn1.BitString{Bytes: crypto.FromECDSAPub(&k.evm.PublicKey), BitLength: 8 * 65}})
-	require.NoError(t, err)
-	return der
+		asn1.BitString{Bytes: crypto.FromECDSAPub(&k.evm.PublicKey), BitLength: 8 * 65}}))(t)
 }
 
 // sign signs bytes as this service would, or with a lie: r ‖ s ‖ v over a digest, or Ed25519 over a message.
@@ -232,8 +229,7 @@ func tries(t *testing.T, s *service, rules config.Signer, secrets ...string) {
 		require.NoError(t, wallet.TestSigner(t.Context(), signer, s.chain, now))
 	}
 	require.NoError(t, signer.Check(t.Context()))
-	address, err := signer.Address(t.Context())
-	require.NoError(t, err)
+	address := must.Get(signer.Address(t.Context()))(t)
 	require.Equal(t, s.address(), address)
 	s.echo = strings.Join(secrets, " ")
 	for lie, code := range lies {
@@ -261,7 +257,7 @@ func tries(t *testing.T, s *service, rules config.Signer, secrets ...string) {
 		})
 	}
 	s.Close()
-	err = wallet.TestSigner(t.Context(), New("hsm", rules, options()), s.chain, now)
+	err := wallet.TestSigner(t.Context(), New("hsm", rules, options()), s.chain, now)
 	require.True(t, x402.HasCode(err, x402.NetworkError), "%v", err)
 	rules.SecretFile = filepath.Join(t.TempDir(), "none")
 	err = wallet.TestSigner(t.Context(), New("hsm", rules, options()), s.chain, now)

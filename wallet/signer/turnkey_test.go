@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 )
 
@@ -78,12 +79,9 @@ func apiOfTurnkey(public *ecdsa.PublicKey) func(s *service, r *http.Request, bod
 }
 
 func turnkeySecret(t *testing.T) (content, secret string, public *ecdsa.PublicKey) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	raw, err := key.Bytes()
-	require.NoError(t, err)
-	point, err := key.PublicKey.Bytes()
-	require.NoError(t, err)
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	raw := must.Get(key.Bytes())(t)
+	point := must.Get(key.PublicKey.Bytes())(t)
 	secret = hex.EncodeToString(raw)
 	return fmt.Sprintf(`{"publicKey":"%02x%x","privateKey":"%s"}`, 2+point[64]&1, point[1:33], secret),
 		secret,
@@ -116,6 +114,5 @@ func TestTurnkey(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(content), &a))
 	require.NoError(t, json.Unmarshal([]byte(other), &b))
 	a.PublicKey = b.PublicKey
-	_, err := a.stamp(nil)
-	require.ErrorContains(t, err, "does not belong")
+	require.ErrorContains(t, must.Err(a.stamp(nil)), "does not belong")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -31,8 +32,7 @@ func handedOver(t *testing.T, ask func() error) (person, tty *os.File, typed *in
 
 func shows(t *testing.T, tty *os.File) bool {
 	t.Helper()
-	is, err := unix.IoctlGetTermios(int(tty.Fd()), getTermios)
-	require.NoError(t, err)
+	is := must.Get(unix.IoctlGetTermios(int(tty.Fd()), getTermios))(t)
 	return is.Lflag&unix.ECHO != 0
 }
 
@@ -47,18 +47,15 @@ func TestATerminalThatWasHandedOver(t *testing.T) {
 			answer <- p
 		}()
 		prompt := make([]byte, len("Passphrase: "))
-		_, err := io.ReadFull(person, prompt)
-		require.NoError(t, err)
+		must.Get(io.ReadFull(person, prompt))(t)
 		require.Equal(t, "Passphrase: ", string(prompt))
 		require.False(t, shows(t, tty))
 		require.Equal(t, n-1, *typed)
-		_, err = person.WriteString(keytest.Passphrase + "\n")
-		require.NoError(t, err)
+		must.Get(person.WriteString(keytest.Passphrase + "\n"))(t)
 		require.Equal(t, keytest.Passphrase, string(<-answer))
 		require.True(t, shows(t, tty))
 		require.Equal(t, []int{n, n}, []int{asked, *typed})
-		_, err = io.ReadFull(person, prompt[:2]) // the line's end
-		require.NoError(t, err)
+		must.Get(io.ReadFull(person, prompt[:2]))(t) // the line's end
 	}
 }
 
@@ -72,6 +69,5 @@ func TestNobodyIsAskedAtATerminal(t *testing.T) {
 	require.Zero(t, *typed)
 
 	(&Handed{Ask: func() error { panic("nobody is there") }}).Use()
-	_, err = AskTwice()(t.Context())
-	require.ErrorIs(t, err, wallet.ErrNoPassphrase)
+	require.ErrorIs(t, must.Err(AskTwice()(t.Context())), wallet.ErrNoPassphrase)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -15,15 +16,11 @@ func TestReadLine(t *testing.T) {
 	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
 		strings.Repeat("x", wallet.MaxLine) + "\n": strings.Repeat("x", wallet.MaxLine)} {
 		t.Run(in, func(t *testing.T) {
-			p, err := readLine(strings.NewReader(in))
-			require.NoError(t, err)
-			require.Equal(t, want, string(p))
+			require.Equal(t, want, string(must.Get(readLine(strings.NewReader(in)))(t)))
 		})
 	}
-	_, err := readLine(strings.NewReader("no end"))
-	keytest.RequireCode(t, err, coded.WalletLocked)
+	keytest.RequireCode(t, must.Err(readLine(strings.NewReader("no end"))), coded.WalletLocked)
 	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
-	_, err = readLine(r)
-	keytest.RequireCode(t, err, coded.InvalidPassphrase)
+	keytest.RequireCode(t, must.Err(readLine(r)), coded.InvalidPassphrase)
 	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
 }

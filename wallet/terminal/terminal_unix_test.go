@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/keystore/keytest"
 	"x402-wallet/wallet/internal/wallettest"
@@ -104,8 +105,7 @@ func TestTerminalCancelled(t *testing.T) {
 	require.NoError(t, err)
 	defer ours.Close()
 	keep := &Terminal{in: theirs, Out: theirs} // the mode is the device's
-	before, err := termios(keep)
-	require.NoError(t, err)
+	before := must.Get(termios(keep))(t)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	prompted := make(chan struct{})
@@ -122,14 +122,10 @@ func TestTerminalCancelled(t *testing.T) {
 		done <- err
 	}()
 	<-prompted
-	hidden, err := termios(keep)
-	require.NoError(t, err)
-	require.NotEqual(t, before, hidden)
+	require.NotEqual(t, before, must.Get(termios(keep))(t))
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
-	after, err := termios(keep)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
+	require.Equal(t, before, must.Get(termios(keep))(t))
 	_, _ = ours.WriteString("\n") // lets the reader go
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zalando/go-keyring"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -24,8 +25,7 @@ func TestKeyring(t *testing.T) {
 
 	keytest.RequireCode(t, KeepInKeyring(t.Context(), w, wallet.FromValue("wrong horse battery staple")),
 		coded.InvalidPassphrase)
-	_, err = Keyring(w)(t.Context())
-	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "a wrong one is not kept")
+	require.ErrorIs(t, must.Err(Keyring(w)(t.Context())), wallet.ErrNoPassphrase, "a wrong one is not kept")
 
 	require.NoError(t, KeepInKeyring(t.Context(), w, wallet.FromValue(keytest.Passphrase)))
 	require.True(t, w.Locked())
@@ -36,11 +36,9 @@ func TestKeyring(t *testing.T) {
 	_, err = Keyring(other)(t.Context())
 	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "another wallet's passphrase is not this one's")
 
-	was, err := ForgetKeyring(t.Context(), w)
-	require.NoError(t, err)
+	was := must.Get(ForgetKeyring(t.Context(), w))(t)
 	require.True(t, was)
-	was, err = ForgetKeyring(t.Context(), w)
-	require.NoError(t, err)
+	was = must.Get(ForgetKeyring(t.Context(), w))(t)
 	require.False(t, was)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -71,22 +72,17 @@ func TestFromFile(t *testing.T) {
 
 // Of systemd's directory root's file is taken, too, if nobody but root and who it is for can read it.
 func TestFromCredential(t *testing.T) {
-	given, err := Credential(writeSecret(t, "abc\n", 0o400))(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "abc", string(given))
+	require.Equal(t, "abc", string(must.Get(Credential(writeSecret(t, "abc\n", 0o400))(t.Context()))(t)))
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED HERE: only root has files of root's")
 	}
 	path := writeSecret(t, "abc\n", 0o440)
-	_, err = Credential(path)(t.Context())
-	require.NoError(t, err)
-	_, err = File(path)(t.Context())
-	keytest.RequireCode(t, err, coded.Permissions)
+	must.Get(Credential(path)(t.Context()))(t)
+	keytest.RequireCode(t, must.Err(File(path)(t.Context())), coded.Permissions)
 	for mode, group := range map[os.FileMode]int{0o444: 0, 0o460: 0, 0o440: 65534} {
 		require.NoError(t, os.Chmod(path, mode))
 		require.NoError(t, os.Chown(path, 0, group))
-		_, err = Credential(path)(t.Context())
-		keytest.RequireCode(t, err, coded.Permissions)
+		keytest.RequireCode(t, must.Err(Credential(path)(t.Context())), coded.Permissions)
 	}
 }
 
@@ -105,17 +101,13 @@ func pipeFD(t *testing.T, content string) int {
 
 func TestFromFD(t *testing.T) {
 	source := FD(pipeFD(t, keytest.Passphrase+"\n"))
-	p, err := source(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, keytest.Passphrase, string(p))
-	_, err = source(t.Context())
-	require.ErrorIs(t, err, wallet.ErrNoPassphrase, "it is read once")
+	require.Equal(t, keytest.Passphrase, string(must.Get(source(t.Context()))(t)))
+	require.ErrorIs(t, must.Err(source(t.Context())), wallet.ErrNoPassphrase, "it is read once")
 
-	_, err = FD(pipeFD(t, strings.Repeat("x", 1<<20)))(t.Context())
+	_, err := FD(pipeFD(t, strings.Repeat("x", 1<<20)))(t.Context())
 	keytest.RequireCode(t, err, coded.InvalidPassphrase)
 	for _, fd := range []int{-1, 1, 2} {
-		_, err = FD(fd)(t.Context())
-		keytest.RequireCode(t, err, coded.WalletLocked)
+		keytest.RequireCode(t, must.Err(FD(fd)(t.Context())), coded.WalletLocked)
 	}
 	_, err = FD(987654)(t.Context())
 	require.Error(t, err)
@@ -129,15 +121,12 @@ func TestFromFDIsBounded(t *testing.T) {
 	defer syscall.Close(fds[1])
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := FD(fds[0])(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, must.Err(FD(fds[0])(ctx)), context.DeadlineExceeded)
 }
 
 func TestFromCommand(t *testing.T) {
 	path := func(name string) string {
-		found, err := exec.LookPath(name)
-		require.NoError(t, err)
-		return found
+		return must.Get(exec.LookPath(name))(t)
 	}
 	t.Setenv("SOME_SECRET", "canary")
 	for name, tc := range map[string]struct {
@@ -171,8 +160,7 @@ func TestFromCommand(t *testing.T) {
 			require.Equal(t, tc.want, string(p))
 		})
 	}
-	_, err := Command(nil, nil)(t.Context())
-	require.ErrorIs(t, err, wallet.ErrNoPassphrase)
+	require.ErrorIs(t, must.Err(Command(nil, nil)(t.Context())), wallet.ErrNoPassphrase)
 }
 
 // A command that hangs, and a child of it that keeps the output open.

@@ -157,7 +157,6 @@ func FuzzParseDollars(f *testing.F) {
 		}
 		require.Regexp(t, dollars, s)
 		require.GreaterOrEqual(t, d, Dollars(0))
-		again := must.Get(ParseDollars(d.String()))(t)
-		require.Equal(t, d, again)
+		require.Equal(t, d, must.Get(ParseDollars(d.String()))(t))
 	})
 }

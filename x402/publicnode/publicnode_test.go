@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
 
 func TestPublicNodes(t *testing.T) {
 	hosts := map[string]string{}
 	for _, network := range Networks() {
-		u, err := url.Parse(Of(network))
-		require.NoError(t, err)
+		u := must.Get(url.Parse(Of(network)))(t)
 		require.Equal(t, "https", u.Scheme)
 		require.NotEqual(t, network, x402.Title(network), "it is a network of the table")
 		require.Empty(t, hosts[u.String()], "one node, one network")

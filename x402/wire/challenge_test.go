@@ -517,12 +517,11 @@ func TestVectorsAreReadToTheRightRequirement(t *testing.T) {
 			require.Len(t, c.Accepts, 1)
 			require.Empty(t, c.Unreadable)
 			r := c.Accepts[0]
-			var want struct {
+			want := must.JSON[struct {
 				Scheme, Network, Amount, MaxAmountRequired, Asset, PayTo string
 				MaxTimeoutSeconds                                        int
 				Extra                                                    map[string]any
-			}
-			require.NoError(t, json.Unmarshal(r.Raw, &want))
+			}](r.Raw)(t)
 			network, ok := x402.Network(want.Network)
 			require.True(t, ok)
 			require.Equal(t, []string{want.Scheme, want.Network, network,

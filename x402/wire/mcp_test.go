@@ -326,8 +326,7 @@ func FuzzReadSettlement(f *testing.F) {
 }
 
 func requireSettlement(t *testing.T, s *Settlement) {
-	said := must.JSON[map[string]any](s.Raw)(t)
-	require.Equal(t, said["success"], s.Success)
+	require.Equal(t, must.JSON[map[string]any](s.Raw)(t)["success"], s.Success)
 	require.LessOrEqual(t, len(s.Transaction), x402.MaxIdentifier)
 	if s.Amount != "" {
 		must.Get(money.ParseAmount(s.Amount))(t)

@@ -156,8 +156,7 @@ func TestMPPOverMCP(t *testing.T) {
 	}
 	for code, data := range map[int64]string{codeMPPRequired: `{"elicitations":[]}`, -32000: `{"challenges":[{}]}`,
 		codeMPPRefused: `{"challenges":{}}`} {
-		c := must.Get(ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)}))(t)
-		require.Nil(t, c)
+		require.Nil(t, must.Get(ReadMCPChallenge(MCPMessage{Code: code, Data: json.RawMessage(data)}))(t))
 	}
 }
 

@@ -23,11 +23,10 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 	for name, v := range readVectors(t) {
 		t.Run(name, func(t *testing.T) {
 			c := v.challenge(t)
-			var sent struct {
+			sent := must.JSON[struct {
 				Payload    json.RawMessage
 				Extensions map[string]json.RawMessage
-			}
-			require.NoError(t, json.Unmarshal(v.Payload, &sent))
+			}](v.Payload)(t)
 			ours := map[string]json.RawMessage{} // as we would say it: only what the seller has not said
 			for key, extension := range sent.Extensions {
 				e := must.JSON[x402.Object](extension)(t)

@@ -39,8 +39,7 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		"0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818": usdc,
 		"0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f": base,
 	} {
-		got := must.Get(DomainSeparator(asset))(t)
-		require.Equal(t, want, got.Hex())
+		require.Equal(t, want, must.Get(DomainSeparator(asset))(t).Hex())
 	}
 	var said []struct{ Network, Asset, Separator string }
 	read := must.Get(os.ReadFile("../testdata/domains.json"))(t)
@@ -81,12 +80,11 @@ func TestParseAddress(t *testing.T) {
 
 func TestChannelIDEqualsTheVector(t *testing.T) {
 	content := must.Get(os.ReadFile("../testdata/batch-vectors.json"))(t)
-	var all map[string]struct {
+	all := must.JSON[map[string]struct {
 		ChannelConfig x402.ChannelConfig
 		ChannelID     string `json:"channelId"`
 		Erc3009Nonce  string
-	}
-	require.NoError(t, json.Unmarshal(content, &all))
+	}](content)(t)
 	v := all["batch_channel_id"]
 	id := must.Get(ChannelID("eip155:84532", v.ChannelConfig))(t)
 	require.Equal(t, v.ChannelID, Hex(id[:]))

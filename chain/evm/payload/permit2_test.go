@@ -266,9 +266,8 @@ func FuzzRecoverTransaction(f *testing.F) {
 		if tx.To != "" {
 			to = common.HexToAddress(tx.To).Bytes()
 		}
-		unsigned, err := message.Transaction{ChainID: tx.ChainID, Nonce: tx.Nonce, Gas: tx.Gas, Tip: tx.Tip,
-			MaxFee: tx.MaxFee, To: to, Data: tx.Data}.Encode()
-		require.NoError(t, err)
+		unsigned := must.Get(message.Transaction{ChainID: tx.ChainID, Nonce: tx.Nonce, Gas: tx.Gas,
+			Tip: tx.Tip, MaxFee: tx.MaxFee, To: to, Data: tx.Data}.Encode())(t)
 		signature := slices.Concat(common.LeftPadBytes(fields[10].([]byte), 32),
 			common.LeftPadBytes(fields[11].([]byte), 32), common.LeftPadBytes(fields[9].([]byte), 1))
 		key := must.Get(crypto.SigToPub(crypto.Keccak256(unsigned), signature))(t)

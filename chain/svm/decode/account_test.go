@@ -2,7 +2,6 @@ package decode
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"flag"
 	"math/big"
 	"math/rand/v2"
@@ -105,10 +104,9 @@ func TestAssociatedAccount(t *testing.T) {
 
 func vectors(t testing.TB) map[string]string {
 	data := must.Get(os.ReadFile("../testdata/vectors.json"))(t)
-	var file struct {
+	file := must.JSON[struct {
 		Vectors map[string]struct{ Transaction string }
-	}
-	require.NoError(t, json.Unmarshal(data, &file))
+	}](data)(t)
 	transactions := map[string]string{}
 	for name, v := range file.Vectors {
 		must.Get(base64.StdEncoding.DecodeString(v.Transaction))(t)

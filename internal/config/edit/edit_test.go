@@ -8,6 +8,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
 	"x402-wallet/internal/config/environ"
+	"x402-wallet/internal/must"
 )
 
 func rules(t *testing.T, text string) *config.Config {
@@ -41,19 +42,14 @@ func TestSet(t *testing.T) {
 		{"into nothing", "", `"1"`, []string{"budget", "day"}, "[budget]\nday = \"1\"\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := edit.Set([]byte(c.text), c.value, c.path...)
-			require.NoError(t, err)
-			require.Equal(t, c.want, string(got))
+			require.Equal(t, c.want, string(must.Get(edit.Set([]byte(c.text), c.value, c.path...))(t)))
 		})
 	}
-	template, err := environ.Template(environ.Env{})
-	require.NoError(t, err)
-	edited, err := edit.Set(template, `"7.50"`, "budget", "session")
-	require.NoError(t, err)
+	template := must.Get(environ.Template(environ.Env{}))(t)
+	edited := must.Get(edit.Set(template, `"7.50"`, "budget", "session"))(t)
 	require.Equal(t, []config.Change{{Key: "budget.session", From: "none", To: "$7.50", Loosens: true}},
 		config.Compare(rules(t, string(template)), rules(t, string(edited))))
-	edited, err = edit.Set([]byte("budget = { day = '1' }\n"), `"2"`, "budget", "day")
-	require.NoError(t, err)
-	_, err = config.Parse(edited)
+	edited = must.Get(edit.Set([]byte("budget = { day = '1' }\n"), `"2"`, "budget", "day"))(t)
+	_, err := config.Parse(edited)
 	require.Error(t, err, "a table in a line is not seen through, and whoever reads the result is told")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/publicnode"
 )
@@ -21,9 +22,7 @@ import (
 // defaults are the rules of an empty file.
 func defaults(t *testing.T) *config.Config {
 	t.Helper()
-	c, err := config.Parse(nil)
-	require.NoError(t, err)
-	return c
+	return must.Get(config.Parse(nil))(t)
 }
 
 func TestReadEnv(t *testing.T) {
@@ -63,8 +62,7 @@ func TestSecretNeverShows(t *testing.T) {
 	for _, handler := range []slog.Handler{slog.NewJSONHandler(&log, nil), slog.NewTextHandler(&log, nil)} {
 		slog.New(handler).Info("x", "s", s, "p", &s, "env", env)
 	}
-	coded, err := json.Marshal(map[string]any{"s": s, "p": &s, "env": env})
-	require.NoError(t, err)
+	coded := must.Get(json.Marshal(map[string]any{"s": s, "p": &s, "env": env}))(t)
 	shown := log.String() + string(coded)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 		shown += fmt.Sprintf(verb, s) + fmt.Sprintf(verb, &s) + fmt.Sprintf(verb, env)
@@ -87,16 +85,13 @@ func TestOzskrEnvironmentAfterInit(t *testing.T) {
 		assert.True(t, strings.HasPrefix(warnings[i], name+" is set"), warnings[i])
 		assert.NotContains(t, warnings[i], "sekret")
 	}
-	same, err := Over(sealed, env)
-	require.NoError(t, err)
+	same := must.Get(Over(sealed, env))(t)
 	assert.Same(t, sealed, same, "without env = true the environment changes nothing")
 
-	open, err := config.Parse([]byte("env = true\n[networks.solana-devnet]\ntoken_account = " +
-		"\"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU\""))
-	require.NoError(t, err)
+	open := must.Get(config.Parse([]byte("env = true\n[networks.solana-devnet]\ntoken_account = " +
+		"\"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU\"")))(t)
 	assert.Len(t, Ignored(env, open), 1, "the key file counts in init only")
-	over, err := Over(open, env)
-	require.NoError(t, err)
+	over := must.Get(Over(open, env))(t)
 	node := over.Networks[solanaDevnet]
 	assert.Equal(t, []string{env.SolanaRPC, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
 		[]string{node.RPC, node.TokenAccount})
@@ -106,7 +101,7 @@ func TestOzskrEnvironmentAfterInit(t *testing.T) {
 	assert.Equal(t, publicnode.Of(solanaDevnet), open.Networks[solanaDevnet].RPC,
 		"the configuration itself is not touched")
 
-	_, err = Over(open, Env{SolanaRPC: "http://169.254.169.254/"})
+	_, err := Over(open, Env{SolanaRPC: "http://169.254.169.254/"})
 	assert.ErrorContains(t, err, "SOLANA_RPC_URL")
 	assert.True(t, x402.HasCode(err, x402.SetupFailed), "a person's mistake, not the wallet's")
 	assert.Empty(t, Ignored(Env{}, sealed))
@@ -133,15 +128,12 @@ func TestChildEnv(t *testing.T) {
 }
 
 func TestHome(t *testing.T) {
-	home, err := Home(Env{Home: "/srv/wallet"})
-	require.NoError(t, err)
+	home := must.Get(Home(Env{Home: "/srv/wallet"}))(t)
 	assert.Equal(t, filepath.FromSlash("/srv/wallet"), home)
-	home, err = Home(Env{Home: "relative"})
-	require.NoError(t, err)
+	home = must.Get(Home(Env{Home: "relative"}))(t)
 	assert.True(t, filepath.IsAbs(home))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	home, err = Home(Env{})
-	require.NoError(t, err)
+	home = must.Get(Home(Env{}))(t)
 	assert.Equal(t, "x402-wallet", filepath.Base(home))
 }
 
@@ -156,10 +148,8 @@ func TestSessionBus(t *testing.T) {
 }
 
 func TestTemplateIsTheDefaults(t *testing.T) {
-	text, err := Template(Env{})
-	require.NoError(t, err)
-	c, err := config.Parse(text)
-	require.NoError(t, err)
+	text := must.Get(Template(Env{}))(t)
+	c := must.Get(config.Parse(text))(t)
 	c.Raw = nil
 	want := defaults(t)
 	want.Raw = nil
@@ -169,10 +159,8 @@ func TestTemplateIsTheDefaults(t *testing.T) {
 func TestTemplateImportsOzskrEnvironment(t *testing.T) {
 	env := Env{SolanaRPC: "https://rpc.example/?api-key=k", SolanaNetwork: "mainnet-beta",
 		FacilitatorURL: cdpURL, FacilitatorFallback: "https://fac.example/x402/"}
-	text, err := Template(env)
-	require.NoError(t, err)
-	c, err := config.Parse(text)
-	require.NoError(t, err)
+	text := must.Get(Template(env))(t)
+	c := must.Get(config.Parse(text))(t)
 	assert.Equal(t, env.SolanaRPC, c.Networks[config.SolanaMainnet].RPC)
 	assert.Equal(t, []string{config.SolanaMainnet, config.Base}, c.Policy.Prefer)
 	assert.Equal(t, []config.Facilitator{
@@ -182,17 +170,14 @@ func TestTemplateImportsOzskrEnvironment(t *testing.T) {
 	assert.Empty(t, Ignored(env, c), "what init took in is no news")
 
 	// The ozskr wallet's default network is devnet; a test network prefers test money elsewhere too.
-	text, err = Template(Env{SolanaRPC: "http://127.0.0.1:8899"})
-	require.NoError(t, err)
-	c, err = config.Parse(text)
-	require.NoError(t, err)
+	text = must.Get(Template(Env{SolanaRPC: "http://127.0.0.1:8899"}))(t)
+	c = must.Get(config.Parse(text))(t)
 	assert.Equal(t, "http://127.0.0.1:8899", c.Networks[solanaDevnet].RPC)
 	assert.Equal(t, []string{solanaDevnet, baseSepolia}, c.Policy.Prefer)
 
 	for _, bad := range []Env{{SolanaNetwork: "localnet"}, {SolanaRPC: "http://rpc.example"},
 		{FacilitatorURL: "x\n[budget]"}} {
-		_, err = Template(bad)
-		assert.Error(t, err, "%+v", bad)
+		assert.Error(t, must.Err(Template(bad)), "%+v", bad)
 	}
 }
 
@@ -208,8 +193,7 @@ func TestFacilitatorList(t *testing.T) {
 	assert.Equal(t, []string{"cdp mainnets", "x402.org testnets", "payai "},
 		names(Env{CDPKeyID: "id", CDPKeySecret: "s"}))
 
-	c, err := config.Parse([]byte("[[facilitators]]\nurl = 'http://127.0.0.1:4022'\n"))
-	require.NoError(t, err)
+	c := must.Get(config.Parse([]byte("[[facilitators]]\nurl = 'http://127.0.0.1:4022'\n")))(t)
 	assert.Equal(t, c.Facilitators, Facilitators(c, Env{}))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/must"
 )
 
 // An example of a paywall's file.
@@ -45,8 +46,7 @@ func shop(t *testing.T, text string) (*File, error) {
 }
 
 func TestPaywall(t *testing.T) {
-	p, err := shop(t, paywallFile)
-	require.NoError(t, err)
+	p := must.Get(shop(t, paywallFile))(t)
 	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	require.Equal(t, &File{
 		Command: []string{"npx", "plain-mcp-server"}, Version: 2, Dialect: "result",
@@ -71,27 +71,24 @@ permit2 = true
 per_kilobyte = "0.001"
 payment_identifier = "required"
 access = "24h"`, 1)
-	p, err = shop(t, more)
-	require.NoError(t, err)
+	p = must.Get(shop(t, more))(t)
 	require.True(t, p.SignOffers && p.ReceiptTransaction)
 	require.Equal(t, "https://shop.example", p.Origin)
 	require.Equal(t, Tool{Name: "search", PerKilobyte: "0.001", RequireIdentifier: true,
 		Access: 24 * time.Hour, Accepts: []Option{{Network: config.Base, PayTo: ours, Price: "0.01",
 			Scheme: "upto", Permit2: true}}}, p.Tools[2])
-	p, err = shop(t, strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `claim_after = "30m"
+	p = must.Get(shop(t, strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `claim_after = "30m"
 claim_above = "5"
 [tools.search]
 price = "0.01"
 scheme = "batch-settlement"
 min_deposit = "0.50"
-withdraw_delay = "2h"`, 1))
-	require.NoError(t, err)
+withdraw_delay = "2h"`, 1)))(t)
 	require.Equal(t, []any{30 * time.Minute, "5"}, []any{p.ClaimAfter, p.ClaimAbove})
 	require.Equal(t, []Option{{Network: config.Base, PayTo: ours, Price: "0.01", Scheme: "batch-settlement",
 		MinDeposit: "0.50", WithdrawDelay: 2 * time.Hour}}, p.Tools[2].Accepts)
 	older := strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "")
-	p, err = shop(t, older.Replace(paywallFile))
-	require.NoError(t, err)
+	p = must.Get(shop(t, older.Replace(paywallFile)))(t)
 	require.Equal(t, 1, p.Version)
 }
 
@@ -168,8 +165,7 @@ func TestAPaywallsDiscovery(t *testing.T) {
 	const file = "command = ['x']\nnetwork = 'base'\norigin = 'https://shop.example'\n" +
 		"pay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\n" +
 		"listen = '127.0.0.1:0'\ndiscovery_list = true\n[tools.search]\nprice = '0.01'\n"
-	p, err := shop(t, file+"discoverable = true\nexample_input = '{\"q\":1}'\nexample_output = '{}'")
-	require.NoError(t, err)
+	p := must.Get(shop(t, file+"discoverable = true\nexample_input = '{\"q\":1}'\nexample_output = '{}'"))(t)
 	require.True(t, p.DiscoveryList && p.Tools[0].Discoverable)
 	require.Equal(t, []string{`{"q":1}`, "{}"}, []string{p.Tools[0].ExampleInput, p.Tools[0].ExampleOutput})
 	for more, problem := range map[string]string{
@@ -179,7 +175,6 @@ func TestAPaywallsDiscovery(t *testing.T) {
 		"discoverable = true\nexample_input = 'x'":     "is no JSON object",
 		"discoverable = true\n[[facilitators]]\nx = 1": "no such key",
 	} {
-		_, err := shop(t, file+more)
-		require.ErrorContains(t, err, problem, more)
+		require.ErrorContains(t, must.Err(shop(t, file+more)), problem, more)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"x402-wallet/internal/must"
 )
 
 // The first account of anvil.
@@ -14,7 +14,5 @@ const (
 )
 
 func unhex(t testing.TB, s string) []byte {
-	b, err := hex.DecodeString(s)
-	require.NoError(t, err)
-	return b
+	return must.Get(hex.DecodeString(s))(t)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"x402-wallet/internal/must"
+
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 	"github.com/stretchr/testify/require"
@@ -24,8 +26,7 @@ func scalar(t testing.TB, secret string) *[32]byte {
 
 func testSigner(t testing.TB, secret *[32]byte) Signer {
 	t.Helper()
-	public, err := PublicKey(secret)
-	require.NoError(t, err)
+	public := must.Get(PublicKey(secret))(t)
 	return Signer{Secret: secret, Work: new([NonceWork]byte), Public: public}
 }
 
@@ -135,8 +136,7 @@ func TestTheSameSignaturesAsTheLibrary(t *testing.T) {
 		key := secp256k1.PrivKeyFromBytes(secret[:])
 		require.True(t, key.PubKey().IsEqual(k.Public))
 		digest := digests[i%len(digests)]
-		got, err := k.Sign(&digest)
-		require.NoError(t, err)
+		got := must.Get(k.Sign(&digest))(t)
 		want := ecdsa.SignCompact(key, digest[:], false) // v ‖ r ‖ s
 		require.Equal(t, want[1:], got[:64], "%x %x", *secret, digest)
 		require.Equal(t, want[0]-27, got[64])
@@ -175,16 +175,14 @@ func TestAFaultySignatureIsDroppedSignatureIsDropped(t *testing.T) {
 func TestNoScalars(t *testing.T) {
 	for _, secret := range []string{"0", "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141",
 		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364142", strings.Repeat("f", 64)} {
-		_, err := PublicKey(scalar(t, secret))
-		require.ErrorIs(t, err, errNotAScalar, secret)
+		require.ErrorIs(t, must.Err(PublicKey(scalar(t, secret))), errNotAScalar, secret)
 	}
 }
 
 // What is not constant time in the library says so in its name: what handles secrets uses none of
 // it. Verifying is about public things, the generator is public, and what is inverted is blinded.
 func TestNothingSecretInVariableTime(t *testing.T) {
-	text, err := os.ReadFile("secp256k1.go")
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("secp256k1.go"))(t)
 	for line := range strings.Lines(string(text)) {
 		if code, _, _ := strings.Cut(line, "//"); strings.Contains(code, "NonConst") {
 			require.Contains(t, []string{"secp256k1.ScalarBaseMultNonConst(one.SetInt(1), &g)",
@@ -194,8 +192,7 @@ func TestNothingSecretInVariableTime(t *testing.T) {
 	for _, name := range []string{"../keystore/keys.go", "../../kinds.go", "../../nuwa/nuwa.go",
 		"../keystore/keystore.go", "../../owner/create.go", "../../owner/account.go",
 		"../../imported/import.go", "../../imported/formats.go", "../../recovery/hdpath.go"} {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile(name))(t)
 		for _, variable := range []string{"NonConst", "ecdsa.Sign", "PrivKeyFromBytes",
 			"secp256k1.PrivateKey"} {
 			require.NotContains(t, string(text), variable, name)

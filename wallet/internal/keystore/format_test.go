@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/keystore"
 	"x402-wallet/wallet/internal/keystore/keytest"
@@ -159,8 +160,7 @@ func TestJSONReader(t *testing.T) {
 // below.
 func TestEveryBitFlip(t *testing.T) {
 	data, passphrase := keytest.Golden(t)
-	ks, err := keystore.Parse(data)
-	require.NoError(t, err)
+	ks := must.Get(keystore.Parse(data))(t)
 	f := &keytest.KDF{}
 	f.Remember(t, ks, passphrase)
 	got := map[coded.Code]int{}
@@ -178,8 +178,7 @@ func TestEveryBitFlip(t *testing.T) {
 	require.Len(t, got, 2)
 	require.Equal(t, 8*len(data), got[coded.KeystoreCorrupt]+got[coded.InvalidPassphrase])
 	require.Greater(t, got[coded.InvalidPassphrase], 500, "the flips must also reach the cryptography")
-	_, err = openBytes(data, passphrase, f.Derive)
-	require.NoError(t, err)
+	must.Get(openBytes(data, passphrase, f.Derive))(t)
 
 	for _, at := range []string{"+Lcc", "IWVDmBI=", "oYP9", "iry+"} {
 		i := bytes.Index(data, []byte(at)) + 1
@@ -197,8 +196,7 @@ func TestEveryTruncation(t *testing.T) {
 		return make([]byte, keystore.KDFSize), nil
 	}
 	for n := range len(data) - 1 { // without the last line end it is whole
-		_, err := openBytes(data[:n], passphrase, none)
-		keytest.RequireCode(t, err, coded.KeystoreCorrupt)
+		keytest.RequireCode(t, must.Err(openBytes(data[:n], passphrase, none)), coded.KeystoreCorrupt)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/guarded"
@@ -28,8 +29,7 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 		// the keys are the phrase's
 		p, err := recovery.Read(t.Context(), wallet.FromValue(keytest.Phrase), nil, recovery.StandardPaths(0))
 		require.NoError(t, err)
-		seeds, err := p.Seeds()
-		require.NoError(t, err)
+		seeds := must.Get(p.Seeds())(t)
 		_, _, ours := guarded.PartsOf(seeds)
 		require.Equal(t, ours, []byte(k.Phrase))
 		p.Wipe()
@@ -115,40 +115,34 @@ func TestKeystoreWithAccountsRefused(t *testing.T) {
 		"fewer secrets than names": strings.Replace(twice, "research", "other", 1),
 	} {
 		require.NotEqual(t, good, file, name)
-		_, err := keystore.Parse([]byte(file))
-		keytest.RequireCode(t, err, coded.KeystoreCorrupt)
+		keytest.RequireCode(t, must.Err(keystore.Parse([]byte(file))), coded.KeystoreCorrupt)
 	}
 }
 
 // Both wrong passphrase and changed file answer this very sentence.
 func TestNoOracle(t *testing.T) {
 	data, passphrase := keytest.Golden(t)
-	ks, err := keystore.Parse(data)
-	require.NoError(t, err)
+	ks := must.Get(keystore.Parse(data))(t)
 	f := &keytest.KDF{}
 	f.Remember(t, ks, passphrase)
 	_, wrong := ks.Decrypt([]byte("another passphrase"), f.Derive)
 	ks.Ciphertext[7] ^= 0x20
-	_, tampered := ks.Decrypt(passphrase, f.Derive)
-	require.Equal(t, wrong, tampered)
+	require.Equal(t, wrong, must.Err(ks.Decrypt(passphrase, f.Derive)))
 	require.EqualError(t, wrong, "wrong passphrase, or the file was changed")
 }
 
 // The real derivation checks what it is given, whoever calls it.
 func TestCommitmentKeyIsHalfOfItsOwn(t *testing.T) {
 	data, passphrase := keytest.Golden(t)
-	ks, err := keystore.Parse(data)
-	require.NoError(t, err)
-	derived, err := keystore.Scrypt(passphrase, ks.Salt, ks.N, ks.R, ks.P)
-	require.NoError(t, err)
+	ks := must.Get(keystore.Parse(data))(t)
+	derived := must.Get(keystore.Scrypt(passphrase, ks.Salt, ks.N, ks.R, ks.P))(t)
 	require.Len(t, derived, 64)
 	require.True(t, hmac.Equal(ks.Commitment, ks.Commit(derived)))
 	for i, bad := range [][3]uint64{{1 << 30, 8, 1}, {3, 8, 1}, {keystore.MinN, 1 << 20, 1},
 		{keystore.MinN, 8, 1 << 30},
 		{keystore.MinN, 8, 0}} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			_, err := keystore.Scrypt(passphrase, ks.Salt, bad[0], bad[1], bad[2])
-			require.Error(t, err)
+			require.Error(t, must.Err(keystore.Scrypt(passphrase, ks.Salt, bad[0], bad[1], bad[2])))
 		})
 	}
 }
