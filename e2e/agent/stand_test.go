@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 )
@@ -249,9 +249,8 @@ func (w *world) sells(t *testing.T, at *stand, tools []tool) http.Handler {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: one.says}}}, nil
 			})
 	}
-	wall, err := paywall.New(paywall.Options{Tools: priced, Facilitators: facilitator.New(facilitator.Options{
-		List: []facilitator.Facilitator{{Name: "sandbox", URL: w.FacilitatorURL}}})})
-	require.NoError(t, err)
+	wall := must.Get(paywall.New(paywall.Options{Tools: priced, Facilitators: facilitator.New(
+		facilitator.Options{List: []facilitator.Facilitator{{Name: "sandbox", URL: w.FacilitatorURL}}})}))(t)
 	wall.Protect(server)
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }
