@@ -156,12 +156,11 @@ func (h *house) table(name string, a *passkeytest.Authenticator) string {
 func (h *house) ask() history.Approval {
 	h.Helper()
 	h.asked++
-	a, err := asking.Asker{Store: h.store}.AskApproval(h.Context(), history.Approval{Quote: [32]byte{h.asked},
-		Host:   fmt.Sprintf("api%d.example", h.asked),
+	return must.Get(asking.Asker{Store: h.store}.AskApproval(h.Context(), history.Approval{
+		Quote: [32]byte{h.asked}, Host: fmt.Sprintf("api%d.example", h.asked),
 		Method: "GET", URL: "https://api.example/report", Network: "eip155:8453", Asset: "0xasset",
-		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "too much"})
-	require.NoError(h, err)
-	return a
+		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee",
+		Why: "too much"}))(h)
 }
 
 func (h *house) state(id string) history.Decision {

@@ -73,11 +73,9 @@ func TestCDP(t *testing.T) {
 			header, r := posted(t, Facilitator{Auth: authCDP, KeyID: "organizations/x/apiKeys/y",
 				Secret: secret(row.secret)})
 			require.Equal(t, Settled, r.Outcome, r.Err)
-			parsed, err := jwt.Parse(strings.TrimPrefix(header, "Bearer "), func(*jwt.Token) (any, error) {
-				return row.public, nil
-			},
-				jwt.WithValidMethods([]string{row.alg}))
-			require.NoError(t, err)
+			parsed := must.Get(jwt.Parse(strings.TrimPrefix(header, "Bearer "),
+				func(*jwt.Token) (any, error) { return row.public, nil },
+				jwt.WithValidMethods([]string{row.alg})))(t)
 			assert.Equal(t, "JWT", parsed.Header["typ"])
 			assert.Equal(t, "organizations/x/apiKeys/y", parsed.Header["kid"])
 			assert.Regexp(t, "^[0-9a-f]{32}$", parsed.Header["nonce"])

@@ -449,7 +449,8 @@ func TestAChannelThatWasMovedByHand(t *testing.T) {
 				c := must.Get(g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key))(t)
 				c.Nonce, c.Amount, c.Signed = c.Nonce+2, money.NewAmount(6000), []byte(`{"nonce":"more"}`)
 				requireCode(t, must.Err(byVoucher(t, g.Store, c)), x402.LedgerCorrupt)
-				_, err := g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
+				_, err := g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c,
+					Outcome{}, g.k)
 				requireCode(t, err, x402.LedgerCorrupt)
 			})
 		})

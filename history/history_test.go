@@ -94,16 +94,11 @@ func reserve(s *Store, h Hold) (Payment, error) {
 	return s.Reserve(context.Background(), h)
 }
 
-// askOf is what the rules are asked about a payment.
-func askOf(p Payment) budget.Ask {
-	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network,
-		Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
-}
-
 // decide asks rules about a hold; the hold has the decision then.
 func decide(s *Store, rules budget.Rules, h *Hold) (Facts, error) {
 	p := h.Payment
-	ask := askOf(p)
+	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network,
+		Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 	f, err := s.Facts(context.Background(), Question{Rules: rules.Query(ask), Payment: p, Resume: h.Resume})
 	if err == nil {
 		err = f.Refusal()

@@ -88,10 +88,6 @@ func (m *model) sum(which func(*modelRow) bool) (u budget.Use) {
 	return u
 }
 
-func sameDay(a, b time.Time) bool {
-	return a.Truncate(24 * time.Hour).Equal(b.Truncate(24 * time.Hour))
-}
-
 // on reports whether a payment's host is one that the owner's entry covers: itself, on any port.
 func on(entry, host string) bool { return host == entry || strings.HasPrefix(host, entry+":") }
 
@@ -932,7 +928,7 @@ func (m *machine) Check(t *rapid.T) {
 			since := func(r *modelRow) bool { return !r.created.Before(day) }
 			// a window that is open to the end is the owner's only on the newest day
 			most := money.Dollars(1 << 40)
-			if sameDay(day, m.newest) {
+			if day.Equal(m.newest.Truncate(24 * time.Hour)) {
 				most = m.day
 			}
 			window(budget.Window{Since: day}, most, since)

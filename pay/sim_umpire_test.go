@@ -52,10 +52,6 @@ type rowSeen struct {
 	claimed  bool // once settled on somebody's word
 }
 
-func newUmpire() umpire {
-	return umpire{rows: map[string]*rowSeen{}, begun: map[string]int{}, keys: map[string]map[string]bool{}}
-}
-
 // begins counts a purchase.
 func (s *sim) begins(pu *purchase) {
 	if key := whose(pu.agent, pu.key); key != "" {

@@ -63,7 +63,8 @@ func newSim(g *ground, seed uint64) *sim {
 		g.epoch.AddDate(0, 1, 0).Add(-40 * time.Second),
 	}[s.rng.IntN(3)]
 	s.base = time.Until(start)
-	s.umpire = newUmpire()
+	s.umpire = umpire{rows: map[string]*rowSeen{}, begun: map[string]int{},
+		keys: map[string]map[string]bool{}}
 	some := func(percent, weight int) int { // of all seeds have it, some more than others
 		if s.chance(percent) {
 			return 1 + s.rng.IntN(weight)

@@ -55,7 +55,8 @@ func newWorld(t testing.TB, r rules) *world {
 	s := must.Get(sandbox.Start(r.options))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	store := testworld.NewStore(t, "")
-	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
+	keys := &openKeys{evm: testworld.NewEVMKey(t), solana: testworld.NewSolanaKey(t)}
+	w := &world{Sandbox: s, keys: keys, log: &lockedText{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
 	nodes := seller.NodeClient(s.Loopback)
@@ -111,10 +112,6 @@ type openKeys struct {
 	solana svm.Signer
 	locked bool
 	unlock func(ctx context.Context, passphrase []byte) error // nil where no test unlocks them
-}
-
-func newKeys(t testing.TB) *openKeys {
-	return &openKeys{evm: testworld.NewEVMKey(t), solana: testworld.NewSolanaKey(t)}
 }
 
 func (k *openKeys) Addresses() (solana, evm string) { return k.solana.Address(), k.evm.Address() }

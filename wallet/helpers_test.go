@@ -76,13 +76,6 @@ func reopened(t *testing.T, w *Wallet, f *keytest.KDF, passphrase string) *Walle
 	return again
 }
 
-func requireAddresses(t *testing.T, w *Wallet, solana, evm string) {
-	t.Helper()
-	gotSolana, gotEVM := w.Addresses()
-	require.Equal(t, solana, gotSolana)
-	require.Equal(t, evm, gotEVM)
-}
-
 // goldenHome is a home with the golden keystore, and its passphrase in the file passphrase.
 func goldenHome(t *testing.T) string {
 	data, _ := keytest.Golden(t)

@@ -19,15 +19,11 @@ func at(text string) time.Time {
 	return t
 }
 
-func daily() budget.Subscription {
-	return budget.Subscription{Name: "news", Agent: "research", Since: at("2027-03-27T02:30:00Z"),
-		Every: 24 * time.Hour, Until: at("2027-04-01T00:00:00Z"), Max: 50_000, Total: 200_000,
-		Request: [32]byte{1}}
-}
-
 // When a slot is due: a row for each thing that clocks and people do.
 func TestDue(t *testing.T) {
-	s := daily()
+	s := budget.Subscription{Name: "news", Agent: "research", Since: at("2027-03-27T02:30:00Z"),
+		Every: 24 * time.Hour, Until: at("2027-04-01T00:00:00Z"), Max: 50_000, Total: 200_000,
+		Request: [32]byte{1}}
 	paused := s
 	paused.Paused = true
 	for _, c := range []struct {

@@ -80,9 +80,8 @@ func TestChannelPayloadsEqualTheVectors(t *testing.T) {
 		"batch_top_up": {5500, 5000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, err := newFakeNode(t).exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(t.Context(),
-				batchOrder(t, all[name], c.ceiling, c.deposit))
-			require.NoError(t, err)
+			made := must.Get(newFakeNode(t).exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(
+				t.Context(), batchOrder(t, all[name], c.ceiling, c.deposit)))(t)
 			require.JSONEq(t, string(all[name].Payload.Payload), string(made.Payload))
 			require.Equal(t, c.deposit == 0, made.Evidence.IsVoucher())
 		})

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 )
@@ -250,10 +250,9 @@ func (w *world) sells(t *testing.T, at *stand, tools []tool) http.Handler {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: one.says}}}, nil
 			})
 	}
-	wall, err := paywall.New(paywall.Options{Tools: priced, Store: testworld.NewBook(t, t.TempDir()),
+	wall := must.Get(paywall.New(paywall.Options{Tools: priced, Store: testworld.NewBook(t, t.TempDir()),
 		Facilitators: facilitator.New(facilitator.Options{
-			List: []facilitator.Facilitator{{Name: "sandbox", URL: w.FacilitatorURL}}})})
-	require.NoError(t, err)
+			List: []facilitator.Facilitator{{Name: "sandbox", URL: w.FacilitatorURL}}})}))(t)
 	wall.Protect(server)
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }

@@ -87,9 +87,8 @@ func TestAnAgentByOAuth(t *testing.T) {
 	credentials := must.Get(extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{
 		Credentials: &oauthex.ClientCredentials{ClientID: "client-of-ann",
 			ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: "secret"}}}))(t)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(),
-		&mcp.StreamableClientTransport{Endpoint: o.URL, OAuthHandler: credentials}, nil)
-	require.NoError(t, err)
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(
+		t.Context(), &mcp.StreamableClientTransport{Endpoint: o.URL, OAuthHandler: credentials}, nil))(t)
 	defer client.Close()
 	pay := func(query string) string {
 		out := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",

@@ -143,9 +143,8 @@ func (w *words) shows() {
 	asks := func(session, method string, params any) (answer []byte, header http.Header) {
 		text := must.Get(json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
 			"params": params}))(w.t)
-		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.server.URL+"/shop/mcp",
-			bytes.NewReader(text))
-		require.NoError(w.t, err)
+		request := must.Get(http.NewRequestWithContext(w.t.Context(), http.MethodPost,
+			w.server.URL+"/shop/mcp", bytes.NewReader(text)))(w.t)
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set("Accept", "application/json, text/event-stream")
 		if session != "" {

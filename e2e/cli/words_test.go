@@ -265,9 +265,8 @@ func (a *agent) meetsPaidSellers() {
 		a.buys("/paid/"+name, asks(challenge, true, answer))
 	}
 	for _, success := range []bool{true, false} {
-		text, err := json.Marshal(map[string]any{"success": success, "transaction": "0x1",
-			"network": sandbox.EVM, "payer": "0x2", "errorReason": "settlement_pending", "errorMessage": "x"})
-		require.NoError(a.t, err)
+		text := must.Get(json.Marshal(map[string]any{"success": success, "transaction": "0x1", "payer": "0x2",
+			"network": sandbox.EVM, "errorReason": "settlement_pending", "errorMessage": "x"}))(a.t)
 		for name, text := range inOrder(a.variants(fmt.Sprint("receipt ", success), text)) {
 			a.buys("/receipt/"+name, asks(challenge, true, receipt(http.StatusOK, text)))
 			a.buys("/receipt refused/"+name, asks(challenge, true, receipt(http.StatusPaymentRequired, text)))

@@ -134,11 +134,10 @@ func (w *world) leftAlone() testworld.Home {
 	past := must.Get(ledgers.Open(w.t.Context(), home.Dir, history.Options{Contents: content.Keeper{},
 		Now: func() time.Time { return time.Now().Add(-20 * time.Minute) }}))(w.t)
 	defer past.Close()
-	_, err := asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{
-		Quote: [32]byte{1}, Host: "api.example",
+	must.Get(asking.Asker{Store: past}.AskApproval(w.t.Context(), history.Approval{
+		Quote: [32]byte{1}, Host: "api.example", Why: "its price",
 		Method: "GET", URL: "https://api.example/report", Network: sandbox.EVM, Asset: "0xasset",
-		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "its price"})
-	require.NoError(w.t, err)
+		Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee"}))(w.t)
 	require.NoError(w.t, past.Freeze(w.t.Context(), history.Freeze{Network: sandbox.EVM, Account: home.EVM,
 		By: "owner", Why: "a trial"}))
 	hand := must.Get(historytest.Forge(home.Dir))(w.t)

@@ -68,11 +68,10 @@ func (p *channelPayer) signed(ceiling, deposit uint64) onchain.Authorization {
 	r := p.c.Accepts[0]
 	config, _, err := p.Config(r, p.s.chain.Asset, "", "")
 	require.NoError(p.t, err)
-	a, err := p.Authorize(p.t.Context(), onchain.Order{Requirement: r, Asset: p.s.chain.Asset,
+	return must.Get(p.Authorize(p.t.Context(), onchain.Order{Requirement: r, Asset: p.s.chain.Asset,
 		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.Now(), Channel: &onchain.ChannelOrder{
-			Config: config, Number: 1, Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}})
-	require.NoError(p.t, err)
-	return a
+			Config: config, Number: 1, Ceiling: money.NewAmount(ceiling),
+			Deposit: money.NewAmount(deposit)}}))(p.t)
 }
 
 func (p *channelPayer) pay(payload json.RawMessage) testworld.Answer {

@@ -92,6 +92,9 @@ func TestAsk(t *testing.T) {
 func TestOthersAreRefused(t *testing.T) {
 	at, wait, got := page(t)
 	good := form("right")
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
 	for name, c := range map[string]struct {
 		method, body string
 		change       func(*http.Request)
@@ -100,33 +103,23 @@ func TestOthersAreRefused(t *testing.T) {
 		"another token": {"POST", good, func(r *http.Request) {
 			r.URL.Path = "/" + strings.Repeat("A", 26)
 		}, 404},
-		"no token":      {"POST", good, func(r *http.Request) { r.URL.Path = "/" }, 404},
-		"a longer path": {"POST", good, func(r *http.Request) { r.URL.Path += "/x" }, 404},
-		"no token, get": {"GET", "", func(r *http.Request) { r.URL.Path = "/" }, 404},
-		"another name":  {"POST", good, func(r *http.Request) { r.Host = "evil.example" }, 421},
-		"localhost":     {"GET", "", func(r *http.Request) { r.Host = "localhost:" + r.URL.Port() }, 421},
-		"no port":       {"GET", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
-		"another origin": {"POST", good, func(r *http.Request) {
-			r.Header.Set("Origin", "https://evil.example")
-		}, 403},
-		"origin null": {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
-		"no origin":   {"POST", good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
-		"another port": {"POST", good, func(r *http.Request) {
-			r.Header.Set("Origin", "http://127.0.0.1:1")
-		}, 403},
+		"no token":       {"POST", good, func(r *http.Request) { r.URL.Path = "/" }, 404},
+		"a longer path":  {"POST", good, func(r *http.Request) { r.URL.Path += "/x" }, 404},
+		"no token, get":  {"GET", "", func(r *http.Request) { r.URL.Path = "/" }, 404},
+		"another name":   {"POST", good, func(r *http.Request) { r.Host = "evil.example" }, 421},
+		"localhost":      {"GET", "", func(r *http.Request) { r.Host = "localhost:" + r.URL.Port() }, 421},
+		"no port":        {"GET", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
+		"another origin": {"POST", good, header("Origin", "https://evil.example"), 403},
+		"origin null":    {"POST", good, header("Origin", "null"), 403},
+		"no origin":      {"POST", good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
+		"another port":   {"POST", good, header("Origin", "http://127.0.0.1:1"), 403},
 		"https": {"POST", good, func(r *http.Request) {
 			r.Header.Set("Origin", "https://"+r.Host)
 		}, 403},
-		"another site": {"POST", good, func(r *http.Request) {
-			r.Header.Set("Sec-Fetch-Site", "cross-site")
-		}, 403},
-		"a put": {"PUT", good, nil, 405},
-		"JSON": {"POST", `{"passphrase":"right"}`, func(r *http.Request) {
-			r.Header.Set("Content-Type", "application/json")
-		}, 400},
-		"text": {"POST", good, func(r *http.Request) {
-			r.Header.Set("Content-Type", "text/plain")
-		}, 400},
+		"another site":      {"POST", good, header("Sec-Fetch-Site", "cross-site"), 403},
+		"a put":             {"PUT", good, nil, 405},
+		"JSON":              {"POST", `{"passphrase":"right"}`, header("Content-Type", "application/json"), 400},
+		"text":              {"POST", good, header("Content-Type", "text/plain"), 400},
 		"no field":          {"POST", "x=y", nil, 400},
 		"two passphrases":   {"POST", good + "&" + good, nil, 400},
 		"too large":         {"POST", form(strings.Repeat("x", maxForm)), nil, 400},

@@ -31,15 +31,11 @@ func TestMain(m *testing.M) {
 
 // listening is a service; each session that it lets in comes out of sessions.
 func listening(t *testing.T, refuse error) (path string, sessions chan *Session) {
-	path = socketPath(t)
-	sessions, _ = listenAt(t, path, refuse)
-	return path, sessions
-}
-
-func socketPath(t *testing.T) string {
 	dir := must.Get(os.MkdirTemp("", "relay-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
+	path = filepath.Join(dir, "s")
+	sessions, _ = listenAt(t, path, refuse)
+	return path, sessions
 }
 
 // listenAt is listening at a path, until stop.

@@ -30,12 +30,8 @@ type evmPayer struct {
 }
 
 func newEVMPayer(t *testing.T, s *Sandbox, balance uint64) *evmPayer {
-	return newEVMPayerOf(s, testworld.NewEVMKey(t), balance)
-}
-
-func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
-	p := &evmPayer{}
-	p.Exact = evm.New(evm.Options{Signer: key, RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.Now})
+	p := &evmPayer{evm.New(evm.Options{Signer: testworld.NewEVMKey(t),
+		RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.Now})}
 	s.Fund(p.Address(), balance)
 	return p
 }

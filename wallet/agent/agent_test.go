@@ -577,8 +577,8 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 			s.PayToSolana, funds.Source
 	}
 	extra := must.Get(json.Marshal(s.FeePayer))(w.t)
-	_, err := chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
-		Validity: time.Minute, Requirement: x402.Requirement{
+	_, err := chain.Authorize(w.t.Context(), onchain.Order{Asset: asset, Source: funds.Source,
+		Now: time.Now(), Validity: time.Minute, Requirement: x402.Requirement{
 			Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000),
 			Asset: asset.Address, PayTo: s.PayToSolana,
 			Extra: map[string]json.RawMessage{"feePayer": extra},

@@ -458,9 +458,8 @@ func TestBase64Variants(t *testing.T) {
 		base64.RawURLEncoding} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			for _, pad := range []string{"", " ", "  "} { // each length modulo 3
-				c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", e.EncodeToString([]byte(text+pad))),
-					nil)
-				require.NoError(t, err)
+				c := must.Get(ReadChallenge(402,
+					headers("PAYMENT-REQUIRED", e.EncodeToString([]byte(text+pad))), nil))(t)
 				require.Equal(t, "?>?>~~", c.Error)
 			}
 		})

@@ -126,9 +126,8 @@ func TestV1IsAnsweredAsV1(t *testing.T) {
 // for which the server still compares info.
 func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 	encode := func(extensions string, ext map[string]json.RawMessage) string {
-		c, err := ReadChallenge(402, nil, []byte(`{"x402Version":2,"extensions":`+extensions+`,"accepts":[`+
-			entryV2("", "")+`]}`))
-		require.NoError(t, err)
+		c := must.Get(ReadChallenge(402, nil, []byte(`{"x402Version":2,"extensions":`+extensions+
+			`,"accepts":[`+entryV2("", "")+`]}`)))(t)
 		got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), ext))(t)
 		require.LessOrEqual(t, len(Attach(c.Dialect, got).Value), maxEcho)
 		p := must.JSON[struct{ Extensions json.RawMessage }](got)(t)
