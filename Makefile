@@ -29,7 +29,7 @@ demo-fleet: need-go need-postgres build
 TEST := go test -count=1 -vet=off -timeout 15m
 test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) $(TEST) -p 4 -skip '^($(SLOW))$$' ./e2e/cli ./e2e $$(go list ./... | grep -vE '^x402-wallet/($(RACED)|$(NIGHTLY))$$')
-	$(TEST) -run '^($(ALONE))$$' ./history ./pay
+	$(TEST) -run '^($(ALONE))$$' ./pay
 	$(RACE) -p 4 -skip '^($(ALONE))$$' $(addprefix ./,$(subst |, ,$(RACED)))
 
 # The packages whose goroutines share the money: they are tested under the race detector. NIGHTLY and SLOW are the packages and
