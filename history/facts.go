@@ -212,7 +212,7 @@ func (t *tx) readEnds() error {
 		FROM audit ORDER BY seq DESC LIMIT 1`).
 		Scan(&t.known.head, &t.known.hash, &text, &t.known.last, &t.known.newest)
 	if err == nil {
-		err = isFormat(text)
+		err = CheckFormat(text)
 	}
 	return sqldb.Otherwise(err, nil)
 }

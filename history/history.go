@@ -9,8 +9,8 @@
 // decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go (every
 // other step, and the audit chain), lease.go (who works on a payment, who waits for it), query.go (one
 // payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
-// approvaluse.go, approvallist.go and asked.go (questions to a person), freeze.go and rules.go (what the
-// owner said; the chain's head), channels.go (vouchers), instance.go and turns.go (which process this is, and
+// approvaluse.go, approvallist.go and asking.go (questions to a person), freeze.go and rules.go (what the
+// owner said; the chain's head), channels.go (vouchers), process.go and turns.go (which process this is, and
 // whose turn it is).
 //
 // What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
@@ -143,23 +143,19 @@ func (t *tx) sameFormat() error {
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
 	}
-	return isFormat(text)
+	return CheckFormat(text)
 }
 
-// isFormat refuses the number of another format.
-func isFormat(text string) error {
+// CheckFormat refuses a ledger that says of itself that it has another format.
+func CheckFormat(text string) error {
 	switch n, err := strconv.Atoi(text); {
 	case err != nil:
 		return sqldb.Damaged("read the ledger's format", err)
 	case n != format:
-		return anotherFormat(n)
+		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
+			WithHint("use the version of x402-wallet that wrote it")
 	}
 	return nil
-}
-
-func anotherFormat(n int) error {
-	return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
-		WithHint("use the version of x402-wallet that wrote it")
 }
 
 // Home is where the ledger, or this replica of it, has its files.
@@ -186,22 +182,21 @@ func (s *Store) Share(o Options) (shared *Store, open bool) {
 
 // Close ends this Store. The last one of a ledger ends this process's part in it.
 func (s *Store) Close() (err error) {
-	s.closing.Do(func() {
-		s.process.Leave()
-		err = s.leave()
-	})
+	s.closing.Do(func() { err = s.leave() })
 	return err
 }
 
-// leave closes the database after its last Store.
-func (d *database) leave() error {
-	d.storesLock.Lock()
-	defer d.storesLock.Unlock()
-	d.stores--
-	if d.stores > 0 {
+// leave ends the Store's process, and closes the database after its last Store. Nobody gets another Store of
+// it meanwhile, which would be a dead process's.
+func (s *Store) leave() error {
+	s.storesLock.Lock()
+	defer s.storesLock.Unlock()
+	s.process.Leave()
+	s.stores--
+	if s.stores > 0 {
 		return nil
 	}
-	return errors.Join(d.db.Close(), d.checkpointLock.Close(), d.channelLocks.close())
+	return errors.Join(s.db.Close(), s.checkpointLock.Close(), s.channelLocks.close())
 }
 
 // Shared reports whether replicas with other homes may use the ledger.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"x402-wallet/history"
@@ -61,10 +62,19 @@ func MakePostgres(ctx context.Context, p postgres.Server) (made bool, err error)
 // its locks. A server that has another ledger by the time of a later connection is LEDGER_CORRUPT.
 func OpenPostgres(ctx context.Context, home string, p postgres.Server, o history.Options) (*history.Store,
 	error) {
+	p.Now, p.Check = o.Now, sameLedger()
+	db, err := postgres.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	return history.New(ctx, db, home, processes.Rows(db, o.AliveFor), o)
+}
+
+// sameLedger checks each new connection: behind it is a ledger of this format, and always the same one.
+func sameLedger() func(ask func(query string) (string, error)) error {
 	var mu sync.Mutex
 	var ledger string // of the first connection
-	p.Now = o.Now
-	p.Check = func(ask func(query string) (string, error)) error {
+	return func(ask func(query string) (string, error)) error {
 		is, err := ask(`SELECT coalesce(CAST(to_regclass('x402.meta') AS TEXT), '')`)
 		if err == nil && is == "" {
 			err = x402.Errorf(x402.LedgerCorrupt, "the database that ledger.url names has no ledger").
@@ -74,7 +84,16 @@ func OpenPostgres(ctx context.Context, home string, p postgres.Server, o history
 		if err != nil {
 			return err
 		}
-		id, err := ask(`SELECT coalesce((SELECT value FROM x402.meta WHERE key = 'ledger_id'), '')`)
+		is, err = ask(`SELECT value || ' ' || (SELECT value FROM x402.meta WHERE key = 'ledger_id')
+			FROM x402.meta WHERE key = 'format'`)
+		if err != nil {
+			return err
+		}
+		format, id, _ := strings.Cut(is, " ")
+		err = history.CheckFormat(format)
+		if err == nil && id == "" {
+			err = sqldb.Damaged("read the ledger's id", errors.New("it has none"))
+		}
 		if err != nil {
 			return err
 		}
@@ -88,9 +107,4 @@ func OpenPostgres(ctx context.Context, home string, p postgres.Server, o history
 		ledger = id
 		return nil
 	}
-	db, err := postgres.Open(p)
-	if err != nil {
-		return nil, err
-	}
-	return history.New(ctx, db, home, processes.Rows(db, o.AliveFor), o)
 }

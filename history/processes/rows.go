@@ -124,7 +124,7 @@ func (p *rows) Leave() {
 	isLast := p.stores == 0 && p.stop != nil
 	if isLast {
 		close(p.stop)
-		p.stop = nil
+		p.id, p.stop = "", nil
 	}
 	p.mu.Unlock()
 	if isLast {
