@@ -59,7 +59,7 @@ var arrows = map[string][]string{
 	"x402/weburl": {"x402"},
 	// words that no signature needs: who signs imports none of these
 	"x402/channelterms": {"x402", "x402/money"},
-	"x402/contact":      {},
+	"x402/observe":      {},
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
@@ -125,13 +125,13 @@ var arrows = map[string][]string{
 	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet",
 		"wallet/imported", "x402"},
 	// steps: a question is one, of a payment or a sale
-	"chain/rpc": {"internal/steps", "x402", "x402/contact"},
+	"chain/rpc": {"internal/steps", "x402", "x402/observe"},
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
 	"chain/evm/message": {"x402/money", "x402"},
 	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
 	"chain/evm": {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc", "x402",
-		"x402/channelterms", "x402/contact", "x402/foreign", "x402/onchain", "x402/remedy"},
-	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "x402", "x402/contact", "x402/onchain",
+		"x402/channelterms", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
+	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "x402", "x402/observe", "x402/onchain",
 		"x402/remedy"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
@@ -143,7 +143,7 @@ var arrows = map[string][]string{
 	"wallet/agent/client": {"chain/evm/message", "chain/svm/decode", "history", "internal/socket", "wallet",
 		"wallet/agent", "x402"},
 	// child: facilitators that are programs; steps: likewise
-	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/contact"},
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
 	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
 		"internal/child", "internal/mcpconn", "internal/steps", "paywall/book", "x402/money", "x402",
@@ -156,7 +156,7 @@ var arrows = map[string][]string{
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
-		"x402/contact"},
+		"x402/observe"},
 	"internal/must":     {}, // for tests
 	"internal/loopback": {},
 	// x402: the code that a step ended with
@@ -167,7 +167,7 @@ var arrows = map[string][]string{
 	"internal/socket":        {},
 	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
-	"internal/metrics": {"x402/money", "x402/contact"},
+	"internal/metrics": {"x402/money", "x402/observe"},
 	"internal/passkey": {"internal/passkey/internal/answers"}, // which passkeys there are it is told
 	// what is refused of an answer, of a new passkey and of one that is asked
 	"internal/passkey/internal/answers": {},

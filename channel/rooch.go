@@ -15,8 +15,8 @@ import (
 	"x402-wallet/chain/rpc"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
-	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/observe"
 )
 
 // Rooch is the chain of the Nuwa payment channels. What a node says is read strictly or not at all,
@@ -51,7 +51,7 @@ type Nodes map[string]*node
 
 // NewNodes makes the clients of those of the networks that are Rooch's. observe hears of every question; nil:
 // nobody does.
-func NewNodes(urls map[string]string, client *http.Client, observe contact.NodeObserver) Nodes {
+func NewNodes(urls map[string]string, client *http.Client, observe observe.NodeObserver) Nodes {
 	nodes := Nodes{}
 	for network, url := range urls {
 		if x402.Namespace(network) == "rooch" {

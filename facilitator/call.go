@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/steps"
-	"x402-wallet/x402/contact"
+	"x402-wallet/x402/observe"
 )
 
 const (
@@ -53,19 +53,19 @@ func (c *Client) call(ctx context.Context, f *remote, method, path string, ask u
 
 // contact is what came of an exchange. That it does not know us is an error that the owner is
 // to be told of.
-func (r reply) contact() contact.Outcome {
+func (r reply) contact() observe.Outcome {
 	switch {
 	case r.err != nil && r.status == 0 && !r.unusable:
-		return contact.NoAnswer
+		return observe.NoAnswer
 	case r.err != nil, r.status >= 500, r.status/100 == 3:
-		return contact.InError
+		return observe.InError
 	}
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout,
 		http.StatusTooManyRequests:
-		return contact.InError
+		return observe.InError
 	}
-	return contact.Answered
+	return observe.Answered
 }
 
 // exchange makes one: a GET with a question, or a POST with a body. The stock transport

@@ -23,8 +23,8 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/observe"
 	"x402-wallet/x402/wire"
 )
 
@@ -110,7 +110,7 @@ type Options struct {
 	Now   func() time.Time                           // nil: time.Now
 	Sleep func(context.Context, time.Duration) error // nil: a timer
 	// hears of each request: verify, settle, supported or discovery; nil: nobody does
-	Observe contact.FacilitatorObserver
+	Observe observe.FacilitatorObserver
 	Log     *slog.Logger // what a program said when it failed; nil: silent
 }
 
@@ -121,7 +121,7 @@ type Client struct {
 	now   func() time.Time
 	sleep func(context.Context, time.Duration) error
 
-	observe contact.FacilitatorObserver
+	observe observe.FacilitatorObserver
 	log     *slog.Logger
 }
 

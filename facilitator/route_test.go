@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/must"
-	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/observe"
 )
 
 const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb597867f38412077A9182bf77359F"
@@ -93,29 +93,29 @@ func TestFacilitatorsAreObserved(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answers http.HandlerFunc
-		came    contact.Outcome
+		came    observe.Outcome
 	}{
-		"yes":          {status(200, `{"isValid":true}`), contact.Answered},
-		"no":           {status(400, `{"isValid":false}`), contact.Answered},
-		"who are you":  {status(401, ``), contact.InError},
-		"not here":     {status(404, ``), contact.InError},
-		"too many":     {status(429, ``), contact.InError},
-		"out of order": {status(503, ``), contact.InError},
-		"elsewhere":    {status(302, ``), contact.InError},
+		"yes":          {status(200, `{"isValid":true}`), observe.Answered},
+		"no":           {status(400, `{"isValid":false}`), observe.Answered},
+		"who are you":  {status(401, ``), observe.InError},
+		"not here":     {status(404, ``), observe.InError},
+		"too many":     {status(429, ``), observe.InError},
+		"out of order": {status(503, ``), observe.InError},
+		"elsewhere":    {status(302, ``), observe.InError},
 		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			contact.NoAnswer},
+			observe.NoAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answers)
 			defer server.Close()
 			type seen struct {
 				name, request string
-				came          contact.Outcome
+				came          observe.Outcome
 			}
 			var all []seen
 			client := New(Options{List: []Facilitator{{Name: "ours", URL: server.URL + "/at",
 				Networks: []string{"eip155:84532"}}},
-				Observe: func(name, request string, came contact.Outcome, took time.Duration) {
+				Observe: func(name, request string, came observe.Outcome, took time.Duration) {
 					require.Positive(t, took)
 					all = append(all, seen{name, request, came})
 				}})

@@ -10,7 +10,7 @@
 // signer.go (who signed), networks.go, aliases.go and assets.go (what is known), errors.go (the codes, and
 // what people do about them). The packages below it have what no signature needs: onchain (what the chains'
 // packages and the engine say to each other), channelterms, foreign (options that are known and not paid),
-// remedy (what a person adds where something is not known), publicnode, contact.
+// remedy (what a person adds where something is not known), publicnode, observe.
 package x402
 
 import (

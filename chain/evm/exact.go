@@ -30,9 +30,9 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
-	"x402-wallet/x402/contact"
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/observe"
 	"x402-wallet/x402/remedy"
 )
 
@@ -70,7 +70,7 @@ type Options struct {
 	Rand io.Reader        // nonces; nil: crypto/rand
 	Now  func() time.Time // nil: time.Now
 
-	Observe contact.NodeObserver // hears of every question to a node; nil: nobody does
+	Observe observe.NodeObserver // hears of every question to a node; nil: nobody does
 }
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.

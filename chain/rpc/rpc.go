@@ -28,7 +28,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
-	"x402-wallet/x402/contact"
+	"x402-wallet/x402/observe"
 )
 
 const (
@@ -45,7 +45,7 @@ type Node struct {
 	identify func(Ask) error      // may be nil
 	isKnown  atomic.Bool          // identify was satisfied
 	onDate   func(date time.Time) // the Date of an answer; may be nil
-	observe  contact.NodeObserver // may be nil
+	observe  observe.NodeObserver // may be nil
 	url      string               // may hold an API key: never in an error
 	http     *http.Client
 	calls    atomic.Uint64 // JSON-RPC ids
@@ -59,7 +59,7 @@ type Options struct {
 	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question
 	// until there is none. nil: it may be on any chain.
 	Identify func(Ask) error
-	Observe  contact.NodeObserver // hears of every question; nil: nobody does
+	Observe  observe.NodeObserver // hears of every question; nil: nobody does
 }
 
 // Ask asks the node one question, as Call, but whatever chain it is on.
@@ -159,15 +159,15 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 }
 
 // outcomeOf is what came of a question. A JSON-RPC error is an answer.
-func outcomeOf(err error) contact.Outcome {
+func outcomeOf(err error) observe.Outcome {
 	_, isLost := errors.AsType[transportError](err)
 	switch {
 	case err == nil, Refused(err):
-		return contact.Answered
+		return observe.Answered
 	case isLost:
-		return contact.NoAnswer
+		return observe.NoAnswer
 	}
-	return contact.InError
+	return observe.InError
 }
 
 func (n *Node) call(ctx context.Context, step *steps.Span, result any, method string, params []any) error {

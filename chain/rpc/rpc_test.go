@@ -18,7 +18,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
-	"x402-wallet/x402/contact"
+	"x402-wallet/x402/observe"
 )
 
 const network = "eip155:84532"
@@ -302,35 +302,35 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 func TestNodesAreObserved(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers http.HandlerFunc
-		came    contact.Outcome
+		came    observe.Outcome
 	}{
 		"answer": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":"yes"}`)
-		}, contact.Answered},
+		}, observe.Answered},
 		"refusal": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"reverted"}}`)
-		}, contact.Answered},
+		}, observe.Answered},
 		"overload": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusTooManyRequests)
-		}, contact.InError},
+		}, observe.InError},
 		"a page": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
-			contact.InError},
+			observe.InError},
 		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			contact.NoAnswer},
+			observe.NoAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answers)
 			defer server.Close()
-			var came []contact.Outcome
+			var came []observe.Outcome
 			node := New(Options{Network: network, URL: server.URL,
-				Observe: func(of string, is contact.Outcome, took time.Duration) {
+				Observe: func(of string, is observe.Outcome, took time.Duration) {
 					require.Equal(t, network, of)
 					require.Positive(t, took)
 					came = append(came, is)
 				}})
 			var text string
 			_ = node.Call(t.Context(), &text, "ask")
-			require.Equal(t, []contact.Outcome{c.came}, came)
+			require.Equal(t, []observe.Outcome{c.came}, came)
 
 			gone, cancel := context.WithCancel(t.Context())
 			cancel()

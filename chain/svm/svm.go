@@ -29,7 +29,7 @@ import (
 
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
-	"x402-wallet/x402/contact"
+	"x402-wallet/x402/observe"
 )
 
 // Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
@@ -56,7 +56,7 @@ type Options struct {
 	HTTP          *http.Client         // nil: a plain one; its redirects are never followed
 	Rand          io.Reader            // nil: crypto/rand
 	Now           func() time.Time     // nil: time.Now
-	Observe       contact.NodeObserver // hears of every question to a node; nil: nobody does
+	Observe       observe.NodeObserver // hears of every question to a node; nil: nobody does
 }
 
 // Exact is the scheme. It is safe for concurrent use and asks no node before it must.

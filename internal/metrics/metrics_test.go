@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/must"
-	"x402-wallet/x402/contact"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/observe"
 )
 
 var (
@@ -126,11 +126,11 @@ func TestCalls(t *testing.T) {
 func TestParties(t *testing.T) {
 	var p Parties
 	before := float64(time.Now().UnixMilli()) / 1000
-	p.Facilitator("cdp", "verify", contact.Answered, 20*time.Millisecond)
-	p.Facilitator("cdp", "settle", contact.NoAnswer, time.Second)
-	p.Facilitator("own", "settle", contact.InError, time.Second)
-	p.Node("eip155:8453", contact.Answered, 30*time.Millisecond)
-	p.Node("solana:x", contact.NoAnswer, 10*time.Second)
+	p.Facilitator("cdp", "verify", observe.Answered, 20*time.Millisecond)
+	p.Facilitator("cdp", "settle", observe.NoAnswer, time.Second)
+	p.Facilitator("own", "settle", observe.InError, time.Second)
+	p.Node("eip155:8453", observe.Answered, 30*time.Millisecond)
+	p.Node("solana:x", observe.NoAnswer, 10*time.Second)
 	text := scrape(t, &p)
 	got := read(t, text)
 	require.InDelta(t, 1, got[`x402_wallet_facilitator_requests_total{facilitator="cdp",request="settle",`+
@@ -256,8 +256,8 @@ func TestStrangersMakeNoSeries(t *testing.T) {
 		calls.Step(name, 1)
 		sales.Sale(Sale{Tool: name, Outcome: name, Code: name, Network: name, Earned: 1,
 			Steps: map[string]time.Duration{name: 1}})
-		parties.Facilitator(name, name, contact.Answered, 1)
-		parties.Node(name, contact.Answered, 1)
+		parties.Facilitator(name, name, observe.Answered, 1)
+		parties.Node(name, observe.Answered, 1)
 	}
 	text := scrape(t, &calls, &sales, &parties)
 	by, sum := map[string]int{}, map[string]float64{}

@@ -1,6 +1,6 @@
-// Package contact has the words for what came of asking a facilitator or a network's node, as they are
+// Package observe has the words for what came of asking a facilitator or a network's node, as they are
 // counted. None of what such a party said is in them.
-package contact
+package observe
 
 import "time"
 
