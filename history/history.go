@@ -152,7 +152,8 @@ func CheckFormat(text string) error {
 	case err != nil:
 		return sqldb.Damaged("read the ledger's format", err)
 	case n != format:
-		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format).
+		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n,
+			format).
 			WithHint("use the version of x402-wallet that wrote it")
 	}
 	return nil
