@@ -12,15 +12,22 @@ import (
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 )
 
-// The wallet and its MCP client, and the end of what a program wrote.
+// The lab, the wallet and its MCP client, and the end of what a program wrote.
 type (
+	Lab           = testlab.Lab
+	ConfigOptions = testlab.ConfigOptions
+	EVMTransfer   = testlab.EVMTransfer
 	Wallet        = testworld.Wallet
 	WalletOptions = testworld.WalletOptions
 	tail          = testworld.Tail
 )
+
+// Start gives the lab of this test process.
+func Start(t testing.TB) *Lab { return testlab.Start(t) }
 
 const protocolVersion = testworld.Protocol
 
@@ -108,7 +115,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	code := m.Run()
-	stopLab()
+	testlab.Stop()
 	testworld.RemoveBuild()
 	closeShops()
 	os.Exit(code)

@@ -9,11 +9,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
@@ -29,13 +29,11 @@ type mppSellers struct {
 
 func startMPP(t testing.TB, lab *Lab) *mppSellers {
 	t.Helper()
-	options := must.Get(json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
-		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}))(t)
+	options := map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
+		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
 	s := &mppSellers{}
-	stop, err := startScript(filepath.Join("lab", "mpp", "seller.mjs"), options, s)
-	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
-	t.Cleanup(stop)
+	testlab.StartParty(t, "mpp/seller.mjs", options, s)
 	return s
 }
 
@@ -47,7 +45,9 @@ func (s *mppSellers) control(t *testing.T, state string) (settled int) {
 	return now.Settled
 }
 
-func (s *mppSellers) hosts() []string { return []string{hostPort(s.HTTP), hostPort(s.MCP)} }
+func (s *mppSellers) hosts() []string {
+	return []string{testlab.HostPort(s.HTTP), testlab.HostPort(s.MCP)}
+}
 
 func TestPaysByMPP(t *testing.T) {
 	lab := Start(t)
@@ -142,14 +142,13 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
 	t.Cleanup(web.Close)
 
-	options := must.Get(json.Marshal(map[string]string{"url": web.URL, "key": mppxKey}))(t)
+	options := map[string]string{"url": web.URL, "key": mppxKey}
 	var paid struct {
 		Status  int
 		Body    string
 		Receipt struct{ Method, Reference, Status string }
 	}
-	stop := must.Get(startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid))(t)
-	stop()
+	testlab.StartParty(t, "mpp/payer.mjs", options, &paid)
 	require.Equal(t, 200, paid.Status, "%+v", paid)
 	require.Equal(t, "warmer", paid.Body)
 	require.Equal(t, "success", paid.Receipt.Status)
