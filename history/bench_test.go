@@ -59,7 +59,7 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 		begin := time.Now()
 		err = s.tx(b.Context(), func(t *tx) error {
 			begin := time.Now()
-			err := t.submit(p, s.Self(), signed, signed.record(), nil, k)
+			err := t.submit(p, s.Self(), signed, k)
 			sealed = append(sealed, time.Since(begin))
 			return err
 		})

@@ -132,28 +132,16 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 // k seals it, as a signature or, where it costs nothing, as a voucher: the channel has to be where
 // the last one left it.
 func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c Channel, o Outcome,
-	k Keyholder) (Payment, error) {
+	k Keyholder) (recorded Payment, err error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
-	record := signed.record()
-	var recorded Payment
-	err := s.tx(ctx, func(t *tx) error {
-		old, err := t.channel(c)
-		if err != nil {
-			return err
-		}
-		step, err := newStep(old, c)
-		if err != nil {
-			return err
-		}
+	signed.Channel = &c
+	err = s.tx(ctx, func(t *tx) error {
 		if p.ID == "" {
-			if err := t.signVoucher(step, signed, k); err != nil {
-				return err
-			}
-			return t.putChannel(c)
+			return t.signVoucher(signed, k)
 		}
-		if err := t.submit(p, s.Self(), signed, record, step, k); err != nil {
+		if err := t.submit(p, s.Self(), signed, k); err != nil {
 			return err
 		}
 		if o.State == Failed {
@@ -166,7 +154,11 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 }
 
 // signVoucher records a voucher that costs nothing more.
-func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
+func (t *tx) signVoucher(signed Signed, k Keyholder) error {
+	step, err := t.channelStep(signed.Channel)
+	if err != nil {
+		return err
+	}
 	last, err := t.lastSealed(k, nil)
 	if err == nil {
 		err = step.from.wasLeft(last.memory.Get, step.to)
@@ -179,8 +171,12 @@ func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, 0, audit.VoucherEvent, map[string]any{"voucher": v,
+	err = t.seal(k, last, 0, audit.VoucherEvent, map[string]any{"voucher": v,
 		"sha256": digestOf(signed.Payload)})
+	if err != nil {
+		return err
+	}
+	return t.putChannel(step.to)
 }
 
 // channelStep is what a voucher makes of a channel.

@@ -149,7 +149,7 @@ func TestSignaturesTogether(t *testing.T) {
 			}, sign(3), refused(4, other),
 			sign(4), finished(0, Outcome{State: Unknown}),
 			undone(t, s, func(tx *tx) error {
-				return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
+				return tx.submit(list[5], s.Self(), signed(list[5]), k)
 			}), sign(5),
 			undone(t, s, func(tx *tx) error {
 				return must.Err(tx.outcome(list[1].ID, Outcome{State: Unknown}))

@@ -103,7 +103,7 @@ func (t *tx) millionth(p Payment, n int) error {
 		Evidence: x402.Evidence{Network: p.Network, Asset: p.Asset, Payer: agent, PayTo: payTo,
 			Amount: p.Amount, Nonce: nonce, ValidBefore: 1_900_000_000,
 			ExpiresAt: time.Unix(1_900_000_000, 0).UTC()}}
-	err := t.submit(p, p.LeaseOwner, signed, signed.record(), nil, testKeyholder())
+	err := t.submit(p, p.LeaseOwner, signed, testKeyholder())
 	if err != nil {
 		return err
 	}

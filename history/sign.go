@@ -59,18 +59,11 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	record := signed.record()
-	return s.tx(ctx, func(t *tx) error {
-		step, err := t.channelStep(signed.Channel)
-		if err != nil {
-			return err
-		}
-		return t.submit(p, s.Self(), signed, record, step, k)
-	})
+	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, k) })
 }
 
-func (t *tx) submit(p Payment, process string, signed Signed, record record, step *channelStep,
-	k Keyholder) error {
+func (t *tx) submit(p Payment, process string, signed Signed, k Keyholder) error {
+	record := signed.record()
 	row, err := t.leasedBy(p.ID, process)
 	if err != nil {
 		return err
@@ -80,8 +73,13 @@ func (t *tx) submit(p Payment, process string, signed Signed, record record, ste
 		return err
 	}
 	if !byAgent {
+		step, err := t.channelStep(signed.Channel)
+		if err != nil {
+			return err
+		}
 		return t.sign(row, p, record, seals.Signature{Submitted: true}, step, k)
-	} // the agent has taken the channel on, too
+	}
+	// The unlock agent has recorded the channel's next voucher, too.
 	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
 	}

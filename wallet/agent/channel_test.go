@@ -89,6 +89,28 @@ func TestTheAgentSignsForAChannel(t *testing.T) {
 	requireCode(t, err, x402.LedgerCorrupt)
 }
 
+// The process that pays adds the payload to what the agent recorded. The channel is at its next voucher by
+// then.
+func TestSubmit_VoucherOfTheAgent(t *testing.T) {
+	w := newBatchWorld(t)
+	for n, deposit := range []uint64{10_000, 0} {
+		p := w.call(deposit)
+		row := must.Get(w.store.Channel(t.Context(), w.id, w.evm))(t)
+		m := w.message(p, 1000*uint64(n+1), deposit)
+		s := must.Get(w.client.SignChannel(t.Context(), m))(t)
+		m.Number, m.Amount = row.Nonce+1, p.Amount
+		voucher := x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: "0x" + hex.EncodeToString(s.Voucher[:])}
+		next := must.Get(row.WithVoucher(p.ID, voucher, money.NewAmount(deposit)))(t)
+		evidence := must.Get(m.Evidence())(t)
+		require.NoError(t, w.store.Submit(t.Context(), p, history.Signed{Payload: []byte(`{}`),
+			Requirement: p.Requirement, Evidence: evidence, UniqueKey: evidence.Unique(), Channel: &next},
+			history.Keyholder{}))
+		require.Equal(t, `{}`, string(must.Get(w.store.Payment(t.Context(), p.ID))(t).Payload))
+		require.Equal(t, uint64(n+1), must.Get(w.store.Channel(t.Context(), w.id, w.evm))(t).Nonce)
+	}
+	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
+}
+
 func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 	for name, c := range map[string]struct {
 		why     string
