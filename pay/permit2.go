@@ -20,8 +20,9 @@ var ways = []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSet
 func (e *Engine) checkWay(way string) error {
 	switch {
 	case way == x402.BatchSettlement && e.Rules.Account != "":
-		return x402.Errorf(x402.InvalidRequirement, "%s is paid by the wallet's own account alone, and not by "+
-			"the account %q", way, e.Rules.Account).WithHint("nothing was signed; take another option or seller")
+		return x402.Errorf(x402.InvalidRequirement, "%s is paid by the wallet's own account alone, and "+
+			"not by the account %q", way, e.Rules.Account).
+			WithHint("nothing was signed; take another option or seller")
 	case slices.Contains(e.Policy.Schemes, way):
 		return nil
 	case slices.Contains(ways, way):
