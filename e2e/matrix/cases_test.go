@@ -23,11 +23,8 @@ var cases = []struct {
 	{"edge of the budget", (*stand).isAtTheEdge},
 }
 
-// once is the next purchase, however often it is tried: what it costs moves once, by the records of both sides,
-// and the history has it in this state.
-func (s *stand) once(state string, tries func(n int)) { s.times(1, state, tries) }
-
-// times is once for a call that the seller serves, and is paid for, so many times.
+// times is the next purchase, however often it is tried. The seller serves it so many times: as much moves by
+// the records of both sides, and the history has it in this state.
 func (s *stand) times(times int, state string, tries func(n int)) {
 	s.t.Helper()
 	n := s.bought
@@ -68,7 +65,7 @@ func (s *stand) gets(n int, status string) answer {
 }
 
 func (s *stand) buysOnce() {
-	s.once("settled", func(n int) { s.gets(n, s.status(n)) })
+	s.times(1, "settled", func(n int) { s.gets(n, s.status(n)) })
 }
 
 // losesAnAnswer makes a call again whose payment settled, and whose answer did not arrive.
@@ -89,7 +86,7 @@ func (s *stand) isKilled(f fault) {
 	}
 	s.times(times, state, func(n int) {
 		s.door.will(f)
-		i, ended := s.calls%len(s.agents), make(chan error, 1)
+		i, ended := s.turn%len(s.agents), make(chan error, 1)
 		go func() {
 			p, err := s.buy(n)
 			ended <- fmt.Errorf("%+v: %w", p, err)
@@ -98,13 +95,13 @@ func (s *stand) isKilled(f fault) {
 		s.agents[i].Kill()
 		s.door.free <- struct{}{}
 		<-ended
-		if len(s.agents) == 1 {
-			s.agents[i] = s.setup.start(s, i)
+		if len(s.agents) > 1 { // the other one takes it up
 			s.gets(n, status)
+			s.agents[i] = s.setup.start(s, i)
 			return
 		}
-		s.gets(n, status) // at the other one
 		s.agents[i] = s.setup.start(s, i)
+		s.gets(n, status)
 	})
 }
 
@@ -123,8 +120,8 @@ func (s *stand) isAtTheEdge() {
 		s.way.path = signsIn
 		s.gets(s.bought, "free")
 	}
-	s.run(0, nil, "reconcile")
-	s.run(0, nil, "history", "verify")
+	s.run(nil, "reconcile")
+	s.run(nil, "history", "verify")
 }
 
 // usesUp buys what the budget has been charged for already.

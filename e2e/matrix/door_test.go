@@ -84,7 +84,7 @@ func (d *door) fault(r *http.Request) (f fault) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !strings.HasPrefix(r.URL.Path, "/payment-channel/") { // no purchase: the wallet of Nuwa speaks of its channel
+	if !strings.HasPrefix(r.URL.Path, "/payment-channel/") { // of the channel itself: no purchase
 		f, d.next = d.next, passes
 	}
 	if f != holdsPayment {
@@ -95,7 +95,7 @@ func (d *door) fault(r *http.Request) (f fault) {
 
 // isPayment reports whether a request brings what the seller is paid by, or signs in.
 func isPayment(r *http.Request) bool {
-	for _, name := range []string{"Payment-Signature", "X-Payment", "Sign-In-With-X", "X-Payment-Channel-Data"} {
+	for _, name := range []string{"Payment-Signature", "Sign-In-With-X", "X-Payment-Channel-Data"} {
 		if r.Header.Get(name) != "" {
 			return true
 		}

@@ -1,9 +1,9 @@
 // Package matrix pays in every way in every set-up of the wallet, by the real program and with parts that are
-// not ours: what happens with a first and a second purchase, an answer that is lost, a wallet that is killed, and
-// a budget that is used up.
+// not ours: a first and a second purchase, an answer that is lost, a wallet that is killed, a budget that is
+// used up.
 //
-// What must stay true: each cell is judged by the records of the chains and of the sellers. Another way to pay is
-// an entry of ways, another set-up one of setups.
+// What must stay true: the records of the chains and of the sellers judge each cell. Another way to pay is an
+// entry of ways, another set-up one of setups.
 package matrix
 
 import (
@@ -46,9 +46,9 @@ func whyNot(setup setup, way way) (answer string) {
 	return ""
 }
 
-// isChosen is which cells run without -whole, by their places in the tables: of the two set-ups that most people
-// have each way's first purchase and the edge, and of each set-up a sixth of the ways, but for the death of a
-// replica, which the other one waits for.
+// isChosen is which cells run without -whole, by their places in the tables: of the two set-ups that most
+// people have each way's first purchase and the edge; and of each set-up a sixth of the ways, without the
+// death of a replica, for which the other one waits.
 func isChosen(setup, way, c int) bool {
 	switch {
 	case *whole:
@@ -60,7 +60,8 @@ func isChosen(setup, way, c int) bool {
 }
 
 func TestMatrix(t *testing.T) {
-	w := &world{t: t, lab: testlab.Start(t), bin: testworld.Build(t), doors: map[string]*door{}, nuwa: &nuwa{}}
+	w := &world{t: t, lab: testlab.Start(t), bin: testworld.Build(t), doors: map[string]*door{},
+		nuwa: &nuwa{}}
 	began, cells, refused := time.Now(), 0, 0
 	for i, setup := range setups {
 		for j, way := range ways {

@@ -26,10 +26,10 @@ type setup struct {
 	name    string
 	rules   func(s *stand) string // more of config.toml; nil: nothing
 	account string                // the account that pays; "": the wallet's own
-	limit   []string              // the window whose edge is tried: what `budget set` takes besides the amount
+	limit   []string              // the window whose edge is tried: what `budget set` takes
 	prepare func(s *stand)        // once; nil: nothing
 	start   func(s *stand, i int) agent
-	count   int // of processes, between which the calls alternate; 0: one
+	count   int // of processes, at which purchases are tried by turns; 0: one
 }
 
 // agent is who calls the wallet's tools, with the process that pays.
@@ -64,7 +64,7 @@ func namesAnn(*stand) string {
 
 // unlock starts the unlock agent, until the test ends.
 func unlock(s *stand) {
-	s.run(0, nil, "unlock", "--passphrase-file", s.home.PassphraseFile)
+	s.run(nil, "unlock", "--passphrase-file", s.home.PassphraseFile)
 	s.pair.Cleanup(func() { s.home.Run(s.pair, s.bin, 0, nil, "lock") })
 }
 

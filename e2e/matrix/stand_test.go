@@ -45,7 +45,7 @@ type stand struct {
 	owner       string // whose money it is, where that is not the agent's
 	door        *door
 	agents      []agent
-	calls       int    // made so far
+	turn        int    // whose turn it is to buy
 	bought      int    // calls that are a purchase of their own, so far
 	paid        int    // those that cost something
 	used        uint64 // of the budget, by the test's own count
@@ -58,20 +58,20 @@ const funds = 1_000_000 // of each account that pays, in units
 func newStand(t *testing.T, w *world, way way, setup setup) *stand {
 	t.Helper()
 	way.price, way.covers = cmp.Or(way.price, price), max(way.covers, 1)
-	way.counts = cmp.Or(way.counts, way.price)
+	way.counts, way.goods = cmp.Or(way.counts, way.price), cmp.Or(way.goods, goods)
 	way.unheard, way.lost = cmp.Or(way.unheard, "OUTCOME_UNKNOWN"), cmp.Or(way.lost, "paid_not_served")
 	way.after, way.serves = cmp.Or(way.after, "settled"), max(way.serves, 1)
-	s := &stand{world: w, pair: t, t: t, lab: w.lab.For(t), way: way, setup: setup, door: w.doorOf(way.party)}
+	s := &stand{world: w, pair: t, t: t, lab: w.lab.For(t), way: way, setup: setup}
+	s.door = w.doorOf(way.seller)
 	if setup.rules != nil {
 		s.tables = setup.rules(s)
 	}
 	s.home = testworld.NewHome(t, s.config(testlab.ConfigOptions{}))
 	s.evm, s.solana = s.home.EVM, s.home.Solana
 	if setup.account != "" {
-		keys := s.unlocked()
+		keys := must.Get(wallet.Open(s.home.Dir))(t)
 		account := must.Get(owner.AddAccount(t.Context(), keys, wallet.FromValue(testworld.Passphrase),
 			owner.NewAccount{Name: setup.account, Derive: recovery.Derive}))(t)
-		require.NoError(t, keys.Close())
 		s.evm, s.solana = account.EVM, account.Solana
 	}
 	s.seal(way.prepare(s))
@@ -92,17 +92,12 @@ func (s *stand) config(o testlab.ConfigOptions) string {
 	return s.lab.Config(o)
 }
 
-func (s *stand) unlocked() *wallet.Wallet {
-	keys := must.Get(wallet.Open(s.home.Dir))(s.t)
-	require.NoError(s.t, keys.Unlock(s.t.Context(), wallet.FromValue(testworld.Passphrase)))
-	return keys
-}
-
 // seal makes these the owner's rules.
 func (s *stand) seal(o testlab.ConfigOptions) {
 	file := filepath.Join(s.home.Dir, "config.toml")
 	require.NoError(s.t, os.WriteFile(file, []byte(s.config(o)), 0o600))
-	keys := s.unlocked()
+	keys := must.Get(wallet.Open(s.home.Dir))(s.t)
+	require.NoError(s.t, keys.Unlock(s.t.Context(), wallet.FromValue(testworld.Passphrase)))
 	require.NoError(s.t, testworld.SealHome(s.home.Dir, keys))
 	require.NoError(s.t, keys.Close())
 }
@@ -121,10 +116,10 @@ func (s *stand) cell(name string, run func(*stand)) {
 
 const plenty = "per_call = \"1.00\"\napprove_above = \"1.00\"\nsession = \"5.00\"\nrate = 10000"
 
-// run runs a command of the owner's, which must end with this exit code.
-func (s *stand) run(code int, out any, args ...string) {
+// run runs a command of the owner's.
+func (s *stand) run(out any, args ...string) {
 	s.t.Helper()
-	s.home.Run(s.t, s.bin, code, out, args...)
+	s.home.Run(s.t, s.bin, 0, out, args...)
 }
 
 // answer is what a tool says.
@@ -139,9 +134,7 @@ type answer struct {
 func (s *stand) call(tool string, args map[string]any) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), testlab.OpWait)
 	defer cancel()
-	by := s.agents[s.calls%len(s.agents)]
-	s.calls++
-	r, err := by.Call(ctx, tool, args)
+	r, err := s.agents[s.turn%len(s.agents)].Call(ctx, tool, args)
 	if err == nil {
 		err = json.Unmarshal(r.Structured, &a)
 	}
@@ -162,6 +155,7 @@ func (s *stand) buy(n int) (answer, error) {
 	if len(s.agents) > 1 { // at another replica a call without a key is another purchase
 		args["idempotencyKey"] = s.url(n)
 	}
+	defer func() { s.turn++ }()
 	return s.call("x402_pay", args)
 }
 

@@ -24,12 +24,11 @@ import (
 
 // way is a way to pay.
 type way struct {
-	name, party, path string // what it is called, who sells, and where
-	goods             string // a part of what is bought
+	name, seller, path string
+	goods              string // a part of what is bought; "": goods
 	// prepare funds the account that pays, and gives what the rules say of this way.
 	prepare func(s *stand) testlab.ConfigOptions
-	// spent and earned are what the payer has paid so far, and what the payee has, by the others' records.
-	spent, earned func(s *stand) uint64
+	books
 
 	price  uint64 // what moves for a purchase; 0: price
 	counts uint64 // what is taken of a budget for it, in millionths of a dollar; 0: the price
@@ -42,59 +41,71 @@ type way struct {
 	serves               int // how often the seller serves it, and is paid; 0: once
 }
 
-const price = 1000 // of everything that the lab sells here, but by upto
+// books are what the payer has paid so far, and what the payee has, by the records of the others.
+type books struct{ spent, earned func(s *stand) uint64 }
+
+// What the lab sells is in JSON that says so, and has one price, but by MPP, upto and Nuwa.
+const (
+	goods = `"ok":true`
+	price = 1000
+)
 
 var ways = []way{
-	{name: "exact EVM", party: "lab", path: "/evm", goods: `"ok":true`, prepare: ownEVM,
-		spent: agentsEVM, earned: payeesEVM},
-	{name: "exact Solana", party: "lab", path: "/svm", goods: `"ok":true`, prepare: ownSolana,
-		spent: agentsSolana, earned: payeesSolana},
-	{name: "exact Solana as delegate", party: "lab", path: "/svm", goods: `"ok":true`, prepare: asDelegate,
-		spent: func(s *stand) uint64 { return funds - s.lab.SVMBalance(s.owner, "") }, earned: payeesSolana},
-	{name: "allowance", party: "lab", path: "/evm", goods: `"ok":true`, prepare: withAllowance,
-		spent:  func(s *stand) uint64 { return funds - s.lab.EVMBalance(s.owner) - s.lab.EVMBalance(s.evm) },
-		earned: payeesEVM},
-	{name: "vault", party: "lab", path: "/evm", goods: `"ok":true`, prepare: withVault,
-		spent: func(s *stand) uint64 { return funds - s.lab.EVMBalance(s.owner) }, earned: payeesEVM},
-	{name: "Permit2", party: "lab", path: "/permit2/sponsored", goods: `"ok":true`, prepare: ownEVM,
-		spent: agentsEVM, earned: payeesEVM},
-	{name: "upto", party: "lab", path: "/upto/sponsored?charge=7000", price: 7_000, counts: 20_000,
-		lost: "PAYMENT_REJECTED", after: "unknown", goods: `"ok":true`, prepare: ownEVM, spent: agentsEVM, earned: payeesEVM},
-	{name: "batch-settlement", party: "batch", path: "/paid", goods: `"ok":true`, prepare: ownEVM,
-		counts: deposit, covers: deposit / price, spent: batchDeposits, earned: batchVouchers},
-	{name: "MPP on EVM", party: "mpp", path: "/evm-only", goods: "sunny", prepare: ownEVM,
-		spent: agentsEVM, earned: payeesEVM},
-	{name: "MPP on Solana", party: "mpp", path: "/solana", goods: "sunny", prepare: ownSolana,
-		spent: agentsSolana, earned: payeesSolana},
-	{name: "sign-in", party: "sign-in", path: "/evm", dear: "/plain", goods: `"ok":true`,
-		unheard: "NETWORK_ERROR", lost: "free",
-		prepare: func(s *stand) testlab.ConfigOptions {
-			o := ownEVM(s)
-			o.Policy = `sign_in = "allow"`
-			return o
-		}, spent: agentsEVM, earned: payeesEVM},
-	{name: "Nuwa", party: "nuwa", path: "/api/echo", goods: "echo", prepare: withChannel,
-		unheard: "NETWORK_ERROR", lost: "paid", serves: 2, // nothing in the protocol says that a call is the same
-		price: 10_000_000, counts: price,
-		spent: nuwaVouchers, earned: nuwaVouchers},
+	{name: "exact EVM", seller: "lab", path: "/evm", prepare: ownEVM, books: ofEVM(agentsEVM)},
+	{name: "exact Solana", seller: "lab", path: "/svm", prepare: ownSolana, books: ofSolana(agentsSolana)},
+	{name: "exact Solana as delegate", seller: "lab", path: "/svm", prepare: asDelegate,
+		books: ofSolana(func(s *stand) uint64 { return s.lab.SVMBalance(s.owner, "") })},
+	{name: "allowance", seller: "lab", path: "/evm", prepare: withAllowance, books: ofEVM(
+		func(s *stand) uint64 { return s.lab.EVMBalance(s.owner) + s.lab.EVMBalance(s.evm) })},
+	{name: "vault", seller: "lab", path: "/evm", prepare: withVault, books: ofEVM(
+		func(s *stand) uint64 { return s.lab.EVMBalance(s.owner) })},
+	{name: "Permit2", seller: "lab", path: "/permit2/sponsored", prepare: ownEVM, books: ofEVM(agentsEVM)},
+	{name: "upto", seller: "lab", path: "/upto/sponsored?charge=7000", prepare: ownEVM,
+		books: ofEVM(agentsEVM), price: 7_000, counts: 20_000,
+		lost: "PAYMENT_REJECTED", after: "unknown"}, // it may be charged again
+	{name: "batch-settlement", seller: "batch", path: "/paid", prepare: ownEVM,
+		books: books{batchDeposits, batchVouchers}, counts: deposit, covers: deposit / price},
+	{name: "MPP on EVM", seller: "mpp", path: "/evm-only", goods: "sunny", prepare: ownEVM,
+		books: ofEVM(agentsEVM)},
+	{name: "MPP on Solana", seller: "mpp", path: "/solana", goods: "sunny", prepare: ownSolana,
+		books: ofSolana(agentsSolana)},
+	{name: "sign-in", seller: "sign-in", path: "/evm", prepare: signsIn, books: ofEVM(agentsEVM),
+		dear: "/plain", unheard: "NETWORK_ERROR", lost: "free"},
+	// nothing in Nuwa's protocol says that a call is the same as the one before
+	{name: "Nuwa", seller: "nuwa", path: "/api/echo", goods: "echo", prepare: withChannel,
+		books: books{nuwaVouchers, nuwaVouchers}, price: 10_000_000, counts: price,
+		unheard: "NETWORK_ERROR", lost: "paid", serves: 2},
 }
+
+// ofEVM are the books of a payer who had funds at first, and now has what has says.
+func ofEVM(has func(s *stand) uint64) books {
+	return books{func(s *stand) uint64 { return funds - has(s) },
+		func(s *stand) uint64 { return s.lab.EVMBalance(s.lab.EVM.PayTo) }}
+}
+
+func ofSolana(has func(s *stand) uint64) books {
+	return books{func(s *stand) uint64 { return funds - has(s) },
+		func(s *stand) uint64 { return s.lab.SVMBalance(s.lab.SVM.PayTo, "") }}
+}
+
+func agentsEVM(s *stand) uint64    { return s.lab.EVMBalance(s.evm) }
+func agentsSolana(s *stand) uint64 { return s.lab.SVMBalance(s.solana, "") }
 
 func ownEVM(s *stand) (o testlab.ConfigOptions) {
 	s.lab.EVMMint(s.evm, funds)
 	return o
 }
 
-func agentsEVM(s *stand) uint64 { return funds - s.lab.EVMBalance(s.evm) }
-func payeesEVM(s *stand) uint64 { return s.lab.EVMBalance(s.lab.EVM.PayTo) }
+func signsIn(s *stand) testlab.ConfigOptions {
+	ownEVM(s)
+	return testlab.ConfigOptions{Policy: `sign_in = "allow"`}
+}
 
 func ownSolana(s *stand) (o testlab.ConfigOptions) {
 	s.lab.SVMFund(s.solana, "", funds)
 	s.lab.SVMFund(s.lab.SVM.PayTo, "", 0)
 	return o
 }
-
-func agentsSolana(s *stand) uint64 { return funds - s.lab.SVMBalance(s.solana, "") }
-func payeesSolana(s *stand) uint64 { return s.lab.SVMBalance(s.lab.SVM.PayTo, "") }
 
 // asDelegate lets the agent spend from an owner's token account, which the wallet finds by itself.
 func asDelegate(s *stand) (o testlab.ConfigOptions) {
@@ -118,7 +129,8 @@ func newOwner(s *stand) (address, file string) {
 
 // coins gives an account 0.1 ether.
 func (s *stand) coins(account string) {
-	testworld.AskNode(s.t, s.lab.EVM.URL, "anvil_setBalance", fmt.Sprintf(`[%q, "0x16345785d8a0000"]`, account))
+	wei := fmt.Sprintf(`[%q, "0x16345785d8a0000"]`, account)
+	testworld.AskNode(s.t, s.lab.EVM.URL, "anvil_setBalance", wei)
 }
 
 // withAllowance lets the agent take floats from an owner, each enough for two purchases.
@@ -128,7 +140,7 @@ func withAllowance(s *stand) testlab.ConfigOptions {
 	s.coins(s.evm)
 	o := testlab.ConfigOptions{Owner: address, Float: "0.002"}
 	s.seal(o)
-	s.run(0, nil, "delegation", "approve", "--amount", "0.1", "--owner-keypair", file, "--network",
+	s.run(nil, "delegation", "approve", "--amount", "0.1", "--owner-keypair", file, "--network",
 		s.lab.EVM.Network)
 	return o
 }
@@ -137,12 +149,12 @@ func withAllowance(s *stand) testlab.ConfigOptions {
 func withVault(s *stand) testlab.ConfigOptions {
 	_, file := newOwner(s)
 	var made struct{ Vault string }
-	s.run(0, &made, "vault", "deploy", "--per-payment", "0.01", "--per-period", "1", "--period", "1h",
+	s.run(&made, "vault", "deploy", "--per-payment", "0.01", "--per-period", "1", "--period", "1h",
 		"--owner-keypair", file, "--network", s.lab.EVM.Network)
 	s.owner = made.Vault
 	o := testlab.ConfigOptions{Vault: made.Vault}
 	s.seal(o)
-	s.run(0, nil, "vault", "deposit", "--amount", "1", "--owner-keypair", file, "--network", s.lab.EVM.Network)
+	s.run(nil, "vault", "deposit", "--amount", "1", "--owner-keypair", file, "--network", s.lab.EVM.Network)
 	return o
 }
 
@@ -173,7 +185,7 @@ func (s *stand) promises(amount string) {
 // batchDeposits is the same, and that the chain moved a deposit for each ten purchases.
 func batchDeposits(s *stand) uint64 {
 	promised := batchVouchers(s)
-	require.Equal(s.t, (promised+deposit-1)/deposit*deposit, agentsEVM(s), "deposits on the chain")
+	require.Equal(s.t, (promised+deposit-1)/deposit*deposit, funds-agentsEVM(s), "deposits on the chain")
 	return promised
 }
 
@@ -204,7 +216,7 @@ channel = true
 	seen, err := s.home.AtTerminal(s.t, s.bin, testworld.Passphrase, "channel", "open", "pages")
 	require.NoError(s.t, err, seen)
 	var fee struct{ Transactions []struct{ Price string } }
-	s.run(0, &fee, "history", "--json")
+	s.run(&fee, "history", "--json")
 	for _, row := range fee.Transactions {
 		cost := must.Get(money.ParseUnits(strings.TrimPrefix(row.Price, "$"), 6))(s.t)
 		s.used, _ = cost.Uint64()
@@ -226,7 +238,7 @@ func (n nuwa) post(s *stand, path string, body any) {
 // voucher of the next one, or when the owner commits the last, of which the server says that it has it.
 func nuwaVouchers(s *stand) uint64 {
 	var said struct{ Committed bool }
-	s.run(0, &said, "channel", "commit", "pages")
+	s.run(&said, "channel", "commit", "pages")
 	for _, header := range s.door.sent() {
 		var p struct {
 			SignedSubRAV struct {
