@@ -62,7 +62,7 @@ var ways = []way{
 	{name: "Permit2", seller: "lab", path: "/permit2/sponsored", prepare: ownEVM, books: ofEVM(agentsEVM)},
 	{name: "upto", seller: "lab", path: "/upto/sponsored?charge=7000", prepare: ownEVM,
 		books: ofEVM(agentsEVM), price: 7_000, counts: 20_000,
-		lost: "PAYMENT_REJECTED", after: "unknown"}, // it may be charged again
+		lost: "PAYMENT_REJECTED", after: "unknown"}, // until it has expired
 	{name: "batch-settlement", seller: "batch", path: "/paid", prepare: ownEVM,
 		books: books{batchDeposits, batchVouchers}, counts: deposit, covers: deposit / price},
 	{name: "MPP on EVM", seller: "mpp", path: "/evm-only", goods: "sunny", prepare: ownEVM,
