@@ -102,10 +102,11 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
 	guard := a.Guard(h.store, h.rules, keys)
+	recorder := a.recorder(guard, agent.Rules{}, keys)
+	recorder.Started = started
 	server := &agent.Server{
-		Account: keysByAccount(keys), Locked: keys.Locked, Lock: keys.Lock,
-		Store: h.store, Started: started,
-		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
+		Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Now: time.Now, Log: a.log, Guard: guard,
+		Recorder:    recorder,
 		Verify:      func(ctx context.Context) error { return verify.Owned(ctx, h.store, guard) },
 		SigningTime: signingTime(h.rules),
 		Rules: func(ctx context.Context) (agent.Rules, error) {
@@ -121,18 +122,6 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)
-}
-
-// keysByAccount are a wallet's keys, as the unlock agent has them.
-func keysByAccount(keys *wallet.Wallet) func(name string) (agent.Keys, error) {
-	return func(name string) (agent.Keys, error) {
-		account, err := keys.AccountNamed(name)
-		if err != nil {
-			return agent.Keys{}, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet "+
-				"was unlocked", name).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
-		}
-		return agent.KeysOf(account), nil
-	}
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
@@ -153,24 +142,16 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 		return agent.Rules{}, err
 	}
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
-	signed.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
-		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
-			svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}))(ctx, e)
-	}
-	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
-		nodes := seller.NodeClient(rules.Policy.Loopback)
-		// nil: these rules are sealed, or nothing is signed by them
-		all := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
-		return all.HasSigner(ctx, network, address)
-	}
+	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
+	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	signed.Status = statusReader(onEVM, onSolana)
+	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil) // these rules are sealed
+	signed.Checks = checks{evm: onEVM, height: onSolana.Height, knows: settlers.HasSigner,
+		guard: a.Guard(store, rules, keys)}.of(rules, settingsOf(rules, ""))
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay
-	}
-	signed.Height = func(ctx context.Context, network string) (uint64, error) {
-		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
-			Now: time.Now}).Height(ctx, network)
 	}
 	return signed, nil
 }

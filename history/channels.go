@@ -161,9 +161,9 @@ func (t *tx) signVoucher(signed Signed, k Keyholder) error {
 	}
 	last, err := t.lastSealed(k, nil)
 	if err == nil {
-		err = step.from.wasLeft(last.memory.Get, step.to)
+		err = step.follows(last.memory.Get)
 	}
-	v := step.to.voucher()
+	v := step.To.voucher()
 	if err == nil {
 		e := v.Entry()
 		err = last.memory.Put(e.Key, e.Value)
@@ -176,23 +176,20 @@ func (t *tx) signVoucher(signed Signed, k Keyholder) error {
 	if err != nil {
 		return err
 	}
-	return t.putChannel(step.to)
+	return t.putChannel(step.To)
 }
 
-// channelStep is what a voucher makes of a channel.
-type channelStep struct{ from, to Channel }
-
 // newStep refuses a voucher that does not go on from what a channel is: it only goes forward.
-func newStep(from, to Channel) (*channelStep, error) {
+func newStep(from, to Channel) (*Step, error) {
 	goesOn := to.Nonce > from.Nonce && to.Amount.Cmp(from.Amount) >= 0
 	if to.Epoch < from.Epoch || (to.Epoch == from.Epoch && !goesOn) {
 		return nil, errVoucherConflict
 	}
-	return &channelStep{from: from, to: to}, nil
+	return &Step{From: from, To: to}, nil
 }
 
-// channelStep is the step to a channel; nil: a payment through none.
-func (t *tx) channelStep(to *Channel) (*channelStep, error) {
+// channelStep is the step to a channel, or nil if the payment goes through none.
+func (t *tx) channelStep(to *Channel) (*Step, error) {
 	if to == nil {
 		return nil, nil
 	}
@@ -213,13 +210,14 @@ func (c Channel) position() []byte {
 		"nonce": c.Nonce, "amount": c.Amount}))
 }
 
-// wasLeft refuses a channel's row that is not where the last voucher left it: what is signed next
-// adds to its amount. In a new epoch it begins from zero.
-func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) error {
-	position, err := get(seals.ChannelKey(next.Service, next.Key))
+// follows refuses a step from a row that is not where the last sealed voucher left the channel: what is
+// signed next adds to its amount. In a new epoch it begins from zero.
+func (s *Step) follows(get func(key []byte) ([]byte, error)) error {
+	position, err := get(seals.ChannelKey(s.To.Service, s.To.Key))
 	if err != nil || position == nil {
 		return err
 	}
+	s.IsKnown = true
 	var left struct {
 		Channel string `json:"channel"`
 		Epoch   uint64 `json:"epoch"`
@@ -227,12 +225,13 @@ func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) err
 	if json.Unmarshal(position, &left) != nil {
 		return memory.Forgotten()
 	}
-	fromZero := c.Nonce == 0 && c.Amount.IsZero()
-	isNew := c.Epoch > left.Epoch || c.ID != left.Channel
-	if string(c.position()) == string(position) || (isNew && fromZero) {
+	from := s.From
+	fromZero := from.Nonce == 0 && from.Amount.IsZero()
+	isNew := from.Epoch > left.Epoch || from.ID != left.Channel
+	if string(from.position()) == string(position) || (isNew && fromZero) {
 		return nil
 	}
-	return corrupt("the channel to %s is not where the last voucher left it", c.Service)
+	return corrupt("the channel to %s is not where the last voucher left it", from.Service)
 }
 
 // channel is the row as it stands; the zero one where there is none.

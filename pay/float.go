@@ -74,7 +74,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
 				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
-		err = e.pull(ctx, p.option.asset, funds, short)
+		err = e.pull(ctx, p.option.asset, funds, short, held.SubFloor(p.Payment.Amount))
 		var again *takenAnew
 		switch {
 		case errors.As(err, &again):
@@ -94,9 +94,10 @@ type takenAnew struct{ cause error }
 
 func (t *takenAnew) Error() string { return t.cause.Error() }
 
-// pull moves a float to the agent's account, short at least. Where a pull is under way that one is brought to
-// its end instead.
-func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Funds, short money.Amount) error {
+// pull moves a float to the agent's account, short at least: so much that with it a float is there beside what
+// earlier payments take. Where a pull is under way that one is brought to its end instead.
+func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Funds, short,
+	earlier money.Amount) error {
 	open, err := e.openPull(ctx, *funds.Allowance)
 	switch {
 	case err != nil:
@@ -104,7 +105,8 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	case open != nil:
 		return e.bring(ctx, *open)
 	}
-	amount := asset.Units(e.Floats.AllowanceOn(asset.Network).Float)
+	spare := funds.Allowance.Float.SubFloor(earlier)
+	amount := asset.Units(e.Floats.AllowanceOn(asset.Network).Float).SubFloor(spare)
 	if pullable := funds.Allowance.Pullable(); amount.Cmp(pullable) > 0 {
 		amount = pullable
 	}

@@ -31,6 +31,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 var exactEVM = pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
@@ -108,8 +109,8 @@ func dollars(text string) money.Dollars {
 }
 
 type openKeys struct {
-	evm    evm.Signer
-	solana svm.Signer
+	evm    onchain.Signer
+	solana onchain.Signer
 	locked bool
 	unlock func(ctx context.Context, passphrase []byte) error // nil where no test unlocks them
 }

@@ -33,6 +33,7 @@ import (
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/observe"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/remedy"
 )
 
@@ -45,19 +46,9 @@ const (
 	maxValidity = 24 * time.Hour
 )
 
-// Signer holds the agent's key, or asks the process that does. It is called concurrently.
-type Signer interface {
-	Address() string // EIP-55
-	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
-	SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error)
-	// SignPermit2 answers the like of a permit of Permit2, and of the approval that goes with it if d has
-	// one.
-	SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte, err error)
-}
-
 // Options of New.
 type Options struct {
-	Signer Signer            // nil: no wallet yet; then nothing is payable
+	Signer onchain.Signer    // nil: no wallet yet; then nothing is payable
 	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
@@ -75,7 +66,7 @@ type Options struct {
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
 type Exact struct {
-	signer Signer
+	signer onchain.Signer
 	nodes  map[string]*node
 	vaults map[string]common.Address
 	// owners that let the agent take from their accounts

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
+	permit2check "x402-wallet/scheme/permit2/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
@@ -323,7 +324,7 @@ func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo
 func (p *Permitted) signPermit(ctx context.Context, object []byte,
 	d message.PermitDraft) (made onchain.Authorization,
 	err error) {
-	signature, approved, err := p.signer.SignPermit2(ctx, d)
+	signature, approved, err := p.askForPermit(ctx, d)
 	if err != nil {
 		return made, fmt.Errorf("signing the permit: %w", err)
 	}
@@ -349,6 +350,27 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 		return onchain.Authorization{}, err
 	}
 	return made, nil
+}
+
+// askForPermit has a permit signed, and the approval that goes with it.
+func (p *Permitted) askForPermit(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
+	err error) {
+	object, err := permit2check.Encode(d)
+	if err != nil {
+		return permit, approval, err
+	}
+	digests, err := d.Digests()
+	if err != nil {
+		return permit, approval, err
+	}
+	signatures, err := p.askSigner(ctx, d.Payment, object, digests...)
+	if err != nil {
+		return permit, approval, err
+	}
+	if len(signatures) > 1 {
+		approval = signatures[1]
+	}
+	return signatures[0], approval, nil
 }
 
 // permitExtension is the approval by EIP-2612, which is read as a facilitator would.

@@ -34,7 +34,7 @@ func stateOf(agent string, available uint64) []byte {
 		word(100_000), word(3600), word(uint64(noon.Unix())+1800))
 }
 
-func (f *fakeNode) payingFromVault(t testing.TB, signer Signer) *Exact {
+func (f *fakeNode) payingFromVault(t testing.TB, signer onchain.Signer) *Exact {
 	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
 		Vaults: map[string]string{sepolia: vault}, Now: func() time.Time { return noon }}).FromVaults()
 }

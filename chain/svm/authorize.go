@@ -18,6 +18,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/svm/decode"
+	exactcheck "x402-wallet/scheme/exact/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 )
@@ -236,20 +237,24 @@ func (e *Exact) sign(ctx context.Context, o onchain.Order, p *plan) (onchain.Aut
 			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
 	evidence := e.evidence(o, p)
-	signature, err := e.options.Signer.SignTransfer(ctx,
-		decode.Draft{Payment: o.Payment, Message: message, Evidence: evidence})
+	object, err := exactcheck.Solana{Transaction: message, Evidence: evidence}.Encode()
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	if !ed25519.Verify(p.agent[:], message, signature[:]) {
+	signature, err := e.options.Signer.Sign(ctx, onchain.Draft{Payment: o.Payment, Message: object,
+		Signs: [][]byte{message}, Length: ed25519.SignatureSize})
+	if err != nil {
+		return onchain.Authorization{}, err
+	}
+	if len(signature) != ed25519.SignatureSize || !ed25519.Verify(p.agent[:], message, signature) {
 		return onchain.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
-	transaction := base64.StdEncoding.EncodeToString(serialize(signature, message))
+	transaction := base64.StdEncoding.EncodeToString(serialize([64]byte(signature), message))
 	payload, err := json.Marshal(map[string]string{"transaction": transaction})
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	evidence.Signature = solana.Signature(signature).String()
+	evidence.Signature = solana.Signature([64]byte(signature)).String()
 	return onchain.Authorization{Payload: payload, Evidence: evidence}, nil
 }
 

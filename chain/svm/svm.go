@@ -27,17 +27,10 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/observe"
+	"x402-wallet/x402/onchain"
 )
-
-// Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
-// concurrently. Address is base58, "" while there is no key.
-type Signer interface {
-	Address() string
-	SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error)
-}
 
 // Height is the block height of a network, by the owner's node. Errors are Status's.
 func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
@@ -50,7 +43,7 @@ func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
 
 // Options for New. Only Signer and RPC are needed.
 type Options struct {
-	Signer        Signer
+	Signer        onchain.Signer
 	RPC           map[string]string    // CAIP-2 network → URL of the owner's node
 	TokenAccounts map[string]string    // CAIP-2 network → the owner's token account, if the config names one
 	HTTP          *http.Client         // nil: a plain one; its redirects are never followed

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/e2e/schemes"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
@@ -28,7 +29,6 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
@@ -55,7 +55,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := client.Signers(&template.keys.Account, nil)
+	evmSigner, solanaSigner := testworld.Signers(store, template.keys)
 	if err := historytest.Adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

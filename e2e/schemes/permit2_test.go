@@ -106,7 +106,7 @@ func TestPermit2Refuses(t *testing.T) {
 		require.NoError(t, err)
 		change(&a)
 		digest := must.Get(message.Permit2Digest(sandbox.EVM, a))(t)
-		signature := must.Get(key.SignTransfer(t.Context(), message.Transfer{Digest: digest}))(t)
+		signature := signDigest(t, key, digest)
 		object := must.Get(message.EncodePermit2(a))(t)
 		honest.Payload = must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 			"signature": "0x" + hex.EncodeToString(signature[:])}))(t)

@@ -69,6 +69,20 @@ func (m Channel) CheckSignatures(s Signatures) error {
 	return m.Deposit.CheckSignature(m.Asset, m.Config, s.Deposit)
 }
 
+// Digests are those of the voucher, and of the deposit that goes with it if there is one.
+func (m Channel) Digests() (digests [][32]byte, err error) {
+	id, err := ChannelID(m.Asset.Network, m.Config)
+	if err != nil {
+		return nil, err
+	}
+	voucher, err := VoucherDigest(m.Asset.Network, id, m.Ceiling)
+	if err != nil || m.Deposit == nil {
+		return [][32]byte{voucher}, err
+	}
+	deposit, err := m.Deposit.Digest(m.Asset, m.Config)
+	return [][32]byte{voucher, deposit}, err
+}
+
 // Deposit brings money into the channel of its message.
 type Deposit struct {
 	Value       money.Amount

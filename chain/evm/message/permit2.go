@@ -179,6 +179,23 @@ func (d PermitDraft) ApprovalTransaction() (tx Transaction, err error) {
 			a.Amount)}, nil
 }
 
+// Digests are those of the permit, and of the approval that goes with it if there is one.
+func (d PermitDraft) Digests() ([][32]byte, error) {
+	switch {
+	case d.Approval != nil:
+		approval, err := PermitDigest(d.Asset, *d.Approval)
+		return [][32]byte{d.Digest, approval}, err
+	case d.Transaction != nil:
+		tx, err := d.ApprovalTransaction()
+		if err != nil {
+			return nil, err
+		}
+		unsigned, err := tx.Encode()
+		return [][32]byte{d.Digest, crypto.Keccak256Hash(unsigned)}, err
+	}
+	return [][32]byte{d.Digest}, nil
+}
+
 // ApprovalOf is the approval of a payment.
 func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
 	return &Permit{Owner: a.From, Value: a.Amount, Nonce: nonce, Deadline: a.Deadline}
