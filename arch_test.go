@@ -89,6 +89,8 @@ var arrows = map[string][]string{
 		"history/sqldb/postgres", "history/sqldb/sqlite", "x402"},
 	// which processes live: by locks on one computer, by rows of a server
 	"history/processes": {"history", "history/sqldb", "x402"},
+	// one call at a time in a channel: who signs reads what is sealed of it
+	"history/locks": {"history", "history/sqldb", "x402"},
 	// questions to a person, which who signs does not open
 	"history/asking": {"history", "history/internal/audit", "history/sqldb"},
 	// what history and history/verify both read and make

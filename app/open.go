@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
+	"x402-wallet/history/locks"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -74,11 +75,12 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
 	})
+	book := locks.New(store)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
 		Schemes: on.schemes(signed.Budget.Account), Vaults: on.evm.FromVaults(), Floats: on.evm,
 		Statuses: on.statuses(onRooch),
-		Channels: on.evmChannels, ChannelBook: store,
+		Channels: on.evmChannels, ChannelBook: book,
 		SignIns: client.SignIns{EVM: onEVM, Solana: onSolana}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
@@ -91,7 +93,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
-	channels := a.channels(h, onRooch, sellers, engine)
+	channels := a.channels(h, book, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
@@ -111,7 +113,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
 		},
-		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
+		Close:    func() error { return errors.Join(sellers.Close(), book.CloseLocks(), h.Close()) },
 		Accounts: accounts(keys, rules), Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: settings.tokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),

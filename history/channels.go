@@ -2,19 +2,16 @@ package history
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -269,90 +266,4 @@ func (c Channel) digest() string {
 	return encodeDigest(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
 		strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount.String(),
 		c.Claimed.String(), string(c.Signed), string(c.PendingCall), string(c.Refused)))
-}
-
-// LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the
-// one before. It waits for as long as ctx lives, but for another process no longer than
-// channelTimeout. The lock is held until unlock is called.
-func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
-	if s.Shared() {
-		return s.takeChannel(ctx, service, key)
-	}
-	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	s.channelLocks.mu.Lock()
-	if s.channelLocks.byName == nil {
-		s.channelLocks.byName = map[string]*sqldb.FileLock{}
-	}
-	l := s.channelLocks.byName[name]
-	if l == nil {
-		l = sqldb.NewFileLock(s.home, name)
-		l.SetPatience(channelTimeout, channelPoll)
-		s.channelLocks.byName[name] = l
-	}
-	s.channelLocks.mu.Unlock()
-	return l.Lock(ctx)
-}
-
-// A call may take its whole deadline, so whoever waits for another process's call looks less often
-// than a writer does.
-const (
-	channelTimeout = 10 * time.Minute
-	channelPoll    = 20 * time.Millisecond
-)
-
-// channelLocks are those of the channels used by this process.
-type channelLocks struct {
-	mu     sync.Mutex
-	byName map[string]*sqldb.FileLock
-}
-
-func (c *channelLocks) close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all error
-	for _, l := range c.byName {
-		all = errors.Join(all, l.Close())
-	}
-	return all
-}
-
-// takeChannel is LockChannel among replicas: a turn that is renewed until unlock is called. It lasts
-// TurnTime after its holder died.
-func (s *Store) takeChannel(ctx context.Context, service, key string) (unlock func(), err error) {
-	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	holder := RandomID("run_")
-	var turn Turn
-	for {
-		turn, err = s.TakeTurn(ctx, name, holder)
-		if err == nil || err != ErrNoTurn { //nolint:errorlint // it is returned as it is
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, x402.Errorf(x402.LedgerUnavailable, "wait for the channel: %w", ctx.Err())
-		case <-time.After(channelPoll):
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	stop := make(chan struct{})
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		tick := time.NewTicker(TurnTime / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				_ = s.RenewTurn(context.WithoutCancel(ctx), turn)
-			}
-		}
-	})
-	return func() {
-		close(stop)
-		renewing.Wait()
-		_ = s.LeaveTurn(context.WithoutCancel(ctx), turn)
-	}, nil
 }

@@ -55,7 +55,7 @@ type Channels interface {
 		onchain.OwnerTransaction, error)
 }
 
-// ChannelBook is the ledger's part about channels: history.Store. One call at a time uses a channel, of all
+// ChannelBook is the ledger's part about channels: locks.Book. One call at a time uses a channel, of all
 // processes, from before its money is held until its end is written down: LockChannel.
 type ChannelBook interface {
 	LockChannel(ctx context.Context, service, key string) (unlock func(), err error)
@@ -64,8 +64,6 @@ type ChannelBook interface {
 	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 }
-
-var _ ChannelBook = (*history.Store)(nil)
 
 // fewCalls is how many calls a deposit is for where the seller names no least one.
 const fewCalls = 10

@@ -84,7 +84,7 @@ func (e *Exact) draft(o onchain.Order) (a message.Authorization3009, err error) 
 		return a, invalid("payTo is %v", err)
 	}
 	if c := o.Requirement.Charge; c != nil {
-		a.Nonce = message.ChargeNonce(c)
+		a.Nonce = payload.ChargeNonce(c)
 	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
@@ -132,14 +132,14 @@ func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer,
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(minValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{} &&
-			(o.Requirement.Charge == nil || got.Nonce == message.ChargeNonce(o.Requirement.Charge))},
+			(o.Requirement.Charge == nil || got.Nonce == payload.ChargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
 			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
 				must.field), nil)
 		}
 	}
-	digest, err := message.Digest(o.Asset, got)
+	digest, err := payload.Digest(o.Asset, got)
 	if err != nil {
 		return t, internal("hashing our own payload", err)
 	}

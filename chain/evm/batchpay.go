@@ -157,7 +157,7 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	}
 	got, shown, err := payload.DecodeChannel(o.Asset, made)
 	if err == nil {
-		err = got.CheckSignatures(shown)
+		err = payload.CheckChannel(got, shown)
 	}
 	if err != nil {
 		return a, internal("our own signature does not recover to our address; it is dropped", err)
@@ -173,7 +173,7 @@ func (c *Channels) askForVoucher(ctx context.Context, m message.Channel) (s mess
 	if err != nil {
 		return s, internal("encoding the voucher", err)
 	}
-	digests, err := m.Digests()
+	digests, err := payload.ChannelDigests(m)
 	if err != nil {
 		return s, err
 	}
@@ -212,7 +212,7 @@ func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 	if owners := o.Channel.Owners; owners != nil {
 		ordered, latest, mayDeposit = owners.Value, o.Now.Add(OwnersTime), true
 		if !o.Channel.Deposit.IsZero() || got.Deposit == nil ||
-			got.Deposit.CheckSignature(o.Asset, config, unsigned.Deposit) != nil {
+			payload.CheckDeposit(o.Asset, config, *got.Deposit, unsigned.Deposit) != nil {
 			mayDeposit = false
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
@@ -84,7 +85,7 @@ type Exact struct {
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: message.EncodeAuthorization,
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: payload.EncodeAuthorization,
 		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances,
 		gasOfApprovals: o.ApprovalGas}
 	if e.rand == nil {

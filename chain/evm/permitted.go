@@ -35,7 +35,7 @@ type Permitted struct {
 
 // ByPermit2 is the way of paying by Permit2.
 func (e *Exact) ByPermit2() *Permitted {
-	return &Permitted{Exact: e, encodePermit2: message.EncodePermit2}
+	return &Permitted{Exact: e, encodePermit2: payload.EncodePermit2Authorization}
 }
 
 // Payable says why r cannot be paid by Permit2, or nil: see Exact.Payable.
@@ -256,7 +256,7 @@ func (p *Permitted) draftPermit(o onchain.Order) (d message.PermitDraft, object 
 				"our own payload differs from the order in %s; nothing was signed", must.field), nil)
 		}
 	}
-	digest, err := message.Permit2Digest(o.Asset.Network, got)
+	digest, err := payload.Permit2Digest(o.Asset.Network, got)
 	if err != nil {
 		return d, nil, internal("hashing our own payload", err)
 	}
@@ -355,11 +355,19 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 // askForPermit has a permit signed, and the approval that goes with it.
 func (p *Permitted) askForPermit(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
 	err error) {
-	object, err := permit2check.Encode(d)
+	asked := permit2check.Permit{Transaction: d.Transaction}
+	if d.Approval != nil {
+		asked.Approval = &d.Approval.Nonce
+	}
+	asked.Authorization, err = payload.EncodePermit2Authorization(d.Authorization)
 	if err != nil {
 		return permit, approval, err
 	}
-	digests, err := d.Digests()
+	object, err := json.Marshal(asked)
+	if err != nil {
+		return permit, approval, err
+	}
+	digests, err := payload.PermitDigests(d)
 	if err != nil {
 		return permit, approval, err
 	}

@@ -120,7 +120,7 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	require.Equal(t, a.Nonce, read[4])
 	signature := read[5].([]byte)
 	require.Len(t, signature, 65)
-	digest := must.Get(message.Digest(usdc, a))(t)
+	digest := must.Get(payload.Digest(usdc, a))(t)
 	require.Equal(t, [][32]byte{digest}, signer.digests)
 	signature[64] -= 27
 	key := must.Get(crypto.SigToPub(digest[:], signature))(t)
@@ -148,7 +148,7 @@ func TestOrdersThatNoVaultPays(t *testing.T) {
 		"tampered with": func(_ *onchain.Order, e *Exact) {
 			e.encode = func(a message.Authorization3009) ([]byte, error) {
 				a.From = us
-				return message.EncodeAuthorization(a)
+				return payload.EncodeAuthorization(a)
 			}
 		},
 	} {

@@ -58,8 +58,26 @@ type Message interface {
 	// Signed is what the ledger records of it with its signatures: how the chain is asked about it, and the
 	// channel as it leaves it.
 	Signed(signatures []byte) (history.Signed, error)
-	// Bytes are what is signed; the ledger records their digest.
-	Bytes() []byte
+	// Over is what is signed; the ledger records its digest.
+	Over() []byte
+}
+
+// Basis is what messages have in common.
+type Basis struct {
+	Asks  Terms
+	Bytes []byte
+}
+
+// Terms implements Message.
+func (b Basis) Terms() Terms { return b.Asks }
+
+// Over implements Message.
+func (b Basis) Over() []byte { return b.Bytes }
+
+// Costs are the terms of a payment that counts what its amount is worth.
+func (q Question) Costs() Terms {
+	worth := q.Asset.Dollars(q.Payment.Amount)
+	return Terms{Counts: worth, Price: worth}
 }
 
 // Terms are what the owner's rules are asked about a message.
@@ -98,15 +116,18 @@ func Refuse(format string, args ...any) *x402.Error {
 
 // Field is one comparison of a message with its payment.
 type Field struct {
-	Name string
-	Same bool
+	name string
+	same bool
 }
+
+// Is names a comparison.
+func Is(name string, same bool) Field { return Field{name, same} }
 
 // Compare refuses a message that differs from its payment, and names the first field that does.
 func Compare(list ...Field) error {
 	for _, f := range list {
-		if !f.Same {
-			return Refuse("its %s is not that of the reserved payment", f.Name)
+		if !f.same {
+			return Refuse("its %s is not that of the reserved payment", f.name)
 		}
 	}
 	return nil

@@ -316,7 +316,7 @@ func requireCode(t *testing.T, err error, want x402.Code) {
 // requireSignedBy has the chain's code recover who signed a transfer.
 func requireSignedBy(t *testing.T, address string, transfer message.Transfer, signature [65]byte) {
 	t.Helper()
-	object := must.Get(message.EncodeAuthorization(transfer.Authorization))(t)
+	object := must.Get(payload.EncodeAuthorization(transfer.Authorization))(t)
 	sent := must.Get(json.Marshal(map[string]any{"authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, _, err := payload.Recover(base, usdc, sent)

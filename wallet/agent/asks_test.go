@@ -2,9 +2,11 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	allowance "x402-wallet/scheme/allowance/check"
 	batch "x402-wallet/scheme/batch/check"
 	exact "x402-wallet/scheme/exact/check"
@@ -65,14 +67,14 @@ func (a asks) ask(ctx context.Context, d onchain.Draft, err error) ([65]byte, []
 }
 
 func (a asks) SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error) {
-	object, err := message.EncodeAuthorization(t.Authorization)
+	object, err := payload.EncodeAuthorization(t.Authorization)
 	d, err := draftOf(t.Payment, object, err, 1)
 	signature, _, err := a.ask(ctx, d, err)
 	return signature, err
 }
 
 func (a asks) SignPermit2(ctx context.Context, p message.PermitDraft) (permit, approval [65]byte, err error) {
-	object, err := permit2.Encode(p)
+	object, err := encodePermit(p)
 	number := 1
 	if p.Approval != nil || p.Transaction != nil {
 		number = 2
@@ -81,6 +83,19 @@ func (a asks) SignPermit2(ctx context.Context, p message.PermitDraft) (permit, a
 	permit, rest, err := a.ask(ctx, d, err)
 	copy(approval[:], rest)
 	return permit, approval, err
+}
+
+func encodePermit(p message.PermitDraft) ([]byte, error) {
+	asked := permit2.Permit{Transaction: p.Transaction}
+	if p.Approval != nil {
+		asked.Approval = &p.Approval.Nonce
+	}
+	object, err := payload.EncodePermit2Authorization(p.Authorization)
+	if err != nil {
+		return nil, err
+	}
+	asked.Authorization = object
+	return json.Marshal(asked)
 }
 
 func (a asks) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {

@@ -15,7 +15,6 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
-	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -48,7 +47,7 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)
-	object := must.Get(message.EncodePermit2(d.Authorization))(t)
+	object := must.Get(payload.EncodePermit2Authorization(d.Authorization))(t)
 	sent := must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, got, err := payload.RecoverPermit2(base, sent)
@@ -179,7 +178,7 @@ func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
 		p := w.reserve(1_000, byWay(x402.Upto))
 		d := w.permit(p)
 		e := d.Evidence()
-		must.Get(own.Sign(t.Context(), p.ID, must.Get(permit2.Encode(d))(t)))(t)
+		must.Get(own.Sign(t.Context(), p.ID, must.Get(encodePermit(d))(t)))(t)
 		return own.Submit(t.Context(), p, history.Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 			Evidence:  e,
 			UniqueKey: e.Unique()}, false)

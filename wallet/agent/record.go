@@ -247,7 +247,7 @@ func (r *Recorder) record(ctx context.Context, rules Rules, p history.Payment, m
 	if err != nil {
 		return err
 	}
-	if err := r.Store.Sign(ctx, p, signed, m.Bytes(), k); err != nil {
+	if err := r.Store.Sign(ctx, p, signed, m.Over(), k); err != nil {
 		return err
 	}
 	return r.recorded(ctx, p, signed)

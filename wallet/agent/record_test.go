@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
@@ -356,7 +356,7 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	submit := func(p history.Payment) error {
 		m := w.transfer(p)
 		e, own := m.Evidence(), process()
-		object := must.Get(message.EncodeAuthorization(m.Authorization))(t)
+		object := must.Get(payload.EncodeAuthorization(m.Authorization))(t)
 		if _, err := own.Recorder.Sign(t.Context(), p.ID, object); err != nil {
 			return err
 		}
@@ -460,7 +460,7 @@ func TestARowCannotBeSwapped(t *testing.T) {
 			s := &Server{Store: w.store, Now: time.Now,
 				Rules:    func(context.Context) (Rules, error) { return rules, nil },
 				Recorder: w.recorder(w.keys, w.agent, &Tally{})}
-			message := must.Get(message.EncodeAuthorization(w.transfer(p).Authorization))(t)
+			message := must.Get(payload.EncodeAuthorization(w.transfer(p).Authorization))(t)
 			signature, err := s.Sign(t.Context(), Request{Payment: p.ID, Message: message})
 			w.corrupt(err, "not the one that was signed")
 			require.Empty(t, signature)

@@ -33,6 +33,7 @@ type Check struct {
 func Encode(p x402.Pull) ([]byte, error) { return json.Marshal(p) }
 
 type pull struct {
+	signing.Basis
 	x402.Pull
 	payment history.Payment
 	asset   x402.AssetInfo
@@ -52,13 +53,13 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	chain, _ := x402.ChainID(p.Network)
 	earliest, latest := p.Created.Add(-time.Minute), q.Now.Add(budget.ClockTolerance)
 	err = signing.Compare(
-		signing.Field{Name: "chain", Same: got.Network == p.Network && got.ChainID == chain && chain != 0},
-		signing.Field{Name: "asset", Same: signing.SameAddress(got.Token, q.Asset.Address)},
-		signing.Field{Name: "owner", Same: signing.SameAddress(got.Owner, p.Source)},
-		signing.Field{Name: "agent", Same: signing.SameAddress(got.Agent, q.Account.EVM) &&
-			signing.SameAddress(p.PayTo, q.Account.EVM)},
-		signing.Field{Name: "amount", Same: got.Amount == p.Amount},
-		signing.Field{Name: "time", Same: !got.Made.Before(earliest) && !got.Made.After(latest)})
+		signing.Is("chain", got.Network == p.Network && got.ChainID == chain && chain != 0),
+		signing.Is("asset", signing.SameAddress(got.Token, q.Asset.Address)),
+		signing.Is("owner", signing.SameAddress(got.Owner, p.Source)),
+		signing.Is("agent", signing.SameAddress(got.Agent, q.Account.EVM) &&
+			signing.SameAddress(p.PayTo, q.Account.EVM)),
+		signing.Is("amount", got.Amount == p.Amount),
+		signing.Is("time", !got.Made.Before(earliest) && !got.Made.After(latest)))
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,8 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	case got.MaxCost().Cmp(rule.MaxGas) > 0:
 		return nil, signing.Refuse("its gas may cost %s wei, and max_gas allows %s", got.MaxCost(), rule.MaxGas)
 	}
-	m := pull{Pull: got, payment: p, asset: q.Asset}
+	m := pull{Pull: got, payment: p, asset: q.Asset,
+		Basis: signing.Basis{Asks: signing.Terms{IsTransfer: true}, Bytes: q.Message}}
 	m.most, err = most(ctx, q, rule)
 	if err != nil {
 		return nil, err
@@ -135,12 +137,6 @@ func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) 
 	value, err := json.Marshal(open)
 	return &history.Fact{Name: name, Value: value}, err
 }
-
-// Terms implements signing.Message.
-func (m pull) Terms() signing.Terms { return signing.Terms{IsTransfer: true} }
-
-// Bytes implements signing.Message: the hash of what is signed is in the evidence.
-func (m pull) Bytes() []byte { return m.payment.Requirement }
 
 // Sign implements signing.Message.
 func (m pull) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {

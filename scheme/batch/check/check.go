@@ -79,10 +79,14 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 		return nil, err
 	}
 	p := q.Payment
-	v := voucher{check: c, payment: p, row: row, object: q.Message, Channel: message.Channel{Payment: p.ID,
+	v := voucher{check: c, payment: p, row: row, Channel: message.Channel{Payment: p.ID,
 		Asset: q.Asset, Config: asked.Config, Number: row.Nonce + 1, Ceiling: asked.Ceiling, Amount: p.Amount}}
 	if d := asked.Deposit; d != nil && len(d.Salt) == len(message.Deposit{}.Salt) {
 		v.Deposit = &message.Deposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
+	}
+	v.Basis = signing.Basis{Asks: q.Costs(), Bytes: q.Message}
+	if isPrepaid := p.Price == 0 && v.Deposit == nil; isPrepaid { // Bound decides whether it may be
+		v.Asks.Counts = 0
 	}
 	if s := asked.Shown; s != nil && message.IsOwnVoucher(p.Network, id, *s, q.Account.EVM) {
 		v.proven = s.Ceiling
@@ -101,11 +105,11 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 
 // voucher is a voucher that was compared with its payment.
 type voucher struct {
+	signing.Basis
 	message.Channel
 	check   Check
 	payment history.Payment
 	row     history.Channel
-	object  []byte
 	price   money.Amount // what the seller asks for the call
 	proven  money.Amount // promised before by a voucher of this key, or claimed on the chain
 }
@@ -129,19 +133,18 @@ func (v *voucher) compare(q signing.Question) error {
 		source, mayDeposit = v.row.ID, false
 	}
 	return signing.Compare(
-		signing.Field{Name: "scheme", Same: asked.Scheme == p.Scheme},
-		signing.Field{Name: "payer", Same: v.Config.PayerAuthorizer == q.Account.EVM},
-		signing.Field{Name: "payee", Same: signing.SameAddress(v.Config.Receiver, p.PayTo)},
-		signing.Field{Name: "asset", Same: signing.SameAddress(v.Config.Token, p.Asset)},
-		signing.Field{Name: "channel", Same: known.Config == v.Config && v.row.Network == p.Network &&
-			v.row.Server == p.Host && v.row.ID == v.row.Service && book.Stopped == ""},
-		signing.Field{Name: "delay",
-			Same: time.Duration(v.Config.WithdrawDelay)*time.Second <= v.check.MaxDelay},
-		signing.Field{Name: "source", Same: p.Source == source && mayDeposit == isDeposit},
-		signing.Field{Name: "amount", Same: p.Amount == asked.Amount ||
-			(isDeposit && p.Amount.Cmp(asked.Amount) > 0)},
-		signing.Field{Name: "sum", Same: v.raise(v.row.Amount).Cmp(asked.Amount) <= 0},
-		signing.Field{Name: "validity", Same: !isDeposit || q.Lives(v.Deposit.ValidBefore)})
+		signing.Is("scheme", asked.Scheme == p.Scheme),
+		signing.Is("payer", v.Config.PayerAuthorizer == q.Account.EVM),
+		signing.Is("payee", signing.SameAddress(v.Config.Receiver, p.PayTo)),
+		signing.Is("asset", signing.SameAddress(v.Config.Token, p.Asset)),
+		signing.Is("channel", known.Config == v.Config && v.row.Network == p.Network &&
+			v.row.Server == p.Host && v.row.ID == v.row.Service && book.Stopped == ""),
+		signing.Is("delay", time.Duration(v.Config.WithdrawDelay)*time.Second <= v.check.MaxDelay),
+		signing.Is("source", p.Source == source && mayDeposit == isDeposit),
+		signing.Is("amount", p.Amount == asked.Amount ||
+			(isDeposit && p.Amount.Cmp(asked.Amount) > 0)),
+		signing.Is("sum", v.raise(v.row.Amount).Cmp(asked.Amount) <= 0),
+		signing.Is("validity", !isDeposit || q.Lives(v.Deposit.ValidBefore)))
 }
 
 // raise is what a voucher promises beyond what was promised, or proven, before.
@@ -194,19 +197,6 @@ func (v voucher) Bound(ctx context.Context, s signing.Sealed) (*history.Fact, er
 	}
 	return nil, err
 }
-
-// Terms implements signing.Message. A voucher without a deposit of the agent's counts nothing: the deposit was
-// counted, or, in a channel of an owner's, Bound saw that nothing is raised.
-func (v voucher) Terms() signing.Terms {
-	worth := v.Asset.Dollars(v.payment.Amount)
-	if v.payment.Price == 0 && v.Deposit == nil {
-		return signing.Terms{Price: worth}
-	}
-	return signing.Terms{Counts: worth, Price: worth}
-}
-
-// Bytes implements signing.Message.
-func (v voucher) Bytes() []byte { return v.object }
 
 // Sign implements signing.Message. The deposit's signature comes behind the voucher's.
 func (v voucher) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {

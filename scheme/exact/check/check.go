@@ -39,16 +39,9 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	return c.readEVM(q)
 }
 
-// price is what a payment counts: the worth of its amount.
-func price(q signing.Question) signing.Terms {
-	worth := q.Asset.Dollars(q.Payment.Amount)
-	return signing.Terms{Counts: worth, Price: worth}
-}
-
 type transfer struct {
+	signing.Basis
 	message.Transfer
-	object []byte
-	terms  signing.Terms
 }
 
 // readEVM reads the `authorization` object of EIP-3009. Its domain is the registry's.
@@ -63,24 +56,17 @@ func (c Check) readEVM(q signing.Question) (signing.Message, error) {
 		payer = c.Vaults[p.Network]
 	}
 	err = signing.Compare(
-		signing.Field{Name: "chain", Same: x402.Namespace(p.Network) == "eip155"},
-		signing.Field{Name: "payer",
-			Same: signing.SameAddress(got.From, payer) && signing.SameAddress(p.Source, payer)},
-		signing.Field{Name: "payee", Same: signing.SameAddress(got.To, p.PayTo)},
-		signing.Field{Name: "amount", Same: got.Value == p.Amount},
-		signing.Field{Name: "validity", Same: got.ValidAfter <= q.Now.Unix() && q.Lives(got.ValidBefore)})
+		signing.Is("chain", x402.Namespace(p.Network) == "eip155"),
+		signing.Is("payer", signing.SameAddress(got.From, payer) && signing.SameAddress(p.Source, payer)),
+		signing.Is("payee", signing.SameAddress(got.To, p.PayTo)),
+		signing.Is("amount", got.Value == p.Amount),
+		signing.Is("validity", got.ValidAfter <= q.Now.Unix() && q.Lives(got.ValidBefore)))
 	if err != nil {
 		return nil, err
 	}
 	t := message.Transfer{Payment: p.ID, Asset: q.Asset, Authorization: got, OfVault: isFromVault}
-	return transfer{t, q.Message, price(q)}, nil
+	return transfer{signing.Basis{Asks: q.Costs(), Bytes: q.Message}, t}, nil
 }
-
-// Terms implements signing.Message.
-func (t transfer) Terms() signing.Terms { return t.terms }
-
-// Bytes implements signing.Message.
-func (t transfer) Bytes() []byte { return t.object }
 
 // Sign implements signing.Message.
 func (t transfer) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
@@ -112,8 +98,8 @@ type Solana struct {
 func (s Solana) Encode() ([]byte, error) { return json.Marshal(s) }
 
 type splTransfer struct {
+	signing.Basis
 	Solana
-	terms signing.Terms
 }
 
 // readSolana reads a transaction. How long it lives its blockhash says, about 90 seconds at most.
@@ -137,24 +123,24 @@ func (c Check) readSolana(ctx context.Context, q signing.Question) (signing.Mess
 		named = c.TokenAccounts[p.Network]
 	}
 	err = signing.Compare(
-		signing.Field{Name: "chain", Same: e.Network == p.Network},
-		signing.Field{Name: "authority", Same: got.Authority == q.Account.Solana && e.Payer == got.Authority},
-		signing.Field{Name: "fee payer", Same: got.FeePayer != q.Account.Solana && e.FeePayer == got.FeePayer},
-		signing.Field{Name: "source", Same: got.Source == p.Source && e.Source == p.Source &&
-			(named == "" || named == p.Source)},
-		signing.Field{Name: "payee", Same: got.Destination == destination &&
-			e.Destination == destination && e.PayTo == p.PayTo},
-		signing.Field{Name: "asset", Same: got.Mint == q.Asset.Address && got.Token2022 == q.Asset.Token2022 &&
-			got.Decimals == q.Asset.Decimals && e.Asset == q.Asset.Address},
-		signing.Field{Name: "amount", Same: got.Amount == p.Amount && e.Amount == p.Amount},
-		signing.Field{Name: "memo", Same: e.Memo == got.Memo && e.Blockhash == got.Blockhash})
+		signing.Is("chain", e.Network == p.Network),
+		signing.Is("authority", got.Authority == q.Account.Solana && e.Payer == got.Authority),
+		signing.Is("fee payer", got.FeePayer != q.Account.Solana && e.FeePayer == got.FeePayer),
+		signing.Is("source", got.Source == p.Source && e.Source == p.Source &&
+			(named == "" || named == p.Source)),
+		signing.Is("payee", got.Destination == destination &&
+			e.Destination == destination && e.PayTo == p.PayTo),
+		signing.Is("asset", got.Mint == q.Asset.Address && got.Token2022 == q.Asset.Token2022 &&
+			got.Decimals == q.Asset.Decimals && e.Asset == q.Asset.Address),
+		signing.Is("amount", got.Amount == p.Amount && e.Amount == p.Amount),
+		signing.Is("memo", e.Memo == got.Memo && e.Blockhash == got.Blockhash))
 	if err == nil {
 		err = c.endsSoon(ctx, e, q.Now)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return splTransfer{s, price(q)}, nil
+	return splTransfer{signing.Basis{Asks: q.Costs(), Bytes: s.Transaction}, s}, nil
 }
 
 // endsSoon refuses evidence by which a payment is good for too long. Until when it can land is not in its
@@ -178,12 +164,6 @@ func (c Check) endsSoon(ctx context.Context, e x402.Evidence, now time.Time) err
 	}
 	return nil
 }
-
-// Terms implements signing.Message.
-func (t splTransfer) Terms() signing.Terms { return t.terms }
-
-// Bytes implements signing.Message.
-func (t splTransfer) Bytes() []byte { return t.Transaction }
 
 // Sign implements signing.Message.
 func (t splTransfer) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {

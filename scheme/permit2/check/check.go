@@ -38,23 +38,9 @@ type Permit struct {
 	Transaction *message.ApprovalGas `json:"transaction,omitempty"`
 }
 
-// Encode is the form that Check reads.
-func Encode(d message.PermitDraft) (encoded []byte, err error) {
-	p := Permit{Transaction: d.Transaction}
-	if d.Approval != nil {
-		p.Approval = &d.Approval.Nonce
-	}
-	p.Authorization, err = message.EncodePermit2(d.Authorization)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(p)
-}
-
 type permit struct {
+	signing.Basis
 	message.PermitDraft
-	object []byte
-	terms  signing.Terms
 }
 
 // Read implements signing.Check. Of an approval by EIP-2612 only the token's nonce is the caller's word, and
@@ -72,14 +58,13 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	}
 	p, payer := q.Payment, q.Account.EVM
 	err = signing.Compare(
-		signing.Field{Name: "chain", Same: x402.Namespace(p.Network) == "eip155"},
-		signing.Field{Name: "payer",
-			Same: signing.SameAddress(got.From, payer) && signing.SameAddress(p.Source, payer)},
-		signing.Field{Name: "payee", Same: signing.SameAddress(got.To, p.PayTo)},
-		signing.Field{Name: "asset", Same: signing.SameAddress(got.Token, q.Asset.Address)},
-		signing.Field{Name: "amount", Same: got.Amount == p.Amount},
-		signing.Field{Name: "scheme", Same: got.IsUpto() == (p.Scheme == x402.Upto)},
-		signing.Field{Name: "validity", Same: got.ValidAfter <= q.Now.Unix() && q.Lives(got.Deadline)})
+		signing.Is("chain", x402.Namespace(p.Network) == "eip155"),
+		signing.Is("payer", signing.SameAddress(got.From, payer) && signing.SameAddress(p.Source, payer)),
+		signing.Is("payee", signing.SameAddress(got.To, p.PayTo)),
+		signing.Is("asset", signing.SameAddress(got.Token, q.Asset.Address)),
+		signing.Is("amount", got.Amount == p.Amount),
+		signing.Is("scheme", got.IsUpto() == (p.Scheme == x402.Upto)),
+		signing.Is("validity", got.ValidAfter <= q.Now.Unix() && q.Lives(got.Deadline)))
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +78,9 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 				g.MaxCost(), most)
 		}
 	}
-	worth := q.Asset.Dollars(p.Amount)
-	return permit{d, asked.Authorization,
-		signing.Terms{Counts: worth, Price: worth, Always: c.whyAlwaysAsked(ctx, p.Network, got)}}, nil
+	terms := q.Costs()
+	terms.Always = c.whyAlwaysAsked(ctx, p.Network, got)
+	return permit{signing.Basis{Asks: terms, Bytes: asked.Authorization}, d}, nil
 }
 
 // whyAlwaysAsked is why a person has to approve a payment whatever it costs. What an upto payment comes to is
@@ -107,12 +92,6 @@ func (c Check) whyAlwaysAsked(ctx context.Context, network string, a message.Per
 	}
 	return x402.StrangeFacilitator(a.Facilitator)
 }
-
-// Terms implements signing.Message.
-func (m permit) Terms() signing.Terms { return m.terms }
-
-// Bytes implements signing.Message.
-func (m permit) Bytes() []byte { return m.object }
 
 // Sign implements signing.Message. The approval's signature comes behind the permit's.
 func (m permit) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {

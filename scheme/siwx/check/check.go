@@ -35,14 +35,14 @@ func (Check) Read(_ context.Context, q signing.Question) (signing.Message, error
 	}
 	account := map[string]string{"eip155": q.Account.EVM, "solana": q.Account.Solana}[x402.Namespace(p.Network)]
 	err = signing.Compare(
-		signing.Field{Name: "kind", Same: isFree(p)},
-		signing.Field{Name: "site", Same: m.Domain == p.Host},
-		signing.Field{Name: "chain", Same: m.ChainID == p.Network},
-		signing.Field{Name: "account", Same: account != "" && m.Address == account && p.Source == account})
+		signing.Is("kind", isFree(p)),
+		signing.Is("site", m.Domain == p.Host),
+		signing.Is("chain", m.ChainID == p.Network),
+		signing.Is("account", account != "" && m.Address == account && p.Source == account))
 	if err != nil {
 		return nil, err
 	}
-	return signIn{m, string(q.Message)}, nil
+	return signIn{signing.Basis{Asks: signing.Terms{IsSignIn: true}, Bytes: q.Message}, m}, nil
 }
 
 // isFree reports whether a row moves nothing.
@@ -51,19 +51,13 @@ func isFree(p history.Payment) bool {
 }
 
 type signIn struct {
+	signing.Basis
 	x402.SignIn
-	text string
 }
-
-// Terms implements signing.Message.
-func (signIn) Terms() signing.Terms { return signing.Terms{IsSignIn: true} }
-
-// Bytes implements signing.Message.
-func (s signIn) Bytes() []byte { return []byte(s.text) }
 
 // Sign implements signing.Message.
 func (s signIn) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
-	return by.SignIn(ctx, s.text)
+	return by.SignIn(ctx, string(s.Bytes))
 }
 
 // Signed implements signing.Message. It verifies the signature.
