@@ -147,6 +147,12 @@ var arrows = map[string][]string{
 	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
 		"x402/onchain"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
+	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
+	"scheme":         {"history", "x402", "x402/money", "x402/wire"},
+	"scheme/batch":   {"scheme", "x402"},
+	"scheme/exact":   {"scheme", "x402"},
+	"scheme/mpp":     {"scheme", "x402"},
+	"scheme/permit2": {"history", "scheme", "x402", "x402/money", "x402/wire"},
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
 		"wallet", "x402"},
@@ -165,7 +171,7 @@ var arrows = map[string][]string{
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
+		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",

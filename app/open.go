@@ -78,10 +78,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	book := locks.New(store)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
-		Schemes: on.schemes(signed.Budget.Account), Vaults: on.evm.FromVaults(), Floats: on.evm,
+		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner), Vaults: on.evm.FromVaults(), Floats: on.evm,
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: book,
-		SignIns: client.SignIns{EVM: onEVM, Solana: onSolana}, KnowsFacilitator: settlers.HasSigner,
+		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}

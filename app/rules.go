@@ -248,7 +248,7 @@ func policy(c *config.Config, s networkSettings) pay.Policy {
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: s.tokenAccounts,
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		ApprovalGas: s.approvalGas, LowFunds: c.Notify.LowFunds,
+		LowFunds: c.Notify.LowFunds,
 	}
 }
 

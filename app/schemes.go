@@ -5,9 +5,14 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/internal/config"
+	"x402-wallet/scheme"
 	allowance "x402-wallet/scheme/allowance/check"
+	batchway "x402-wallet/scheme/batch"
 	batch "x402-wallet/scheme/batch/check"
+	exactway "x402-wallet/scheme/exact"
 	exact "x402-wallet/scheme/exact/check"
+	"x402-wallet/scheme/mpp"
+	permit2way "x402-wallet/scheme/permit2"
 	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/scheme/signing"
 	siwx "x402-wallet/scheme/siwx/check"
@@ -41,4 +46,11 @@ func (c checks) of(rules *config.Config, s networkSettings) map[string]signing.C
 			},
 			FundedByOwner: c.guard.OwnChannel},
 	}
+}
+
+// ways are the ways to pay, the simplest first.
+func ways(s networkSettings, knows func(ctx context.Context, network, address string) bool) []scheme.Way {
+	permits := permit2way.Exact{ApprovalGas: s.approvalGas}
+	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits, KnowsFacilitator: knows},
+		batchway.Way{}}
 }

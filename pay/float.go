@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/scheme"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -52,7 +53,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	}
 	over := awaiting(ctx)
 	defer over()
-	end, err := e.transactions.begin(ctx, p.option.Network)
+	end, err := e.turns.begin(ctx, scheme.AccountTurn(p.option.Network))
 	if err != nil {
 		return err
 	}

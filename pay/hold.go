@@ -139,14 +139,13 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		}
 		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
-		o.needsTurn = o.sponsoring.isOffered() && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {
 			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap, w.many = q.IdempotencyKey == "", sessionCap, q.many
-		w.ask.Always = e.whyAlwaysAsked(ctx, o)
+		w.ask.Always = plainIfNil(o.way).AlwaysAsk(ctx, o.Requirement)
 		p, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {

@@ -72,8 +72,8 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	if o.fromVault {
 		return vaultRefuses(o, funds, lack)
 	}
-	if o.isShortOfAllowance(funds) {
-		return notApproved(o, funds)
+	if err := plainIfNil(o.way).Lack(o.offer(), funds); err != nil {
+		return err
 	}
 	if funds.Allowance != nil {
 		return allowanceRefuses(o, funds, lack)

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
@@ -42,10 +43,10 @@ type option struct {
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
 	owners      string        // the channel that an owner funds, which it is paid through; "": there is none
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
-	sponsoring  sponsoring    // by Permit2: how the seller brings an approval to the chain with the payment
-	needsTurn   bool          // it needs that approval, of which one comes after the other
-	stage       stage         // how far it came
-	why         *x402.Error   // nil: payable
+	way         scheme.Way
+	extensions  map[string]json.RawMessage // of the challenge
+	stage       stage                      // how far it came
+	why         *x402.Error                // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
@@ -117,15 +118,16 @@ var flows = []string{"", "authorization", "upfront", "escrow"}
 // judge says of every option whether it can be paid, as far as can be said without asking a chain.
 func (e *Engine) judge(found *quote, q intent) []option {
 	options := make([]option, 0, len(found.challenge.Accepts))
-	target := elsewhere(found.answer.FinalURL, q.URL)
+	target, call := elsewhere(found.answer.FinalURL, q.URL), e.callOf(q, found.answer.FinalURL)
 	for _, r := range found.challenge.Accepts {
 		o := option{Requirement: r, target: target, account: e.Rules.Account}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
-		o.sponsoring = e.sponsoringOf(found.challenge.Extensions, r.Network)
+		o.way, _ = e.way(o.Way())
+		o.extensions = found.challenge.Extensions
 		err := e.whyNot(&o, q)
-		if err == nil && o.Charge != nil {
-			err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now())
+		if err == nil {
+			err = plainIfNil(o.way).WhyNot(call, o.offer())
 		}
 		if err != nil {
 			o.why = x402.AsError(err)
@@ -226,7 +228,9 @@ func (e *Engine) candidates(options []option) []int {
 			slices.Index(flows, y.ExtraString("paymentFlow")); fx != fy {
 			return fx < fy
 		}
-		return slices.Index(ways, x.Way()) < slices.Index(ways, y.Way())
+		_, rx := e.way(x.Way())
+		_, ry := e.way(y.Way())
+		return rx < ry
 	})
 	return list
 }
@@ -450,6 +454,6 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w := e.propose(p, o, funds)
 	w.sessionCap = chain.newCap
-	w.ask.Always = e.whyAlwaysAsked(ctx, o)
+	w.ask.Always = plainIfNil(o.way).AlwaysAsk(ctx, o.Requirement)
 	return e.decide(ctx, w)
 }

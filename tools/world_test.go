@@ -28,6 +28,8 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/exact"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -87,6 +89,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Log:    log,
 			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+			Ways: []scheme.Way{exact.Way{}},
 			Schemes: map[pay.SchemeKey]pay.Scheme{
 				exactEVM: onEVM, {Scheme: x402.Exact, Family: "solana"}: onSolana,
 			},

@@ -28,6 +28,8 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/exact"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
@@ -63,6 +65,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
+		Ways:   []scheme.Way{exact.Way{}},
 		Schemes: map[pay.SchemeKey]pay.Scheme{
 			{Scheme: x402.Exact,
 				Family: "eip155"}: evm.New(evm.Options{Signer: evmSigner, RPC: rpc,
