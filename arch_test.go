@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
-	"x402/remedy":       {"x402", "x402/publicnode"}, // the lines for a network name its public node
+	"x402/remedy":       {"x402", "x402/money", "x402/publicnode"}, // the lines for a network name its public node
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "budget/schedule", "x402/money", "x402", "x402/channelterms",
@@ -148,11 +148,13 @@ var arrows = map[string][]string{
 		"x402/onchain"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
 	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
-	"scheme":         {"history", "x402", "x402/money", "x402/wire"},
-	"scheme/batch":   {"scheme", "x402"},
-	"scheme/exact":   {"scheme", "x402"},
-	"scheme/mpp":     {"scheme", "x402"},
-	"scheme/permit2": {"history", "scheme", "x402", "x402/money", "x402/wire"},
+	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
+	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
+	"scheme/batch":     {"scheme", "x402"},
+	"scheme/exact":     {"scheme", "x402"},
+	"scheme/mpp":       {"scheme", "x402"},
+	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},
+	"scheme/vault":     {"history", "scheme", "x402", "x402/money"},
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
 		"wallet", "x402"},

@@ -78,7 +78,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	book := locks.New(store)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
-		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner), Vaults: on.evm.FromVaults(), Floats: on.evm,
+		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner), Owners: owners(on.evm), Floats: floats{Exact: on.evm},
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: book,
 		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},

@@ -5,7 +5,9 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/internal/config"
+	"x402-wallet/pay"
 	"x402-wallet/scheme"
+	allowanceway "x402-wallet/scheme/allowance"
 	allowance "x402-wallet/scheme/allowance/check"
 	batchway "x402-wallet/scheme/batch"
 	batch "x402-wallet/scheme/batch/check"
@@ -16,6 +18,7 @@ import (
 	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/scheme/signing"
 	siwx "x402-wallet/scheme/siwx/check"
+	"x402-wallet/scheme/vault"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -53,4 +56,20 @@ func ways(s networkSettings, knows func(ctx context.Context, network, address st
 	permits := permit2way.Exact{ApprovalGas: s.approvalGas}
 	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits, KnowsFacilitator: knows},
 		batchway.Way{}}
+}
+
+// vaults pay from the owner's contracts.
+type vaults struct {
+	*evm.Exact
+	vault.Source
+}
+
+func owners(e *evm.Exact) pay.OwnersAccount {
+	return vaults{e.FromVaults(), vault.Source{On: e.VaultOn}}
+}
+
+// floats take from the owner's accounts.
+type floats struct {
+	*evm.Exact
+	allowanceway.Texts
 }

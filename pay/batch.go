@@ -173,7 +173,7 @@ func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option, 
 	p, err = e.holdFor(ctx, caller, w)
 	var lack *history.ShortOfFunds
 	if errors.As(err, &lack) {
-		return nil, insufficient(*o, w.hold.Funds, lack)
+		return nil, e.insufficient(*o, w.hold.Funds, lack)
 	}
 	return p, err
 }
@@ -511,7 +511,7 @@ func (e *Engine) wouldPassBatch(ctx context.Context, q intent, o option, chain r
 		return err
 	}
 	if funds := w.hold.Funds; o.Amount.Cmp(funds.Free) > 0 {
-		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	w.hold.Payment.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w.sessionCap = chain.newCap

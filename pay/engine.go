@@ -142,7 +142,7 @@ type Engine struct {
 	Assets    *x402.Registry
 	Schemes   map[SchemeKey]Scheme
 	Ways      []scheme.Way               // that there are, the simplest first
-	Vaults    Vaults                     // nil: there are none
+	Owners    OwnersAccount              // nil: there is none
 	Floats    Floats                     // nil: likewise
 	SignIns   SignInSigner               // nil: it signs in nowhere
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
@@ -173,16 +173,16 @@ type Engine struct {
 	// batch's
 	ofRow func(ctx context.Context, n int) context.Context
 
-	gate          gate          // how many of its calls are made at a time
-	inflight      inflight      // what this process's calls work on and wait for
-	pending       pendingWrites // what they bought and could not write down
-	localExpiries localExpiries // until when what they signed may be valid
-	lastFunds     lastFunds     // what could be spent when something was paid last
-	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
-	vaultRefusals vaultRefusals // who takes no payment out of a vault
-	turns         turns         // of an account, by network, and of a token
-	batches       turns         // whose money is held
-	signInsInVain signInsInVain // who asked for payment all the same
+	gate           gate           // how many of its calls are made at a time
+	inflight       inflight       // what this process's calls work on and wait for
+	pending        pendingWrites  // what they bought and could not write down
+	localExpiries  localExpiries  // until when what they signed may be valid
+	lastFunds      lastFunds      // what could be spent when something was paid last
+	paidIn         paidIn         // what sellers were paid in, to be read while they are asked
+	sourceRefusals sourceRefusals // who takes no payment from the owner's account
+	turns          turns          // of an account, by network, and of a token
+	batches        turns          // whose money is held
+	signInsInVain  signInsInVain  // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

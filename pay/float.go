@@ -25,6 +25,10 @@ type Floats interface {
 	DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.Pull, error)
 	SignPull(ctx context.Context, payment string, p x402.Pull) (onchain.Authorization, error)
 	SendPull(ctx context.Context, network string, payload []byte) error
+	// Lack explains that the owner's account does not cover an option, and Explain what a person does so that a
+	// float can be moved.
+	Lack(o scheme.Option, f x402.Funds, lack *history.ShortOfFunds) error
+	Explain(err error, asset x402.AssetInfo, a x402.OwnerAllowance, amount money.Amount) error
 }
 
 const (
@@ -72,7 +76,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 		}
 		short := held.SubFloor(funds.Balance)
 		if funds.Allowance.Pullable().Cmp(short) < 0 { // the owner took something back
-			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
+			return e.insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
 				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
 		err = e.pull(ctx, p.option.asset, funds, short, held.SubFloor(p.Payment.Amount))
@@ -116,7 +120,7 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	}
 	draft, err := e.Floats.DraftPull(ctx, asset, amount)
 	if err != nil {
-		return toFund(err, asset, *funds.Allowance, amount)
+		return e.Floats.Explain(err, asset, *funds.Allowance, amount)
 	}
 	p, err := e.holdPull(ctx, asset, draft, funds)
 	if err != nil {

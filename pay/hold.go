@@ -140,7 +140,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
 		if tooMuchAtOnce(o, funds) {
-			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
@@ -150,7 +150,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
-			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
 			e.paidIn.note(q.host, o)
@@ -160,10 +160,10 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 			return nil, err
 		}
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
-			return nil, insufficient(o, funds, lack)
+			return nil, e.insufficient(o, funds, lack)
 		}
 		if pause(ctx, fundsWait/20) != nil {
-			return nil, insufficient(o, funds, lack)
+			return nil, e.insufficient(o, funds, lack)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 		quotes: [][sha256.Size]byte{terms(p, o)}}
 	// covers the price, whatever else is delegated elsewhere; what a vault lets the agent spend grows by
 	// itself, and is no sum for a session
-	if funds.Delegated != nil && !o.fromVault && e.Rules.Account == "" {
+	if funds.Delegated != nil && o.source == nil && e.Rules.Account == "" {
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}

@@ -34,12 +34,11 @@ type quote struct {
 
 type option struct {
 	x402.Requirement
-	asset   x402.AssetInfo
-	price   money.Dollars // above every limit where nothing says what the asset is worth
-	target  string        // where the request led, and the payment goes; "": to its own URL
-	account string        // that pays, as budget.Rules has it
-	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
-	fromVault   bool
+	asset       x402.AssetInfo
+	price       money.Dollars // above every limit where nothing says what the asset is worth
+	target      string        // where the request led, and the payment goes; "": to its own URL
+	account     string        // that pays, as budget.Rules has it
+	source      scheme.Source // nil: the agent's own account, or what is delegated to it
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
 	owners      string        // the channel that an owner funds, which it is paid through; "": there is none
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
@@ -448,7 +447,7 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	}
 	funds = o.within(funds)
 	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
-		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs

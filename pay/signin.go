@@ -176,7 +176,7 @@ func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *wi
 		isVaults := x402.Namespace(was.Network) == "eip155" && !strings.EqualFold(was.Source,
 			e.SignIns.Address(was.Network))
 		if isVaults {
-			return "", "", errNoSignIn{"the owner's vault bought it, and only the vault could sign in"}
+			return "", "", errNoSignIn{"an account of the owner's bought it, and only that could sign in"}
 		}
 		networks = []string{was.Network}
 	}

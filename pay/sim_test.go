@@ -412,8 +412,8 @@ func (s *sim) start() {
 			{Scheme: x402.Upto, Family: "eip155"}:            &simScheme{s, p},
 			{Scheme: x402.BatchSettlement, Family: "eip155"}: channels},
 		Channels: channels, ChannelBook: store, SignIns: &simSignIns{s, p},
-		Ways: testWays(nil, everybody), Floats: &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
-			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
+		Ways: testWays(nil, everybody), Floats: &simFloats{s: s, p: p}, Statuses: map[SchemeKey]StatusReader{
+			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s: s, p: p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Asker: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),

@@ -61,7 +61,9 @@ func (o option) offer() scheme.Option {
 }
 
 // within is what of funds the option can be paid with.
-func (o option) within(funds x402.Funds) x402.Funds { return plainIfNil(o.way).Spendable(o.offer(), funds) }
+func (o option) within(funds x402.Funds) x402.Funds {
+	return plainIfNil(o.way).Spendable(o.offer(), funds)
+}
 
 // callOf is a call as ways are asked about it. final is where the challenge came from.
 func (e *Engine) callOf(q intent, final string) scheme.Call {
