@@ -82,7 +82,7 @@ func Of(r x402.Requirement) string {
 	return foreignNetwork(r.NetworkName)
 }
 
-// voucherSigner is the member of extra in which a seller of the scheme batch-settlement names another signer of
+// voucherSigner is the member of extra in which a seller of batch-settlement names another signer of
 // vouchers than the buyer; "": it names none.
 func voucherSigner(r x402.Requirement) string {
 	if r.Scheme != x402.BatchSettlement {
