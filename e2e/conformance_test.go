@@ -93,9 +93,9 @@ func everything(t *testing.T, server, era string) http.Handler {
 	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
 }
 
-// conforms runs the suite and says how many scenarios passed; none may fail but those that are expected. Its
-// client hangs at times, before it sends a request (neither the server nor what is between has one then): what
-// failed is tried again alone.
+// conforms runs the suite and says how many scenarios passed; none may fail but those that are expected.
+// Its client hangs at times, before it sends a request (neither the server nor what is between has one
+// then): what failed is tried again alone.
 func conforms(t *testing.T, url string, options ...string) (passed int) {
 	t.Helper()
 	requirePrepared(t, "lab/conformance")

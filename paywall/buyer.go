@@ -22,8 +22,8 @@ const (
 // notifications that do not say which call they belong to. So that no buyer receives what is meant for
 // another, each buyer that can be asked has its own session with such an upstream server, which declares that
 // buyer's capabilities. All other buyers share one session, which declares none. Since 2026-07-28 questions
-// are part of a call's result, and capabilities part of each call. An upstream server of both eras is spoken to
-// in the buyer's.
+// are part of a call's result, and capabilities part of each call. An upstream server of both eras is spoken
+// to in the buyer's.
 
 // cancelTimeout is how long upstream may take to acknowledge that calls were cancelled.
 const cancelTimeout = 2 * time.Second

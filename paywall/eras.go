@@ -38,9 +38,9 @@ func (f *Proxy) noteVersions(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// findLegacy returns upstream's capabilities in its newest version that has sessions, and clears f.legacy where
-// there is none. A server over HTTP may list such versions and yet keep no sessions: it could ask nobody
-// anything there. The Go SDK's is one.
+// findLegacy returns upstream's capabilities in its newest version that has sessions, and clears f.legacy
+// where there is none. A server over HTTP may list such versions and yet keep no sessions, as the Go SDK's
+// does: there it could ask nobody anything.
 func (f *Proxy) findLegacy(ctx context.Context, upstream *mcp.InitializeResult) *mcp.ServerCapabilities {
 	switch {
 	case upstream == nil:
