@@ -90,7 +90,8 @@ func TestAFailedStartClaimsNothing(t *testing.T) {
 	}, nil))
 	defer server.Close()
 	for why, behind := range map[string]string{
-		"does not speak MCP":    "command = ['" + filepath.Join(t.TempDir(), "missing") + "']\nsandbox = false\n",
+		"does not speak MCP": "command = ['" + filepath.Join(t.TempDir(), "missing") +
+			"']\nsandbox = false\n",
 		"nothing can be served": "url = '" + server.URL + "'\nlisten = '" + busy.Addr().String() + "'\n",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(behind+"network = 'base'\npay_to = '"+free[0].Address+

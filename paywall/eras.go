@@ -50,7 +50,8 @@ func (f *Proxy) findLegacy(ctx context.Context, upstream *mcp.InitializeResult) 
 	case f.legacy != "" && f.URL != "":
 		self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 		client := mcp.NewClient(self, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
-		session, err := client.Connect(ctx, f.transport(), &mcp.ClientSessionOptions{ProtocolVersion: f.legacy})
+		session, err := client.Connect(ctx, f.transport(),
+			&mcp.ClientSessionOptions{ProtocolVersion: f.legacy})
 		if err == nil {
 			defer func() { _ = session.Close() }()
 		}

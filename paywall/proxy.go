@@ -132,7 +132,8 @@ func (f *Proxy) connect(ctx context.Context) error {
 	if f.adopted != nil {
 		version = f.legacy
 	}
-	session, err := f.client.Connect(limited, f.transport(), &mcp.ClientSessionOptions{ProtocolVersion: version})
+	session, err := f.client.Connect(limited, f.transport(),
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		return err
 	}

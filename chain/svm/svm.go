@@ -202,8 +202,8 @@ func checkVersion(r x402.Requirement) error {
 		return nil
 	}
 	if json.Unmarshal(raw, &versions) != nil || !slices.Contains(versions, messageVersion) {
-		return invalid("extra.transactionVersions does not list version %d of Solana transactions, the only one "+
-			"that this wallet makes", messageVersion)
+		return invalid("extra.transactionVersions does not list version %d of Solana transactions, the only "+
+			"one that this wallet makes", messageVersion)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 
 func TestEncodePayload_LongDescription(t *testing.T) {
 	resource := func(description string) string {
-		return `{"description":` + string(jsonString(description)) + `,"mimeType":"a/b","url":"https://a.example/"}`
+		return `{"description":` + string(jsonString(description)) +
+			`,"mimeType":"a/b","url":"https://a.example/"}`
 	}
 	for name, test := range map[string]struct{ description, echoed string }{
 		"short":          {"weather", "weather"},
@@ -71,7 +72,8 @@ func TestEncodePayload_LongDescription(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			entry := entryV2("description", string(jsonString(strings.Repeat("e", 900))))
-			challenge := `{"x402Version":2,"resource":` + resource(test.description) + `,"accepts":[` + entry + `]}`
+			challenge := `{"x402Version":2,"resource":` + resource(test.description) +
+				`,"accepts":[` + entry + `]}`
 			c := must.Get(ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(challenge)), nil))(t)
 			got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`), nil))(t)
 			sent := must.JSON[struct{ Resource, Accepted json.RawMessage }](got)(t)
