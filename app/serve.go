@@ -174,11 +174,6 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 	if err != nil {
 		return err
 	}
-	if !conf.SharedPayTo {
-		if err := a.claimPayees(ctx, wall.Payees(), h.book); err != nil {
-			return err
-		}
-	}
 	if err := wall.CheckChannels(ctx); err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
@@ -196,6 +191,10 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		}
 		return coded.WithHint("correct %s, or see on stderr why the server did not start", file)
 	}
+	listener, err := a.claimAndListen(ctx, file, conf, wall, h)
+	if err != nil {
+		return errors.Join(err, proxy.Close(ctx))
+	}
 	for _, warning := range wall.Check(ctx) {
 		a.log.Warn(warning)
 	}
@@ -209,19 +208,35 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		beside.Go(func() { a.serveMetrics(besideCtx, onMetrics, &sales, shopFor(proxy, h)) })
 		a.log.Info("metrics are served", "at", at)
 	}
-	if conf.Listen == "" {
+	if listener == nil {
 		return proxy.Stdio(ctx, os.Stdin, os.Stdout)
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
-	if err != nil {
-		if why, ok := errors.AsType[syscall.Errno](err); ok {
-			err = why // without Go's words around it
-		}
-		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
-			conf.Listen, err)), proxy.Close(ctx))
 	}
 	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return proxy.HTTP(ctx, listener)
+}
+
+// claimAndListen is the last step of a start that can fail: a start that does must not keep another home from
+// being paid to its addresses. Over stdio the listener is nil.
+func (a *app) claimAndListen(ctx context.Context, file string, conf *paywallfile.File, wall *paywall.Paywall,
+	h paywallHome) (listener net.Listener, err error) {
+	if conf.Listen != "" {
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
+		if why, ok := errors.AsType[syscall.Errno](err); ok {
+			err = why // without Go's words around it
+		}
+		if err != nil {
+			return nil, setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
+				conf.Listen, err))
+		}
+	}
+	if conf.SharedPayTo {
+		return listener, nil
+	}
+	err = a.claimPayees(ctx, wall.Payees(), h.book)
+	if err != nil && listener != nil {
+		_ = listener.Close()
+	}
+	return listener, err
 }
 
 // passedOn is where a program's stderr goes without the program having the file: that may be the

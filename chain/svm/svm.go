@@ -177,8 +177,28 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
+	if err := checkVersion(r); err != nil {
+		return err
+	}
 	_, err := e.parties(r, "")
 	return err
+}
+
+// messageVersion is the version of the transactions made here.
+const messageVersion = 0
+
+// checkVersion refuses a facilitator that says which versions of transactions it takes, and ours is none of
+// them (extra.transactionVersions, x402-foundation/x402#3473).
+func checkVersion(r x402.Requirement) error {
+	raw, versions := r.Extra["transactionVersions"], []int{}
+	if x402.IsNull(raw) {
+		return nil
+	}
+	if json.Unmarshal(raw, &versions) != nil || !slices.Contains(versions, messageVersion) {
+		return invalid("extra.transactionVersions does not list version %d of Solana transactions, the only "+
+			"one that this wallet makes", messageVersion)
+	}
+	return nil
 }
 
 // parties are the keys and the memo that a requirement names. The memo goes into the transaction
