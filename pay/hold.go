@@ -407,13 +407,11 @@ func (e *Engine) trip(ctx context.Context, found error) {
 
 // payment is the row to be. The terms it holds are the ones that will be signed.
 func payment(q intent, o option, funds x402.Funds) history.Payment {
-	return history.Payment{
-		Agent: q.agent, Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
-		Method: q.Method, URL: q.shownURL, Target: o.target, Host: q.host,
-		Network: o.Network, Scheme: o.Way(), Dialect: o.Dialect,
-		Asset: o.AssetKey().Address, Symbol: o.asset.Symbol, Amount: o.Amount, Price: o.price,
-		PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
-	}
+	p := q.row()
+	p.Target, p.Network, p.Scheme, p.Dialect = o.target, o.Network, o.Way(), o.Dialect
+	p.Asset, p.Symbol, p.Amount, p.Price = o.AssetKey().Address, o.asset.Symbol, o.Amount, o.price
+	p.PayTo, p.Source, p.Requirement = o.PayTo, funds.Source, o.Raw
+	return p
 }
 
 // elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a

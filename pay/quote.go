@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/scheme"
@@ -330,6 +331,10 @@ type Estimate struct {
 	Next x402.Next `json:"next"`
 
 	Challenge *wire.Challenge `json:"-"` // what the seller asks for; nil: nothing
+
+	// Payees are paid by the options that the wallet can sign, whether or not it may and has the money now:
+	// each one's network and whole address.
+	Payees []budget.Payee `json:"-"`
 }
 
 // Least is the lowest price in dollars of all options, payable or not; "" where none has one.
@@ -387,6 +392,7 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		e.Log.Warn("look for channels that an owner funds", "err", err)
 	}
 	for _, i := range e.candidates(options) {
+		out.Payees = append(out.Payees, budget.Payee{Network: options[i].Network, PayTo: options[i].PayTo})
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
 		} else if out.Chosen == nil {

@@ -165,8 +165,7 @@ func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *wi
 	networks := e.Policy.Networks
 	if !found.challenge.AsksSignInOnly() {
 		url, _, _ := strings.Cut(q.shownURL, "?")
-		was, err := e.Store.Bought(ctx, q.agent, url, history.Payment{Method: q.Method, URL: q.shownURL,
-			Host: q.host}.Resource())
+		was, err := e.Store.Bought(ctx, q.agent, url, q.row().Resource())
 		if errors.Is(err, history.ErrNotFound) {
 			return "", "", errNoSignIn{"it was never bought here"}
 		}
