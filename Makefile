@@ -11,7 +11,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT    := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test nightly race matrix vault signers monitoring platforms lint bench crash e2e prep cross tidy vet fmt release reproducible
+.PHONY: build demo test nightly race matrix vault signers catalogue monitoring platforms lint bench crash e2e prep cross tidy vet fmt release reproducible
 
 build:
 	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN) .
@@ -36,7 +36,7 @@ test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 # the single tests that `make nightly` alone runs.
 RACED   := pay|history|history/sqldb|tools|wallet/agent
 NIGHTLY := e2e/agent|e2e/crash|e2e/monitoring|e2e/vault
-SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
+SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack|TestCatalogue
 
 # The race detector needs cgo. It does not watch SQLite, which is Go code here and twenty times slower under it, nor the key
 # derivation. ALONE are tests that the detector would only slow down: they do one thing after another. The simulation is not built
@@ -49,7 +49,7 @@ ALONE := TestSimulation|TestVerifyFindsEveryCell|TestThousandsOfOpenPayments|Tes
 # scripted agents, the mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
 nightly: POINTS := 2000
 nightly: BYTES := all
-nightly: need-chromium need-prometheus need-hsm need-strace test race matrix proof vault signers monitoring demo-fleet screenshots trials load mutants platforms
+nightly: need-chromium need-prometheus need-hsm need-strace test race matrix proof vault signers catalogue monitoring demo-fleet screenshots trials load mutants platforms
 race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
 
@@ -64,6 +64,11 @@ vault: need-go need-node prep
 # Keys in an HSM.
 signers: need-go need-node need-hsm prep
 	$(TEST) -run TestPaysByAnHSM ./e2e
+
+# The routes of the reference's own servers, sold by each of its adapters. Their packages take 370 MB.
+catalogue: need-go need-node prep
+	e2e/lab/prep.sh adapters
+	$(TEST) -run TestCatalogue ./e2e
 
 # The metrics and the alerts, by a real Prometheus.
 monitoring: need-go need-prometheus
@@ -110,6 +115,7 @@ fuzz:
 	echo "fuzz: $$sum executions of $$targets targets, nothing found"
 
 e2e: need-node need-prometheus prep
+	e2e/lab/prep.sh adapters
 	go test -count=1 -timeout 10m ./e2e/...
 
 # The wallet in the hands of a scripted agent, sensible and careless: the table of trials.

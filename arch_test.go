@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
-	"x402/remedy":       {"x402", "x402/publicnode"}, // the lines for a network name its public node
+	"x402/remedy":       {"x402", "x402/money", "x402/publicnode"}, // the lines for a network name its public node
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "budget/schedule", "x402/money", "x402", "x402/channelterms",
@@ -89,6 +89,8 @@ var arrows = map[string][]string{
 		"history/sqldb/postgres", "history/sqldb/sqlite", "x402"},
 	// which processes live: by locks on one computer, by rows of a server
 	"history/processes": {"history", "history/sqldb", "x402"},
+	// one call at a time in a channel: who signs reads what is sealed of it
+	"history/locks": {"history", "history/sqldb", "x402"},
 	// questions to a person, which who signs does not open
 	"history/asking": {"history", "history/internal/audit", "history/sqldb"},
 	// what history and history/verify both read and make
@@ -129,19 +131,38 @@ var arrows = map[string][]string{
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
 	"chain/evm/message": {"x402/money", "x402"},
 	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
-	"chain/evm": {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc", "x402",
+	// the checks: a message is given to who signs in the form that they read
+	"chain/evm": {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc",
+		"scheme/allowance/check", "scheme/batch/check", "scheme/permit2/check", "x402",
 		"x402/channelterms", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
-	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "x402", "x402/observe", "x402/onchain",
-		"x402/remedy"},
+	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "scheme/exact/check", "x402",
+		"x402/observe", "x402/onchain", "x402/remedy"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
-	// message, decode: it reads what it signs itself, by code that builds nothing; history: and finds it
-	// reserved; passkey: it believes the owner's passkeys, and nobody's word that they said yes
-	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
-		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
+	// history: it finds what it signs reserved; passkey: it believes the owner's passkeys, and nobody's word
+	// that they said yes. It knows no scheme: each has a check, which package app registers
+	"wallet/agent": {"budget", "history", "internal/passkey", "internal/socket", "scheme/signing",
+		"x402/money", "wallet", "x402", "wallet/seal"},
 	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code
-	"wallet/agent/client": {"chain/evm/message", "chain/svm/decode", "history", "internal/socket", "wallet",
-		"wallet/agent", "x402"},
+	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
+		"x402/onchain"},
+	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
+	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
+	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
+	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
+	"scheme/batch":     {"scheme", "x402"},
+	"scheme/exact":     {"scheme", "x402"},
+	"scheme/mpp":       {"scheme", "x402"},
+	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},
+	"scheme/vault":     {"history", "scheme", "x402", "x402/money"},
+	// a check reads what it lets pass by code that builds nothing
+	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
+		"wallet", "x402"},
+	"scheme/batch/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
+	"scheme/exact/check": {"chain/evm/message", "chain/svm/decode", "history", "scheme/signing", "wallet",
+		"x402"},
+	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
+	"scheme/siwx/check":    {"history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
@@ -152,7 +173,7 @@ var arrows = map[string][]string{
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
+		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
@@ -192,7 +213,7 @@ var arrows = map[string][]string{
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported", "wallet/nuwa",
+	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported", "wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget", "budget/schedule", "budget/standing", "channel", "internal/child",
 		"internal/config", "internal/config/callers", "internal/config/edit", "internal/config/environ",
@@ -234,7 +255,7 @@ var arrows = map[string][]string{
 	// for the tests of what starts programs
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
-	"x402test": {"chain/evm", "chain/evm/message", "chain/svm", "chain/svm/decode", "internal/sandbox",
+	"x402test": {"chain/evm", "chain/svm", "internal/sandbox",
 		"x402", "x402/wire", "x402/money", "x402/onchain"},
 	// verifies what EVM buyers sign with the chain's own code
 	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire",
@@ -256,8 +277,9 @@ var only = map[string][]string{
 	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
-	"github.com/mr-tron/base58":         {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
-	"filippo.io/edwards25519":           {"chain/svm/decode"},
+	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "scheme/exact/check",
+		"scheme/siwx/check", "x402"},
+	"filippo.io/edwards25519": {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/internal/answers",
 		"internal/passkey/invitation", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
@@ -346,10 +368,11 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 // mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
 const mostSignerLines = 20_000
 
-// What has to be believed before one signature: all packages of ours that wallet/agent is made of.
+// What has to be believed before one signature: all packages of ours that wallet/agent and the schemes' checks
+// are made of.
 func TestClosureOfWhoSigns(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
-		"./wallet/agent").Output())(t)
+		"./wallet/agent", "./scheme/.../check").Output())(t)
 	sum := 0
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/channel"
+	"x402-wallet/history/locks"
 	"x402-wallet/wallet/nuwa"
 
 	"x402-wallet/pay"
@@ -15,7 +16,7 @@ import (
 
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID; and for another account than the wallet's own.
-func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
+func (a *app) channels(h openHome, book *locks.Book, nodes channel.Nodes, sellers *seller.Client,
 	engine *pay.Engine) *channel.Manager {
 	if len(nodes) == 0 || engine.Rules.Account != "" {
 		return nil
@@ -31,7 +32,7 @@ func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
 	return &channel.Manager{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
 		Keys:      channelKeys{nuwa.Keys{Account: &h.keys.Account}},
-		Transport: sellers, Engine: engine, Store: h.store,
+		Transport: sellers, Engine: engine, Store: book,
 		Guard: engine.Guard, Now: time.Now, Log: a.log,
 	}
 }

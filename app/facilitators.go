@@ -40,7 +40,7 @@ func (a *app) facilitators(rules *config.Config, list []config.Facilitator, clie
 		made = append(made, entry)
 	}
 	return facilitator.New(facilitator.Options{HTTP: client, List: made, Log: a.log,
-		Observe: a.parties.Facilitator})
+		Hosted: rules.Policy.KnownFacilitators, Observe: a.parties.Facilitator})
 }
 
 func secret(s config.Secret) func() (string, error) {

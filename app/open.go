@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
+	"x402-wallet/history/locks"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -31,6 +32,7 @@ import (
 	"x402-wallet/wallet/agent/client"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // OpenWallet joins the parts of a wallet that exists, under the owner's rules as they are, to pay from the
@@ -47,6 +49,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	signed := a.signedUnder(rules, assets).For(pay.AgentFrom(ctx))
+	settings := settingsOf(rules, signed.Budget.Account)
 	account, err := keys.AccountNamed(signed.Budget.Account)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
@@ -57,26 +60,28 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 
 	remote := a.remote(rules, keys, first)
 	local := a.Guard(store, rules, keys)
-	guard := client.Guard{Local: local, Remote: remote,
-		Recorder: a.recorder(local, signed)}
+	guard := client.Guard{Local: local, Remote: remote, Recorder: a.recorder(local, signed, keys)}
 	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
 	if store.Shared() && (len(alone) > 0 || !allKeys.Locked()) && a.takesOver(ctx, local, guard) {
 		return a.reopen(ctx, h, first, last)
 	}
-	evmSigner, solanaSigner := client.Signers(account, remote)
+	onEVM := client.Signer{Local: guard.Recorder, Remote: remote}
+	onSolana := onEVM
+	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
-	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
-	on := a.chains(rules, signed, evmSigner, solanaSigner, nodes)
+	on := a.chains(rules, settings, onEVM, onSolana, nodes)
+	guard.Recorder.Rules.Checks = checks{evm: on.evm, knows: settlers.HasSigner, guard: local}.of(rules, settings)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
 	})
+	book := locks.New(store)
 	engine := &pay.Engine{
-		Rules: signed.Budget, Policy: policy(rules, signed), Assets: assets,
-		Schemes: on.schemes(signed), Vaults: on.evm.FromVaults(), Floats: on.evm,
+		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
+		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner), Owners: owners(on.evm), Floats: floats{Exact: on.evm},
 		Statuses: on.statuses(onRooch),
-		Channels: on.evmChannels, ChannelBook: store,
-		SignIns: client.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		Channels: on.evmChannels, ChannelBook: book,
+		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
@@ -88,7 +93,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
-	channels := a.channels(h, onRooch, sellers, engine)
+	channels := a.channels(h, book, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
@@ -108,9 +113,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
 		},
-		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
+		Close:    func() error { return errors.Join(sellers.Close(), book.CloseLocks(), h.Close()) },
 		Accounts: accounts(keys, rules), Networks: networksInOrder(rules), Unnamed: unnamed(rules),
-		TokenAccounts: signed.TokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
+		TokenAccounts: settings.tokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
 		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
 	}, nil
@@ -140,23 +145,23 @@ type chains struct {
 	solana      *svm.Exact
 }
 
-func (a *app) chains(rules *config.Config, of agent.Rules, evmSigner evm.Signer, solanaSigner svm.Signer,
+func (a *app) chains(rules *config.Config, of networkSettings, evmSigner, solanaSigner onchain.Signer,
 	nodes *http.Client) (on chains) {
 	on.evm = evm.New(evm.Options{
-		Signer: evmSigner, RPC: rules.Nodes(), Vaults: of.Vaults, Allowances: of.Allowances,
-		ApprovalGas: of.ApprovalGas, HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Signer: evmSigner, RPC: rules.Nodes(), Vaults: of.vaults, Allowances: of.allowances,
+		ApprovalGas: of.approvalGas, HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 		Observe: a.parties.Node,
 	})
 	on.solana = svm.New(svm.Options{
-		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: of.TokenAccounts, HTTP: nodes,
+		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: of.tokenAccounts, HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
-	on.evmChannels = on.evm.Channels(of.ChannelDelay)
+	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
 	return on
 }
 
 // schemes are the ways to pay, by the family of the chain. Only the wallet's own account has channels.
-func (c chains) schemes(of agent.Rules) map[pay.SchemeKey]pay.Scheme {
+func (c chains) schemes(account string) map[pay.SchemeKey]pay.Scheme {
 	byPermit2 := c.evm.ByPermit2()
 	list := map[pay.SchemeKey]pay.Scheme{
 		{Scheme: x402.Exact, Family: "eip155"}:   c.evm,
@@ -166,7 +171,7 @@ func (c chains) schemes(of agent.Rules) map[pay.SchemeKey]pay.Scheme {
 		{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
 		{Scheme: x402.Upto, Family: "eip155"}:    byPermit2,
 	}
-	if of.Budget.Account == "" {
+	if account == "" {
 		list[batchOnEVM] = c.evmChannels
 	}
 	return list
@@ -346,18 +351,27 @@ func (a *app) Guard(store *history.Store, rules seal.Rules, key seal.Key) *seal.
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
 }
 
-func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
-	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally}
+func (a *app) recorder(guard *seal.Guard, rules agent.Rules, keys *wallet.Wallet) *agent.Recorder {
+	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally,
+		Account: func(name string) (*wallet.Account, error) { return accountOf(keys, name) }}
+}
+
+// accountOf is an account of unlocked keys.
+func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
+	account, err := keys.AccountNamed(name)
+	if err != nil {
+		return nil, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet was unlocked", name).
+			WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+	}
+	return account, nil
 }
 
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
-	signed := agent.Rules{
+	return agent.Rules{
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
-		MaxTimeout: rules.Policy.MaxTimeout, ChannelDelay: rules.Policy.ChannelDelay,
+		MaxTimeout: rules.Policy.MaxTimeout,
 	}
-	addNetworks(&signed, rules)
-	return signed
 }
 
 // ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner

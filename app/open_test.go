@@ -121,3 +121,13 @@ func TestAMistypedAccountIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, key)
 	}
 }
+
+// upto at CDP and PayAI needs no person's yes, unless the owner refuses the addresses that are built in.
+func TestFacilitators_KnownFacilitators(t *testing.T) {
+	const cdp = "0xdbdf3d8ed80f84c35d01c6c9f9271761bad90ba6"
+	for text, want := range map[string]bool{"": true, "[policy]\nknown_facilitators = false": false} {
+		rules := must.Get(config.Parse([]byte(text)))(t)
+		all := (&app{}).facilitators(rules, nil, nil, nil)
+		require.Equal(t, want, all.HasSigner(t.Context(), config.Base, cdp))
+	}
+}

@@ -154,12 +154,15 @@ func (a *app) claimPayees(ctx context.Context, payees []paywall.Payee, sold *boo
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
 	}
-	for _, p := range payees {
-		sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
-		path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
-		own := claim{Network: p.Network, PayTo: p.Address, Home: a.home, Book: id}
-		if err := a.claimPayee(path, own); err != nil {
-			return err
+	// All are read before the first is written: a refused start leaves no claim that refuses the right one.
+	for _, claims := range []func(string, claim) error{a.checkClaim, a.claimPayee} {
+		for _, p := range payees {
+			sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
+			path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
+			err := claims(path, claim{Network: p.Network, PayTo: p.Address, Home: a.home, Book: id})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -171,11 +174,19 @@ func (a *app) claimPayee(path string, own claim) error {
 		return err
 	}
 	err = createExclusive(path, text)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
+	if errors.Is(err, fs.ErrExist) {
+		return a.checkClaim(path, own)
 	}
+	return err
+}
+
+// checkClaim refuses an address that another book has claimed.
+func (a *app) checkClaim(path string, own claim) error {
 	const maxClaim = 16 << 10
-	text, _, err = ownfile.Read(path, maxClaim)
+	text, _, err := ownfile.Read(path, maxClaim)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	var first claim
 	if err == nil {
 		err = json.Unmarshal(text, &first)

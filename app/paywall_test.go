@@ -2,11 +2,15 @@ package app
 
 import (
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -63,6 +67,38 @@ func TestOneBookForEachPayee(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
 	err = at(t, t.TempDir(), other).claimPayees(t.Context(), shop, sold)
 	require.NoError(t, err, "another user cannot be seen")
+}
+
+// A start that is refused for one address, or that fails later, claims none.
+func TestAFailedStartClaimsNothing(t *testing.T) {
+	user, first, failed, right := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "failed"), t.TempDir()
+	sold := testworld.NewBook(t, first)
+	free, taken := both[1:], shop
+	claim := func(home string, payees ...paywall.Payee) error {
+		return at(t, user, home).claimPayees(t.Context(), payees, sold)
+	}
+	require.NoError(t, claim(first, taken...))
+	requireCode(t, claim(failed, free[0], taken[0]), x402.SetupFailed)
+
+	file := filepath.Join(t.TempDir(), "shop.toml")
+	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = busy.Close() }()
+	server := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		s := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
+		s.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, nil)
+		return s
+	}, nil))
+	defer server.Close()
+	for why, behind := range map[string]string{
+		"does not speak MCP": "command = ['" + filepath.Join(t.TempDir(), "missing") +
+			"']\nsandbox = false\n",
+		"nothing can be served": "url = '" + server.URL + "'\nlisten = '" + busy.Addr().String() + "'\n",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(behind+"network = 'base'\npay_to = '"+free[0].Address+
+			"'\n[tools.search]\nprice = '0.01'\n"), 0o600))
+		require.ErrorContains(t, at(t, user, failed).ServePaywall(t.Context(), file, ""), why)
+	}
+	require.NoError(t, claim(right, free...))
 }
 
 // Of several paywalls with the same payee that start at once in different homes, exactly one sells.

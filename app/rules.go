@@ -18,7 +18,6 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -212,32 +211,44 @@ func agentLabels(c *config.Config) map[string]string {
 	return labels
 }
 
-// addNetworks adds the settings of each network that has them.
-func addNetworks(rules *agent.Rules, c *config.Config) {
-	rules.TokenAccounts, rules.Vaults = map[string]string{}, map[string]string{}
-	rules.Allowances, rules.ApprovalGas = map[string]x402.AllowanceRule{}, map[string]money.Amount{}
-	for id, n := range c.Networks {
-		if n.TokenAccount != "" {
-			rules.TokenAccounts[id] = n.TokenAccount
-		}
-		if n.Vault != "" {
-			rules.Vaults[id] = n.Vault
-		}
-		if owner, err := message.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
-			rules.Allowances[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
-		}
-		if !n.ApprovalGas.IsZero() {
-			rules.ApprovalGas[id] = n.ApprovalGas
-		}
-	}
+// networkSettings are the owner's, by network.
+type networkSettings struct {
+	tokenAccounts, vaults map[string]string
+	allowances            map[string]x402.AllowanceRule
+	approvalGas           map[string]money.Amount
 }
 
-func policy(c *config.Config, signed agent.Rules) pay.Policy {
+// settingsOf are those for an account, by its name. Vaults, allowances and token accounts are of the wallet's
+// own account alone.
+func settingsOf(c *config.Config, account string) networkSettings {
+	s := networkSettings{tokenAccounts: map[string]string{}, vaults: map[string]string{},
+		allowances: map[string]x402.AllowanceRule{}, approvalGas: map[string]money.Amount{}}
+	for id, n := range c.Networks {
+		if !n.ApprovalGas.IsZero() {
+			s.approvalGas[id] = n.ApprovalGas
+		}
+		if account != "" {
+			continue
+		}
+		if n.TokenAccount != "" {
+			s.tokenAccounts[id] = n.TokenAccount
+		}
+		if n.Vault != "" {
+			s.vaults[id] = n.Vault
+		}
+		if owner, err := message.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
+			s.allowances[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
+		}
+	}
+	return s
+}
+
+func policy(c *config.Config, s networkSettings) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
-		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: signed.TokenAccounts,
+		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: s.tokenAccounts,
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		ApprovalGas: signed.ApprovalGas, LowFunds: c.Notify.LowFunds,
+		LowFunds: c.Notify.LowFunds,
 	}
 }
 

@@ -102,10 +102,11 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
 	guard := a.Guard(h.store, h.rules, keys)
+	recorder := a.recorder(guard, agent.Rules{}, keys)
+	recorder.Started = started
 	server := &agent.Server{
-		Account: keysByAccount(keys), Locked: keys.Locked, Lock: keys.Lock,
-		Store: h.store, Started: started,
-		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
+		Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Now: time.Now, Log: a.log, Guard: guard,
+		Recorder:    recorder,
 		Verify:      func(ctx context.Context) error { return verify.Owned(ctx, h.store, guard) },
 		SigningTime: signingTime(h.rules),
 		Rules: func(ctx context.Context) (agent.Rules, error) {
@@ -121,18 +122,6 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)
-}
-
-// keysByAccount are a wallet's keys, as the unlock agent has them.
-func keysByAccount(keys *wallet.Wallet) func(name string) (agent.Keys, error) {
-	return func(name string) (agent.Keys, error) {
-		account, err := keys.AccountNamed(name)
-		if err != nil {
-			return agent.Keys{}, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet "+
-				"was unlocked", name).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
-		}
-		return agent.KeysOf(account), nil
-	}
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
@@ -153,24 +142,16 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 		return agent.Rules{}, err
 	}
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
-	signed.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
-		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
-			svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}))(ctx, e)
-	}
-	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
-		nodes := seller.NodeClient(rules.Policy.Loopback)
-		// nil: these rules are sealed, or nothing is signed by them
-		all := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
-		return all.HasSigner(ctx, network, address)
-	}
+	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
+	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	signed.Status = statusReader(onEVM, onSolana)
+	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil) // these rules are sealed
+	signed.Checks = checks{evm: onEVM, height: onSolana.Height, knows: settlers.HasSigner,
+		guard: a.Guard(store, rules, keys)}.of(rules, settingsOf(rules, ""))
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay
-	}
-	signed.Height = func(ctx context.Context, network string) (uint64, error) {
-		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
-			Now: time.Now}).Height(ctx, network)
 	}
 	return signed, nil
 }
@@ -193,11 +174,6 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 	if err != nil {
 		return err
 	}
-	if !conf.SharedPayTo {
-		if err := a.claimPayees(ctx, wall.Payees(), h.book); err != nil {
-			return err
-		}
-	}
 	if err := wall.CheckChannels(ctx); err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
@@ -215,6 +191,10 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		}
 		return coded.WithHint("correct %s, or see on stderr why the server did not start", file)
 	}
+	listener, err := a.claimAndListen(ctx, file, conf, wall, h)
+	if err != nil {
+		return errors.Join(err, proxy.Close(ctx))
+	}
 	for _, warning := range wall.Check(ctx) {
 		a.log.Warn(warning)
 	}
@@ -228,19 +208,35 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		beside.Go(func() { a.serveMetrics(besideCtx, onMetrics, &sales, shopFor(proxy, h)) })
 		a.log.Info("metrics are served", "at", at)
 	}
-	if conf.Listen == "" {
+	if listener == nil {
 		return proxy.Stdio(ctx, os.Stdin, os.Stdout)
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
-	if err != nil {
-		if why, ok := errors.AsType[syscall.Errno](err); ok {
-			err = why // without Go's words around it
-		}
-		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
-			conf.Listen, err)), proxy.Close(ctx))
 	}
 	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return proxy.HTTP(ctx, listener)
+}
+
+// claimAndListen is the last step of a start that can fail: a start that does must not keep another home from
+// being paid to its addresses. Over stdio the listener is nil.
+func (a *app) claimAndListen(ctx context.Context, file string, conf *paywallfile.File, wall *paywall.Paywall,
+	h paywallHome) (listener net.Listener, err error) {
+	if conf.Listen != "" {
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
+		if why, ok := errors.AsType[syscall.Errno](err); ok {
+			err = why // without Go's words around it
+		}
+		if err != nil {
+			return nil, setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
+				conf.Listen, err))
+		}
+	}
+	if conf.SharedPayTo {
+		return listener, nil
+	}
+	err = a.claimPayees(ctx, wall.Payees(), h.book)
+	if err != nil && listener != nil {
+		_ = listener.Close()
+	}
+	return listener, err
 }
 
 // passedOn is where a program's stderr goes without the program having the file: that may be the

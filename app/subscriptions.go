@@ -12,7 +12,7 @@ func subscriptions(c *config.Config) map[string]tools.Subscription {
 	for name, s := range c.Subscriptions {
 		list[name] = tools.Subscription{
 			Subscription: budget.Subscription{Name: name, Agent: s.Agent, Since: s.Since, Every: s.Every,
-				Until: s.Until, Max: s.Max, Total: s.Total, Paused: s.Paused},
+				Until: s.Until, Max: s.Max, Total: s.Total, Paused: s.Paused, PayTo: s.PayTo},
 			Call: tools.PayIn{URL: s.URL, Method: s.Method, Headers: s.Headers, Body: s.Body,
 				Network: s.Network, Asset: s.Asset},
 		}.Ordered()

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +24,12 @@ type Subscription struct {
 	Max    money.Dollars // for one slot; above it a person is asked
 	Total  money.Dollars // for all slots together: never passed, whoever approves
 	Paused bool
-	// Request is the fingerprint of what is asked for: a payment for anything else is none of it.
-	Request [sha256.Size]byte
+	// Request is the fingerprint of what is asked for: a payment for anything else is none of it. Anybody
+	// who writes a row can copy it, so Host and Resource are compared with the row's own.
+	Request  [sha256.Size]byte
+	Host     string
+	Resource string   // in the form of Payee.Resource
+	PayTo    []string // who is paid without asking from the first payment on
 }
 
 // ID names a subscription for ever: another one of the same name begins at another time.
@@ -94,7 +99,7 @@ func (a Ask) isSubscription() bool { return IsSubscriptionKey(a.Key) }
 //
 //	the price is above the one that was paid last
 //	the price is above the subscription's max
-//	somebody else is paid than last time
+//	it pays nobody of PayTo, and somebody else than last time, or for the first time
 func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err error) {
 	if !a.isSubscription() || a.SignIn {
 		return nil, nil
@@ -130,10 +135,24 @@ func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err erro
 	if last := used.LastPrice; last != nil {
 		add(a.Price > *last, "the price "+a.Price.Price()+" is above the last one of the subscription "+
 			s.Name+", "+last.Price())
-		add(!samePayee(used.LastPayTo, a.Payee.PayTo), "the subscription "+s.Name+" paid "+
-			x402.Brief(used.LastPayTo)+" last time, and now "+x402.Brief(a.Payee.PayTo)+" wants to be paid")
 	}
+	text := s.unknownPayee(used, a.Payee.PayTo)
+	add(text != "", text)
 	return reasons, nil
+}
+
+// unknownPayee says why a person is asked about a payee; "": nobody is asked.
+func (s Subscription) unknownPayee(used SubscriptionUse, payTo string) string {
+	isNow := func(known string) bool { return samePayee(known, payTo) }
+	isFirst := used.LastPrice == nil
+	switch {
+	case slices.ContainsFunc(s.PayTo, isNow), !isFirst && isNow(used.LastPayTo):
+		return ""
+	case isFirst:
+		return "the subscription " + s.Name + " pays " + x402.Brief(payTo) + " for the first time"
+	}
+	return "the subscription " + s.Name + " paid " + x402.Brief(used.LastPayTo) + " last time, and now " +
+		x402.Brief(payTo) + " wants to be paid"
 }
 
 // samePayee compares addresses: those of EVM chains in any case, others to the letter.
@@ -158,6 +177,10 @@ func (r Rules) subscriptionFor(a Ask) (s Subscription, slot time.Time, err error
 		return s, slot, notOrdered(s, "it is another agent's")
 	case a.Request != s.Request:
 		return s, slot, notOrdered(s, "it is for another request")
+	case a.Host != s.Host:
+		return s, slot, notOrdered(s, "it is for another host")
+	case a.Payee.Resource != s.Resource:
+		return s, slot, notOrdered(s, "it is for another resource")
 	}
 	return s, slot, nil
 }

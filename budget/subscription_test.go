@@ -21,7 +21,7 @@ func at(text string) time.Time {
 func daily() Subscription {
 	return Subscription{Name: "news", Agent: "research", Since: at("2027-03-27T02:30:00Z"),
 		Every: 24 * time.Hour, Until: at("2027-04-01T00:00:00Z"), Max: 50_000, Total: 200_000,
-		Request: [32]byte{1}}
+		Request: [32]byte{1}, Host: "api.example", Resource: "GET api.example/news", PayTo: []string{"0xAa"}}
 }
 
 func TestSubscriptionKeys(t *testing.T) {
@@ -45,6 +45,8 @@ func TestSubscriptionKeys(t *testing.T) {
 // What a subscription's payment may be: each row changes one thing of a payment that passes.
 func TestSubscriptionRules(t *testing.T) {
 	s := daily()
+	unpinned := s
+	unpinned.PayTo = nil
 	rules := Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 10_000_000, ApproveAbove: 1, Rate: 9,
 		Agents:        map[string]Agent{"research": {}, "other": {}},
 		Subscriptions: map[string]Subscription{"news": s}}
@@ -106,6 +108,33 @@ func TestSubscriptionRules(t *testing.T) {
 			r.Subscriptions = map[string]Subscription{"news": other}
 		}, x402.PolicyDenied, ""},
 		{"another agent's", func(_ *Rules, a *Ask, _ *Facts) { a.Agent = "other" }, x402.PolicyDenied, ""},
+		{"for the first time, to nobody of pay_to", func(r *Rules, _ *Ask, f *Facts) {
+			r.Subscriptions = map[string]Subscription{"news": unpinned}
+			f.Subscription = SubscriptionUse{}
+		}, x402.ApprovalRequired, "the subscription news pays 0xAA for the first time"},
+		{"for the first time, to nobody of pay_to, approved", func(r *Rules, a *Ask, f *Facts) {
+			r.Subscriptions = map[string]Subscription{"news": unpinned}
+			f.Subscription, a.Approved = SubscriptionUse{}, true
+		}, "", ""},
+		{"for the first time, to one of pay_to", func(_ *Rules, _ *Ask, f *Facts) {
+			f.Subscription = SubscriptionUse{}
+		}, "", ""},
+		{"to the payee of last time, without pay_to", func(r *Rules, _ *Ask, _ *Facts) {
+			r.Subscriptions = map[string]Subscription{"news": unpinned}
+		}, "", ""},
+		{"to one of pay_to, and not as last time", func(_ *Rules, _ *Ask, f *Facts) {
+			f.Subscription.LastPayTo = "0xbb"
+		}, "", ""},
+		{"to one of pay_to in other letters, where letters count", func(r *Rules, a *Ask, f *Facts) {
+			other := s
+			other.PayTo, a.Payee.PayTo, f.Subscription = []string{"So1"}, "so1", SubscriptionUse{}
+			r.Subscriptions = map[string]Subscription{"news": other}
+		}, x402.ApprovalRequired, "pays so1 for the first time"},
+		{"another host", func(_ *Rules, a *Ask, _ *Facts) { a.Host = "other.example" }, x402.PolicyDenied,
+			"it is for another host"},
+		{"another resource", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Payee.Resource = "POST api.example/news"
+		}, x402.PolicyDenied, "it is for another resource"},
 		{"another request", func(_ *Rules, a *Ask, _ *Facts) { a.Request[0]++ }, x402.PolicyDenied, ""},
 		{"a key that is none", func(_ *Rules, a *Ask, _ *Facts) {
 			a.Key = "x402-subscription:news"
@@ -118,7 +147,7 @@ func TestSubscriptionRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules
 			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot),
-				Request: s.Request, Payee: Payee{Network: "eip155:8453", PayTo: "0xAA"}}
+				Request: s.Request, Payee: Payee{Network: "eip155:8453", PayTo: "0xAA", Resource: s.Resource}}
 			f := Facts{Now: now, Subscription: SubscriptionUse{LastPrice: &last, LastPayTo: "0xaa"}}
 			c.change(&r, &a, &f)
 			_, err := r.Decide(a, f)

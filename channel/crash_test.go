@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/locks"
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -29,7 +30,7 @@ func (d *crashPoint) step() {
 }
 
 type crashingStore struct {
-	*history.Store
+	*locks.Book
 	d *crashPoint
 }
 
@@ -54,7 +55,7 @@ func (g crashingGuard) RecordVoucher(ctx context.Context, p history.Payment, sig
 func (s crashingStore) Reserve(ctx context.Context, h history.Hold) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
-	return s.Store.Reserve(ctx, h)
+	return s.Book.Reserve(ctx, h)
 }
 
 type crashingKeys struct {
@@ -79,6 +80,16 @@ func (w crashingService) Ask(ctx context.Context, r seller.Request) (*seller.Ans
 	return w.fakeService.Ask(ctx, r)
 }
 
+// uncertainBook is a ledger whose channels can be locked.
+type uncertainBook struct {
+	*historytest.Uncertain
+	locks *locks.Book
+}
+
+func (b uncertainBook) LockChannel(ctx context.Context, service, key string) (func(), error) {
+	return b.locks.LockChannel(ctx, service, key)
+}
+
 // A wallet that dies at any step goes on with the same channel: every call that was served is signed
 // for once, no nonce is signed for twice (the service looks), and the history is what was signed for.
 func TestCrashAtEveryStep(t *testing.T) {
@@ -89,9 +100,9 @@ func TestCrashAtEveryStep(t *testing.T) {
 	crashes := 0
 	for at := 1; ; at++ {
 		d := &crashPoint{at: at}
-		w.m.Store, w.m.Keys, w.m.Transport = crashingStore{w.store, d}, crashingKeys{w.m.Keys, d},
+		w.m.Store, w.m.Keys, w.m.Transport = crashingStore{locks.New(w.store), d}, crashingKeys{w.m.Keys, d},
 			crashingService{w.service, d}
-		w.m.Engine.Store = crashingStore{w.store, d}
+		w.m.Engine.Store = crashingStore{locks.New(w.store), d}
 		w.m.Guard = crashingGuard{w.guard, d}
 		w.m.services.Delete("nuwa") // what it found before holds the one that does not crash
 		before := w.row().Nonce
@@ -153,7 +164,7 @@ func TestEachWriteMayFail(t *testing.T) {
 			seen := map[string]bool{}
 			for nth := 1; ; nth++ {
 				ledger := &historytest.Uncertain{Store: w.store, Nth: nth, After: after}
-				w.m.Store, w.m.Engine.Store = ledger, ledger
+				w.m.Store, w.m.Engine.Store = uncertainBook{ledger, locks.New(w.store)}, ledger
 				w.m.Guard = uncertainGuard{w.guard, ledger}
 				w.m.services.Delete("nuwa") // what it found before holds the ledger that does not fail
 				for range 3 {

@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/history/locks"
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -470,7 +471,7 @@ func (w *world) start() {
 	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
 		Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
 		Nodes:   nodes, DepositCap: 1_000_000, Keys: walletKeys(), Transport: w.service, Engine: engine,
-		Store: w.store, Guard: w.guard, Now: time.Now, Log: engine.Log}
+		Store: locks.New(w.store), Guard: w.guard, Now: time.Now, Log: engine.Log}
 	engine.Transport, engine.Deferred = w.service, w.m
 }
 

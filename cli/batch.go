@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/pay"
+	batchcheck "x402-wallet/scheme/batch/check"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
@@ -194,7 +194,7 @@ func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal)
 		return nil, x402.Errorf(x402.Internal, "the channel cannot be signed for")
 	}
 	t := b.Transaction
-	channel, err := agent.PaymentChannel(t.ChainID, b.Config)
+	channel, err := batchcheck.PaymentChannel(t.Network, b.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/pay"
+	batchcheck "x402-wallet/scheme/batch/check"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -162,8 +162,7 @@ func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported
 
 // signDeposit signs a deposit with its owner's key, which reads it from its parts.
 func signDeposit(key imported.Key, c pay.OwnersChannel, d x402.OwnersDeposit) (sig [65]byte, err error) {
-	chain, _ := x402.ChainID(c.Network)
-	of, err := agent.PaymentChannel(chain, c.Config)
+	of, err := batchcheck.PaymentChannel(c.Network, c.Config)
 	if err != nil {
 		return sig, err
 	}

@@ -12,11 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/budget"
 	"x402-wallet/budget/schedule"
 	"x402-wallet/history"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/edit"
+	"x402-wallet/pay"
+	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -121,6 +124,7 @@ func dollarFlag(name, text string) (money.Dollars, error) {
 // after that, if it is not nil.
 func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.Subscription,
 	then func() error) error {
+	var payees []budget.Payee
 	edit := func(text []byte, rules *config.Config) ([]byte, error) {
 		if name == "" {
 			name = freeName(s.URL, rules.Subscriptions)
@@ -138,6 +142,12 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 			ui.note("%s your limit for one call is %s, and holds for each run, too",
 				paint(ui.colorErr, yellow, "warning:"), rules.Budget.PerCall.Price())
 		}
+		payees = p.payees(ctx, ui, s)
+		for _, payee := range payees {
+			if !slices.Contains(s.PayTo, payee.PayTo) { // it may be paid on several networks
+				s.PayTo = append(s.PayTo, payee.PayTo)
+			}
+		}
 		return writeSubscription(text, name, s)
 	}
 	return p.changeRulesThen(ctx, ui, edit, func(guardedRules, string) error {
@@ -147,13 +157,51 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 			}
 		}
 		first := s.Since.Format(time.RFC3339)
-		return ui.answer(map[string]string{"subscription": name, "first": first}, func() {
+		return ui.answer(ordered{name, first, s.PayTo}, func() {
 			ui.say("%s: %s every %s until %s, %s each time and %s in all", name, safe(s.URL),
 				schedule.EveryText(s.Every), s.Until.Format(time.DateOnly), s.Max.Price(), s.Total.Price())
+			for _, payee := range payees {
+				ui.say("pays %s on %s", safe(payee.PayTo), x402.NetworkName(payee.Network))
+			}
 			ui.note("first at %s UTC, by x402-wallet run, by the service, or by x402-wallet subscriptions "+
 				"due from a timer", moment(first))
 		})
 	})
+}
+
+// ordered is what subscribe says as JSON.
+type ordered struct {
+	Subscription string   `json:"subscription"`
+	First        string   `json:"first"`
+	PayTo        []string `json:"payTo,omitempty"`
+}
+
+// payees asks the seller of a subscription once whom it wants to be paid, and pays nothing. Where it does not
+// say, the person is told.
+func (p *Program) payees(ctx context.Context, ui *ui, s config.Subscription) (list []budget.Payee) {
+	price, err := waitFor(ui, "waiting for the seller and the nodes", func() (pay.Estimate, error) {
+		ctx := pay.WithAgent(ctx, s.Agent)
+		w, err := p.OpenWallet(ctx, nil, nil)
+		if err != nil {
+			return pay.Estimate{}, err
+		}
+		defer func() { _ = w.Close() }()
+		return w.Estimate(ctx, tools.PayIn{URL: s.URL, Method: s.Method, Headers: s.Headers, Body: s.Body,
+			Network: s.Network, Asset: s.Asset})
+	})
+	for _, payee := range price.Payees {
+		if !slices.Contains(list, payee) && len(list) < config.MaxPayees {
+			list = append(list, payee)
+		}
+	}
+	if len(list) == 0 {
+		why := "it asks for no payment that the wallet can make"
+		if err != nil {
+			why = x402.AsError(err).Message
+		}
+		ui.note("the seller did not say whom to pay (%s): the first payment asks you", safe(why))
+	}
+	return list
 }
 
 func writeSubscription(text []byte, name string, s config.Subscription) ([]byte, error) {
@@ -163,6 +211,7 @@ func writeSubscription(text []byte, name string, s config.Subscription) ([]byte,
 	table.add("network", s.Network)
 	table.add("asset", s.Asset)
 	table.add("agent", s.Agent)
+	table.addList("pay_to", s.PayTo)
 	if len(s.Headers) > 0 {
 		var list []string
 		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {

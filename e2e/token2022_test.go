@@ -198,6 +198,21 @@ func TestSimulationBeforeTheSignature(t *testing.T) {
 	require.Equal(t, "0", p.Spent)
 }
 
+// A facilitator that refuses more than 50,000 compute units, as hosted ones do, settles each of many payments
+// that say the same: a seller's own memo leaves only the compute budget to tell them apart.
+func TestPaysWithASellersMemo_FacilitatorLimitsComputeUnits(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	const purchases = 20
+	lab.ResetLogs()
+	for range purchases {
+		p := buyAnew(t, w, lab.Seller+"/svm/memo")
+		require.Equal(t, "paid", p.Status, "%+v", p)
+	}
+	require.Equal(t, purchases, settled(lab, 0))
+	require.Equal(t, uint64(1_000_000-purchases*1000), lab.SVMBalance(home.Solana, ""))
+}
+
 // The owner delegates, and takes it back, by our commands on the real token programs; the agent spends in
 // between from the owner's token account, in V2 and V1, and the chain keeps the cap.
 func TestTheOwnerDelegates(t *testing.T) {

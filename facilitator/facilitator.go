@@ -12,7 +12,8 @@
 //
 // The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one
 // with a facilitator that is a program), auth.go (credentials), route.go (who is asked for what),
-// supported.go (who settles what, and the order), discovery.go (what they list).
+// supported.go (who settles what, and the order), hosted.go (from where well-known ones settle), discovery.go
+// (what they list).
 package facilitator
 
 import (
@@ -105,10 +106,12 @@ type try struct {
 // Options configure a Client.
 type Options struct {
 	// seller.NodeClient; nil: Go's own; redirects and cookies are switched off here in any case
-	HTTP  *http.Client
-	List  []Facilitator
-	Now   func() time.Time                           // nil: time.Now
-	Sleep func(context.Context, time.Duration) error // nil: a timer
+	HTTP *http.Client
+	List []Facilitator
+	// HasSigner knows the addresses of well-known facilitators that are built in
+	Hosted bool
+	Now    func() time.Time                           // nil: time.Now
+	Sleep  func(context.Context, time.Duration) error // nil: a timer
 	// hears of each request: verify, settle, supported or discovery; nil: nobody does
 	Observe observe.FacilitatorObserver
 	Log     *slog.Logger // what a program said when it failed; nil: silent
@@ -116,10 +119,11 @@ type Options struct {
 
 // Client speaks to the facilitators. It is safe for concurrent use.
 type Client struct {
-	http  http.Client
-	list  []*remote
-	now   func() time.Time
-	sleep func(context.Context, time.Duration) error
+	http   http.Client
+	list   []*remote
+	hosted bool
+	now    func() time.Time
+	sleep  func(context.Context, time.Duration) error
 
 	observe observe.FacilitatorObserver
 	log     *slog.Logger
@@ -141,7 +145,7 @@ type remote struct {
 // New makes a client. Keys are read at their first use, so that a facilitator that is never
 // asked needs none.
 func New(o Options) *Client {
-	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe, log: o.Log}
+	c := &Client{hosted: o.Hosted, now: o.Now, sleep: o.Sleep, observe: o.Observe, log: o.Log}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
 	} else if own, ok := http.DefaultTransport.(*http.Transport); ok {

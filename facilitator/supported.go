@@ -184,9 +184,12 @@ func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) 
 	return all, errors.Join(failures...)
 }
 
-// HasSigner reports whether an address is one that a facilitator of the owner's settles from on a network.
-// Who does not answer vouches for nobody.
+// HasSigner reports whether an address is one that a facilitator of the owner's settles from on a network, or
+// with Options.Hosted a well-known one. Who does not answer vouches for nobody.
 func (c *Client) HasSigner(ctx context.Context, network, address string) bool {
+	if c.hosted && isHosted(network, address) {
+		return true
+	}
 	return slices.Contains(askAll(c.given(network), func(f *remote) bool {
 		_, signers, err := c.supported(ctx, f)
 		return err == nil && slices.ContainsFunc(signers, func(s string) bool {

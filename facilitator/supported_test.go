@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -160,6 +161,24 @@ func TestHasSigner(t *testing.T) {
 			assert.Equal(t, want, open2(w, "a", "b").HasSigner(t.Context(), sepolia, address), said)
 			assert.False(t, open2(w, "b").HasSigner(t.Context(), sepolia, address))
 		})
+	}
+}
+
+// With the addresses that are built in nobody is asked about those, on their network alone.
+func TestHasSigner_Hosted(t *testing.T) {
+	const base, cdp, payAI = "eip155:8453", "0xdbdf3d8ed80f84c35d01c6c9f9271761bad90ba6",
+		"0xC6699D2AADA6C36DFEA5C248DD70F9CB0235CB63"
+	for _, hosted := range []bool{true, false} {
+		c := New(Options{Hosted: hosted})
+		for _, address := range []string{cdp, payAI} {
+			require.Equal(t, hosted, c.HasSigner(t.Context(), base, address))
+			require.False(t, c.HasSigner(t.Context(), sepolia, address))
+		}
+		require.False(t, c.HasSigner(t.Context(), base, "0x857b06519E91e3A54538791bDbb0E22373e36b66"))
+	}
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(settlesOnBase))), 55, "CDP 40, PayAI 15")
+	for _, address := range settlesOnBase {
+		require.Regexp(t, "^0x[0-9a-f]{40}$", address)
 	}
 }
 

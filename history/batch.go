@@ -128,36 +128,3 @@ func (p Payment) FromOwners() bool {
 
 // ByVoucher reports whether a payment is by a voucher alone, without a deposit of the agent's.
 func (p Payment) ByVoucher() bool { return p.Prepaid() || p.FromOwners() }
-
-// checkOwners refuses a voucher in a channel that an owner funds, unless the owner sealed that they do, with
-// the payment's host, and the payment counts where the voucher promises more than was promised before.
-func (s *channelStep) checkOwners(p Payment, k Keyholder) error {
-	if p.Scheme != x402.BatchSettlement || (s == nil && !p.FromOwners()) {
-		return nil
-	}
-	if s == nil {
-		return corrupt("payment %s is out of a channel, and takes none on", p.ID)
-	}
-	signed, book, err := s.to.Batch()
-	if err != nil {
-		return err
-	}
-	isRaised := s.to.Amount.Cmp(s.from.Amount) > 0
-	switch {
-	case signed.IsOwners() != p.FromOwners():
-		return corrupt("payment %s is not out of who funds the channel %s", p.ID, s.to.ID)
-	case !signed.IsOwners():
-		return nil
-	case p.Source != s.to.ID || p.Host != s.to.Server || book.Deposit != nil:
-		return corrupt("payment %s is none out of the channel %s", p.ID, s.to.ID)
-	case isRaised && p.Prepaid():
-		return corrupt("payment %s promises more than was promised in its channel, and counts nothing", p.ID)
-	case k.OwnChannel == nil:
-		return corrupt("nobody says whether the owner funds the channel %s", s.to.ID)
-	}
-	own, err := k.OwnChannel(s.to, signed.Seal)
-	if err == nil && !own {
-		err = corrupt("that the channel %s is funded by its payer was not said by the owner", s.to.ID)
-	}
-	return err
-}

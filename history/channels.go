@@ -2,19 +2,16 @@ package history
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -161,9 +158,9 @@ func (t *tx) signVoucher(signed Signed, k Keyholder) error {
 	}
 	last, err := t.lastSealed(k, nil)
 	if err == nil {
-		err = step.from.wasLeft(last.memory.Get, step.to)
+		err = step.follows(last.memory.Get)
 	}
-	v := step.to.voucher()
+	v := step.To.voucher()
 	if err == nil {
 		e := v.Entry()
 		err = last.memory.Put(e.Key, e.Value)
@@ -176,23 +173,20 @@ func (t *tx) signVoucher(signed Signed, k Keyholder) error {
 	if err != nil {
 		return err
 	}
-	return t.putChannel(step.to)
+	return t.putChannel(step.To)
 }
 
-// channelStep is what a voucher makes of a channel.
-type channelStep struct{ from, to Channel }
-
 // newStep refuses a voucher that does not go on from what a channel is: it only goes forward.
-func newStep(from, to Channel) (*channelStep, error) {
+func newStep(from, to Channel) (*Step, error) {
 	goesOn := to.Nonce > from.Nonce && to.Amount.Cmp(from.Amount) >= 0
 	if to.Epoch < from.Epoch || (to.Epoch == from.Epoch && !goesOn) {
 		return nil, errVoucherConflict
 	}
-	return &channelStep{from: from, to: to}, nil
+	return &Step{From: from, To: to}, nil
 }
 
-// channelStep is the step to a channel; nil: a payment through none.
-func (t *tx) channelStep(to *Channel) (*channelStep, error) {
+// channelStep is the step to a channel, or nil if the payment goes through none.
+func (t *tx) channelStep(to *Channel) (*Step, error) {
 	if to == nil {
 		return nil, nil
 	}
@@ -213,13 +207,14 @@ func (c Channel) position() []byte {
 		"nonce": c.Nonce, "amount": c.Amount}))
 }
 
-// wasLeft refuses a channel's row that is not where the last voucher left it: what is signed next
-// adds to its amount. In a new epoch it begins from zero.
-func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) error {
-	position, err := get(seals.ChannelKey(next.Service, next.Key))
+// follows refuses a step from a row that is not where the last sealed voucher left the channel: what is
+// signed next adds to its amount. In a new epoch it begins from zero.
+func (s *Step) follows(get func(key []byte) ([]byte, error)) error {
+	position, err := get(seals.ChannelKey(s.To.Service, s.To.Key))
 	if err != nil || position == nil {
 		return err
 	}
+	s.IsKnown = true
 	var left struct {
 		Channel string `json:"channel"`
 		Epoch   uint64 `json:"epoch"`
@@ -227,12 +222,13 @@ func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) err
 	if json.Unmarshal(position, &left) != nil {
 		return memory.Forgotten()
 	}
-	fromZero := c.Nonce == 0 && c.Amount.IsZero()
-	isNew := c.Epoch > left.Epoch || c.ID != left.Channel
-	if string(c.position()) == string(position) || (isNew && fromZero) {
+	from := s.From
+	fromZero := from.Nonce == 0 && from.Amount.IsZero()
+	isNew := from.Epoch > left.Epoch || from.ID != left.Channel
+	if string(from.position()) == string(position) || (isNew && fromZero) {
 		return nil
 	}
-	return corrupt("the channel to %s is not where the last voucher left it", c.Service)
+	return corrupt("the channel to %s is not where the last voucher left it", from.Service)
 }
 
 // channel is the row as it stands; the zero one where there is none.
@@ -270,90 +266,4 @@ func (c Channel) digest() string {
 	return encodeDigest(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
 		strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount.String(),
 		c.Claimed.String(), string(c.Signed), string(c.PendingCall), string(c.Refused)))
-}
-
-// LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the
-// one before. It waits for as long as ctx lives, but for another process no longer than
-// channelTimeout. The lock is held until unlock is called.
-func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
-	if s.Shared() {
-		return s.takeChannel(ctx, service, key)
-	}
-	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	s.channelLocks.mu.Lock()
-	if s.channelLocks.byName == nil {
-		s.channelLocks.byName = map[string]*sqldb.FileLock{}
-	}
-	l := s.channelLocks.byName[name]
-	if l == nil {
-		l = sqldb.NewFileLock(s.home, name)
-		l.SetPatience(channelTimeout, channelPoll)
-		s.channelLocks.byName[name] = l
-	}
-	s.channelLocks.mu.Unlock()
-	return l.Lock(ctx)
-}
-
-// A call may take its whole deadline, so whoever waits for another process's call looks less often
-// than a writer does.
-const (
-	channelTimeout = 10 * time.Minute
-	channelPoll    = 20 * time.Millisecond
-)
-
-// channelLocks are those of the channels used by this process.
-type channelLocks struct {
-	mu     sync.Mutex
-	byName map[string]*sqldb.FileLock
-}
-
-func (c *channelLocks) close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all error
-	for _, l := range c.byName {
-		all = errors.Join(all, l.Close())
-	}
-	return all
-}
-
-// takeChannel is LockChannel among replicas: a turn that is renewed until unlock is called. It lasts
-// TurnTime after its holder died.
-func (s *Store) takeChannel(ctx context.Context, service, key string) (unlock func(), err error) {
-	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	holder := RandomID("run_")
-	var turn Turn
-	for {
-		turn, err = s.TakeTurn(ctx, name, holder)
-		if err == nil || err != ErrNoTurn { //nolint:errorlint // it is returned as it is
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, x402.Errorf(x402.LedgerUnavailable, "wait for the channel: %w", ctx.Err())
-		case <-time.After(channelPoll):
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	stop := make(chan struct{})
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		tick := time.NewTicker(TurnTime / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				_ = s.RenewTurn(context.WithoutCancel(ctx), turn)
-			}
-		}
-	})
-	return func() {
-		close(stop)
-		renewing.Wait()
-		_ = s.LeaveTurn(context.WithoutCancel(ctx), turn)
-	}, nil
 }

@@ -1,10 +1,8 @@
 package history
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,22 +104,5 @@ func TestNoVoucherWhileFrozen(t *testing.T) {
 			Outcome{State: Settled, Proof: Claimed}, testKeyholder())), x402.WalletFrozen)
 		c = must.Get(s.Channel(t.Context(), c.Service, c.Key))(t)
 		require.Zero(t, c.Nonce)
-	})
-}
-
-// One call at a time, also of two processes.
-func TestChannelTurn(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
-		other := besides(t, s)
-		give := must.Get(s.LockChannel(t.Context(), "a", "b"))(t)
-		short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer end()
-		require.ErrorIs(t, must.Err(other.LockChannel(short, "a", "b")), context.DeadlineExceeded)
-		free, err := other.LockChannel(t.Context(), "a", "c")
-		require.NoError(t, err, "another channel is another turn")
-		free()
-		give()
-		give = must.Get(other.LockChannel(t.Context(), "a", "b"))(t)
-		give()
 	})
 }

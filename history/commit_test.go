@@ -109,7 +109,9 @@ func TestSignaturesTogether(t *testing.T) {
 			list = append(list, pay(t, s, h, Reserved))
 		}
 		k, refusing, other := testKeyholder(), testKeyholder(), testKeyholder()
-		refusing.Permit = func(Payment, budget.Facts) error { return errors.New("no") }
+		refusing.Permit = func(Payment, budget.Facts, Sealed) (*Fact, error) {
+			return nil, errors.New("no")
+		}
 		other.MAC = func(data []byte) ([]byte, error) { return append([]byte("other"), data...), nil }
 		signed := func(p Payment) Signed {
 			return Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}

@@ -47,11 +47,11 @@ func guard(t *testing.T, s *Store, c *clock) *guarded {
 		return budget.Query{HostEntries: []string{"api.example"}, Host: p.Host,
 			Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 	}
-	g.k.Permit = func(p Payment, f budget.Facts) error {
+	g.k.Permit = func(p Payment, f budget.Facts, _ Sealed) (*Fact, error) {
 		if f.Used.Day.Total()+p.Price > guardedCap {
-			return x402.Errorf(x402.BudgetExceeded, "over")
+			return nil, x402.Errorf(x402.BudgetExceeded, "over")
 		}
-		return nil
+		return nil, nil
 	}
 	g.k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return string(seal) == "owner", nil }
 	rules := SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}

@@ -71,7 +71,6 @@ type database struct {
 	followed followed
 
 	checkpointLock *sqldb.FileLock
-	channelLocks   channelLocks
 
 	ledgerID atomic.Pointer[string] // nil until it is read
 }
@@ -197,7 +196,7 @@ func (s *Store) leave() error {
 	if s.stores > 0 {
 		return nil
 	}
-	return errors.Join(s.db.Close(), s.checkpointLock.Close(), s.channelLocks.close())
+	return errors.Join(s.db.Close(), s.checkpointLock.Close())
 }
 
 // Shared reports whether replicas with other homes may use the ledger.

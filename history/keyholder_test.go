@@ -18,7 +18,7 @@ func testKeyholder() Keyholder {
 			return mac.Sum(nil), nil
 		},
 		Query:      func(Payment) budget.Query { return budget.Query{} },
-		Permit:     func(Payment, budget.Facts) error { return nil },
+		Permit:     func(Payment, budget.Facts, Sealed) (*Fact, error) { return nil, nil },
 		OwnSession: func(budget.Session, []byte) (bool, error) { return false, nil },
 	}
 }

@@ -35,14 +35,31 @@ type Keyholder struct {
 	After Head
 	// Query says what Permit has to know about a payment.
 	Query func(Payment) budget.Query
-	// Permit decides on a payment by the owner's rules and by sealed facts alone. It is asked once
-	// for each signature, last; with its error nothing is recorded.
-	Permit func(Payment, budget.Facts) error
+	// Permit decides on a payment by the owner's rules and by what is sealed alone. It is asked once for each
+	// signature, last; with its error nothing is recorded. The fact that it returns is sealed with the
+	// signature; nil: none.
+	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
-	// OwnChannel reports whether the owner said that they fund a channel (batch-settlement).
-	OwnChannel func(c Channel, seal []byte) (bool, error)
 }
+
+// Sealed is what the sealed rows say beside the sums.
+type Sealed struct {
+	// Channel is the step that the signature takes a channel; nil: it takes none on.
+	Channel *Step
+	// Recall returns the value of a fact; nil: it was never sealed.
+	Recall func(name string) ([]byte, error)
+}
+
+// Step is what a voucher makes of a channel. From is where the last sealed voucher left it, if IsKnown: else
+// no voucher was ever sealed, and From is a row that nobody vouches for.
+type Step struct {
+	From, To Channel
+	IsKnown  bool
+}
+
+// Fact is what a scheme has to know when it signs the next time. The newest value of a name counts.
+type Fact = seals.Fact
 
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.
 type sealed struct {

@@ -129,7 +129,7 @@ func errNobodyRecorded() error {
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *channelStep,
+func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *Step,
 	k Keyholder) error {
 	if err := t.readEnds(); err != nil {
 		return err
@@ -158,20 +158,11 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *c
 	g.ID, g.Created, g.Key = p.ID, micros(p.Created), p.IdempotencyKey
 	g.Unique, g.Evidence = encodeDigest(record.unique), digestOf([]byte(record.evidence))
 	g.Stored, g.Terms = record.digest(), p.terms()
-	last, err := t.permitted(p, &g, k)
+	last, err := t.permitted(p, &g, step, k)
 	if err != nil {
 		return err
 	}
-	if err := step.checkOwners(p, k); err != nil {
-		return err
-	}
 	last.Add(g)
-	if step != nil {
-		if err := step.from.wasLeft(last.memory.Get, step.to); err != nil {
-			return err
-		}
-		g.Voucher = step.to.voucher()
-	}
 	if err := remember(last.memory, g); err != nil {
 		return err
 	}
@@ -184,11 +175,11 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *c
 	if err := t.seal(k, last, p.Number, audit.SignedEvent, g); err != nil || step == nil {
 		return err
 	}
-	return t.putChannel(step.to)
+	return t.putChannel(step.To)
 }
 
 // permitted is the sums that a signature is added to, if the payment may be signed.
-func (t *tx) permitted(p Payment, g *seals.Signature, k Keyholder) (*sealed, error) {
+func (t *tx) permitted(p Payment, g *seals.Signature, step *Step, k Keyholder) (*sealed, error) {
 	row, err := t.reservedAs(p, g.Row)
 	if err != nil {
 		return nil, err
@@ -222,7 +213,15 @@ func (t *tx) permitted(p Payment, g *seals.Signature, k Keyholder) (*sealed, err
 		return nil, err
 	}
 	g.SessionCap = facts.Session.Cap
-	return last, k.Permit(p, facts)
+	if step != nil {
+		if err := step.follows(last.memory.Get); err != nil {
+			return nil, err
+		}
+		g.Voucher = step.To.voucher()
+	}
+	recall := func(name string) ([]byte, error) { return last.memory.Get(seals.FactKey(name)) }
+	g.Fact, err = k.Permit(p, facts, Sealed{Channel: step, Recall: recall})
+	return last, err
 }
 
 // reservedAs is the row of the chain that says how a payment was reserved, which it has to be still by its

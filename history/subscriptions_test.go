@@ -69,9 +69,9 @@ func TestASubscriptionsTotalIsSealed(t *testing.T) {
 			return budget.Query{Subscription: id}
 		}
 		var sealed budget.SubscriptionUse
-		k.Permit = func(_ Payment, f budget.Facts) error {
+		k.Permit = func(_ Payment, f budget.Facts, _ Sealed) (*Fact, error) {
 			sealed = f.Subscription
-			return nil
+			return nil, nil
 		}
 		require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 			UniqueKey: "u"}, k))

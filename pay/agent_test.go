@@ -184,8 +184,11 @@ func TestSubscriptionKeysAreTheWallets(t *testing.T) {
 	code(t, x402.InvalidArgument, err)
 	q.OfSubscription = true
 	in := must.Get(q.parse(""))(t)
-	require.Equal(t, q.Fingerprint(""), in.fingerprint, "the rules know the request by the same")
-	require.NotEqual(t, q.Fingerprint("a"), in.fingerprint)
+	plain := Request{Request: seller.Request{Method: "get", URL: "https://api.example:443"}}
+	ordered := must.Get(plain.Row(""))(t)
+	require.Equal(t, ordered.Fingerprint, in.fingerprint, "the rules know the request by the same")
+	require.Equal(t, []string{"api.example", "GET api.example/"}, []string{ordered.Host, ordered.Resource()})
+	require.NotEqual(t, must.Get(plain.Row("a"))(t).Fingerprint, in.fingerprint)
 	q.IdempotencyKey = "mine"
 	_, err = q.parse("")
 	code(t, x402.InvalidArgument, err)
@@ -195,9 +198,10 @@ func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscript
 	t.Helper()
 	q = get(testURL)
 	facts := must.Get(b.Store.Facts(t.Context(), history.Question{}))(t)
+	row := must.Get(q.Row(""))(t)
 	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),
 		Every: every, Until: facts.Now.Add(1000 * every), Max: 10_000, Total: 25_000,
-		Request: q.Fingerprint("")}
+		Request: row.Fingerprint, Host: row.Host, Resource: row.Resource(), PayTo: []string{testPayee}}
 	b.Rules.Subscriptions = map[string]budget.Subscription{s.Name: s}
 	slot, in := s.Slot(facts.Now)
 	require.True(t, in)

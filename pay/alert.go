@@ -26,8 +26,8 @@ func (e *Engine) lowFunds(p history.Payment, o option, funds x402.Funds) *histor
 	}
 	low := &history.LowFunds{Source: "balance", Left: left, Symbol: o.asset.Symbol}
 	switch {
-	case o.fromVault:
-		low.Source = "vault"
+	case o.source != nil:
+		low.Source = o.source.Name()
 	case funds.Allowance != nil:
 		low.Source = "allowance"
 	case funds.Delegated != nil && funds.Delegated.Cmp(funds.Balance) <= 0:

@@ -27,8 +27,8 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 		p.Price.String(), p.PayTo} {
 		part(s)
 	}
-	if o.Way() == x402.Upto {
-		part(o.ExtraString("facilitatorAddress"))
+	for _, s := range plainIfNil(o.way).ApprovalTerms(o.Requirement) {
+		part(s)
 	}
 	if o.batch != nil {
 		part(o.batch.row.ID) // another channel is another question

@@ -55,7 +55,7 @@ type Channels interface {
 		onchain.OwnerTransaction, error)
 }
 
-// ChannelBook is the ledger's part about channels: history.Store. One call at a time uses a channel, of all
+// ChannelBook is the ledger's part about channels: locks.Book. One call at a time uses a channel, of all
 // processes, from before its money is held until its end is written down: LockChannel.
 type ChannelBook interface {
 	LockChannel(ctx context.Context, service, key string) (unlock func(), err error)
@@ -64,8 +64,6 @@ type ChannelBook interface {
 	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 }
-
-var _ ChannelBook = (*history.Store)(nil)
 
 // fewCalls is how many calls a deposit is for where the seller names no least one.
 const fewCalls = 10
@@ -175,7 +173,7 @@ func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option, 
 	p, err = e.holdFor(ctx, caller, w)
 	var lack *history.ShortOfFunds
 	if errors.As(err, &lack) {
-		return nil, insufficient(*o, w.hold.Funds, lack)
+		return nil, e.insufficient(*o, w.hold.Funds, lack)
 	}
 	return p, err
 }
@@ -513,7 +511,7 @@ func (e *Engine) wouldPassBatch(ctx context.Context, q intent, o option, chain r
 		return err
 	}
 	if funds := w.hold.Funds; o.Amount.Cmp(funds.Free) > 0 {
-		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	w.hold.Payment.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w.sessionCap = chain.newCap

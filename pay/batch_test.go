@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/history"
+	"x402-wallet/history/locks"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -402,7 +403,7 @@ func channelBench(t *testing.T) *bench {
 	b, st := onStreet(t)
 	st.price[shop(0)] = "10000"
 	c, s := &signingChannels{chain: b.chain}, &channelSeller{street: st, price: "1000", least: "100000"}
-	b.Channels, b.ChannelBook, b.Transport = c, b.store, s
+	b.Channels, b.ChannelBook, b.Transport = c, locks.New(b.store), s
 	b.Schemes[SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}] = c
 	b.Policy.Schemes = append(b.Policy.Schemes, x402.BatchSettlement)
 	b.Policy.ChannelDeposit = 1_000_000

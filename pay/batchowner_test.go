@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/locks"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -84,7 +85,7 @@ func ownersRow(t *testing.T, b *bench, owner string, amount uint64, book history
 func ownersBench(t *testing.T) (*bench, *playChannels) {
 	t.Helper()
 	b, channels := newBench(t, "1000", nil), &playChannels{}
-	b.Channels, b.ChannelBook = channels, b.store
+	b.Channels, b.ChannelBook = channels, locks.New(b.store)
 	return b, channels
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/locks"
 	"x402-wallet/internal/must"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -241,7 +242,7 @@ func (oneAccount) Address() string { return "0xagent" }
 // host.
 func TestAChannelOfTwoHostsIsUsedByOneCallAtATime(t *testing.T) {
 	b := newBench(t, "1000", honest)
-	b.Channels, b.ChannelBook = oneAccount{}, b.store
+	b.Channels, b.ChannelBook = oneAccount{}, locks.New(b.store)
 	unlock := must.Get(b.lockChannels(t.Context(), testNetwork, "a.example", "0x01"))(t)
 	defer unlock()
 	try := func(limit time.Duration, host, id string) error {
@@ -263,7 +264,7 @@ func TestAChannelOfTwoHostsIsUsedByOneCallAtATime(t *testing.T) {
 
 // diary notes who has the channels of the host, and is told who wants them.
 type diary struct {
-	*history.Store
+	*locks.Book
 	wanted chan struct{}
 
 	mu    sync.Mutex
@@ -281,7 +282,7 @@ func (d *diary) LockChannel(ctx context.Context, service, key string) (func(), e
 	if isHost {
 		d.wanted <- struct{}{}
 	}
-	unlock, err := d.Store.LockChannel(ctx, service, key)
+	unlock, err := d.Book.LockChannel(ctx, service, key)
 	if err != nil || !isHost {
 		return unlock, err
 	}
@@ -299,7 +300,7 @@ func TestBuyRecounted_KeepsTheChannel(t *testing.T) {
 	count := fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"1000"}`, rows[0].ID)
 	refusal := &wire.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
 		Network: testNetwork, Extra: map[string]json.RawMessage{"channelState": count}}}}
-	log := &diary{Store: b.store, wanted: make(chan struct{}, 9)}
+	log := &diary{Book: locks.New(b.store), wanted: make(chan struct{}, 9)}
 	b.ChannelBook = log
 	serve, other := b.seller.script, make(chan error, 1)
 	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {

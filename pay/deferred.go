@@ -158,7 +158,7 @@ func (e *Engine) Ceiling(ctx context.Context, c Charge) (_ Charge, l Ceiling, er
 	l.over = func(ctx context.Context) error {
 		switch most := l.Most; {
 		case c.Funds.Free.Cmp(most) == 0:
-			return c.insufficient(&history.ShortOfFunds{Free: most})
+			return e.chargeLacks(c, &history.ShortOfFunds{Free: most})
 		case limit.Cmp(most) == 0:
 			return beyond
 		case c.UpTo != nil && c.UpTo.Cmp(most) > 0:
@@ -233,25 +233,25 @@ func (c Charge) tooLittle(limit, most money.Amount) error {
 				"most " + highest + "?"})
 }
 
-// insufficient is the third layer's no for a charge. How its funds are added to its protocol knows.
-func (c Charge) insufficient(lack *history.ShortOfFunds) error {
+// chargeLacks is the third layer's no for a charge. How its funds are added to its protocol knows.
+func (e *Engine) chargeLacks(c Charge, lack *history.ShortOfFunds) error {
 	amount := c.Amount
 	if amount.IsZero() {
 		amount = money.NewAmount(1)
 	}
-	e := x402.AsError(insufficient(c.option(amount), c.Funds, lack))
+	no := x402.AsError(e.insufficient(c.option(amount), c.Funds, lack))
 	if c.Amount.IsZero() { // nobody knows the price
-		e.Message = "the call costs more than the " + c.Asset.Dollars(lack.Free).Price() +
+		no.Message = "the call costs more than the " + c.Asset.Dollars(lack.Free).Price() +
 			" that is there for it on " + x402.Title(c.Network)
-		delete(e.Details, "requested")
-		delete(e.Details, "short")
+		delete(no.Details, "requested")
+		delete(no.Details, "short")
 	}
 	if c.Refill != "" {
-		e.WithHint("the owner has to put more into the payment channel's hub").
+		no.WithHint("the owner has to put more into the payment channel's hub").
 			WithCommand(c.Refill, "The payment channel has "+c.Asset.Dollars(lack.Free).Price()+" left on "+
 				x402.Title(c.Network)+", too little for the call: please put more into it.")
 	}
-	return e
+	return no
 }
 
 func (c Charge) upTo() money.Amount {
@@ -303,7 +303,7 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	var taken *history.AlreadyPaying
 	switch {
 	case errors.As(err, &lack):
-		return nil, c.insufficient(lack)
+		return nil, e.chargeLacks(c, lack)
 	case errors.As(err, &taken):
 		return nil, x402.Errorf(x402.InvalidArgument,
 			"this idempotencyKey was used for another call meanwhile").

@@ -38,6 +38,7 @@ package pay
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -139,16 +141,14 @@ type Engine struct {
 	Policy    Policy
 	Assets    *x402.Registry
 	Schemes   map[SchemeKey]Scheme
-	Vaults    Vaults                     // nil: there are none
+	Ways      []scheme.Way               // that there are, the simplest first
+	Owners    OwnersAccount              // nil: there is none
 	Floats    Floats                     // nil: likewise
 	SignIns   SignInSigner               // nil: it signs in nowhere
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
 	Deferred  Deferred // nil: there are none
-	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil: none
-	// is. Whom it does not know a person is asked about, where the seller names who settles (upto).
-	KnowsFacilitator func(ctx context.Context, network, address string) bool
 	// Channels pays through channels with a deposit, and ChannelBook is what the ledger knows of them; nil:
 	// that is not done.
 	Channels    Channels
@@ -173,17 +173,16 @@ type Engine struct {
 	// batch's
 	ofRow func(ctx context.Context, n int) context.Context
 
-	gate          gate          // how many of its calls are made at a time
-	inflight      inflight      // what this process's calls work on and wait for
-	pending       pendingWrites // what they bought and could not write down
-	localExpiries localExpiries // until when what they signed may be valid
-	lastFunds     lastFunds     // what could be spent when something was paid last
-	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
-	vaultRefusals vaultRefusals // who takes no payment out of a vault
-	transactions  turns         // of the agent's account, by network
-	approvals     turns         // that payments bring with them
-	batches       turns         // whose money is held
-	signInsInVain signInsInVain // who asked for payment all the same
+	gate           gate           // how many of its calls are made at a time
+	inflight       inflight       // what this process's calls work on and wait for
+	pending        pendingWrites  // what they bought and could not write down
+	localExpiries  localExpiries  // until when what they signed may be valid
+	lastFunds      lastFunds      // what could be spent when something was paid last
+	paidIn         paidIn         // what sellers were paid in, to be read while they are asked
+	sourceRefusals sourceRefusals // who takes no payment from the owner's account
+	turns          turns          // of an account, by network, and of a token
+	batches        turns          // whose money is held
+	signInsInVain  signInsInVain  // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal
@@ -200,13 +199,13 @@ type Policy struct {
 	Deadline      time.Duration     // for one call, and again for finishing what was sent
 	// what may lie in the channels of one seller (batch-settlement)
 	ChannelDeposit money.Dollars
-	// what an approval of Permit2 may cost that a seller sends, by network; missing: none is signed
-	ApprovalGas map[string]money.Amount
 	// below how much what is left to pay from is little, so that the owner is told; 0: never
 	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect; nil: none
 	WalletSettles func(host string) bool
 }
+
+func (p Policy) has(way string) bool { return slices.Contains(p.Schemes, way) }
 
 // Limits with their reasons.
 const (

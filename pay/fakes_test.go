@@ -26,6 +26,11 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/batch"
+	"x402-wallet/scheme/exact"
+	"x402-wallet/scheme/mpp"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -300,8 +305,8 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 			ApproveAbove: 1_000_000, Rate: 1 << 20},
 		Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
 			Deadline: 5 * time.Second},
-		Assets:    x402.NewRegistry(nil),
-		Schemes:   map[SchemeKey]Scheme{exactEVM: c},
+		Assets:  x402.NewRegistry(nil),
+		Schemes: map[SchemeKey]Scheme{exactEVM: c}, Ways: testWays(nil, everybody),
 		Transport: b.seller,
 		Settler:   b.settler,
 		Store:     store,
@@ -364,3 +369,13 @@ func (b *bench) later() {
 func (b *bench) clockForward() {
 	b.Now = func() time.Time { return time.Now().Add(b.Policy.MaxTimeout + maxSkew) }
 }
+
+// testWays are all ways, as package app has them.
+func testWays(approvalGas map[string]money.Amount,
+	knows func(ctx context.Context, network, address string) bool) []scheme.Way {
+	permits := permit2.Exact{ApprovalGas: approvalGas}
+	return []scheme.Way{exact.Way{}, mpp.Way{}, permits, permit2.Upto{Exact: permits, KnowsFacilitator: knows},
+		batch.Way{}}
+}
+
+func everybody(context.Context, string, string) bool { return true }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/scheme"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -24,6 +25,10 @@ type Floats interface {
 	DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.Pull, error)
 	SignPull(ctx context.Context, payment string, p x402.Pull) (onchain.Authorization, error)
 	SendPull(ctx context.Context, network string, payload []byte) error
+	// Lack explains that the owner's account does not cover an option, and Explain what a person does so that a
+	// float can be moved.
+	Lack(o scheme.Option, f x402.Funds, lack *history.ShortOfFunds) error
+	Explain(err error, asset x402.AssetInfo, a x402.OwnerAllowance, amount money.Amount) error
 }
 
 const (
@@ -52,7 +57,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	}
 	over := awaiting(ctx)
 	defer over()
-	end, err := e.transactions.begin(ctx, p.option.Network)
+	end, err := e.turns.begin(ctx, scheme.AccountTurn(p.option.Network))
 	if err != nil {
 		return err
 	}
@@ -71,10 +76,10 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 		}
 		short := held.SubFloor(funds.Balance)
 		if funds.Allowance.Pullable().Cmp(short) < 0 { // the owner took something back
-			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
+			return e.insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
 				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
-		err = e.pull(ctx, p.option.asset, funds, short)
+		err = e.pull(ctx, p.option.asset, funds, short, held.SubFloor(p.Payment.Amount))
 		var again *takenAnew
 		switch {
 		case errors.As(err, &again):
@@ -94,9 +99,10 @@ type takenAnew struct{ cause error }
 
 func (t *takenAnew) Error() string { return t.cause.Error() }
 
-// pull moves a float to the agent's account, short at least. Where a pull is under way that one is brought to
-// its end instead.
-func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Funds, short money.Amount) error {
+// pull moves a float to the agent's account, short at least: so much that with it a float is there beside what
+// earlier payments take. Where a pull is under way that one is brought to its end instead.
+func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Funds, short,
+	earlier money.Amount) error {
 	open, err := e.openPull(ctx, *funds.Allowance)
 	switch {
 	case err != nil:
@@ -104,7 +110,8 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	case open != nil:
 		return e.bring(ctx, *open)
 	}
-	amount := asset.Units(e.Floats.AllowanceOn(asset.Network).Float)
+	spare := funds.Allowance.Float.SubFloor(earlier)
+	amount := asset.Units(e.Floats.AllowanceOn(asset.Network).Float).SubFloor(spare)
 	if pullable := funds.Allowance.Pullable(); amount.Cmp(pullable) > 0 {
 		amount = pullable
 	}
@@ -113,7 +120,7 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	}
 	draft, err := e.Floats.DraftPull(ctx, asset, amount)
 	if err != nil {
-		return toFund(err, asset, *funds.Allowance, amount)
+		return e.Floats.Explain(err, asset, *funds.Allowance, amount)
 	}
 	p, err := e.holdPull(ctx, asset, draft, funds)
 	if err != nil {

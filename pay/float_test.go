@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/allowance"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -28,6 +29,7 @@ const (
 // transactions have the account's nonces, one after the other, each once.
 type ownersChain struct {
 	*chain
+	allowance.Texts
 	mu               sync.Mutex
 	owners, approved uint64
 	transactions     []string // in blocks, by their hashes, in the order of their nonces
@@ -294,7 +296,7 @@ func TestASignedFloatIsNotBroughtFromAFrozenAccount(t *testing.T) {
 // Where a seller refuses the owner's vault, the agent's own account pays, with a float if it has to.
 func TestAFloatWhereTheVaultIsRefused(t *testing.T) {
 	b, c := newFloatBench(t, honest)
-	b.Vaults = &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
+	b.Owners = &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
 	b.Engine.noteRefusal(history.Payment{Host: "api.example", Network: testNetwork, Source: testVault},
 		x402.PaymentRejected)
 	b.mustPay(t, testURL)

@@ -139,19 +139,18 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		}
 		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
-		o.needsTurn = o.sponsoring.isOffered() && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {
-			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap, w.many = q.IdempotencyKey == "", sessionCap, q.many
-		w.ask.Always = e.whyAlwaysAsked(ctx, o)
+		w.ask.Always = plainIfNil(o.way).AlwaysAsk(ctx, o.Requirement)
 		p, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
-			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
 			e.paidIn.note(q.host, o)
@@ -161,10 +160,10 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 			return nil, err
 		}
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
-			return nil, insufficient(o, funds, lack)
+			return nil, e.insufficient(o, funds, lack)
 		}
 		if pause(ctx, fundsWait/20) != nil {
-			return nil, insufficient(o, funds, lack)
+			return nil, e.insufficient(o, funds, lack)
 		}
 	}
 }
@@ -197,7 +196,7 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 		quotes: [][sha256.Size]byte{terms(p, o)}}
 	// covers the price, whatever else is delegated elsewhere; what a vault lets the agent spend grows by
 	// itself, and is no sum for a session
-	if funds.Delegated != nil && !o.fromVault && e.Rules.Account == "" {
+	if funds.Delegated != nil && o.source == nil && e.Rules.Account == "" {
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}
@@ -408,13 +407,11 @@ func (e *Engine) trip(ctx context.Context, found error) {
 
 // payment is the row to be. The terms it holds are the ones that will be signed.
 func payment(q intent, o option, funds x402.Funds) history.Payment {
-	return history.Payment{
-		Agent: q.agent, Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
-		Method: q.Method, URL: q.shownURL, Target: o.target, Host: q.host,
-		Network: o.Network, Scheme: o.Way(), Dialect: o.Dialect,
-		Asset: o.AssetKey().Address, Symbol: o.asset.Symbol, Amount: o.Amount, Price: o.price,
-		PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
-	}
+	p := q.row()
+	p.Target, p.Network, p.Scheme, p.Dialect = o.target, o.Network, o.Way(), o.Dialect
+	p.Asset, p.Symbol, p.Amount, p.Price = o.AssetKey().Address, o.asset.Symbol, o.Amount, o.price
+	p.PayTo, p.Source, p.Requirement = o.PayTo, funds.Source, o.Raw
+	return p
 }
 
 // elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a

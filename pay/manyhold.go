@@ -255,7 +255,7 @@ func (m *many) coveredByChain(w *proposal, isAsked bool) error {
 	switch {
 	case !ok || all.Cmp(funds.Free) > 0:
 		m.plan.short = true
-		return insufficient(w.option, funds,
+		return m.engine.insufficient(w.option, funds,
 			&history.ShortOfFunds{Free: funds.Free, Held: before, Wanted: p.Amount})
 	case !isAsked:
 		m.plan.held[place] = all
@@ -322,7 +322,7 @@ func (m *many) whyNotHeld(ctx context.Context, rows []*manyRow, err error) error
 		return history.ErrMoved
 	case errors.As(err, &lack):
 		w := r.found.held.proposal
-		return &stillShort{lack, m.refusedAt(not.At, insufficient(w.option, w.hold.Funds, lack))}
+		return &stillShort{lack, m.refusedAt(not.At, m.engine.insufficient(w.option, w.hold.Funds, lack))}
 	case errors.Is(err, history.ErrMoved):
 		return err
 	case x402.HasCode(err, x402.WalletFrozen):

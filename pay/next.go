@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/big"
 	"strings"
 	"time"
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/remedy"
 )
 
 // What a caller, or the person behind it, does next after a refusal.
@@ -68,15 +68,15 @@ func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 }
 
 // insufficient explains the third layer's no: what is short, by how much, and where it has to come from.
-func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
-	if o.fromVault {
-		return vaultRefuses(o, funds, lack)
+func (e *Engine) insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+	if o.source != nil {
+		return o.source.Lack(o.offer(), funds, lack)
 	}
-	if o.isShortOfAllowance(funds) {
-		return notApproved(o, funds)
+	if err := plainIfNil(o.way).Lack(o.offer(), funds); err != nil {
+		return err
 	}
 	if funds.Allowance != nil {
-		return allowanceRefuses(o, funds, lack)
+		return e.Floats.Lack(o.offer(), funds, lack)
 	}
 	network, tokens := x402.Title(o.Network), func(a money.Amount) string {
 		return a.Units(o.asset.Decimals) + " " + o.asset.Symbol
@@ -91,7 +91,7 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	if delegated {
 		code, what = x402.DelegationExhausted, "what the owner delegated"
 	}
-	e := x402.Errorf(code, "%s on %s does not cover the price %s: %s is there%s", what, network,
+	no := x402.Errorf(code, "%s on %s does not cover the price %s: %s is there%s", what, network,
 		o.price.Price(), o.asset.Dollars(lack.Free).Price(), held).
 		WithDetail("layer", "chain").WithDetail("network", o.Network).WithDetail("asset", o.asset.Address).
 		WithDetail("symbol", o.asset.Symbol).WithDetail("source", funds.Source).
@@ -106,53 +106,34 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account",
 				funds.Source)
 		}
-		return e.WithDetail("short", short).WithHint("the owner has to send at least %s", tokens(short)).
+		return no.WithDetail("short", short).WithHint("the owner has to send at least %s", tokens(short)).
 			WithCommand(command, "Please send at least "+send+" so that I can pay "+o.price.Price()+".")
 	}
-	e.WithDetail("delegated", *funds.Delegated).WithDetail("short", needed.SubFloor(*funds.Delegated))
+	no.WithDetail("delegated", *funds.Delegated).WithDetail("short", needed.SubFloor(*funds.Delegated))
 	say := fmt.Sprintf("Please let me spend at least %s from your account %s on %s", tokens(needed),
 		funds.Source, network)
 	if !short.IsZero() {
 		say += ", and send at least " + send
 	}
-	return e.WithHint("the owner has to delegate at least %s", tokens(needed)).
-		WithCommand(delegateCommand(o, funds.Source, needed), say+"; it replaces what you delegated "+
+	return no.WithHint("the owner has to delegate at least %s", tokens(needed)).
+		WithCommand(remedy.Delegate(o.asset, funds.Source, needed), say+"; it replaces what you delegated "+
 			"before, and FILE is your own key's.")
 }
 
 // toDelegate says, where nothing is delegated to the wallet, how the price of an option is.
 func toDelegate(err error, o option) error {
-	coded := x402.AsError(err)
-	if o.fromVault && (coded.Code == x402.NoDelegation || coded.Code == x402.DelegateMismatch) {
-		return coded.WithCommand(x402.Command("vault", "show", "--network", o.Network),
-			x402.Sentence(coded.Message)+" Only you can change that, with your own key.")
+	if o.source != nil {
+		return o.source.Explain(err, o.Network)
 	}
+	coded := x402.AsError(err)
 	account, known := coded.Details["tokenAccount"].(string)
 	toOther := coded.Code == x402.DelegateMismatch && coded.Details["reason"] == "delegate"
 	if !known || (coded.Code != x402.NoDelegation && !toOther) {
 		return err
 	}
-	return coded.WithCommand(delegateCommand(o, account, o.Amount), "Please let me spend at least "+
+	return coded.WithCommand(remedy.Delegate(o.asset, account, o.Amount), "Please let me spend at least "+
 		o.asset.Dollars(o.Amount).Price()+" of "+o.asset.Symbol+" from your account "+account+" on "+
 		x402.Title(o.Network)+"; it replaces whatever it delegates now, and FILE is your own key's.")
-}
-
-// delegateCommand lets the agent spend an amount of an owner's account.
-func delegateCommand(o option, account string, amount money.Amount) string {
-	return x402.Command("delegation", "approve", "--owner-keypair", "FILE", "--network",
-		o.Network, "--token-account", account, "--asset", o.asset.Symbol, "--amount",
-		wholeTokens(amount, o.asset.Decimals))
-}
-
-// wholeTokens rounds up to whole tokens: an owner does not delegate cents.
-func wholeTokens(a money.Amount, decimals uint8) string {
-	amount, _ := new(big.Int).SetString(a.String(), 10)
-	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil)
-	whole, rest := amount.QuoRem(amount, unit, new(big.Int))
-	if rest.Sign() > 0 {
-		whole.Add(whole, big.NewInt(1))
-	}
-	return whole.String()
 }
 
 // nextOfHeld is the next step after an error of a payment whose money is held. As long as it can be settled

@@ -785,6 +785,16 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 	}
 }
 
+// A way that another account than the wallet's own has not is no unknown network.
+func TestUnpaid_Account(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	o := &option{Requirement: x402.Requirement{Scheme: x402.BatchSettlement, Network: testNetwork}}
+	b.Rules.Account = "research"
+	require.ErrorContains(t, b.unpaid(o), `"research" pays nothing by batch-settlement`)
+	o.Network = "near:mainnet"
+	require.ErrorContains(t, b.unpaid(o), "not one this wallet pays on")
+}
+
 // What is delegated to another account than the wallet's own is no cap of a session that all of them share.
 func TestAnAccountsDelegationIsNoCapOfASession(t *testing.T) {
 	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"

@@ -13,6 +13,8 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -65,7 +67,6 @@ func newPermitBench(t *testing.T, answers script, rewrite ...string) (*bench, *p
 	b.seller.rewrite = strings.NewReplacer(rewrite...)
 	b.Policy.Schemes = []string{x402.Exact, x402.Permit2, x402.Upto}
 	b.Schemes[SchemeKey{x402.Permit2, "eip155"}], b.Schemes[SchemeKey{x402.Upto, "eip155"}] = p, p
-	b.KnowsFacilitator = func(context.Context, string, string) bool { return true }
 	return b, p
 }
 
@@ -98,15 +99,6 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 	require.Zero(t, p.signed)
 }
 
-// Another account than the wallet's own has no channels, and that is said.
-func TestCheckWay_AccountByBatchSettlement(t *testing.T) {
-	b := newBench(t, "1000", honest)
-	b.Policy.Schemes = []string{x402.BatchSettlement}
-	require.NoError(t, b.checkWay(x402.BatchSettlement))
-	b.Rules.Account = "research"
-	require.ErrorContains(t, b.checkWay(x402.BatchSettlement), `not by the account "research"`)
-}
-
 // An approval that the seller sends in a transaction of the account's is none unless the owner lets it be;
 // then nothing else of that account's transactions is signed until the payment has ended.
 func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
@@ -117,8 +109,8 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	require.Contains(t, e.Hint, `approval_gas under [networks."`+testNetwork+`"]`)
 	require.Zero(t, p.signed)
 
-	b.Policy.ApprovalGas = map[string]money.Amount{testNetwork: money.NewAmount(1)}
-	end := must.Get(b.transactions.begin(t.Context(), testNetwork))(t) // a float is under way
+	b.Ways = testWays(map[string]money.Amount{testNetwork: money.NewAmount(1)}, everybody)
+	end := must.Get(b.turns.begin(t.Context(), scheme.AccountTurn(testNetwork)))(t) // a float is under way
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	require.Error(t, must.Err(b.Pay(short, get(testURL))))
@@ -128,7 +120,7 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	require.Equal(t, 1, p.signed)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	end, err := b.transactions.begin(soon, testNetwork)
+	end, err := b.turns.begin(soon, scheme.AccountTurn(testNetwork))
 	require.NoError(t, err, "the turn has ended with the payment")
 	end()
 }
@@ -206,11 +198,13 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 			require.Equal(t, want.paid, r.AmountPaid.String())
 		})
 	}
-	v := judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
+	v := judge(facts{sent: true, way: permit2.Upto{},
+		paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
 		answer: &seller.Answer{Status: 200, Settlement: &wire.Settlement{Success: true, Transaction: "0x1",
 			Amount: "1001"}}})
 	require.Equal(t, []any{history.Unknown, "", true}, []any{v.state, v.transaction, v.served})
-	v = judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
+	v = judge(facts{sent: true, way: permit2.Upto{},
+		paid:   history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
 		answer: &seller.Answer{Status: 500, Settlement: &wire.Settlement{Success: true, Amount: "0"}}})
 	require.Equal(t, []any{history.Unknown, x402.OutcomeUnknown}, []any{v.state, v.code})
 }
@@ -235,10 +229,10 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 	b, p := newPermitBench(t, says("300"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
 	var asked []string
-	b.KnowsFacilitator = func(_ context.Context, network, address string) bool {
+	b.Ways = testWays(nil, func(_ context.Context, network, address string) bool {
 		asked = append(asked, network+" "+address)
 		return false
-	}
+	})
 	e := b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	require.Contains(t, asked, testNetwork+" 0x1111111111111111111111111111111111111111")
 	require.NoError(t, b.Accept(t.Context(), e.Details["approvalId"].(string), "person"))
@@ -248,7 +242,7 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 	require.Zero(t, p.signed)
 	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	b.mustPay(t, testURL)
-	b.KnowsFacilitator = nil
+	b.Ways = testWays(nil, nil)
 	b.mustRefuse(t, x402.ApprovalRequired, testURL)
 }
 

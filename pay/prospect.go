@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -37,9 +38,9 @@ type Estimator struct {
 }
 
 type fundsKey struct {
-	scheme    string
-	asset     money.Asset
-	fromVault bool
+	scheme string
+	asset  money.Asset
+	source scheme.Source
 }
 
 // NewEstimator judges with what the chains say from now on.
@@ -76,7 +77,7 @@ func (p *Estimator) chain(ctx context.Context) reader {
 }
 
 func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {
-	key := fundsKey{scheme: o.Way(), asset: o.asset.Key(), fromVault: o.fromVault}
+	key := fundsKey{scheme: o.Way(), asset: o.asset.Key(), source: o.source}
 	p.mu.Lock()
 	read := p.read[key]
 	if read == nil {

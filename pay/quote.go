@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
@@ -33,19 +35,18 @@ type quote struct {
 
 type option struct {
 	x402.Requirement
-	asset   x402.AssetInfo
-	price   money.Dollars // above every limit where nothing says what the asset is worth
-	target  string        // where the request led, and the payment goes; "": to its own URL
-	account string        // that pays, as budget.Rules has it
-	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
-	fromVault   bool
+	asset       x402.AssetInfo
+	price       money.Dollars // above every limit where nothing says what the asset is worth
+	target      string        // where the request led, and the payment goes; "": to its own URL
+	account     string        // that pays, as budget.Rules has it
+	source      scheme.Source // nil: the agent's own account, or what is delegated to it
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
 	owners      string        // the channel that an owner funds, which it is paid through; "": there is none
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
-	sponsoring  sponsoring    // by Permit2: how the seller brings an approval to the chain with the payment
-	needsTurn   bool          // it needs that approval, of which one comes after the other
-	stage       stage         // how far it came
-	why         *x402.Error   // nil: payable
+	way         scheme.Way
+	extensions  map[string]json.RawMessage // of the challenge
+	stage       stage                      // how far it came
+	why         *x402.Error                // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
@@ -117,15 +118,16 @@ var flows = []string{"", "authorization", "upfront", "escrow"}
 // judge says of every option whether it can be paid, as far as can be said without asking a chain.
 func (e *Engine) judge(found *quote, q intent) []option {
 	options := make([]option, 0, len(found.challenge.Accepts))
-	target := elsewhere(found.answer.FinalURL, q.URL)
+	target, call := elsewhere(found.answer.FinalURL, q.URL), e.callOf(q, found.answer.FinalURL)
 	for _, r := range found.challenge.Accepts {
 		o := option{Requirement: r, target: target, account: e.Rules.Account}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
-		o.sponsoring = e.sponsoringOf(found.challenge.Extensions, r.Network)
+		o.way, _ = e.way(o.Way())
+		o.extensions = found.challenge.Extensions
 		err := e.whyNot(&o, q)
-		if err == nil && o.Charge != nil {
-			err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now())
+		if err == nil {
+			err = plainIfNil(o.way).WhyNot(call, o.offer())
 		}
 		if err != nil {
 			o.why = x402.AsError(err)
@@ -149,7 +151,7 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	scheme, ok := e.scheme(o.Way(), o.Network)
 	if !ok {
-		return foreign.Refusal(foreign.Network(x402.Quote(o.Network)))
+		return e.unpaid(o)
 	}
 	if o.asset.Address == "" {
 		return unknownAsset(o, scheme)
@@ -181,6 +183,18 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	o.stage = stageFunds
 	return nil
+}
+
+// unpaid says why there is no scheme for an option: an account may have fewer than the wallet's own.
+func (e *Engine) unpaid(o *option) error {
+	for key := range e.Schemes {
+		if e.Rules.Account != "" && key.Family == x402.Namespace(o.Network) {
+			return x402.Errorf(x402.InvalidRequirement, "the account %q pays nothing by %s: only the "+
+				"wallet's own does", e.Rules.Account, o.Way()).
+				WithHint("nothing was signed; take another option or seller")
+		}
+	}
+	return foreign.Refusal(foreign.Network(x402.Quote(o.Network)))
 }
 
 // unknownAsset says why an option in a token that the registry does not have is not paid. What else is
@@ -226,7 +240,9 @@ func (e *Engine) candidates(options []option) []int {
 			slices.Index(flows, y.ExtraString("paymentFlow")); fx != fy {
 			return fx < fy
 		}
-		return slices.Index(ways, x.Way()) < slices.Index(ways, y.Way())
+		_, rx := e.way(x.Way())
+		_, ry := e.way(y.Way())
+		return rx < ry
 	})
 	return list
 }
@@ -327,6 +343,10 @@ type Estimate struct {
 	Next x402.Next `json:"next"`
 
 	Challenge *wire.Challenge `json:"-"` // what the seller asks for; nil: nothing
+
+	// Payees are paid by the options that the wallet can sign, whether or not it may and has the money now:
+	// each one's network and whole address.
+	Payees []budget.Payee `json:"-"`
 }
 
 // Least is the lowest price in dollars of all options, payable or not; "" where none has one.
@@ -384,6 +404,7 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		e.Log.Warn("look for channels that an owner funds", "err", err)
 	}
 	for _, i := range e.candidates(options) {
+		out.Payees = append(out.Payees, budget.Payee{Network: options[i].Network, PayTo: options[i].PayTo})
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
 		} else if out.Chosen == nil {
@@ -444,12 +465,12 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	}
 	funds = o.within(funds)
 	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
-		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w := e.propose(p, o, funds)
 	w.sessionCap = chain.newCap
-	w.ask.Always = e.whyAlwaysAsked(ctx, o)
+	w.ask.Always = plainIfNil(o.way).AlwaysAsk(ctx, o.Requirement)
 	return e.decide(ctx, w)
 }

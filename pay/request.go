@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"x402-wallet/budget"
+	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -27,13 +28,11 @@ type Request struct {
 	OfSubscription bool
 }
 
-// Fingerprint is what tells an agent's request from all others, as the owner's rules name that of a
-// subscription.
-func (q Request) Fingerprint(agent string) [sha256.Size]byte {
-	if q.Method == "" {
-		q.Method = "GET"
-	}
-	return q.fingerprint(agent, "")
+// Row is the part of a payment's row that names an agent's request. The owner's rules know a subscription by
+// the same.
+func (q Request) Row(agent string) (history.Payment, error) {
+	in, err := q.parse(agent)
+	return in.row(), err
 }
 
 // maxKey bounds an idempotency key; longer is no name any more.
@@ -83,6 +82,12 @@ type intent struct {
 	host        string            // as the owner's rules and the ledger name it
 	shownURL    string            // as the ledger keeps it: without secrets
 	many        *many             // that it is one of; nil: it is made by itself
+}
+
+// row is the part of a payment's row that names the request.
+func (q intent) row() history.Payment {
+	return history.Payment{Agent: q.agent, Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
+		Method: q.Method, URL: q.shownURL, Host: q.host}
 }
 
 // parse reads the arguments of an agent's call; everything wrong with them is INVALID_ARGUMENT with what

@@ -139,7 +139,7 @@ func (e *Engine) Terms(ctx context.Context, p history.Payment) Result {
 		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: p.Facilitator,
 		Proof: &proof,
 	}
-	if came := charged(p); came != nil && came.Cmp(p.Amount) < 0 {
+	if came := e.charged(p); came != nil && came.Cmp(p.Amount) < 0 {
 		r.AmountPaid, r.UpTo = came, p.Price.Price()
 		if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok {
 			r.Price = min(asset.Dollars(*came), p.Price).Price()

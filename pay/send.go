@@ -49,7 +49,7 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 func (e *Engine) lookAgain(ctx context.Context, f facts) facts {
 	isRefused := f.answer != nil && f.answer.Status >= 400 && f.answer.Status < 500 &&
 		f.answer.Settlement == nil
-	if !f.again || f.settled || !isRefused || !byPermit2(f.paid) {
+	if !f.again || f.settled || !isRefused || !plainIfNil(f.way).AskChainAgain() {
 		return f
 	}
 	f.paid = e.askChain(ctx, f.paid)
@@ -89,7 +89,7 @@ func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bo
 	var failed *seller.SendError
 	return facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
-		answer: answer, cut: answer != nil && err != nil, paid: p,
+		answer: answer, cut: answer != nil && err != nil, paid: p, way: e.wayOf(p),
 	}
 }
 

@@ -105,7 +105,7 @@ func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 		}
 		order.Requirement, order.FeePayer = r, r.ExtraString("feePayer")
 	}
-	if err := p.awaitTurn(ctx); err != nil {
+	if err := p.awaitTurns(ctx); err != nil {
 		return err
 	}
 	const signAgain = 3 // Solana without a memo: two payments may by chance be the same transaction
@@ -271,8 +271,7 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 	if p.Dialect.WalletSettles() {
 		return true
 	}
-	// what upto comes to only the seller knows, and what a channel has it counts itself
-	if slices.Contains([]string{x402.MPP, x402.Upto, x402.BatchSettlement}, p.Scheme) {
+	if e.wayOf(p).SellerSettles() {
 		return false
 	}
 	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)

@@ -165,8 +165,7 @@ func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *wi
 	networks := e.Policy.Networks
 	if !found.challenge.AsksSignInOnly() {
 		url, _, _ := strings.Cut(q.shownURL, "?")
-		was, err := e.Store.Bought(ctx, q.agent, url, history.Payment{Method: q.Method, URL: q.shownURL,
-			Host: q.host}.Resource())
+		was, err := e.Store.Bought(ctx, q.agent, url, q.row().Resource())
 		if errors.Is(err, history.ErrNotFound) {
 			return "", "", errNoSignIn{"it was never bought here"}
 		}
@@ -176,7 +175,7 @@ func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *wi
 		isVaults := x402.Namespace(was.Network) == "eip155" && !strings.EqualFold(was.Source,
 			e.SignIns.Address(was.Network))
 		if isVaults {
-			return "", "", errNoSignIn{"the owner's vault bought it, and only the vault could sign in"}
+			return "", "", errNoSignIn{"an account of the owner's bought it, and only that could sign in"}
 		}
 		networks = []string{was.Network}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/verify"
@@ -137,7 +138,8 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
 	keys := must.Get(owner.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
 		wallet.FromValue("correct horse battery"), owner.Options{N: 1 << 14}))(t)
-	signer := client.SignIns{Keys: &keys.Account}
+	onEVM, onSolana := testworld.Signers(b.store, keys)
+	signer := client.SignIns{EVM: onEVM, Solana: onSolana}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
 		members: map[string]bool{}}

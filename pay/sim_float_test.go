@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/scheme/allowance"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -188,6 +189,7 @@ func (s *sim) compareFloats() {
 
 // simFloats is a process's way to the owner's account.
 type simFloats struct {
+	allowance.Texts
 	s *sim
 	p *process
 }

@@ -403,7 +403,7 @@ func (s *sim) start() {
 	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
 		ofRow: ofRow,
-		Rules: s.rules, Policy: Policy{Schemes: ways, Networks: []string{testNetwork},
+		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement}, Networks: []string{testNetwork},
 			MaxTimeout: 300 * time.Second, ChannelDeposit: money.Dollars(s.most),
 			Deadline: 30*time.Second + 7*time.Millisecond}, // no multiple of what the engine polls by
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
@@ -412,9 +412,8 @@ func (s *sim) start() {
 			{Scheme: x402.Upto, Family: "eip155"}:            &simScheme{s, p},
 			{Scheme: x402.BatchSettlement, Family: "eip155"}: channels},
 		Channels: channels, ChannelBook: store, SignIns: &simSignIns{s, p},
-		KnowsFacilitator: func(context.Context, string, string) bool { return true },
-		Floats:           &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
-			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
+		Ways: testWays(nil, everybody), Floats: &simFloats{s: s, p: p}, Statuses: map[SchemeKey]StatusReader{
+			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s: s, p: p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Asker: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),

@@ -60,8 +60,8 @@ type lastFunds struct {
 func (l *lastFunds) note(o option, funds x402.Funds) {
 	source := "agent"
 	switch {
-	case o.fromVault:
-		source = "vault"
+	case o.source != nil:
+		source = o.source.Name()
 	case funds.Allowance != nil:
 		source = "allowance"
 	case funds.Delegated != nil:

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/vault"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,12 +22,13 @@ const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
 // spent.
 type vaultChain struct {
 	*chain
+	vault.Source
 	available, perPayment, lies uint64
 	why                         error // of it not letting us spend
 	validity                    []time.Duration
 }
 
-func (v *vaultChain) VaultOn(network string) string {
+func (v *vaultChain) Account(network string) string {
 	if network == testNetwork {
 		return testVault
 	}
@@ -53,7 +55,7 @@ func (v *vaultChain) Authorize(ctx context.Context, o onchain.Order) (onchain.Au
 func newVaultBench(t *testing.T, answers script) (*bench, *vaultChain) {
 	b := newBench(t, "10000", answers)
 	v := &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
-	b.Vaults = v
+	b.Owners = v
 	return b, v
 }
 
@@ -146,10 +148,10 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 	b.later()
 	require.NoError(t, b.store.Close())
 	next := openBench(t, b.home, b.chain, "10000", honest)
-	next.Vaults, next.Now = v, b.Now
+	next.Owners, next.Now = v, b.Now
 	next.reconcile(t)
 	after := openBench(t, b.home, b.chain, "10000", honest)
-	after.Vaults, after.Now = v, b.Now
+	after.Owners, after.Now = v, b.Now
 	after.mustPay(t, testURL+"?next")
 	require.Equal(t, "0xagent", after.newest(t).Source)
 

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -21,6 +22,7 @@ type facts struct {
 	answer  *seller.Answer
 	cut     bool // the answer's content broke off
 	paid    history.Payment
+	way     scheme.Way // that it was paid by
 }
 
 // served reports whether the answer is what was bought.
@@ -86,12 +88,30 @@ func judge(f facts) verdict {
 		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")
 	}
 	if r := f.answer.Settlement; r != nil {
-		if f.paid.Scheme == x402.Upto && r.Success {
-			return judgeUpto(*r, f)
+		v := judgeReceipt(*r, f.served())
+		if note := f.openDespite(*r); note != "" {
+			return stillOpen(v, note)
 		}
-		return judgeReceipt(*r, f.served())
+		return v
 	}
 	return judgeStatus(f)
+}
+
+// openDespite says why a payment is open although its receipt says that it was settled.
+func (f facts) openDespite(r wire.Settlement) string {
+	if !r.Success {
+		return ""
+	}
+	return plainIfNil(f.way).OpenDespite(r, f.paid)
+}
+
+// stillOpen is the verdict of such a payment.
+func stillOpen(v verdict, note string) verdict {
+	v.state, v.proof, v.transaction, v.note = history.Unknown, "", "", note
+	if !v.served {
+		v.code = x402.OutcomeUnknown
+	}
+	return v
 }
 
 func judgeReceipt(r wire.Settlement, served bool) verdict {
@@ -146,7 +166,7 @@ func isOK(status int) bool { return status >= 200 && status < 300 }
 func asksTheSame(c wire.Challenge, p history.Payment) bool {
 	amount := p.Amount
 	asked, err := x402.DecodeRequirement(p.Requirement, 2)
-	if err == nil && p.Scheme == x402.BatchSettlement {
+	if err == nil {
 		amount = asked.Amount // of a deposit it is less than what was paid
 	}
 	return slices.ContainsFunc(c.Accepts, func(r x402.Requirement) bool {
@@ -162,7 +182,7 @@ func asksTheSame(c wire.Challenge, p history.Payment) bool {
 func (f facts) isUnheard() bool {
 	a := f.answer
 	mayWantProof := f.paid.Dialect.MayWantProof() && x402.Namespace(f.paid.Network) == "eip155" &&
-		f.paid.Scheme != x402.Upto // settled by us it would cost all that was allowed
+		!plainIfNil(f.way).SellerSettles() // settled by us it would cost all that was allowed
 	if !mayWantProof || a == nil || f.cut {
 		return false
 	}

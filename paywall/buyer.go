@@ -22,7 +22,8 @@ const (
 // notifications that do not say which call they belong to. So that no buyer receives what is meant for
 // another, each buyer that can be asked has its own session with such an upstream server, which declares that
 // buyer's capabilities. All other buyers share one session, which declares none. Since 2026-07-28 questions
-// are part of a call's result, and capabilities part of each call.
+// are part of a call's result, and capabilities part of each call. An upstream server of both eras is spoken
+// to in the buyer's.
 
 // cancelTimeout is how long upstream may take to acknowledge that calls were cancelled.
 const cancelTimeout = 2 * time.Second
@@ -55,7 +56,7 @@ type buyer struct {
 // one buyer, and over HTTP an upstream session costs little. Starting a process for each of many buyers would
 // cost too much.
 func (f *Proxy) hasBuyerSessions() bool {
-	return f.version < sessionlessVersion && (f.single || f.URL != "")
+	return f.legacy != "" && (f.single || f.URL != "")
 }
 
 // forwardableCapabilities returns the client capabilities that the paywall can forward; nil if there are
@@ -91,17 +92,17 @@ func (f *Proxy) buyerOf(ctx context.Context, session *mcp.ServerSession) (*buyer
 	if session == nil || !f.hasBuyerSessions() {
 		return nil, nil
 	}
-	said, bought := session.InitializeParams(), hasBought(ctx)
+	bought := hasBought(ctx)
 	f.buyersMu.Lock()
 	defer f.buyersMu.Unlock()
 	if b := f.buyers[session]; b != nil {
 		b.bought = b.bought || bought
 		return b, nil
 	}
-	if said == nil || said.ProtocolVersion >= sessionlessVersion {
+	if !isLegacy(session) {
 		return nil, nil
 	}
-	can := forwardableCapabilities(said.Capabilities)
+	can := forwardableCapabilities(session.InitializeParams().Capabilities)
 	if can == nil && f.levels[session] == "" {
 		return nil, nil
 	}
@@ -207,7 +208,7 @@ func (b *buyer) upstreamSession(ctx context.Context) (*mcp.ClientSession, error)
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	session, err := b.client.Connect(limited, b.proxy.transport(),
-		&mcp.ClientSessionOptions{ProtocolVersion: b.proxy.version})
+		&mcp.ClientSessionOptions{ProtocolVersion: b.proxy.legacy})
 	if err != nil {
 		return nil, upstreamError(err)
 	}
@@ -343,6 +344,26 @@ func askBuyer[P, R any](ctx context.Context, b *buyer, put func(context.Context,
 	return answer, nil
 }
 
+type schemaKey struct{}
+
+// elicit asks the buyer what upstream asks. The schema of the form is between those two: the SDK would refuse
+// some that MCP allows, so it is left out here, and put back by restoreSchema.
+func (b *buyer) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	question := *p
+	question.RequestedSchema = nil
+	return b.downstream.Elicit(context.WithValue(ctx, schemaKey{}, p.RequestedSchema), &question)
+}
+
+// restoreSchema is the sending middleware that puts the schema into a question.
+func restoreSchema(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if p, ok := request.GetParams().(*mcp.ElicitParams); ok {
+			p.RequestedSchema = ctx.Value(schemaKey{})
+		}
+		return next(ctx, method, request)
+	}
+}
+
 // newClient returns a client for one buyer's upstream session; nil: for the shared one.
 func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 	o := &mcp.ClientOptions{
@@ -370,11 +391,6 @@ func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 	o.ElicitationCompleteHandler = func(_ context.Context, r *mcp.ElicitationCompleteNotificationRequest) {
 		_ = b.downstream.NotifyElicitationComplete(b.deliveryContext(), r.Params)
 	}
-	if o.Capabilities.Elicitation != nil {
-		o.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return askBuyer(ctx, b, b.downstream.Elicit, r.Params)
-		}
-	}
 	if o.Capabilities.Sampling != nil {
 		o.CreateMessageWithToolsHandler = func(ctx context.Context, r *mcp.CreateMessageWithToolsRequest) (
 			*mcp.CreateMessageWithToolsResult, error) {
@@ -384,11 +400,17 @@ func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 	client := mcp.NewClient(self, o)
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
-			r, isRoots := request.(*mcp.ListRootsRequest)
-			if !isRoots || o.Capabilities.RootsV2 == nil {
-				return next(ctx, method, request)
+			switch r := request.(type) {
+			case *mcp.ListRootsRequest:
+				if o.Capabilities.RootsV2 != nil {
+					return askBuyer(ctx, b, b.downstream.ListRoots, r.Params)
+				}
+			case *mcp.ElicitRequest:
+				if o.Capabilities.Elicitation != nil {
+					return askBuyer(ctx, b, b.elicit, r.Params)
+				}
 			}
-			return askBuyer(ctx, b, b.downstream.ListRoots, r.Params)
+			return next(ctx, method, request)
 		}
 	})
 	return client

@@ -3,6 +3,7 @@ package paywall
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -20,6 +21,23 @@ func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	t.Helper()
 	server := behind()
 	at := httptest.NewServer(testworld.Streamable(t, server, o))
+	t.Cleanup(at.Close)
+	return at.URL
+}
+
+// bothErasBehind is a server that keeps sessions for clients of the versions that have them, and serves
+// 2026-07-28 without.
+func bothErasBehind(t *testing.T) (url string) {
+	t.Helper()
+	legacy, since := behind(), testworld.Streamable(t, behind(), &mcp.StreamableHTTPOptions{Stateless: true})
+	before := testworld.Streamable(t, legacy, nil)
+	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if isSessionless(r) {
+			since.ServeHTTP(rw, r)
+		} else {
+			before.ServeHTTP(rw, r)
+		}
+	}))
 	t.Cleanup(at.Close)
 	return at.URL
 }
@@ -72,14 +90,19 @@ func (p *person) text(t *testing.T, tool string, arguments any) string {
 }
 
 // What a server before 2026-07-28 asks and logs reaches the buyer whose call it was, on whatever stream it
-// arrives, and nobody else.
+// arrives, and nobody else; also where the server speaks 2026-07-28 too, and the buyers do not.
 func TestQuestionsReachWhoCalled(t *testing.T) {
+	t.Run("legacy", func(t *testing.T) { testQuestions(t, serverBehind(t, nil)) })
+	t.Run("both eras", func(t *testing.T) { testQuestions(t, bothErasBehind(t)) })
+}
+
+func testQuestions(t *testing.T, url string) {
 	l := newLab(t, func(_ *lab, o *Options) {
 		priced := o.Tools[0]
 		priced.Name = "ask"
 		o.Tools = append(o.Tools, priced)
 	})
-	f := &Proxy{URL: serverBehind(t, nil)}
+	f := &Proxy{URL: url}
 	endpoint := overHTTP(t, l, f, Limits{})
 	var persons []*person
 	for _, name := range []string{"Oslo", "Rome", "Bonn"} {
@@ -133,18 +156,22 @@ func TestQuestionsReachWhoCalled(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond, "a session ends with its buyer's")
 }
 
-// The only buyer over stdio is asked too.
+// The only buyer over stdio is asked too, by a server of its era or of both.
 func TestQuestionsOverStdio(t *testing.T) {
-	_, f := newProxy(t)
-	f.Env = []string{"PAYWALL_TEST_BEHIND=2025-11-25"}
-	require.NoError(t, f.Open(t.Context()))
-	client, server := stdioPipes(t, f)
-	p := newPerson(t, "Oslo", "2025-11-25", &mcp.IOTransport{Reader: client, Writer: server})
-	require.NoError(t, p.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "debug"}))
-	require.Equal(t, "Oslo of Oslo file:///Oslo", p.text(t, "ask", map[string]any{}))
-	require.NoError(t, p.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://today"}))
-	p.text(t, "touch", map[string]any{})
-	require.Equal(t, "weather://today", <-p.updates)
+	for _, versions := range []string{"2025-11-25", "1"} {
+		t.Run(versions, func(t *testing.T) {
+			_, f := newProxy(t)
+			f.Env = []string{"PAYWALL_TEST_BEHIND=" + versions}
+			require.NoError(t, f.Open(t.Context()))
+			client, server := stdioPipes(t, f)
+			p := newPerson(t, "Oslo", "2025-11-25", &mcp.IOTransport{Reader: client, Writer: server})
+			require.NoError(t, p.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "debug"}))
+			require.Equal(t, "Oslo of Oslo file:///Oslo", p.text(t, "ask", map[string]any{}))
+			require.NoError(t, p.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://today"}))
+			p.text(t, "touch", map[string]any{})
+			require.Equal(t, "weather://today", <-p.updates)
+		})
+	}
 }
 
 // Upstream sees the caller's client capabilities, as far as they can be forwarded, and a question in a result

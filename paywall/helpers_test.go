@@ -211,7 +211,7 @@ func (g got) receipt() *wire.Settlement {
 type payer struct {
 	*evm.Exact
 	nonce     [32]byte // of what is signed; zero: a random one
-	solanaKey svm.Signer
+	solanaKey onchain.Signer
 	solana    *svm.Exact
 	world     *sandbox.Sandbox
 }

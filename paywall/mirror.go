@@ -198,13 +198,14 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request buyerRequest, meta mcp
 	if request == nil {
 		return meta, func() {}
 	}
-	if f.version >= sessionlessVersion {
+	session, _ := request.GetSession().(*mcp.ServerSession)
+	hasOwnSession := f.hasBuyerSessions() && isLegacy(session) // if it has any capabilities
+	if f.version >= sessionlessVersion && !hasOwnSession {
 		meta[mcp.MetaKeyClientCapabilities] = capabilitiesMeta(request.ClientCapabilities())
 	}
 	if token == nil {
 		return meta, func() {}
 	}
-	session, _ := request.GetSession().(*mcp.ServerSession)
 	ours := fmt.Sprintf("paywall-%d", f.tokens.Add(1))
 	meta["progressToken"] = ours
 	f.progress.Store(ours, &progressListener{ctx: ctx, session: session, token: token})

@@ -177,8 +177,8 @@ func (p *permitPayer) permit(r x402.Requirement) evm.Permit2Authorization {
 func (p *permitPayer) sign(t *testing.T, c *wire.Challenge, r x402.Requirement, a evm.Permit2Authorization,
 	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
-	text := must.Get(evm.EncodePermit2(a))(t)
-	digest := must.Get(evm.Permit2Digest(r.Network, a))(t)
+	text := must.Get(payload.EncodePermit2Authorization(a))(t)
+	digest := must.Get(payload.Permit2Digest(r.Network, a))(t)
 	signature := must.Get(crypto.Sign(digest[:], p.key))(t)
 	signature[64] += 27
 	return must.Get(wire.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
@@ -424,7 +424,7 @@ func FuzzReadPermit2(f *testing.F) {
 		if o.way == x402.Upto {
 			a.Spender, a.Facilitator = evm.UptoProxy, bankAddress
 		}
-		text, err := evm.EncodePermit2(a)
+		text, err := payload.EncodePermit2Authorization(a)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -50,7 +50,8 @@ type Proxy struct {
 	tokens      atomic.Int64
 	progress    sync.Map // our token → *progressListener
 
-	version string // upstream's MCP protocol version
+	version string // of MCP, in the shared session with upstream
+	legacy  string // upstream's newest version that has sessions; "": it has none
 	single  bool   // there is only one buyer (stdio)
 	// what upstream supports
 	logs, subscribable bool
@@ -99,6 +100,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 	f.subscribed = map[string]map[*mcp.ServerSession]bool{}
 	f.updateQueue = map[updateTarget]map[string]bool{}
 	f.client = f.newClient(nil, nil)
+	f.client.AddSendingMiddleware(f.noteVersions)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mirror.Log = f.Log
@@ -126,7 +128,12 @@ func (f *Proxy) Open(ctx context.Context) error {
 func (f *Proxy) connect(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	session, err := f.client.Connect(limited, f.transport(), nil)
+	version := "" // the newest of both sides
+	if f.adopted != nil {
+		version = f.legacy
+	}
+	session, err := f.client.Connect(limited, f.transport(),
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		return err
 	}
@@ -136,7 +143,8 @@ func (f *Proxy) connect(ctx context.Context) error {
 	}
 	f.session = session
 	if f.server == nil {
-		f.build(session.InitializeResult())
+		upstream := session.InitializeResult()
+		f.build(upstream, f.findLegacy(limited, upstream))
 	} else {
 		f.background.Go(func() { f.resubscribe(session) })
 	}
@@ -173,7 +181,7 @@ func (f *Proxy) forget(session *mcp.ClientSession) {
 }
 
 // build creates the proxy's own server, with upstream's capabilities as far as they can be forwarded.
-func (f *Proxy) build(upstream *mcp.InitializeResult) {
+func (f *Proxy) build(upstream *mcp.InitializeResult, legacy *mcp.ServerCapabilities) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	shown := &mcp.ServerCapabilities{}
 	o := &mcp.ServerOptions{Capabilities: shown, Logger: slog.New(slog.DiscardHandler)}
@@ -185,8 +193,8 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 		}
 		if has := upstream.Capabilities; has != nil {
 			shown.Tools, shown.Prompts, shown.Resources = has.Tools, has.Prompts, has.Resources
-			if f.version < sessionlessVersion {
-				shown.Logging, f.logs = has.Logging, has.Logging != nil
+			if f.legacy != "" && legacy != nil {
+				shown.Logging, f.logs = legacy.Logging, legacy.Logging != nil
 			}
 			if has.Completions != nil {
 				o.CompletionHandler = f.complete
@@ -207,7 +215,7 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	f.server = mcp.NewServer(self, o)
 	f.Paywall.Protect(f.server)
 	f.server.AddReceivingMiddleware(f.limitMCP, f.adaptToUpstream)
-	f.server.AddSendingMiddleware(rewriteUpdate)
+	f.server.AddSendingMiddleware(rewriteUpdate, restoreSchema)
 }
 
 // onChange handles a notification that a list has changed. It runs in the session's reader and must not
@@ -359,9 +367,6 @@ const (
 	bodyTime   = 30 * time.Second // for 16 MiB that is 4 Mbit/s
 	idleTime   = 2 * time.Minute
 )
-
-// sessionlessVersion is the first version of MCP that has no sessions.
-const sessionlessVersion = "2026-07-28"
 
 func isSessionless(r *http.Request) bool {
 	return r.Header.Get("Mcp-Protocol-Version") >= sessionlessVersion

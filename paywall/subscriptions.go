@@ -115,7 +115,7 @@ func (f *Proxy) forwardUpdate(_ context.Context, r *mcp.ResourceUpdatedNotificat
 func (f *Proxy) notifySubscribers(ctx context.Context, uri string) {
 	f.subscribing.Lock()
 	for session := range f.subscribed[uri] {
-		if p := session.InitializeParams(); p != nil && p.ProtocolVersion < sessionlessVersion {
+		if isLegacy(session) {
 			f.queueUpdate(session, uri)
 		}
 	}

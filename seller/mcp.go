@@ -166,13 +166,11 @@ func (m *Client) exchange(ctx context.Context, w mcpRequest, with wire.Attachmen
 	if w.method == Initialize {
 		return p.initialize(ctx, with)
 	}
+	hadHeaders := false // those of the schema that the server has now
 	for tries := 0; ; tries++ {
-		s, isNew, err := p.session(ctx)
+		s, err := p.readySession(ctx)
 		if err != nil {
 			return nil, err
-		}
-		if isNew { // its tools may be others than those of the session before
-			m.changed(p.url)
 		}
 		e, watched := m.newExchange(w.method, with), p.watch(ctx, s)
 		s.call(ctx, w, e)
@@ -183,6 +181,10 @@ func (m *Client) exchange(ctx context.Context, w mcpRequest, with wire.Attachmen
 		isEnded := errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()
 		mayRetry := e.missing || (isUnsent && isEnded)
 		switch {
+		case e.lacksHeaders() && !e.pays() && !hadHeaders: // it did nothing, and nothing was paid
+			hadHeaders = true
+			p.wantsHeaders.Store(true)
+			s.listed.Store(false)
 		case e.missing && e.pays():
 			// it has left, and does not leave again: the next call opens the session again
 			p.drop(s)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,17 +36,7 @@ func newOfficial() *official {
 	o := &official{heard: make(chan struct{}, 3),
 		Server: mcp.NewServer(&mcp.Implementation{Name: "official", Version: "1"}, nil)}
 	schema := json.RawMessage(`{"type":"object"}`)
-	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: schema},
-		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			if r.Params.Meta["x402/payment"] == nil {
-				return &mcp.CallToolResult{IsError: true, StructuredContent: json.RawMessage(anOption),
-					Content: []mcp.Content{&mcp.TextContent{Text: anOption}}}, nil
-			}
-			o.paid.Add(1)
-			return &mcp.CallToolResult{Meta: mcp.Meta{"x402/payment-response": map[string]any{"success": true,
-				"transaction": "0xabc", "network": "eip155:84532"}},
-				Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
-		})
+	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: schema}, o.sell)
 	o.AddTool(&mcp.Tool{Name: "slow", InputSchema: schema},
 		func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			for i := range 3 {
@@ -68,6 +59,18 @@ func newOfficial() *official {
 			return &mcp.CallToolResult{}, nil
 		})
 	return o
+}
+
+// sell is the tool "paid".
+func (o *official) sell(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if r.Params.Meta["x402/payment"] == nil {
+		return &mcp.CallToolResult{IsError: true, StructuredContent: json.RawMessage(anOption),
+			Content: []mcp.Content{&mcp.TextContent{Text: anOption}}}, nil
+	}
+	o.paid.Add(1)
+	return &mcp.CallToolResult{Meta: mcp.Meta{"x402/payment-response": map[string]any{"success": true,
+		"transaction": "0xabc", "network": "eip155:84532"}},
+		Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
 }
 
 func overAll(t *testing.T, o *official) map[string]string {
@@ -130,6 +133,62 @@ func TestMCPOverEveryWire(t *testing.T) {
 			require.Equal(t, x402.ToolNotFound, code(err), "%v", err)
 		})
 	}
+}
+
+// A tool whose schema marks an argument by x-mcp-header (SEP-2243) is called with that header: once the
+// server has refused a call without, which costs nothing, then at once. A payment leaves with it, and once.
+func TestMCPParamHeaders(t *testing.T) {
+	o := newOfficial()
+	mark := func(header string) {
+		schema := `{"type":"object","properties":{"city":{"type":"string","x-mcp-header":"` + header + `"}}}`
+		o.AddTool(&mcp.Tool{Name: "paid", InputSchema: json.RawMessage(schema)}, o.sell)
+	}
+	mark("City")
+	server := testworld.Streamable(t, o.Server, &mcp.StreamableHTTPOptions{Stateless: true})
+	var mu sync.Mutex
+	var seen []string
+	at := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		method := r.Header.Get("Mcp-Method")
+		if strings.HasPrefix(method, "tools/") {
+			mu.Lock()
+			seen = append(seen, strings.TrimSpace(method+" "+r.Header.Get("Mcp-Param-City")+
+				r.Header.Get("Mcp-Param-Town")))
+			mu.Unlock()
+		}
+		server.ServeHTTP(w, r)
+	})
+	m := reach(t, Options{}, at.URL)
+	asks := Request{Method: CallTool, URL: Target(at.URL, "paid"), Body: []byte(`{"city":"Zürich"}`)}
+	const call, withHeader = "tools/call", "tools/call =?base64?WsO8cmljaA==?="
+	expect := func(requests ...string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, requests, seen)
+		seen = nil
+	}
+	ask := func() {
+		t.Helper()
+		a := must.Get(m.Ask(t.Context(), asks))(t)
+		require.Equal(t, 402, a.Status)
+	}
+	ask()
+	expect(call, "tools/list", withHeader)
+	ask()
+	expect(withHeader)
+
+	p := must.Get(m.endpointNamed(t.Context(), at.URL))(t)
+	p.drop(p.live())
+	m.release(p)
+	a := must.Get(m.Present(t.Context(), asks, aPayment))(t)
+	require.Equal(t, 200, a.Status, "%s", a.Content)
+	expect("tools/list", withHeader)
+	require.EqualValues(t, 1, o.paid.Load())
+
+	mark("Town")
+	ask()
+	must.Get(m.Present(t.Context(), asks, aPayment))(t)
+	require.EqualValues(t, 2, o.paid.Load())
 }
 
 func TestMCPListChangesAreNoticed(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
@@ -57,6 +58,14 @@ func (e *exchange) asksItself() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.http != nil
+}
+
+// lacksHeaders reports whether the server refused to look at the call because its arguments are not repeated
+// in headers, as the tool's schema wants it.
+func (e *exchange) lacksHeaders() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refused != nil && e.refused.Code == mcp.CodeHeaderMismatch
 }
 
 type exchangeKey struct{}

@@ -162,6 +162,7 @@ func (p *endpoint) client(s *session) *mcp.Client {
 			// it would send a request again, with its payment
 			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+				s.listed.Store(false)
 				p.mcp.changed(p.url)
 			},
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {

@@ -35,6 +35,9 @@ type endpoint struct {
 	turn  chan struct{} // one at a time opens a session
 	entry chan struct{} // one at a time pays for it
 
+	// some tool wants arguments as headers, so its schema has to be known before it is called
+	wantsHeaders atomic.Bool
+
 	mu      sync.Mutex
 	current *session
 	// of a command: closed when the one before has ended, so that no two run at a time; may be nil
@@ -258,6 +261,7 @@ type session struct {
 	stop     context.CancelFunc
 	ended    chan struct{}
 	quit     <-chan struct{} // the wallet is being closed
+	listed   atomic.Bool     // its tools were read, and have not changed since
 	shared   bool            // all calls share one wire: a pipe, or the stream of SSE of 2024-11-05
 	heard    atomic.Int64    // messages, where they share one
 	tokens   atomic.Int64

@@ -30,14 +30,9 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 	if err != nil {
 		return nil, err
 	}
-	watched := p.watch(ctx, s)
-	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
-	watched()
-	if errors.Is(err, mcpconn.ErrListTooLong) {
-		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", hostOf(p.url), err)
-	}
+	all, err := p.list(ctx, s)
 	if err != nil {
-		return nil, nothingPaid(m.unanswered(ctx, mcpRequest{endpoint: p.url}, err))
+		return nil, err
 	}
 	taken := map[string]bool{}
 	for _, t := range all {
@@ -47,6 +42,37 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 		}
 	}
 	return list, nil
+}
+
+// readySession is a session on which a tool can be called.
+func (p *endpoint) readySession(ctx context.Context) (*session, error) {
+	s, isNew, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if isNew { // its tools may be others than those of the session before
+		p.mcp.changed(p.url)
+	}
+	if p.wantsHeaders.Load() && !s.listed.Load() {
+		_, err = p.list(ctx, s)
+	}
+	return s, err
+}
+
+// list reads a server's tools. From then on the SDK sends with a call of the session, as Mcp-Param headers,
+// the arguments that a tool's schema marks by x-mcp-header (SEP-2243).
+func (p *endpoint) list(ctx context.Context, s *session) ([]*mcp.Tool, error) {
+	watched := p.watch(ctx, s)
+	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
+	watched()
+	if errors.Is(err, mcpconn.ErrListTooLong) {
+		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", hostOf(p.url), err)
+	}
+	if err != nil {
+		return nil, nothingPaid(p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err))
+	}
+	s.listed.Store(true)
+	return all, nil
 }
 
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call

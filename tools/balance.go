@@ -287,7 +287,7 @@ func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
 	row.Address = on.Address()
 	read := on.Funds
 	if row.vault != "" {
-		read, row.Address = w.Engine.Vaults.Funds, row.vault
+		read, row.Address = w.Engine.Owners.Funds, row.vault
 	}
 	asset, _ := w.Engine.Assets.Asset(row.Network, row.Asset)
 	funds, err := read(ctx, row.Network, asset)

@@ -25,11 +25,13 @@ type Subscription struct {
 
 // Ordered completes it: a payment for any other call is none of it.
 func (s Subscription) Ordered() Subscription {
+	var row history.Payment
 	q, err := s.Call.request(nil)
-	s.Problem = err
 	if err == nil {
-		s.Request = q.Fingerprint(s.Agent)
+		row, err = q.Row(s.Agent)
 	}
+	s.Problem = err
+	s.Request, s.Host, s.Resource = row.Fingerprint, row.Host, row.Resource()
 	return s
 }
 

@@ -28,9 +28,12 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/exact"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 var exactEVM = pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
@@ -86,6 +89,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Log:    log,
 			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+			Ways: []scheme.Way{exact.Way{}},
 			Schemes: map[pay.SchemeKey]pay.Scheme{
 				exactEVM: onEVM, {Scheme: x402.Exact, Family: "solana"}: onSolana,
 			},
@@ -108,8 +112,8 @@ func dollars(text string) money.Dollars {
 }
 
 type openKeys struct {
-	evm    evm.Signer
-	solana svm.Signer
+	evm    onchain.Signer
+	solana onchain.Signer
 	locked bool
 	unlock func(ctx context.Context, passphrase []byte) error // nil where no test unlocks them
 }

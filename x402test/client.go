@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/svm"
-	"x402-wallet/chain/svm/decode"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -181,13 +179,13 @@ type evmKey struct{ sandbox.Account }
 
 func (k evmKey) Address() string { return k.Account.Address }
 
-func (k evmKey) SignTransfer(_ context.Context, t message.Transfer) ([65]byte, error) {
-	return k.SignDigest(t.Digest), nil
-}
-
-// SignPermit2 implements evm.Signer. It is never asked: pay refuses such an offer before.
-func (k evmKey) SignPermit2(context.Context, message.PermitDraft) (permit, approval [65]byte, err error) {
-	return permit, approval, fmt.Errorf("this client does not pay by %s", x402.Permit2)
+// Sign implements onchain.Signer.
+func (k evmKey) Sign(_ context.Context, d onchain.Draft) (signatures []byte, err error) {
+	for _, digest := range d.Signs {
+		signature := k.SignDigest([32]byte(digest))
+		signatures = append(signatures, signature[:]...)
+	}
+	return signatures, nil
 }
 
 // solanaKey signs as a Solana account.
@@ -195,6 +193,8 @@ type solanaKey struct{ sandbox.Account }
 
 func (k solanaKey) Address() string { return k.Account.Address }
 
-func (k solanaKey) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
-	return k.SignMessage(d.Message), nil
+// Sign implements onchain.Signer.
+func (k solanaKey) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
+	signature := k.SignMessage(d.Signs[0])
+	return signature[:], nil
 }

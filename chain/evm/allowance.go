@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -138,5 +139,5 @@ func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amo
 		does = "let the agent spend nothing"
 	}
 	return e.estimated(ctx, onchain.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset,
-		Does: does, Data: message.ApproveData(agent, amount)})
+		Does: does, Data: payload.ApproveData(agent, amount)})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -103,7 +104,7 @@ func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.Asse
 	}
 	t = onchain.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
 		Does: "say what Permit2 may move",
-		Data: message.ApproveData(common.HexToAddress(message.Permit2Address), amount)}
+		Data: payload.ApproveData(common.HexToAddress(message.Permit2Address), amount)}
 	var waiting uint64
 	var code hexutil.Bytes
 	err = together(

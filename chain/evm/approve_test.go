@@ -227,10 +227,9 @@ func TestABadApprovalIsDropped(t *testing.T) {
 
 type strangersApproval struct{ *keySigner }
 
-func (s strangersApproval) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
-	err error) {
-	d.Authorization.Amount = money.NewAmount(10_001) // of which the approval is for more
-	return s.keySigner.SignPermit2(ctx, d)
+func (s strangersApproval) Sign(ctx context.Context, d onchain.Draft) ([]byte, error) {
+	d.Signs[1] = make([]byte, 32) // the approval is of something else
+	return s.keySigner.Sign(ctx, d)
 }
 
 // pulled is the evidence of a pull of 5,000 with account nonce 7.

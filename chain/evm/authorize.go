@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"x402-wallet/chain/evm/message"
@@ -83,7 +84,7 @@ func (e *Exact) draft(o onchain.Order) (a message.Authorization3009, err error) 
 		return a, invalid("payTo is %v", err)
 	}
 	if c := o.Requirement.Charge; c != nil {
-		a.Nonce = message.ChargeNonce(c)
+		a.Nonce = payload.ChargeNonce(c)
 	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
@@ -131,14 +132,14 @@ func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer,
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(minValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{} &&
-			(o.Requirement.Charge == nil || got.Nonce == message.ChargeNonce(o.Requirement.Charge))},
+			(o.Requirement.Charge == nil || got.Nonce == payload.ChargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
 			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
 				must.field), nil)
 		}
 	}
-	digest, err := message.Digest(o.Asset, got)
+	digest, err := payload.Digest(o.Asset, got)
 	if err != nil {
 		return t, internal("hashing our own payload", err)
 	}
@@ -151,10 +152,11 @@ func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer,
 func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
 	o onchain.Order) (onchain.Authorization,
 	error) {
-	signature, err := e.signer.SignTransfer(ctx, t)
+	signatures, err := e.askSigner(ctx, o.Payment, object, t.Digest)
 	if err != nil {
 		return onchain.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
 	}
+	signature := signatures[0]
 	shown, readBack := signature[:], payload.Recover
 	if t.OfVault {
 		readBack = payload.RecoverAgent
@@ -174,4 +176,24 @@ func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
 	}
 	t.Authorization = signed
 	return onchain.Authorization{Payload: payload, Evidence: t.Evidence()}, nil
+}
+
+// askSigner has a message signed: over each of the digests.
+func (e *Exact) askSigner(ctx context.Context, payment string, object []byte, digests ...[32]byte) (
+	signatures [][65]byte, err error) {
+	d := onchain.Draft{Payment: payment, Message: object, Length: 65 * len(digests)}
+	for _, digest := range digests {
+		d.Signs = append(d.Signs, digest[:])
+	}
+	all, err := e.signer.Sign(ctx, d)
+	if err == nil && len(all) != d.Length {
+		err = internal("the signer's answer has another length than its signatures", nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for signature := range slices.Chunk(all, 65) {
+		signatures = append(signatures, [65]byte(signature))
+	}
+	return signatures, nil
 }

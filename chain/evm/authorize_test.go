@@ -56,12 +56,12 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 	change := func(f func(*message.Authorization3009)) func(message.Authorization3009) ([]byte, error) {
 		return func(a message.Authorization3009) ([]byte, error) {
 			f(&a)
-			return message.EncodeAuthorization(a)
+			return payload.EncodeAuthorization(a)
 		}
 	}
 	replace := func(old, new string) func(message.Authorization3009) ([]byte, error) {
 		return func(a message.Authorization3009) ([]byte, error) {
-			object, err := message.EncodeAuthorization(a)
+			object, err := payload.EncodeAuthorization(a)
 			return bytes.Replace(object, []byte(old), []byte(new), 1), err
 		}
 	}
@@ -266,7 +266,7 @@ func TestOneSignatureOfOneType(t *testing.T) {
 	made := must.Get(newFakeNode(t).exact(t, signer).Authorize(context.Background(), o))(t)
 	_, auth, err := payload.Recover(sepolia, usdc, made.Payload)
 	require.NoError(t, err)
-	require.Equal(t, [][32]byte{must.Get(message.Digest(usdc, auth))(t)}, signer.digests)
+	require.Equal(t, [][32]byte{must.Get(payload.Digest(usdc, auth))(t)}, signer.digests)
 }
 
 // twin is the other signature of the same message, which old contracts took too (EIP-2).

@@ -1,7 +1,6 @@
 package evm
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"time"
@@ -17,12 +16,6 @@ import (
 // signs the vouchers, and is the payer too; or the payer is an owner who funds the channel (batchowner.go).
 // What lies in a channel can go to its receiver as far as vouchers promise it, and back to the payer, and
 // nowhere else.
-
-// ChannelSigner holds the agent's key, or asks the process that does. It is called concurrently.
-type ChannelSigner interface {
-	// SignChannel answers r ‖ s ‖ v of the voucher, and of the deposit where there is one.
-	SignChannel(ctx context.Context, m message.Channel) (message.Signatures, error)
-}
 
 // Refund asks a seller to give back what is not charged: the newest voucher that it charged, under
 // another name. It promises nothing new.

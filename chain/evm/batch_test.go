@@ -1,7 +1,6 @@
 package evm
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -19,39 +17,6 @@ import (
 	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
 )
-
-func (s *keySigner) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
-	id, err := message.ChannelID(m.Asset.Network, m.Config)
-	if err != nil {
-		return out, err
-	}
-	digest, err := message.VoucherDigest(m.Asset.Network, id, m.Ceiling)
-	if err != nil {
-		return out, err
-	}
-	out.Voucher, err = s.signDigest(digest)
-	if err != nil || m.Deposit == nil {
-		return out, err
-	}
-	digest, err = m.Deposit.Digest(m.Asset, m.Config)
-	if err != nil {
-		return out, err
-	}
-	out.Deposit, err = s.signDigest(digest)
-	return out, err
-}
-
-func (s *keySigner) signDigest(digest [32]byte) (signature [65]byte, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.digests = append(s.digests, digest)
-	made, err := crypto.Sign(digest[:], s.key)
-	if err == nil {
-		copy(signature[:], made)
-		signature[64] += 27
-	}
-	return signature, err
-}
 
 type batchVector struct {
 	PaymentRequired struct{ Accepts []json.RawMessage }

@@ -55,7 +55,7 @@ func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402
 	}
 	return json.Marshal(map[string]any{
 		"types": map[string]any{"EIP712Domain": typeMembers(message.DomainType),
-			"ReceiveWithAuthorization": typeMembers(message.ReceiveType)},
+			"ReceiveWithAuthorization": typeMembers(payload.ReceiveType)},
 		"primaryType": "ReceiveWithAuthorization",
 		"domain": map[string]any{"name": asset.Name, "version": asset.Version, "chainId": chain,
 			"verifyingContract": asset.Address},
@@ -87,7 +87,7 @@ func (c *Channels) Signed(asset x402.AssetInfo, of x402.ChannelConfig, d x402.Ow
 	if err != nil {
 		return d, err
 	}
-	if err := draft.CheckSignature(asset, of, signature); err != nil {
+	if err := payload.CheckDeposit(asset, of, draft, signature); err != nil {
 		return d, x402.Errorf(x402.InvalidArgument, "the signature is not that of %s over this deposit",
 			of.Payer)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -34,7 +35,7 @@ func signOwners(t *testing.T, c *Channels, o onchain.Order, d x402.OwnersDeposit
 	key *ecdsa.PrivateKey) x402.OwnersDeposit {
 	t.Helper()
 	draft := must.Get(readDraft(d))(t)
-	digest := must.Get(draft.Digest(usdc, o.Channel.Config))(t)
+	digest := must.Get(payload.DepositDigest(usdc, o.Channel.Config, draft))(t)
 	made := must.Get(crypto.Sign(digest[:], key))(t)
 	made[64] += 27
 	return must.Get(c.Signed(usdc, o.Channel.Config, d, [65]byte(made)))(t)

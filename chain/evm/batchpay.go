@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	batchcheck "x402-wallet/scheme/batch/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
@@ -116,9 +117,8 @@ func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 // Authorize signs the voucher that o.Channel orders, and its deposit. As of Exact: the signer is asked once,
 // and only after the bytes to send were read back and compared with the order.
 func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
-	signer, isOne := c.signer.(ChannelSigner)
-	if o.Channel == nil || !isOne {
-		return a, internal("an order without a channel, or a signer of none", nil)
+	if o.Channel == nil {
+		return a, internal("an order without a channel", nil)
 	}
 	if err := c.Payable(o.Requirement, o.Asset); err != nil {
 		return a, err
@@ -147,7 +147,7 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	if err := c.verifyChannel(unsigned, o); err != nil {
 		return a, err
 	}
-	signatures, err := signer.SignChannel(ctx, m)
+	signatures, err := c.askForVoucher(ctx, m)
 	if err != nil {
 		return a, fmt.Errorf("signing the voucher: %w", err)
 	}
@@ -157,7 +157,7 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	}
 	got, shown, err := payload.DecodeChannel(o.Asset, made)
 	if err == nil {
-		err = got.CheckSignatures(shown)
+		err = payload.CheckChannel(got, shown)
 	}
 	if err != nil {
 		return a, internal("our own signature does not recover to our address; it is dropped", err)
@@ -165,6 +165,27 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	evidence, err := m.Evidence()
 	return onchain.Authorization{Payload: made, Evidence: evidence,
 		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}, err
+}
+
+// askForVoucher has a voucher signed, and the deposit that goes with it.
+func (c *Channels) askForVoucher(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
+	object, err := batchcheck.Encode(m)
+	if err != nil {
+		return s, internal("encoding the voucher", err)
+	}
+	digests, err := payload.ChannelDigests(m)
+	if err != nil {
+		return s, err
+	}
+	signatures, err := c.askSigner(ctx, m.Payment, object, digests...)
+	if err != nil {
+		return s, err
+	}
+	s.Voucher = signatures[0]
+	if len(signatures) > 1 {
+		s.Deposit = signatures[1]
+	}
+	return s, nil
 }
 
 // verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
@@ -191,7 +212,7 @@ func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 	if owners := o.Channel.Owners; owners != nil {
 		ordered, latest, mayDeposit = owners.Value, o.Now.Add(OwnersTime), true
 		if !o.Channel.Deposit.IsZero() || got.Deposit == nil ||
-			got.Deposit.CheckSignature(o.Asset, config, unsigned.Deposit) != nil {
+			payload.CheckDeposit(o.Asset, config, *got.Deposit, unsigned.Deposit) != nil {
 			mayDeposit = false
 		}
 	}

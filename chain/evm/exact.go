@@ -29,10 +29,12 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/observe"
+	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/remedy"
 )
 
@@ -45,19 +47,9 @@ const (
 	maxValidity = 24 * time.Hour
 )
 
-// Signer holds the agent's key, or asks the process that does. It is called concurrently.
-type Signer interface {
-	Address() string // EIP-55
-	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
-	SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error)
-	// SignPermit2 answers the like of a permit of Permit2, and of the approval that goes with it if d has
-	// one.
-	SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte, err error)
-}
-
 // Options of New.
 type Options struct {
-	Signer Signer            // nil: no wallet yet; then nothing is payable
+	Signer onchain.Signer    // nil: no wallet yet; then nothing is payable
 	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
@@ -75,7 +67,7 @@ type Options struct {
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
 type Exact struct {
-	signer Signer
+	signer onchain.Signer
 	nodes  map[string]*node
 	vaults map[string]common.Address
 	// owners that let the agent take from their accounts
@@ -93,7 +85,7 @@ type Exact struct {
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: message.EncodeAuthorization,
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: payload.EncodeAuthorization,
 		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances,
 		gasOfApprovals: o.ApprovalGas}
 	if e.rand == nil {

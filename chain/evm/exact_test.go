@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -314,7 +315,7 @@ func TestAnotherNonceThanTheChallengesIsNotSigned(t *testing.T) {
 	e := newFakeNode(t).exact(t, signer)
 	e.encode = func(a message.Authorization3009) ([]byte, error) {
 		a.Nonce[0]++
-		return message.EncodeAuthorization(a)
+		return payload.EncodeAuthorization(a)
 	}
 	require.ErrorContains(t, must.Err(e.Authorize(t.Context(), charged(noon.Add(time.Hour)))), "nonce")
 	require.Empty(t, signer.digests)

@@ -70,8 +70,18 @@ type keySigner struct {
 
 func (s *keySigner) Address() string { return s.address }
 
-func (s *keySigner) SignTransfer(_ context.Context, t message.Transfer) (signature [65]byte, err error) {
-	digest := t.Digest
+func (s *keySigner) Sign(_ context.Context, d onchain.Draft) (signatures []byte, err error) {
+	for _, digest := range d.Signs {
+		signature, err := s.signDigest([32]byte(digest))
+		if err != nil {
+			return nil, err
+		}
+		signatures = append(signatures, signature[:]...)
+	}
+	return signatures, nil
+}
+
+func (s *keySigner) signDigest(digest [32]byte) (signature [65]byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.digests = append(s.digests, digest)
@@ -152,7 +162,7 @@ func (f *fakeNode) timesAsked(method string) int {
 	return f.asked[method]
 }
 
-func (f *fakeNode) exact(t testing.TB, signer Signer) *Exact {
+func (f *fakeNode) exact(t testing.TB, signer onchain.Signer) *Exact {
 	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
 		Now: func() time.Time {
 			return noon
@@ -366,32 +376,6 @@ func order(version int) onchain.Order {
 }
 
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
-func (s *keySigner) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
-	err error) {
-	permit, err = s.SignTransfer(ctx, message.Transfer{Digest: d.Digest})
-	if err != nil || (d.Approval == nil && d.Transaction == nil) {
-		return permit, approval, err
-	}
-	if d.Transaction != nil {
-		tx, err := d.ApprovalTransaction()
-		if err != nil {
-			return permit, approval, err
-		}
-		unsigned, err := tx.Encode()
-		if err != nil {
-			return permit, approval, err
-		}
-		approval, err = s.SignTransfer(ctx, message.Transfer{Digest: crypto.Keccak256Hash(unsigned)})
-		return permit, approval, err
-	}
-	digest, err := message.PermitDigest(d.Asset, *d.Approval)
-	if err != nil {
-		return permit, approval, err
-	}
-	approval, err = s.SignTransfer(ctx, message.Transfer{Digest: digest})
-	return permit, approval, err
-}
-
 func requireCode(t *testing.T, want x402.Code, err error) {
 	require.True(t, x402.HasCode(err, want), "%v", err)
 }

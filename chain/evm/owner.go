@@ -12,6 +12,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -111,7 +112,7 @@ func (e *Exact) ApproveVault(ctx context.Context, v onchain.Vault, amount money.
 	if err != nil {
 		return onchain.OwnerTransaction{}, internal("the vault's address", err)
 	}
-	return e.call(ctx, v, v.Asset, "let the vault take the deposit", message.ApproveData(at, amount))
+	return e.call(ctx, v, v.Asset, "let the vault take the deposit", payload.ApproveData(at, amount))
 }
 
 // DepositVault puts an amount that the vault may take into it. What the agent may spend stays as it is.

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/rpc"
+	permit2check "x402-wallet/scheme/permit2/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
@@ -34,7 +35,7 @@ type Permitted struct {
 
 // ByPermit2 is the way of paying by Permit2.
 func (e *Exact) ByPermit2() *Permitted {
-	return &Permitted{Exact: e, encodePermit2: message.EncodePermit2}
+	return &Permitted{Exact: e, encodePermit2: payload.EncodePermit2Authorization}
 }
 
 // Payable says why r cannot be paid by Permit2, or nil: see Exact.Payable.
@@ -255,7 +256,7 @@ func (p *Permitted) draftPermit(o onchain.Order) (d message.PermitDraft, object 
 				"our own payload differs from the order in %s; nothing was signed", must.field), nil)
 		}
 	}
-	digest, err := message.Permit2Digest(o.Asset.Network, got)
+	digest, err := payload.Permit2Digest(o.Asset.Network, got)
 	if err != nil {
 		return d, nil, internal("hashing our own payload", err)
 	}
@@ -323,7 +324,7 @@ func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo
 func (p *Permitted) signPermit(ctx context.Context, object []byte,
 	d message.PermitDraft) (made onchain.Authorization,
 	err error) {
-	signature, approved, err := p.signer.SignPermit2(ctx, d)
+	signature, approved, err := p.askForPermit(ctx, d)
 	if err != nil {
 		return made, fmt.Errorf("signing the permit: %w", err)
 	}
@@ -349,6 +350,35 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 		return onchain.Authorization{}, err
 	}
 	return made, nil
+}
+
+// askForPermit has a permit signed, and the approval that goes with it.
+func (p *Permitted) askForPermit(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
+	err error) {
+	asked := permit2check.Permit{Transaction: d.Transaction}
+	if d.Approval != nil {
+		asked.Approval = &d.Approval.Nonce
+	}
+	asked.Authorization, err = payload.EncodePermit2Authorization(d.Authorization)
+	if err != nil {
+		return permit, approval, err
+	}
+	object, err := json.Marshal(asked)
+	if err != nil {
+		return permit, approval, err
+	}
+	digests, err := payload.PermitDigests(d)
+	if err != nil {
+		return permit, approval, err
+	}
+	signatures, err := p.askSigner(ctx, d.Payment, object, digests...)
+	if err != nil {
+		return permit, approval, err
+	}
+	if len(signatures) > 1 {
+		approval = signatures[1]
+	}
+	return signatures[0], approval, nil
 }
 
 // permitExtension is the approval by EIP-2612, which is read as a facilitator would.

@@ -133,7 +133,7 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 	change := func(f func(*message.Permit2Authorization)) func(message.Permit2Authorization) ([]byte, error) {
 		return func(a message.Permit2Authorization) ([]byte, error) {
 			f(&a)
-			return message.EncodePermit2(a)
+			return payload.EncodePermit2Authorization(a)
 		}
 	}
 	for way, cases := range map[string]map[string]func(message.Permit2Authorization) ([]byte, error){
@@ -156,7 +156,7 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 				a.Spender, a.Facilitator = message.UptoProxy, stranger
 			}),
 			"another key": func(a message.Permit2Authorization) ([]byte, error) {
-				object, err := message.EncodePermit2(a)
+				object, err := payload.EncodePermit2Authorization(a)
 				return bytes.Replace(object, []byte(`{"from"`), []byte(`{"more":"","from"`), 1), err
 			},
 			"failing": func(message.Permit2Authorization) ([]byte, error) { return nil, errors.New("no") },

@@ -11,9 +11,11 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
+	allowancecheck "x402-wallet/scheme/allowance/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -23,13 +25,6 @@ import (
 // transaction of the agent's own account, which pays its gas: what is signed has an account nonce, so that of
 // all that were ever signed with it only one happens, and bringing the same bytes to the chain again changes
 // nothing.
-
-// PullSigner also signs pulls.
-type PullSigner interface {
-	Signer
-	// SignPull answers r ‖ s ‖ v with v 27 or 28. payment is its id in the ledger.
-	SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error)
-}
 
 // DraftPull asks the node for what a pull of an amount needs, which simulates it. Errors: NO_DELEGATION where
 // config.toml names no owner, DELEGATION_EXHAUSTED where it would fail, INSUFFICIENT_FUNDS where the agent
@@ -107,19 +102,23 @@ type pullPayload struct {
 // INTERNAL when the signature is not the agent's.
 func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a onchain.Authorization,
 	err error) {
-	signer, can := e.signer.(PullSigner)
-	if !can {
-		return a, internal("the signer signs no pulls", nil)
-	}
 	tx, err := message.PullTransaction(p)
 	if err != nil {
 		return a, err
 	}
-	signature, err := signer.SignPull(ctx, payment, p)
+	unsigned, err := tx.Encode()
+	if err != nil {
+		return a, internal("encoding the transaction", err)
+	}
+	object, err := allowancecheck.Encode(p)
+	if err != nil {
+		return a, internal("encoding the pull", err)
+	}
+	signatures, err := e.askSigner(ctx, payment, object, crypto.Keccak256Hash(unsigned))
 	if err != nil {
 		return a, err
 	}
-	signed, hash, err := tx.Signed(signature, e.Address())
+	signed, hash, err := tx.Signed(signatures[0], e.Address())
 	if err != nil {
 		return a, err
 	}
@@ -130,6 +129,28 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a on
 	a.Evidence = message.PullEvidence(p)
 	a.Evidence.Transaction = hash
 	return a, nil
+}
+
+// AccountState reads what an account has of a token, and how many transactions it made. Errors: RPC_ERROR.
+func (e *Exact) AccountState(ctx context.Context, network, token, account string) (balance money.Amount,
+	count uint64, err error) {
+	n, err := e.node(network)
+	if err != nil {
+		return balance, 0, err
+	}
+	of, errAccount := message.ParseAddress(account)
+	at, errToken := message.ParseAddress(token)
+	if err := errors.Join(errAccount, errToken); err != nil {
+		return balance, 0, internal("the account's or the token's address", err)
+	}
+	err = together(
+		func() error {
+			word, err := n.read(ctx, at, latest, selectBalanceOf, message.Word(of))
+			balance = message.AmountOf(word)
+			return err
+		},
+		func() (err error) { count, err = n.transactionCount(ctx, account, latest); return err })
+	return balance, count, err
 }
 
 // SendPull brings a signed pull to the chain. It may be repeated: the chain takes a transaction once. A node

@@ -34,7 +34,7 @@ func stateOf(agent string, available uint64) []byte {
 		word(100_000), word(3600), word(uint64(noon.Unix())+1800))
 }
 
-func (f *fakeNode) payingFromVault(t testing.TB, signer Signer) *Exact {
+func (f *fakeNode) payingFromVault(t testing.TB, signer onchain.Signer) *Exact {
 	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
 		Vaults: map[string]string{sepolia: vault}, Now: func() time.Time { return noon }}).FromVaults()
 }
@@ -120,7 +120,7 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	require.Equal(t, a.Nonce, read[4])
 	signature := read[5].([]byte)
 	require.Len(t, signature, 65)
-	digest := must.Get(message.Digest(usdc, a))(t)
+	digest := must.Get(payload.Digest(usdc, a))(t)
 	require.Equal(t, [][32]byte{digest}, signer.digests)
 	signature[64] -= 27
 	key := must.Get(crypto.SigToPub(digest[:], signature))(t)
@@ -148,7 +148,7 @@ func TestOrdersThatNoVaultPays(t *testing.T) {
 		"tampered with": func(_ *onchain.Order, e *Exact) {
 			e.encode = func(a message.Authorization3009) ([]byte, error) {
 				a.From = us
-				return message.EncodeAuthorization(a)
+				return payload.EncodeAuthorization(a)
 			}
 		},
 	} {

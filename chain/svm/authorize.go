@@ -18,6 +18,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/svm/decode"
+	exactcheck "x402-wallet/scheme/exact/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 )
@@ -236,20 +237,24 @@ func (e *Exact) sign(ctx context.Context, o onchain.Order, p *plan) (onchain.Aut
 			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
 	evidence := e.evidence(o, p)
-	signature, err := e.options.Signer.SignTransfer(ctx,
-		decode.Draft{Payment: o.Payment, Message: message, Evidence: evidence})
+	object, err := exactcheck.Solana{Transaction: message, Evidence: evidence}.Encode()
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	if !ed25519.Verify(p.agent[:], message, signature[:]) {
+	signature, err := e.options.Signer.Sign(ctx, onchain.Draft{Payment: o.Payment, Message: object,
+		Signs: [][]byte{message}, Length: ed25519.SignatureSize})
+	if err != nil {
+		return onchain.Authorization{}, err
+	}
+	if len(signature) != ed25519.SignatureSize || !ed25519.Verify(p.agent[:], message, signature) {
 		return onchain.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
-	transaction := base64.StdEncoding.EncodeToString(serialize(signature, message))
+	transaction := base64.StdEncoding.EncodeToString(serialize([64]byte(signature), message))
 	payload, err := json.Marshal(map[string]string{"transaction": transaction})
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	evidence.Signature = solana.Signature(signature).String()
+	evidence.Signature = solana.Signature([64]byte(signature)).String()
 	return onchain.Authorization{Payload: payload, Evidence: evidence}, nil
 }
 
@@ -270,7 +275,7 @@ func (e *Exact) evidence(o onchain.Order, p *plan) x402.Evidence {
 
 // What the reference client asks of the runtime (@x402/svm 2.27, exact/client).
 const (
-	unitLimit = 20_000 // compute units; a transfer with a memo takes about 15,000
+	unitLimit = 20_000 // compute units; a Token-2022 transfer with the longest memo takes 2,600
 	unitPrice = 1      // micro-lamports per unit
 )
 
@@ -290,15 +295,14 @@ type plan struct {
 // makeUnique makes the transaction differ from every other of ours: two with the same words are one
 // transaction to the chain, and the second payment would never happen. Where the seller
 // leaves the memo to us it is 16 random bytes in hex, and the rest is as the reference client's.
-// Otherwise, with the seller's memo and in the form without memo, the compute budget carries 30
-// random bits: up to 65,535 units and up to 16,383 micro-lamports a unit more. That is far below
-// what facilitators accept (5,000,000 micro-lamports), and costs the fee payer at most 1,402
-// lamports beside the 10,000 of two signatures. The accidental twin, one in 2^30, the ledger finds
-// by its signature.
+// Otherwise, with the seller's memo and in the form without memo, the compute budget carries 27
+// random bits: up to 4,095 units and up to 32,767 micro-lamports a unit more. Hosted facilitators refuse
+// a limit somewhere above 20,000 (coinbase/cdp-sdk#795), and prices above 50,000 (x402's for smart
+// wallets) or 100,000 (x402-rs). It costs the fee payer at most 790 lamports beside the 10,000 of two
+// signatures. The accidental twin, one in 2^27, the ledger finds by its signature.
 //
 // V1 has no memo unless the seller wants one: facilitators of x402 1.2.0 take exactly three
-// instructions, and newer ones take three as well. Nor has MPP, whose sellers compare it; they take up to
-// 200,000 units and 5,000,000 micro-lamports.
+// instructions, and newer ones take three as well. Nor has MPP, whose sellers compare it.
 func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 	p.limit, p.price = unitLimit, unitPrice
 	var bits [16]byte
@@ -309,8 +313,8 @@ func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 		p.memo = hex.EncodeToString(bits[:])
 		return nil
 	}
-	p.limit += uint32(binary.BigEndian.Uint16(bits[:]))
-	p.price += uint64(binary.BigEndian.Uint16(bits[2:]) >> 2)
+	p.limit += uint32(binary.BigEndian.Uint16(bits[:]) >> 4)
+	p.price += uint64(binary.BigEndian.Uint16(bits[2:]) >> 1)
 	return nil
 }
 

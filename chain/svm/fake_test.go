@@ -60,15 +60,15 @@ type signer struct {
 
 func (s *signer) Address() string { return keyOf(s.private).String() }
 
-func (s *signer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
+func (s *signer) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
 	s.mu.Lock()
 	s.asked++
 	s.mu.Unlock()
-	message := d.Message
+	message := d.Signs[0]
 	if s.wrong {
 		message = append([]byte("not "), message...)
 	}
-	return [64]byte(ed25519.Sign(s.private, message)), s.err
+	return ed25519.Sign(s.private, message), s.err
 }
 
 type listed struct {

@@ -164,6 +164,8 @@ func TestPayable(t *testing.T) {
 		"memo with control characters": {extra("memo", text("\x00\x1b[2J"+prompt)), ""},
 		"memo null":                    {extra("memo", json.RawMessage("null")), ""},
 		"unknown extra":                {extra("name", json.RawMessage(`{"a":[1]}`)), ""},
+		"takes our version":            {extra("transactionVersions", json.RawMessage("[1,0]")), ""},
+		"versions null":                {extra("transactionVersions", json.RawMessage("null")), ""},
 		"no fee payer, wallet settles": {ours(with(func(r *x402.Requirement) { r.Extra = nil })), ""},
 
 		"scheme":  {with(func(r *x402.Requirement) { r.Scheme = prompt }), "scheme"},
@@ -192,6 +194,11 @@ func TestPayable(t *testing.T) {
 
 		"fee payer ourselves, wallet settles": {ours(feePayer(agent)), "never pays a fee"},
 		"fee payer no text, wallet settles":   {ours(extra("feePayer", json.RawMessage(`1`))), "not a text"},
+
+		"another version":     {extra("transactionVersions", json.RawMessage("[1]")), "transactionVersions"},
+		"no version":          {extra("transactionVersions", json.RawMessage("[]")), "transactionVersions"},
+		"versions no list":    {extra("transactionVersions", json.RawMessage("0")), "transactionVersions"},
+		"versions no numbers": {extra("transactionVersions", text("AAAA")), "transactionVersions"},
 
 		"memo 257 bytes": {extra("memo", text(strings.Repeat("x", 257))), "257 bytes"},
 		"memo no text":   {extra("memo", json.RawMessage(`{"memo":1}`)), "not a text"},

@@ -27,17 +27,10 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/observe"
+	"x402-wallet/x402/onchain"
 )
-
-// Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
-// concurrently. Address is base58, "" while there is no key.
-type Signer interface {
-	Address() string
-	SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error)
-}
 
 // Height is the block height of a network, by the owner's node. Errors are Status's.
 func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
@@ -50,7 +43,7 @@ func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
 
 // Options for New. Only Signer and RPC are needed.
 type Options struct {
-	Signer        Signer
+	Signer        onchain.Signer
 	RPC           map[string]string    // CAIP-2 network → URL of the owner's node
 	TokenAccounts map[string]string    // CAIP-2 network → the owner's token account, if the config names one
 	HTTP          *http.Client         // nil: a plain one; its redirects are never followed
@@ -184,8 +177,28 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
+	if err := checkVersion(r); err != nil {
+		return err
+	}
 	_, err := e.parties(r, "")
 	return err
+}
+
+// messageVersion is the version of the transactions made here.
+const messageVersion = 0
+
+// checkVersion refuses a facilitator that says which versions of transactions it takes, and ours is none of
+// them (extra.transactionVersions, x402-foundation/x402#3473).
+func checkVersion(r x402.Requirement) error {
+	raw, versions := r.Extra["transactionVersions"], []int{}
+	if x402.IsNull(raw) {
+		return nil
+	}
+	if json.Unmarshal(raw, &versions) != nil || !slices.Contains(versions, messageVersion) {
+		return invalid("extra.transactionVersions does not list version %d of Solana transactions, the only "+
+			"one that this wallet makes", messageVersion)
+	}
+	return nil
 }
 
 // parties are the keys and the memo that a requirement names. The memo goes into the transaction

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evm "x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -212,7 +213,7 @@ func TestNothingIsUsedTwice(t *testing.T) {
 // agentSigns asks the unlock agent's socket, as any process of the user can.
 func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
 	v.t.Helper()
-	authorization := must.Get(evm.EncodeAuthorization(evm.Authorization3009{
+	authorization := must.Get(payload.EncodeAuthorization(evm.Authorization3009{
 		From:        v.evm,
 		To:          payTo,
 		Value:       money.NewAmount(amount),
@@ -221,8 +222,8 @@ func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool
 	}))(v.t)
 	c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(v.t)
 	defer c.Close()
-	require.NoError(v.t, json.NewEncoder(c).Encode(map[string]any{"op": "evm", "payment": id,
-		"authorization": json.RawMessage(authorization)}))
+	require.NoError(v.t, json.NewEncoder(c).Encode(map[string]any{"op": "sign", "payment": id,
+		"message": authorization}))
 	var answer struct {
 		Signature []byte
 		Error     struct{ Code, Message string }

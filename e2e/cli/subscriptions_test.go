@@ -32,10 +32,11 @@ type kiosk struct {
 	hangs atomic.Bool            // it takes payments, and does not answer
 	paid  chan struct{}          // a payment came while it hung
 	asked atomic.Int32
+	payee string
 }
 
 func newKiosk(t *testing.T, w *world) *kiosk {
-	k := &kiosk{paid: make(chan struct{}, 100)}
+	k := &kiosk{paid: make(chan struct{}, 100), payee: w.PayToEVM}
 	k.selling("/weather")
 	seller := must.Get(url.Parse(w.SellerURL))(t)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
@@ -60,9 +61,9 @@ func (k *kiosk) selling(path string) { k.sells.Store(&path) }
 
 func (k *kiosk) order(name, path, more string) string {
 	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
-		"max = \"0.01\"\ntotal = \"1.00\"\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
+		"max = \"0.01\"\ntotal = \"1.00\"\npay_to = [%q]\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
 		Truncate(time.Second).Format(time.RFC3339), time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly),
-		more)
+		k.payee, more)
 }
 
 func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (w *world, k *kiosk,
@@ -143,6 +144,39 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	runs(t, 0, env, "subscriptions", "cancel", "news")
 	require.Empty(t, due(t, 0, env).Ran)
 	require.Equal(t, asked, k.asked.Load())
+}
+
+// subscribe asks the seller once whom it wants to be paid, and pays nothing. Whoever else wants the first
+// payment waits for a person.
+func TestSubscribe_PinsThePayee(t *testing.T) {
+	t.Parallel()
+	const other = "0x00000000000000000000000000000000DeaDBeef"
+	w, k, env := subscriber(t, sandbox.Rules{ApproveAbove: "0.0001"}, func(*kiosk) string { return "" })
+	order := func(name string) string {
+		return withPassphrase(t, 0, env, "subscribe", k.URL+"/"+name, "--every", "1d", "--max", "0.01",
+			"--until", "2099-01-01", "--total", "0.05", "--name", name)
+	}
+	require.Contains(t, order("news"), "pays "+w.PayToEVM+" on Base Sepolia")
+	require.EqualValues(t, 1, k.asked.Load())
+	require.Contains(t, w.configText(t), fmt.Sprintf("pay_to = [%q]", w.PayToEVM))
+
+	k.selling("/free")
+	require.Contains(t, order("rates"), "the first payment asks you")
+	require.Equal(t, 1, strings.Count(w.configText(t), "pay_to"))
+	k.selling("/weather")
+	require.Empty(t, w.Settlements())
+
+	require.NoError(t, w.Sell("/weather", sandbox.Product{Price: "0.001", PayTo: other}))
+	ran := due(t, 4, env).Ran
+	require.Len(t, ran, 2)
+	for _, run := range ran {
+		require.Equal(t, "waiting", run.State)
+		require.Contains(t, run.Why, "the subscription "+run.Name+" pays "+other+" for the first time")
+	}
+	require.Empty(t, w.Settlements())
+	withPassphrase(t, 0, env, "approve", ran[0].ApprovalID)
+	require.Equal(t, "done", due(t, 4, env).Ran[0].State)
+	require.Len(t, w.Settlements(), 1)
 }
 
 // A subscription of an account is paid from its keys, beside the others of the wallet in one pass.

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/e2e/schemes"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
@@ -27,8 +28,9 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/exact"
 	"x402-wallet/seller"
-	"x402-wallet/wallet/agent/client"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
@@ -55,7 +57,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := client.Signers(&template.keys.Account, nil)
+	evmSigner, solanaSigner := testworld.Signers(store, template.keys)
 	if err := historytest.Adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -63,6 +65,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
+		Ways:   []scheme.Way{exact.Way{}},
 		Schemes: map[pay.SchemeKey]pay.Scheme{
 			{Scheme: x402.Exact,
 				Family: "eip155"}: evm.New(evm.Options{Signer: evmSigner, RPC: rpc,

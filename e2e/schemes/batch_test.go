@@ -1,7 +1,6 @@
 package schemes
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -23,42 +21,16 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// channelKey signs for channels what this package hashes; evm.Channels lets nothing else pass.
-type channelKey struct {
-	evm.Signer
-	s *World
-}
-
-func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
-	return k.SignTransfer(context.Background(), message.Transfer{Digest: digest})
-}
-
-func (k channelKey) SignChannel(_ context.Context, m message.Channel) (out message.Signatures, err error) {
-	data := k.s.chain.batchData()
-	ceiling, _ := m.Ceiling.Uint64()
-	out.Voucher, err = k.sign(data.voucher(data.channelID(m.Config), ceiling))
-	if err != nil || m.Deposit == nil {
-		return out, err
-	}
-	d := channelDeposit{config: m.Config, id: data.channelID(m.Config), validBefore: m.Deposit.ValidBefore,
-		salt: "0x" + hex.EncodeToString(m.Deposit.Salt[:])}
-	nonce := d.nonce()
-	out.Deposit, err = k.sign(k.s.chain.tokenData().digest(receiveType, topicOf(m.Config.Payer),
-		topicOf(batchCollector), wordOf(m.Deposit.Value), word(0), word(uint64(d.validBefore)),
-		hex.EncodeToString(nonce[:])))
-	return out, err
-}
-
 type channelPayer struct {
 	*evm.Channels
 	t   *testing.T
 	s   *World
-	key channelKey
+	key onchain.Signer
 	c   *wire.Challenge
 }
 
 func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
-	key := channelKey{testworld.NewEVMKey(t), s}
+	key := testworld.NewEVMKey(t)
 	return &channelPayer{t: t, s: s, key: key, c: testworld.Challenge(t, s.SellerURL+"/batch"),
 		Channels: newEVMPayerOf(s, key, balance).Channels(24 * time.Hour)}
 }
@@ -202,7 +174,7 @@ func TestBatchRefuses(t *testing.T) {
 		change(b)
 		data := s.chain.batchData()
 		b.Voucher.ID = data.channelID(b.Config)
-		signature := must.Get(p.key.sign(data.voucher(b.Voucher.ID, ceiling)))(t)
+		signature := signDigest(t, p.key, data.voucher(b.Voucher.ID, ceiling))
 		b.Voucher.Signature = "0x" + hex.EncodeToString(signature[:])
 		return must.Get(json.Marshal(b))(t)
 	}

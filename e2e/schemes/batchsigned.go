@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -79,7 +79,7 @@ func isBy(account string, digest [32]byte, signature string) bool {
 	if !isHex(signature, 65) {
 		return false
 	}
-	by, err := message.RecoverDigest(digest, [65]byte(sandbox.Unhex(bare(signature))))
+	by, err := payload.RecoverDigest(digest, [65]byte(sandbox.Unhex(bare(signature))))
 	return err == nil && strings.EqualFold(by, account)
 }
 

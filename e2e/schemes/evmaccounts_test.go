@@ -22,13 +22,11 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // account is one whose transactions are written here, by go-ethereum's encoder and not by the wallet's.
-type account struct {
-	evm.Signer // nil: it signs pulls alone
-	key        *ecdsa.PrivateKey
-}
+type account struct{ key *ecdsa.PrivateKey }
 
 func newAccount(t *testing.T) account {
 	key := must.Get(crypto.GenerateKey())(t)
@@ -69,13 +67,12 @@ func (a account) raw(t *testing.T, tx rawTransaction) hexutil.Bytes {
 	return append([]byte{2}, encoded...)
 }
 
-func (a account) SignPull(_ context.Context, _ string, p x402.Pull) (signature [65]byte, err error) {
-	tip, _ := p.Tip.Uint64()
-	maxFee, _ := p.MaxFee.Uint64()
-	amount, _ := p.Amount.Uint64()
-	signature, err = a.signature(rawTransaction{chainID: p.ChainID, nonce: p.Nonce, gas: p.Gas, tip: tip,
-		maxFee: maxFee, to: p.Token, data: callOf(callTransferFrom, p.Owner, p.Agent, amount)})
-	signature[64] += 27
+// Sign implements onchain.Signer.
+func (a account) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
+	signature, err := crypto.Sign(d.Signs[0], a.key)
+	if err == nil {
+		signature[64] += 27
+	}
 	return signature, err
 }
 

@@ -30,7 +30,7 @@ func newEVMPayer(t *testing.T, s *World, balance uint64) *evmPayer {
 	return newEVMPayerOf(s, testworld.NewEVMKey(t), balance)
 }
 
-func newEVMPayerOf(s *World, key evm.Signer, balance uint64) *evmPayer {
+func newEVMPayerOf(s *World, key onchain.Signer, balance uint64) *evmPayer {
 	p := &evmPayer{}
 	p.Exact = evm.New(evm.Options{Signer: key, RPC: map[string]string{sandbox.EVM: s.EVMNodeURL}, Now: s.Now})
 	s.Fund(p.Address(), balance)
@@ -49,3 +49,9 @@ func pay(t *testing.T, s *World, path string, c *wire.Challenge, payload json.Ra
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// signDigest has a key sign a digest.
+func signDigest(t *testing.T, key onchain.Signer, digest [32]byte) [65]byte {
+	t.Helper()
+	return [65]byte(must.Get(key.Sign(t.Context(), onchain.Draft{Signs: [][]byte{digest[:]}}))(t))
+}

@@ -11,8 +11,6 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -73,10 +71,10 @@ func TestMPPPayment(t *testing.T) {
 }
 
 // signsText signs a message as it is, whatever it says.
-func signsText(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
+func signsText(t *testing.T, key onchain.Signer, m x402.SignIn) x402.SignIn {
 	text, _ := m.Text() // of what is no message: "", which nobody takes
 	digest := crypto.Keccak256Hash([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
-	signature := must.Get(key.SignTransfer(t.Context(), message.Transfer{Digest: digest}))(t)
+	signature := signDigest(t, key, digest)
 	m.Signature = "0x" + hex.EncodeToString(signature[:])
 	return m
 }

@@ -105,9 +105,9 @@ func TestPermit2Refuses(t *testing.T) {
 		_, a, err := payload.RecoverPermit2(sandbox.EVM, honest.Payload)
 		require.NoError(t, err)
 		change(&a)
-		digest := must.Get(message.Permit2Digest(sandbox.EVM, a))(t)
-		signature := must.Get(key.SignTransfer(t.Context(), message.Transfer{Digest: digest}))(t)
-		object := must.Get(message.EncodePermit2(a))(t)
+		digest := must.Get(payload.Permit2Digest(sandbox.EVM, a))(t)
+		signature := signDigest(t, key, digest)
+		object := must.Get(payload.EncodePermit2Authorization(a))(t)
 		honest.Payload = must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 			"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 		return c, honest

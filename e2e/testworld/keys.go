@@ -5,19 +5,25 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"testing"
+	"time"
 
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
-	"x402-wallet/chain/evm/message"
-	"x402-wallet/chain/svm"
-	"x402-wallet/chain/svm/decode"
+	"x402-wallet/history"
+	exact "x402-wallet/scheme/exact/check"
+	"x402-wallet/scheme/signing"
+	siwx "x402-wallet/scheme/siwx/check"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/agent/client"
+	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
-// NewEVMKey makes a random key that signs EIP-3009 transfers as a wallet does, without asking anybody.
-func NewEVMKey(t testing.TB) evm.Signer {
+// NewEVMKey makes a random key that signs as a wallet does, without asking anybody.
+func NewEVMKey(t testing.TB) onchain.Signer {
 	t.Helper()
 	private, err := crypto.GenerateKey()
 	require.NoError(t, err)
@@ -28,29 +34,21 @@ type evmKey struct{ private *ecdsa.PrivateKey }
 
 func (k evmKey) Address() string { return crypto.PubkeyToAddress(k.private.PublicKey).Hex() }
 
-func (k evmKey) SignTransfer(_ context.Context, t message.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], k.private)
-	copy(signature[:], made)
-	signature[64] += 27
-	return signature, err
-}
-
-func (k evmKey) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
-	err error) {
-	permit, err = k.SignTransfer(ctx, message.Transfer{Digest: d.Digest})
-	if err != nil || d.Approval == nil {
-		return permit, approval, err
+// Sign signs each digest of a draft.
+func (k evmKey) Sign(_ context.Context, d onchain.Draft) (signatures []byte, err error) {
+	for _, digest := range d.Signs {
+		made, err := crypto.Sign(digest, k.private)
+		if err != nil {
+			return nil, err
+		}
+		made[64] += 27
+		signatures = append(signatures, made...)
 	}
-	digest, err := message.PermitDigest(d.Asset, *d.Approval)
-	if err != nil {
-		return permit, approval, err
-	}
-	approval, err = k.SignTransfer(ctx, message.Transfer{Digest: digest})
-	return permit, approval, err
+	return signatures, nil
 }
 
 // NewSolanaKey makes a random key that signs transactions as a wallet does, without asking anybody.
-func NewSolanaKey(t testing.TB) svm.Signer {
+func NewSolanaKey(t testing.TB) onchain.Signer {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -63,6 +61,19 @@ func (k solanaKey) Address() string {
 	return solana.PublicKeyFromBytes(k.private.Public().(ed25519.PublicKey)).String()
 }
 
-func (k solanaKey) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(k.private, d.Message)), nil
+// Sign signs the message of a draft.
+func (k solanaKey) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
+	return ed25519.Sign(k.private, d.Signs[0]), nil
+}
+
+// Signers sign with a wallet's own account what is reserved in a ledger, by the checks of the schemes exact
+// and sign-in-with-x.
+func Signers(store *history.Store, keys *wallet.Wallet) (onEVM, onSolana client.Signer) {
+	onEVM.Local = &agent.Recorder{Store: store, Now: time.Now, Rules: agent.Rules{Schemes: []string{x402.Exact},
+		Assets: x402.NewRegistry(nil), MaxTimeout: time.Hour, Checks: map[string]signing.Check{
+			x402.Exact: exact.Check{}, x402.SignInScheme: siwx.Check{}}},
+		Account: keys.AccountNamed}
+	onSolana = onEVM
+	onSolana.Account, onEVM.Account = keys.Addresses()
+	return onEVM, onSolana
 }

@@ -19,10 +19,11 @@ func Keyholder() history.Keyholder {
 			mac.Write(data)
 			return mac.Sum(nil), nil
 		},
-		Query:      func(history.Payment) budget.Query { return budget.Query{} },
-		Permit:     func(history.Payment, budget.Facts) error { return nil },
+		Query: func(history.Payment) budget.Query { return budget.Query{} },
+		Permit: func(history.Payment, budget.Facts, history.Sealed) (*history.Fact, error) {
+			return nil, nil
+		},
 		OwnSession: func(budget.Session, []byte) (bool, error) { return false, nil },
-		OwnChannel: func(_ history.Channel, seal []byte) (bool, error) { return len(seal) > 0, nil },
 	}
 }
 

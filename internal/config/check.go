@@ -117,9 +117,10 @@ func (c *Checker) policy(written *file) policy {
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{SolanaMainnet, Base},
 		// a file that names its networks means those, unless it says otherwise
-		PublicNodes:    len(written.Networks) == 0,
-		Schemes:        slices.Clone(schemes),
-		ChannelDeposit: c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
+		PublicNodes:       len(written.Networks) == 0,
+		KnownFacilitators: f.KnownFacilitators == nil || *f.KnownFacilitators,
+		Schemes:           slices.Clone(schemes),
+		ChannelDeposit:    c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
 		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour,
 			channelterms.MinWithdrawDelay, channelterms.MaxWithdrawDelay),
 	}

@@ -89,9 +89,10 @@ var tightenings = map[string]func(from, to any) bool{
 	"policy.new_payee": stricter, "policy.payee_change": stricter,
 	"policy.sign_in":  stricter,
 	"policy.loopback": within, "policy.schemes": within,
-	"policy.deny_hosts":   func(from, to any) bool { return within(to, from) },
-	"env":                 func(_, to any) bool { return !to.(bool) },
-	"policy.public_nodes": func(_, to any) bool { return !to.(bool) },
+	"policy.deny_hosts":         func(from, to any) bool { return within(to, from) },
+	"env":                       func(_, to any) bool { return !to.(bool) },
+	"policy.public_nodes":       func(_, to any) bool { return !to.(bool) },
+	"policy.known_facilitators": func(_, to any) bool { return !to.(bool) },
 	// how the log is written is nothing to the agent
 	"log.format":    func(_, _ any) bool { return true },
 	"traces.sample": noMore[float64], "traces.pass_on": func(_, to any) bool { return !to.(bool) },

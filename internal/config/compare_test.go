@@ -56,6 +56,8 @@ func TestCompare(t *testing.T) {
 		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none",
 			"[a.example]"},
 		{"public nodes", "", "[policy]\npublic_nodes=false", "policy.public_nodes", "true", "false"},
+		{"known facilitators", "", "[policy]\nknown_facilitators=false", "policy.known_facilitators", "true",
+			"false"},
 		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},
 		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee",
 			"ask", "refuse"},

@@ -77,6 +77,8 @@ type policy struct {
 	Deadline    time.Duration // for one call
 	// networks that the file does not name are reached through the public nodes that are built in
 	PublicNodes bool
+	// upto: the addresses of CDP and PayAI that are built in are settled by without asking a person
+	KnownFacilitators bool
 	// how much content is stored, but for what nobody got yet
 	ContentQuota Size
 	Prefer       []string // CAIP-2, best first

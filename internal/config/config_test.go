@@ -59,8 +59,9 @@ func TestDefaults(t *testing.T) {
 		PayeeChange: budget.RuleAsk, PriceJump: 3, SignIn: budget.RuleAsk, MaxFailures: 20,
 		Loopback:   []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
-		Prefer:  []string{SolanaMainnet, Base},
-		Schemes: []string{"exact", "permit2", "upto", "batch-settlement", "mpp"}, PublicNodes: true,
+		Prefer:      []string{SolanaMainnet, Base},
+		Schemes:     []string{"exact", "permit2", "upto", "batch-settlement", "mpp"},
+		PublicNodes: true, KnownFacilitators: true,
 		ChannelDeposit: dollars(t, "0.10"), ChannelDelay: 24 * time.Hour,
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)

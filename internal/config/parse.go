@@ -67,22 +67,23 @@ type file struct {
 		Agents map[string]fileEachAgent `toml:"agents"`
 	} `toml:"budget"`
 	Policy struct {
-		AllowHosts     []string  `toml:"allow_hosts"`
-		DenyHosts      []string  `toml:"deny_hosts"`
-		NewPayee       *string   `toml:"new_payee"`
-		PayeeChange    *string   `toml:"payee_change"`
-		PriceJump      *float64  `toml:"price_jump"`
-		SignIn         *string   `toml:"sign_in"`
-		MaxFailures    *int      `toml:"max_failures"`
-		Loopback       []string  `toml:"loopback"`
-		MaxTimeout     *int      `toml:"max_timeout_seconds"`
-		Deadline       *string   `toml:"deadline"`
-		PublicNodes    *bool     `toml:"public_nodes"`
-		Quota          *string   `toml:"content_quota"`
-		Prefer         *[]string `toml:"prefer"`
-		Schemes        *[]string `toml:"schemes"`
-		ChannelDeposit *string   `toml:"channel_deposit"`
-		ChannelDelay   *string   `toml:"channel_delay"`
+		AllowHosts        []string  `toml:"allow_hosts"`
+		DenyHosts         []string  `toml:"deny_hosts"`
+		NewPayee          *string   `toml:"new_payee"`
+		PayeeChange       *string   `toml:"payee_change"`
+		PriceJump         *float64  `toml:"price_jump"`
+		SignIn            *string   `toml:"sign_in"`
+		MaxFailures       *int      `toml:"max_failures"`
+		Loopback          []string  `toml:"loopback"`
+		MaxTimeout        *int      `toml:"max_timeout_seconds"`
+		Deadline          *string   `toml:"deadline"`
+		PublicNodes       *bool     `toml:"public_nodes"`
+		KnownFacilitators *bool     `toml:"known_facilitators"`
+		Quota             *string   `toml:"content_quota"`
+		Prefer            *[]string `toml:"prefer"`
+		Schemes           *[]string `toml:"schemes"`
+		ChannelDeposit    *string   `toml:"channel_deposit"`
+		ChannelDelay      *string   `toml:"channel_delay"`
 	} `toml:"policy"`
 	Networks map[string]struct {
 		RPC           *string `toml:"rpc"`

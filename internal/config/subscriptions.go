@@ -22,6 +22,7 @@ type Subscription struct {
 	Network string            `toml:"network"` // pay only there; "": anywhere
 	Asset   string            `toml:"asset"`   // likewise
 	Agent   string            `toml:"agent"`   // whose it is; "": of callers without a name
+	PayTo   []string          `toml:"pay_to"`  // who is paid without asking from the first payment on
 	Since   time.Time         `toml:"-"`
 	Every   time.Duration     `toml:"-"`
 	Until   time.Time         `toml:"-"`
@@ -45,6 +46,7 @@ const (
 	maxSubscriptions    = 100
 	maxSubscriptionBody = 16 << 10
 	maxSubscriptionText = 2048
+	MaxPayees           = 20
 )
 
 func (c *Checker) subscriptions(written map[string]fileSubscription, agents map[string]Agent,
@@ -73,6 +75,11 @@ func (c *Checker) subscription(key string, f fileSubscription) Subscription {
 	for part, text := range map[string]string{"url": f.URL, "method": f.Method, "network": f.Network,
 		"asset": f.Asset, "agent": f.Agent} {
 		c.plainText(key+"."+part, text, maxSubscriptionText)
+	}
+	c.Refuse(len(f.PayTo) > MaxPayees, key+".pay_to", "are %d; at most %d are kept", len(f.PayTo), MaxPayees)
+	for _, address := range f.PayTo {
+		c.Refuse(address == "", key+".pay_to", "has an empty address")
+		c.plainText(key+".pay_to", address, maxSubscriptionText)
 	}
 	c.Refuse(len(f.Body) > maxSubscriptionBody || !utf8.ValidString(f.Body), key+".body",
 		"must be text of at most %d bytes", maxSubscriptionBody)
@@ -113,11 +120,12 @@ func (c *Checker) moment(key, written string) time.Time {
 }
 
 // isWithin reports whether a subscription asks for the same as before in the same slots, for no longer and
-// for no more.
+// for no more, and pays nobody else without asking.
 func (s Subscription) isWithin(was Subscription) bool {
-	if s.Until.After(was.Until) || s.Max > was.Max || s.Total > was.Total || (was.Paused && !s.Paused) {
+	if s.Until.After(was.Until) || s.Max > was.Max || s.Total > was.Total || (was.Paused && !s.Paused) ||
+		!within(was.PayTo, s.PayTo) {
 		return false
 	}
-	s.Until, s.Max, s.Total, s.Paused = was.Until, was.Max, was.Total, was.Paused
+	s.Until, s.Max, s.Total, s.Paused, s.PayTo = was.Until, was.Max, was.Total, was.Paused, was.PayTo
 	return maps.Equal(s.Headers, was.Headers) && reflect.DeepEqual(s, was)
 }

@@ -15,13 +15,13 @@ const aSubscription = "[subscriptions.news]\nurl='https://api.example/news'\nsin
 
 func TestSubscriptions(t *testing.T) {
 	text := aSubscription + "method='POST'\nheaders={ Accept='text/plain', x-key='v' }\nbody='b'\n" +
-		"network='base'\nasset='USDC'\nagent='research'\npaused=true\n"
+		"network='base'\nasset='USDC'\nagent='research'\npaused=true\npay_to=['0xAb', 'So1']\n"
 	require.Equal(t, Subscription{URL: "https://api.example/news", Method: "POST",
 		Headers: map[string]string{"Accept": "text/plain", "X-Key": "v"}, Body: "b", Network: "base",
 		Asset: "USDC",
 		Agent: "research", Since: time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC), Every: 24 * time.Hour,
 		Until: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Max: 50_000, Total: 10 * money.Dollars(1_000_000),
-		Paused: true}, rules(t, text).Subscriptions["news"])
+		Paused: true, PayTo: []string{"0xAb", "So1"}}, rules(t, text).Subscriptions["news"])
 	lines := rules(t, text).Lines()
 	shown := ""
 	for _, line := range lines {
@@ -30,7 +30,7 @@ func TestSubscriptions(t *testing.T) {
 		}
 	}
 	for _, part := range []string{"https://api.example/news", "since 2026-12-01T08:00:00Z", "max $0.05",
-		"total $10.00", "until 2027-01-01T00:00:00Z", "every 24h"} {
+		"total $10.00", "until 2027-01-01T00:00:00Z", "every 24h", "pay_to [0xAb, So1]"} {
 		require.Contains(t, shown, part, "the owner reads all of what they seal")
 	}
 }
@@ -66,6 +66,9 @@ func TestSubscriptionFaults(t *testing.T) {
 		{with("total", "'-1'"), "subscriptions.news.total", "not dollars"},
 		{with("times", "3"), "subscriptions.news.times", "no such key"},
 		{with("method", "'a\\nb'") + "[agents.x]\n", "subscriptions.news.agent", "no agent"},
+		{with("pay_to", "['0xAb', '']"), "subscriptions.news.pay_to", "empty"},
+		{with("pay_to", "["+strings.Repeat("'a',", 21)+"]"), "subscriptions.news.pay_to", "at most 20"},
+		{with("pay_to", "[\"a\\u202e\"]"), "subscriptions.news.pay_to", "do not show"},
 		{with("headers", "{ a='1', A='2' }"), "subscriptions.news.headers", "twice"},
 		{with("body", "'"+strings.Repeat("b", maxSubscriptionBody+1)+"'"), "subscriptions.news.body",
 			"at most"},
@@ -92,6 +95,8 @@ func TestSubscriptionsCompared(t *testing.T) {
 		{"paused", aSubscription, aSubscription + "paused=true\n"},
 		{"a lower max", aSubscription, change("0.05", "0.04")},
 		{"a lower total", aSubscription, change("10.00", "9.99")},
+		{"fewer payees", aSubscription + "pay_to=['a','b']\n", aSubscription + "pay_to=['b']\n"},
+		{"a payee less", aSubscription + "pay_to=['a']\n", aSubscription},
 		{"an earlier end", aSubscription, change("2027-01-01", "2026-12-31")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/history/locks"
 	"x402-wallet/history/report"
 	"x402-wallet/history/subscriptions"
 	"x402-wallet/internal/books"
@@ -74,7 +75,7 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
-		Asker: asking.Asker{Store: b.store}, ChannelBook: b.store,
+		Asker: asking.Asker{Store: b.store}, ChannelBook: locks.New(b.store),
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet

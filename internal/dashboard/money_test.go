@@ -19,6 +19,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/vault"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -64,6 +65,7 @@ func (c *funded) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x
 
 // vaultOf is the owner's vault on that chain: so much is in it, and so much of it may be spent.
 type vaultOf struct {
+	vault.Source
 	evm.Exact   // for what is not called
 	holds, free uint64
 }
@@ -85,7 +87,7 @@ func TestWhatOwnersLet(t *testing.T) {
 
 	c.delegated, c.allowed = 0, map[string]uint64{"eip155:8453": 7_000_000}
 	c.balance["eip155:8453"] = 0
-	c.vault, b.wallet.Engine.Vaults = "0xVault", &vaultOf{holds: 50_000_000, free: 1_250_000}
+	c.vault, b.wallet.Engine.Owners = "0xVault", &vaultOf{holds: 50_000_000, free: 1_250_000}
 	row := history.Channel{Service: "0x01", Key: "0xEvmAddress", Server: "deep.example",
 		Network: "eip155:8453", Source: "0xEvmAddress", ID: "0x01", Claimed: money.NewAmount(30_000)}
 	usdc := b.wallet.Engine.Assets.Assets("eip155:8453")[0]

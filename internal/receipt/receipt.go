@@ -398,7 +398,7 @@ func (r *examined) challenge(t x402.Requirement) error {
 		return nil
 	}
 	a, _, err := r.authorization()
-	if err != nil || a.Nonce != message.ChargeNonce(t.Charge) {
+	if err != nil || a.Nonce != payload.ChargeNonce(t.Charge) {
 		return errors.New("another challenge was answered")
 	}
 	return nil

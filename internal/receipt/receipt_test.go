@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -281,7 +282,7 @@ func TestOfAVault(t *testing.T) {
 	a.From = vault
 	asset, known := x402.NewRegistry(nil).Asset(r.Payment.Network, r.Payment.Asset)
 	require.True(t, known)
-	digest := must.Get(message.Digest(asset, a))(t)
+	digest := must.Get(payload.Digest(asset, a))(t)
 	signature := must.Get(crypto.Sign(digest[:], key))(t)
 	signature[64] += 27
 	value := a.Value.Bytes32()

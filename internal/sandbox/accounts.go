@@ -10,7 +10,7 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 )
 
@@ -77,7 +77,7 @@ func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Ac
 	a = Account{Network: s.evm.Asset.Network, PlayKey: "0x" + hex.EncodeToString(private.Serialize()),
 		evm: private}
 	digest := [32]byte(Keccak("who am I"))
-	a.Address, err = message.RecoverDigest(digest, a.SignDigest(digest))
+	a.Address, err = payload.RecoverDigest(digest, a.SignDigest(digest))
 	if err == nil {
 		s.Fund(a.Address, amount)
 	}

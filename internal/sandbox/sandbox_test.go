@@ -257,8 +257,9 @@ type solanaPayer struct{ private solana.PrivateKey }
 
 func (p solanaPayer) Address() string { return p.private.PublicKey().String() }
 
-func (p solanaPayer) SignTransfer(_ context.Context, d decode.Draft) ([64]byte, error) {
-	return sign(p.private, d.Message), nil
+func (p solanaPayer) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
+	signature := sign(p.private, d.Signs[0])
+	return signature[:], nil
 }
 
 // The wallet's own Solana code and this package's, written apart, understand each other.

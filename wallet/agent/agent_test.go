@@ -39,6 +39,12 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/internal/socket"
+	allowance "x402-wallet/scheme/allowance/check"
+	batch "x402-wallet/scheme/batch/check"
+	exact "x402-wallet/scheme/exact/check"
+	permit2 "x402-wallet/scheme/permit2/check"
+	"x402-wallet/scheme/signing"
+	siwx "x402-wallet/scheme/siwx/check"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -64,7 +70,7 @@ type world struct {
 	store  *history.Store
 	rules  atomic.Pointer[Rules]
 	bad    atomic.Pointer[x402.Error]
-	client *client.Client
+	client remote
 	ended  chan error
 	guard  *seal.Guard // with the owner's key
 	marks  atomic.Int32
@@ -76,6 +82,8 @@ type world struct {
 	asked    atomic.Int32 // how often
 	ahead    atomic.Int64 // how much the machine's clock is, for the agent
 	tally    *Tally       // the agent's
+
+	settings settings
 
 	approve bool           // a person approves each payment
 	later   *wallet.Wallet // as it was opened when it had other accounts; nil: it has none
@@ -94,7 +102,7 @@ func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w.guard = &seal.Guard{Home: w.home, Rules: sealed, Store: w.store, Key: keys}
 	require.NoError(t, w.guard.Seal(t.Context(), false))
 	w.allow(func(*Rules) {})
-	w.client = &client.Client{Home: w.home}
+	w.client = asksOf(&client.Client{Home: w.home})
 	w.start()
 	return w
 }
@@ -115,11 +123,12 @@ func (w *world) start() {
 	w.tally = &Tally{}
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	s := &Server{
-		Account: w.account, Locked: w.keys.Locked, Lock: w.keys.Lock,
-		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Guard:    counted{w.agent, &w.marks},
-		Verify:   func(ctx context.Context) error { return verify.Owned(ctx, w.store, w.agent) },
-		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},
+		Locked: w.keys.Locked, Lock: w.keys.Lock,
+		Store: w.store, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Guard:  counted{w.agent, &w.marks},
+		Verify: func(ctx context.Context) error { return verify.Owned(ctx, w.store, w.agent) },
+		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally,
+			Account: w.account, Started: time.Now()},
 		Rules: func(context.Context) (Rules, error) {
 			if e := w.bad.Load(); e != nil {
 				return Rules{}, e
@@ -134,12 +143,8 @@ func (w *world) start() {
 }
 
 // account has the keys of an account.
-func (w *world) account(name string) (Keys, error) {
-	a, err := cmp.Or(w.later, w.keys).AccountNamed(name)
-	if err != nil {
-		return Keys{}, err
-	}
-	return KeysOf(a), nil
+func (w *world) account(name string) (*wallet.Account, error) {
+	return cmp.Or(w.later, w.keys).AccountNamed(name)
 }
 
 // lock reports whether there was an agent that it ended.
@@ -159,7 +164,7 @@ func (w *world) allow(change func(*Rules)) {
 	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000,
 		ApproveAbove: 1_000_000, Rate: 60},
 		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement},
-		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
+		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute, Checks: w.checks()}
 	r.Status = func(context.Context, x402.Evidence) (x402.Status, error) {
 		w.asked.Add(1)
 		if s := w.status.Load(); s != nil {
@@ -167,11 +172,48 @@ func (w *world) allow(change func(*Rules)) {
 		}
 		return x402.Status{Note: "not seen"}, nil
 	}
-	r.Height = func(ctx context.Context, network string) (uint64, error) {
-		return w.onSolana.Load().Height(ctx, network)
-	}
 	change(&r)
 	w.rules.Store(&r)
+}
+
+// settings are those of the owner's rules that a scheme alone knows.
+type settings struct {
+	vaults        map[string]string
+	tokenAccounts map[string]string
+	approvalGas   map[string]money.Amount
+	allowances    map[string]x402.AllowanceRule
+	knows         func(ctx context.Context, network, address string) bool
+	channelDelay  time.Duration
+	claimed       money.Amount // in a channel, by the chain
+	balance       money.Amount // at the agent's account, by the chain
+	count         uint64       // of its transactions, likewise
+}
+
+// set changes the settings.
+func (w *world) set(change func(*settings)) {
+	change(&w.settings)
+	r := *w.rules.Load()
+	r.Checks = w.checks()
+	w.rules.Store(&r)
+}
+
+func (w *world) checks() map[string]signing.Check {
+	s := w.settings
+	transfers := exact.Check{Vaults: s.vaults, TokenAccounts: s.tokenAccounts,
+		Height: func(ctx context.Context, network string) (uint64, error) {
+			return w.onSolana.Load().Height(ctx, network)
+		}}
+	permits := permit2.Check{ApprovalGas: s.approvalGas, KnowsFacilitator: s.knows}
+	return map[string]signing.Check{
+		x402.Exact: transfers, x402.MPP: transfers, x402.Permit2: permits, x402.Upto: permits,
+		x402.SignInScheme: siwx.Check{},
+		x402.Allowance: allowance.Check{Rules: s.allowances,
+			Account: func(context.Context, string, string, string) (money.Amount, uint64, error) {
+				return s.balance, s.count, nil
+			}},
+		x402.BatchSettlement: batch.Check{MaxDelay: s.channelDelay, FundedByOwner: w.guard.OwnChannel,
+			Claimed: func(context.Context, string, string) (money.Amount, error) { return s.claimed, nil }},
+	}
 }
 
 const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
@@ -217,7 +259,7 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 // transfer is the honest message for a payment.
 func (w *world) transfer(p history.Payment) message.Transfer {
 	return message.Transfer{Payment: p.ID, Asset: usdc, Authorization: message.Authorization3009{
-		From: w.evm, To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60,
+		From: w.evm, To: p.PayTo, Value: p.Amount, ValidBefore: w.now().Unix() + 60,
 		Nonce: sha256.Sum256([]byte(p.ID)),
 	}}
 }
@@ -241,7 +283,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 
 	p := w.reserve(10_000, nil)
 	locked := must.Get(wallet.Open(w.home))(t)
-	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
+	signer := w.signer(locked, &client.Client{Home: w.home, Before: locked.Locked})
 	transfer := w.transfer(p)
 	signature := must.Get(signer.SignTransfer(t.Context(), transfer))(t)
 	require.True(t, locked.Locked(), "the key stays where it is")
@@ -274,7 +316,7 @@ func requireCode(t *testing.T, err error, want x402.Code) {
 // requireSignedBy has the chain's code recover who signed a transfer.
 func requireSignedBy(t *testing.T, address string, transfer message.Transfer, signature [65]byte) {
 	t.Helper()
-	object := must.Get(message.EncodeAuthorization(transfer.Authorization))(t)
+	object := must.Get(payload.EncodeAuthorization(transfer.Authorization))(t)
 	sent := must.Get(json.Marshal(map[string]any{"authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, _, err := payload.Recover(base, usdc, sent)
@@ -333,7 +375,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 			p.Price = 1
 		}, nil},
 		{"an unknown asset", "does not know its asset", func(p *history.Payment) { p.Asset = payee }, nil},
-		{"another scheme", "by its scheme", func(p *history.Payment) { p.Scheme = "upto" }, nil},
+		{"another scheme", "cannot be read", func(p *history.Payment) { p.Scheme = "upto" }, nil},
 		{"another network", "does not know its asset", func(p *history.Payment) {
 			p.Network = "eip155:1234567"
 		}, nil},
@@ -358,7 +400,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	outOf(ownersVault)(&m)
 	_, err := w.client.SignTransfer(t.Context(), m)
 	w.refused(err, "its payer")
-	w.allow(func(r *Rules) { r.Vaults = map[string]string{base: ownersVault} })
+	w.set(func(s *settings) { s.vaults = map[string]string{base: ownersVault} })
 	must.Get(w.client.SignTransfer(t.Context(), m))(t)
 	for _, from := range []string{usdc.Address, w.evm} {
 		m := w.transfer(w.reserve(10_000, fromVault))
@@ -557,17 +599,17 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 // recorder lets a signature be asked for, and keeps the question.
 type recorder struct {
 	address string
-	decode.Draft
+	onchain.Draft
 }
 
 func (r *recorder) Address() string { return r.address }
-func (r *recorder) SignTransfer(_ context.Context, d decode.Draft) (s [64]byte, err error) {
+func (r *recorder) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
 	r.Draft = d
-	return s, context.Canceled
+	return nil, context.Canceled
 }
 
 // draft is a transaction for 10,000 units that waits for its signature, and what its payment's row says.
-func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, func(*history.Payment)) {
+func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (transaction, func(*history.Payment)) {
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	w.onSolana.Store(chain)
@@ -585,7 +627,7 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (decode.Draft, f
 		}})
 	require.ErrorIs(w.t, err, context.Canceled)
 	require.NotEmpty(w.t, asked.Message)
-	return asked.Draft, row
+	return transaction{Solana: must.JSON[exact.Solana](asked.Message)(w.t)}, row
 }
 
 func TestTheAgentOnSolana(t *testing.T) {
@@ -595,7 +637,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	w := newWorld(t)
 	s.Fund(w.solana, 1_000_000)
 	draft, row := w.draft(s, asset)
-	of := func(p history.Payment) decode.Draft {
+	of := func(p history.Payment) transaction {
 		d := draft
 		d.Payment = p.ID
 		return d
@@ -613,8 +655,8 @@ func TestTheAgentOnSolana(t *testing.T) {
 			require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
 		})
 	}
-	for i := range draft.Message { // no bit of what is paid may differ
-		flipped := bytes.Clone(draft.Message)
+	for i := range draft.Transaction { // no bit of what is paid may differ
+		flipped := bytes.Clone(draft.Transaction)
 		flipped[i] ^= 1
 		got, err := decode.Message(flipped)
 		if err != nil || (i%7 != 0 && got.Amount == money.NewAmount(10_000)) {
@@ -624,14 +666,14 @@ func TestTheAgentOnSolana(t *testing.T) {
 		if got.Amount != money.NewAmount(10_000) || got.Mint != asset.Address ||
 			got.Source != draft.Evidence.Source {
 			d := of(w.reserve(10_000, row))
-			d.Message = flipped
+			d.Transaction = flipped
 			require.Error(t, must.Err(w.client.SignSolana(t.Context(), d)), "byte %d", i)
 		}
 	}
-	w.allow(func(r *Rules) { r.TokenAccounts = map[string]string{sandbox.Solana: s.FeePayer} })
+	w.set(func(x *settings) { x.tokenAccounts = map[string]string{sandbox.Solana: s.FeePayer} })
 	_, err := w.client.SignSolana(t.Context(), of(w.reserve(10_000, row)))
 	w.refused(err, "its source")
-	w.allow(func(*Rules) {})
+	w.set(func(x *settings) { x.tokenAccounts = nil })
 	p := w.reserve(10_000, row)
 	must.Get(w.client.SignSolana(t.Context(), of(p)))(t)
 	_, err = w.client.SignSolana(t.Context(), of(p))
@@ -703,8 +745,8 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 		r.Budget.Agents = map[string]budget.Agent{"research": {}, "bot": {}, "late": {}, "anna": {}}
 		r.Budget.Teams = budget.Teams{"research": {Agents: []string{"research", "bot"}, Account: true},
 			"late": {Agents: []string{"late"}, Account: true}}
-		r.Vaults = map[string]string{base: ownersVault}
 	})
+	w.set(func(s *settings) { s.vaults = map[string]string{base: ownersVault} })
 	reserved := func(agent, source string) message.Transfer {
 		p := w.reserve(10_000, func(p *history.Payment) { p.Agent, p.Source = agent, source })
 		transfer := w.transfer(p)

@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,8 +16,10 @@ import (
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
 	. "x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // batchWorld is a world with a channel of batch-settlement in its ledger.
@@ -29,7 +33,7 @@ const sellersAuthorizer = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 
 func newBatchWorld(t *testing.T) *batchWorld {
 	w := &batchWorld{world: newWorld(t)}
-	w.allow(func(r *Rules) { r.ChannelDelay = 24 * time.Hour })
+	w.set(func(s *settings) { s.channelDelay = 24 * time.Hour })
 	w.config = x402.ChannelConfig{Payer: w.evm, PayerAuthorizer: w.evm, Receiver: payee,
 		ReceiverAuthorizer: sellersAuthorizer, Token: usdc.Address, WithdrawDelay: 900,
 		Salt: "0x0000000000000000000000000000000000000000000000000000000000000000"}
@@ -143,7 +147,7 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 			}},
 		"a delay that the owner does not allow": {"its delay is not", 10_000,
 			func(w *batchWorld, _ *message.Channel) {
-				w.allow(func(r *Rules) { r.ChannelDelay = time.Minute })
+				w.set(func(s *settings) { s.channelDelay = time.Minute })
 			}},
 		"a channel of another host": {"its channel is not", 10_000,
 			func(w *batchWorld, _ *message.Channel) {
@@ -170,12 +174,63 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 	}
 }
 
+// What was promised in a channel is what the last sealed voucher promised: a row that says more raises nothing,
+// in the unlock agent as in a process that signs for itself.
+func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
+	for name, sign := range map[string]func(w *batchWorld) asks{
+		"unlock agent": func(w *batchWorld) asks { return w.client.asks },
+		"this process": func(w *batchWorld) asks { return w.signsItself() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newBatchWorld(t)
+			forge := func(nonce, amount uint64) {
+				w.sql(`UPDATE channels SET nonce = ?, amount = ?, claimed = ?`, fmt.Sprint(nonce), fmt.Sprint(amount),
+					fmt.Sprint(amount))
+			}
+			refused := func(ceiling uint64, why string) {
+				t.Helper()
+				p := w.call(0)
+				err := must.Err(sign(w).SignChannel(t.Context(), w.message(p, ceiling, 0)))
+				require.ErrorContains(t, err, why)
+			}
+			forge(0, 9000) // as a lost ledger's row, of which the chain knows nothing
+			refused(10_000, "beyond what is sealed")
+			forge(1, 9000)
+			refused(10_000, "beyond what is sealed")
+			w.set(func(s *settings) { s.claimed = money.NewAmount(9000) })
+			forge(0, 9000)
+			refused(10_001, "its sum is not")
+			must.Get(sign(w).SignChannel(t.Context(), w.message(w.call(10_000), 10_000, 10_000)))(t)
+
+			forge(2, 19_000)
+			refused(20_000, "not where the last voucher left it")
+			w.sql(`UPDATE channels SET claimed = '19000', nonce = '1', amount = '10000'`)
+			refused(20_000, "its sum is not")
+		})
+	}
+}
+
+// signsItself is a process with the key, which records what it signs with a payload.
+func (w *batchWorld) signsItself() asks {
+	guard := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
+	r := w.recorder(w.keys, guard, &Tally{})
+	return asks{func(ctx context.Context, d onchain.Draft) ([]byte, error) {
+		signatures, err := r.Sign(ctx, d.Payment, d.Message)
+		if err != nil {
+			return nil, err
+		}
+		p := must.Get(w.store.Payment(ctx, d.Payment))(w.t)
+		return signatures, r.Submit(ctx, p, history.Signed{Payload: []byte(`{}`), Requirement: p.Requirement,
+			Evidence: r.Kept(p.ID).Evidence}, false)
+	}}
+}
+
 // A payment that is said to be prepaid gets no signature that moves money by itself.
 func TestAPrepaidPaymentIsNoTransfer(t *testing.T) {
 	w := newBatchWorld(t)
 	p := w.call(0)
 	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
-	w.refused(err, "by its scheme")
+	w.refused(err, "cannot be read")
 	p = w.reserve(1000, func(p *history.Payment) { p.Price = 0 }) // of another scheme
 	_, err = w.client.SignTransfer(t.Context(), w.transfer(p))
 	w.refused(err, "not what its amount is worth")
@@ -186,13 +241,11 @@ func TestAPrepaidPaymentKeepsTheOtherRules(t *testing.T) {
 	w := newBatchWorld(t)
 	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000)))(t)
 	w.allow(func(r *Rules) {
-		r.ChannelDelay = time.Hour
 		r.Budget.Day, r.Budget.PerCall = 10_000, 999
 	})
 	_, err := w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0))
 	requireCode(t, err, x402.BudgetExceeded)
 	w.allow(func(r *Rules) {
-		r.ChannelDelay = time.Hour
 		r.Budget.Day = 10_000 // used up by the deposit
 	})
 	must.Get(w.client.SignChannel(t.Context(), w.message(w.call(0), 2000, 0)))(t)

@@ -7,6 +7,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/socket"
+	"x402-wallet/scheme/signing"
 	"x402-wallet/x402"
 )
 
@@ -23,15 +24,15 @@ const (
 
 func SameUser(user socket.User) error { return sameUser(user) }
 
-func AskOf(p history.Payment, asset x402.AssetInfo) budget.Ask { return askOf(p, asset) }
+func TermsOf(p history.Payment, asset x402.AssetInfo) signing.Terms { return termsOf(p, asset) }
 
 func (s *Server) Witness(ctx context.Context) { s.witness(ctx) }
 
-func (s *Server) SignEVM(ctx context.Context, q Request) ([]byte, error) { return s.signEVM(ctx, q) }
+func (s *Server) Sign(ctx context.Context, q Request) ([]byte, error) { return s.sign(ctx, q) }
 
-func (r *Recorder) Permit(ctx context.Context, rules Rules, p history.Payment, ask budget.Ask,
+func (r *Recorder) Permit(ctx context.Context, rules Rules, p history.Payment, terms signing.Terms,
 	sealed budget.Facts, here bool) error {
-	return r.permit(ctx, rules, p, ask, sealed, here)
+	return r.permit(ctx, rules, p, terms, sealed, here)
 }
 
 func (t *Tally) Add(p history.Payment, now time.Time) { t.add(p, now) }
@@ -52,3 +53,6 @@ func (t *Tally) Pass(id string) time.Time {
 	t.items[id] = i
 	return until
 }
+
+// Kept is what this process signed for a payment and did not submit yet.
+func (r *Recorder) Kept(id string) history.Signed { return r.kept[id].signed }

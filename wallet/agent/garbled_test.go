@@ -42,7 +42,7 @@ func TestAGarbledAgent(t *testing.T) {
 				_, _ = c.Read(make([]byte, MaxRequest))
 				_, _ = io.WriteString(c, answer)
 			}()
-			client := &client.Client{Home: home}
+			client := asksOf(&client.Client{Home: home})
 			_, err := client.SignPull(t.Context(), "p", x402.Pull{})
 			coded := x402.AsError(err)
 			require.Equal(t, x402.WalletLocked, coded.Code)

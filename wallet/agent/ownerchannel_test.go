@@ -62,7 +62,7 @@ func TestTheAgentSignsInAnOwnersChannel(t *testing.T) {
 	require.NoError(t, w.ask("expire", again.ID), "it counts nothing, and frees nothing")
 	require.NoError(t, verify.Owned(t.Context(), w.guard.Store, w.guard))
 
-	w.allow(func(r *Rules) { r.ChannelDelay, r.Budget.Day = 24*3600*1e9, 2999 }) // 2000 were counted
+	w.allow(func(r *Rules) { r.Budget.Day = 2999 }) // 2000 were counted
 	_, err := w.client.SignChannel(t.Context(), w.message(w.ownersCall(true), 3000, 0))
 	requireCode(t, err, x402.BudgetExceeded)
 }
@@ -128,7 +128,6 @@ func TestWhoFundsAChannelIsWhoPays(t *testing.T) {
 // and not by the chain's.
 func TestAnOwnersVoucherCountsForGood(t *testing.T) {
 	w := newOwnersWorld(t, nil)
-	w.allow(func(r *Rules) { r.ChannelDelay = 24 * 3600 * 1e9 })
 	p := w.ownersCall(true)
 	must.Get(w.client.SignChannel(t.Context(), w.message(p, 1000, 0)))(t)
 	require.Error(t, w.ask("expire", p.ID))

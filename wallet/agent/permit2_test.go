@@ -43,11 +43,11 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	w := newWorld(t)
 	p := w.reserve(10_000, byWay(x402.Permit2))
 	locked := must.Get(wallet.Open(w.home))(t)
-	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
+	signer := w.signer(locked, &client.Client{Home: w.home, Before: locked.Locked})
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)
-	object := must.Get(message.EncodePermit2(d.Authorization))(t)
+	object := must.Get(payload.EncodePermit2Authorization(d.Authorization))(t)
 	sent := must.Get(json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
 		"signature": "0x" + hex.EncodeToString(signature[:])}))(t)
 	from, got, err := payload.RecoverPermit2(base, sent)
@@ -103,7 +103,7 @@ func TestTheAgentSignsNoOtherPermit(t *testing.T) {
 		}},
 		{"another spender", "cannot be read", x402.Permit2,
 			func(a *message.Permit2Authorization) { a.Spender = payee }},
-		{"a permit for EIP-3009", "by its scheme", x402.Exact, nil},
+		{"a permit for EIP-3009", "cannot be read", x402.Exact, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := w.permit(w.reserve(10_000, byWay(c.way)))
@@ -116,7 +116,7 @@ func TestTheAgentSignsNoOtherPermit(t *testing.T) {
 	}
 	p := w.reserve(10_000, byWay(x402.Permit2))
 	_, err := w.client.SignTransfer(t.Context(), w.transfer(p))
-	w.refused(err, "by its scheme")
+	w.refused(err, "cannot be read")
 	w.allow(func(r *Rules) { r.Schemes = []string{x402.Exact} })
 	_, _, err = w.client.SignPermit2(t.Context(), w.permit(w.reserve(10_000, byWay(x402.Permit2))))
 	w.refused(err, "by its scheme")
@@ -135,19 +135,19 @@ func TestTheAgentSignsAnApprovalByTransaction(t *testing.T) {
 	w.refused(err, "approval_gas allows 0")
 	_, err = sign(0) // which costs nothing
 	w.refused(err, "approval_gas allows 0")
-	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{base: money.NewAmount(100_000)} })
+	w.set(func(s *settings) { s.approvalGas = map[string]money.Amount{base: money.NewAmount(100_000)} })
 	require.NotZero(t, must.Get(sign(50_000))(t))
 	_, err = sign(50_001)
 	w.refused(err, "its approval may cost 100002 wei, and approval_gas allows 100000")
-	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{"eip155:1": money.NewAmount(100_000)} })
+	w.set(func(s *settings) { s.approvalGas = map[string]money.Amount{"eip155:1": money.NewAmount(100_000)} })
 	_, err = sign(50_000)
 	w.refused(err, "approval_gas allows 0")
 }
 
 // known says that the owner's facilitators settle from one address.
-func known(address string) func(*Rules) {
-	return func(r *Rules) {
-		r.KnowsFacilitator = func(_ context.Context, network, a string) bool {
+func known(address string) func(*settings) {
+	return func(s *settings) {
+		s.knows = func(_ context.Context, network, a string) bool {
 			return network == base &&
 				a == address
 		}
@@ -162,27 +162,30 @@ func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
 		return err
 	}
 	require.True(t, x402.HasCode(sign(), x402.ApprovalRequired))
-	w.allow(known(payee))
+	w.set(known(payee))
 	require.True(t, x402.HasCode(sign(), x402.ApprovalRequired), "another one")
-	w.allow(known(ownersVault))
+	w.set(known(ownersVault))
 	require.NoError(t, sign())
-	w.allow(func(*Rules) {})
+	w.set(func(s *settings) { s.knows = nil })
 	w.approve = true
 	require.NoError(t, sign())
 
 	// the same in the wallet's own process
 	w.approve = false
 	g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
-	own := &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(), Tally: &Tally{}, Now: time.Now}
+	own := w.recorder(w.keys, g, &Tally{})
 	submit := func() error {
 		p := w.reserve(1_000, byWay(x402.Upto))
-		e := w.permit(p).Evidence()
+		d := w.permit(p)
+		e := d.Evidence()
+		must.Get(own.Sign(t.Context(), p.ID, must.Get(encodePermit(d))(t)))(t)
 		return own.Submit(t.Context(), p, history.Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 			Evidence:  e,
 			UniqueKey: e.Unique()}, false)
 	}
 	require.True(t, x402.HasCode(submit(), x402.ApprovalRequired))
-	known(ownersVault)(&own.Rules)
+	w.set(known(ownersVault))
+	own.Rules = *w.rules.Load()
 	require.NoError(t, submit())
 }
 
@@ -190,7 +193,8 @@ func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
 // can come of it.
 func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
 	w := newWorld(t)
-	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000; known(ownersVault)(r) })
+	w.set(known(ownersVault))
+	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000 })
 	p := w.reserve(1_000_000, byWay(x402.Upto))
 	_, _, err := w.client.SignPermit2(t.Context(), w.permit(p))
 	require.NoError(t, err)

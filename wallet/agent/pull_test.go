@@ -33,15 +33,14 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 }
 
 // asker is a process without the key.
-func (w *world) asker() EVMSigner {
+func (w *world) asker() asks {
 	locked := must.Get(wallet.Open(w.home))(w.t)
-	signer, _ := client.Signers(&locked.Account, &client.Client{Home: w.home, Before: locked.Locked})
-	return signer
+	return w.signer(locked, &client.Client{Home: w.home, Before: locked.Locked})
 }
 
 func (w *world) allowFloats() {
-	w.allow(func(r *Rules) {
-		r.Allowances = map[string]x402.AllowanceRule{base: {Owner: ownersAccount, Float: 1_000_000,
+	w.set(func(s *settings) {
+		s.allowances = map[string]x402.AllowanceRule{base: {Owner: ownersAccount, Float: 1_000_000,
 			MaxGas: money.NewAmount(100_000_000_000_000)}}
 	})
 }
@@ -68,7 +67,7 @@ func TestTheAgentSignsNoOtherFloat(t *testing.T) {
 		units uint64
 		row   func(p *history.Payment)
 		pull  func(p *x402.Pull)
-		rules func(r *Rules)
+		rules func(s *settings)
 		why   string
 	}{
 		"another chain":      {pull: func(p *x402.Pull) { p.ChainID = 1 }, why: "its chain"},
@@ -82,21 +81,19 @@ func TestTheAgentSignsNoOtherFloat(t *testing.T) {
 		"more gas than is allowed": {pull: func(p *x402.Pull) { p.MaxFee = money.NewAmount(10_000_000_000) },
 			why: "max_gas"},
 		"more than a float": {units: 1_000_001, why: "more than a float"},
-		"no account is named": {rules: func(r *Rules) { r.Allowances = nil },
-			why: "max_gas"},
-		"another account is named": {rules: func(r *Rules) {
-			rule := r.Allowances[base]
+		"no account is named": {rules: func(s *settings) { s.allowances = nil },
+			why: "no such account"},
+		"another account is named": {rules: func(s *settings) {
+			rule := s.allowances[base]
 			rule.Owner = payee
-			r.Allowances = map[string]x402.AllowanceRule{base: rule}
+			s.allowances = map[string]x402.AllowanceRule{base: rule}
 		}, why: "no such account"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.allowFloats()
 			if c.rules != nil {
-				changed := *w.rules.Load()
-				c.rules(&changed)
-				w.rules.Store(&changed)
+				w.set(c.rules)
 			}
 			p, pull := w.pull(max(c.units, 1_000))
 			if c.pull != nil {
@@ -110,17 +107,58 @@ func TestTheAgentSignsNoOtherFloat(t *testing.T) {
 	}
 }
 
-// A float may be as much as is held to be paid from the agent's account, where that is more.
-func TestAFloatForWhatIsHeld(t *testing.T) {
+// What may lie at the agent's account is a float, or the price of a payment that is held where that is more,
+// and not more than the owner lets one call cost. What was signed for there may come to it.
+func TestSignPull_Bound(t *testing.T) {
 	w := newWorld(t)
 	w.allowFloats()
+	sign := func(nonce, units uint64) error {
+		p, pull := w.pull(units)
+		pull.Nonce = nonce
+		return must.Err(w.asker().SignPull(t.Context(), p.ID, pull))
+	}
+	allows := func(nonce, units uint64) {
+		t.Helper()
+		w.refused(sign(nonce, units+1), "more than a float")
+		require.NoError(t, sign(nonce, units))
+	}
+	w.set(func(s *settings) { s.balance = money.NewAmount(400_000) })
+	allows(0, 600_000)
+	w.refused(sign(1, 1), "with it 1000001 would be at the agent's account") // 600,000 are on their way
+	w.set(func(s *settings) { s.count = 1 })                                 // they came, and were spent
+	allows(1, 600_000)
+
+	w.set(func(s *settings) { s.count, s.balance = 2, money.Amount{} })
 	w.reserve(900_000, nil)
 	w.reserve(900_000, nil)
-	p, pull := w.pull(1_800_001)
-	_, err := w.asker().SignPull(t.Context(), p.ID, pull)
-	w.refused(err, "more than a float")
-	p, pull = w.pull(1_800_000)
-	must.Get(w.asker().SignPull(t.Context(), p.ID, pull))(t)
+	allows(2, 1_000_000) // per_call
+	w.set(func(s *settings) { s.count, s.balance = 3, money.NewAmount(1_000_000) })
+	must.Get(w.pays(700_000))(t)
+	allows(3, 700_000)
+
+	// Rows of earlier floats that somebody changes or takes away free nothing.
+	w.sql(`UPDATE payments SET state = 'failed' WHERE scheme = 'allowance'`)
+	w.refused(sign(4, 1), "more than a float")
+	w.sql(`UPDATE payments SET scheme = 'exact' WHERE scheme = 'allowance'`)
+	w.refused(sign(4, 1), "more than a float")
+}
+
+// Floats keep to the owner's rate.
+func TestSignPull_Rate(t *testing.T) {
+	w := newWorld(t)
+	w.allowFloats()
+	w.allow(func(r *Rules) { r.Budget.Rate = 2 })
+	for n := range uint64(3) {
+		w.set(func(s *settings) { s.count = n })
+		p, pull := w.pull(1_000)
+		pull.Nonce = n
+		_, err := w.asker().SignPull(t.Context(), p.ID, pull)
+		if n < 2 {
+			require.NoError(t, err)
+		} else {
+			requireCode(t, err, x402.RateLimited)
+		}
+	}
 }
 
 // What is reserved as a payment is signed as no float, and what is reserved as a float as no payment.
@@ -128,8 +166,7 @@ func TestAFloatIsNoPayment(t *testing.T) {
 	w := newWorld(t)
 	w.allowFloats()
 	p, _ := w.pull(1_000)
-	signer, _ := client.Signers(&w.keys.Account,
-		&client.Client{Home: w.home, Before: func() bool { return true }})
+	signer := w.signer(w.keys, &client.Client{Home: w.home, Before: func() bool { return true }})
 	transfer := w.transfer(p)
 	transfer.Authorization.To = payee
 	requireCode(t, must.Err(signer.SignTransfer(t.Context(), transfer)), x402.PolicyDenied)
@@ -137,5 +174,5 @@ func TestAFloatIsNoPayment(t *testing.T) {
 	paid := w.reserve(1_000, nil)
 	_, pull := w.pull(1_000)
 	_, err := w.asker().SignPull(t.Context(), paid.ID, pull)
-	w.refused(err, "its scheme")
+	w.refused(err, "cannot be read")
 }

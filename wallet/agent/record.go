@@ -7,9 +7,10 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/scheme/signing"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
 // Recorder records what this process signs, before it gives a signature away: as a sealed row of the
@@ -22,8 +23,15 @@ type Recorder struct {
 	// Rules are those that were checked against their seal before a payment was signed here. The
 	// unlock agent reads them anew each time.
 	Rules Rules
-	Now   func() time.Time
-	Tally *Tally // of this process
+	// Account returns the keys of an account, by its name; "" is the wallet's own.
+	Account func(name string) (*wallet.Account, error)
+	// Started is when the unlock agent began; zero in a process that signs for itself.
+	Started time.Time
+	Now     func() time.Time
+	Tally   *Tally // of this process
+
+	mu   sync.Mutex
+	kept map[string]kept // by payment
 }
 
 // oldest is how long after its reservation a payment may be signed: a person may have to type a
@@ -36,67 +44,99 @@ const (
 // Locked reports whether this process has no key at hand.
 func (r *Recorder) Locked() bool { return r.Guard.Key.Locked() }
 
-// keyholder is what this process brings to a row that it seals. here says that a person at this
-// process's client approved the payment.
-//
-// signed is what is to be recorded; zero where that is no signature.
-func (r *Recorder) keyholder(ctx context.Context, rules Rules, signed x402.Evidence, here bool) (
+// kept is a message that this process has signed and that is not recorded yet.
+type kept struct {
+	message signing.Message
+	signed  history.Signed
+	created time.Time // of its payment
+}
+
+// keep notes a message until Submit. Older ones that were not submitted are forgotten.
+func (r *Recorder) keep(p history.Payment, m signing.Message, signed history.Signed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept == nil {
+		r.kept = map[string]kept{}
+	}
+	for id, k := range r.kept {
+		if r.Now().Sub(k.created) > oldest {
+			delete(r.kept, id)
+		}
+	}
+	r.kept[p.ID] = kept{m, signed, p.Created}
+}
+
+// take returns what was kept of a payment.
+func (r *Recorder) take(id string) (k kept, isKept bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, isKept = r.kept[id]
+	delete(r.kept, id)
+	return k, isKept
+}
+
+// keyholder is what this process brings to a row that it seals. m is the message whose signature is recorded;
+// nil for a row that is no signature, or one of a payment channel that package channel has checked. here says
+// that a person at this process's client approved the payment.
+func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message, here bool) (
 	history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
-	always := whyAlwaysAsked(ctx, rules, signed)
-	ask := func(p history.Payment) budget.Ask {
+	terms := func(p history.Payment) signing.Terms {
+		if m != nil {
+			return m.Terms()
+		}
 		asset, _ := rules.Assets.Asset(p.Network, p.Asset)
-		return askOf(p, asset)
+		return termsOf(p, asset)
 	}
-	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(ask(p)) }
-	k.Permit = func(p history.Payment, sealed budget.Facts) error {
-		wanted := ask(p)
-		wanted.Always = always
-		return r.permit(ctx, rules, p, wanted, sealed, here)
+	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(askOf(p, terms(p))) }
+	k.Permit = func(p history.Payment, facts budget.Facts, sealed history.Sealed) (*history.Fact, error) {
+		fact, err := r.bound(ctx, m, sealed)
+		if err == nil {
+			err = r.permit(ctx, rules, p, terms(p), facts, here)
+		}
+		return fact, err
 	}
 	return k, err
 }
 
-// whyAlwaysAsked is why a person has to have approved what is signed, whatever it costs; "": for no such
-// reason.
-func whyAlwaysAsked(ctx context.Context, rules Rules, signed x402.Evidence) string {
-	isKnown := signed.Way != x402.Upto || (rules.KnowsFacilitator != nil &&
-		rules.KnowsFacilitator(ctx, signed.Network, signed.Facilitator))
-	if isKnown {
-		return ""
-	}
-	return x402.StrangeFacilitator(signed.Facilitator)
+// termsOf are the terms of a payment that counts what its amount is worth.
+func termsOf(p history.Payment, asset x402.AssetInfo) signing.Terms {
+	worth := asset.Dollars(p.Amount)
+	return signing.Terms{Counts: worth, Price: worth}
 }
 
-// askOf is what the rules are asked about a payment. Of one that is prepaid the price is what it is worth.
-func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
-	if p.IsSignIn() {
+// bound holds a message to what is sealed.
+func (r *Recorder) bound(ctx context.Context, m signing.Message, sealed history.Sealed) (*history.Fact, error) {
+	if bounded, is := m.(signing.Bounded); is {
+		return bounded.Bound(ctx, signing.Sealed{Sealed: sealed, Unsettled: r.Tally.unsettled})
+	}
+	if m != nil && sealed.Channel != nil {
+		return nil, refuse("it takes no channel on")
+	}
+	return nil, nil
+}
+
+// askOf is what the rules are asked about a payment.
+func askOf(p history.Payment, t signing.Terms) budget.Ask {
+	if t.IsSignIn {
 		return budget.Ask{Agent: p.Agent, Host: p.Host, SignIn: true}
 	}
-	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Key: p.IdempotencyKey,
-		Request: p.Fingerprint, Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo,
-			Resource: p.Resource()}}
-	if p.Prepaid() {
-		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
-	}
-	return ask
+	return budget.Ask{Agent: p.Agent, Price: t.Price, Prepaid: t.Counts == 0 && t.Price > 0, Host: p.Host,
+		Key: p.IdempotencyKey, Always: t.Always, Request: p.Fingerprint, Payee: budget.Payee{
+			Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 
 // permit asks the owner's rules about a payment by what is sealed, and once more by what this
 // process has signed, and counts it as signed. It is asked last, inside the transaction that records
 // the signature.
-func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, ask budget.Ask,
+func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, terms signing.Terms,
 	sealed budget.Facts, here bool) error {
-	asset, known := rules.Assets.Asset(p.Network, p.Asset)
-	isWorth := worth(p, asset) == p.Price
-	if p.IsSignIn() {
-		known, isWorth = true, isFree(p)
-	}
+	_, known := rules.Assets.Asset(p.Network, p.Asset)
 	age := r.Now().Sub(p.Created)
 	switch {
-	case !known:
+	case !known && !terms.IsSignIn:
 		return refuse("the owner does not know its asset")
-	case !isWorth:
+	case terms.Counts != p.Price:
 		return refuse("its price in the ledger is not what its amount is worth")
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
@@ -111,28 +151,32 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, a
 	if r.Tally.has(p.ID) {
 		return refuse("it has signed this payment already")
 	}
-	if p.Scheme == x402.Allowance {
-		if err := r.permitPull(ctx, rules, p, asset); err != nil {
-			return err
-		}
-		r.Tally.add(p, r.Now())
-		return nil
-	}
+	ask := askOf(p, terms)
 	query := rules.Budget.Query(ask)
 	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query, r.Now())} {
-		_, err := rules.Budget.Decide(ask, facts)
-		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
-			if err = r.approved(ctx, p, here, err); err == nil {
-				ask.Approved = true
-				_, err = rules.Budget.Decide(ask, facts)
-			}
-		}
-		if err != nil {
+		if err := r.decide(ctx, rules, p, terms, &ask, facts, here); err != nil {
 			return err
 		}
 	}
 	r.Tally.add(p, r.Now())
 	return nil
+}
+
+// decide asks the owner's rules about a payment by some facts. An approval that was found is noted in ask.
+func (r *Recorder) decide(ctx context.Context, rules Rules, p history.Payment, terms signing.Terms,
+	ask *budget.Ask, facts budget.Facts, here bool) error {
+	if terms.IsTransfer {
+		_, err := rules.Budget.Transfer(facts)
+		return err
+	}
+	_, err := rules.Budget.Decide(*ask, facts)
+	if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
+		if err = r.approved(ctx, p, here, err); err == nil {
+			ask.Approved = true
+			_, err = rules.Budget.Decide(*ask, facts)
+		}
+	}
+	return err
 }
 
 // approved reports why a payment that needs a person has none's approval: the owner's, which is sealed,
@@ -151,15 +195,28 @@ func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, r
 }
 
 // Submit records a signature of this process with its payload: see history.Store.Submit. Only when
-// it returns nil may a byte of it leave.
+// it returns nil may a byte of it leave. What the unlock agent signed it has recorded already.
 func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
-	k, err := r.keyholder(ctx, r.Rules, signed.Evidence, here)
+	own, isOwn := r.take(p.ID)
+	if !isOwn {
+		return r.Store.Submit(ctx, p, signed, history.Keyholder{})
+	}
+	if signed.Evidence != own.signed.Evidence {
+		return refuse("it is not the message that was signed for this payment")
+	}
+	k, err := r.keyholder(ctx, r.Rules, own.message, here)
 	if err != nil {
 		return err
 	}
+	signed.UniqueKey, signed.Channel = own.signed.UniqueKey, own.signed.Channel
 	if err := r.Store.Submit(ctx, p, signed, k); err != nil {
 		return err
 	}
+	return r.recorded(ctx, p, signed)
+}
+
+// recorded notes how long a signature may be good, and renews the checkpoint.
+func (r *Recorder) recorded(ctx context.Context, p history.Payment, signed history.Signed) error {
 	r.Tally.noteEnd(p.ID, signed.Evidence.ExpiresAt.Sub(r.Now()))
 	return r.Guard.Checkpoint(ctx)
 }
@@ -167,7 +224,7 @@ func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history
 // RecordVoucher does the same for a payment channel: see history.Store.RecordVoucher.
 func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
-	k, err := r.keyholder(ctx, r.Rules, signed.Evidence, here)
+	k, err := r.keyholder(ctx, r.Rules, nil, here)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -178,23 +235,22 @@ func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed 
 	return p, r.Guard.Checkpoint(ctx)
 }
 
-// sign records a signature before it is handed out: see history.Store.Sign.
-func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, signed history.Signed,
-	message []byte) error {
+// record records a signature before it is handed out: see history.Store.Sign.
+func (r *Recorder) record(ctx context.Context, rules Rules, p history.Payment, m signing.Message,
+	signed history.Signed) error {
 	if rules.MayPay != nil {
 		if err := rules.MayPay(ctx, p); err != nil {
 			return err
 		}
 	}
-	k, err := r.keyholder(ctx, rules, signed.Evidence, false)
+	k, err := r.keyholder(ctx, rules, m, false)
 	if err != nil {
 		return err
 	}
-	if err := r.Store.Sign(ctx, p, signed, message, k); err != nil {
+	if err := r.Store.Sign(ctx, p, signed, m.Over(), k); err != nil {
 		return err
 	}
-	r.Tally.noteEnd(p.ID, signed.Evidence.ExpiresAt.Sub(r.Now()))
-	return r.Guard.Checkpoint(ctx)
+	return r.recorded(ctx, p, signed)
 }
 
 // lateness is how long after its end a payment is believed to be over: the chain's clock may be behind
@@ -212,7 +268,7 @@ func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
 			"by this machine's clock payment %s has not expired: it is good until %s", id,
 			end.UTC().Format(time.RFC3339)).WithHint("ask again later")
 	}
-	k, err := r.keyholder(ctx, r.Rules, x402.Evidence{}, false)
+	k, err := r.keyholder(ctx, r.Rules, nil, false)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -239,7 +295,7 @@ func (r *Recorder) Charge(ctx context.Context, rules Rules, p history.Payment,
 	if !known || status.State != x402.Settled || status.Amount == nil {
 		return history.Payment{}, refuse("its asset is not known, or what it came to is not proven")
 	}
-	k, err := r.keyholder(ctx, rules, x402.Evidence{}, false)
+	k, err := r.keyholder(ctx, rules, nil, false)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -250,184 +306,4 @@ func (r *Recorder) Charge(ctx context.Context, rules Rules, p history.Payment,
 	}
 	r.Tally.lower(p.ID, c.Worth)
 	return p, r.Guard.Checkpoint(ctx)
-}
-
-// Tally is what this process has signed and did not itself find to have expired. It bounds what can
-// be got out of the process by whoever writes to the ledger and to its checkpoint: never more than the
-// owner's windows allow.
-type Tally struct {
-	mu       sync.Mutex
-	items    map[string]item // by payment
-	days     map[time.Time]money.Dollars
-	months   map[time.Time]money.Dollars
-	hosts    map[hostDay]money.Dollars
-	agents   map[agentTime]money.Dollars // by day
-	ofAgents map[agentTime]money.Dollars // by month
-	sessions map[string]money.Dollars
-	// by subscription, as budget.Subscription has its ID
-	subscriptions map[string]money.Dollars
-	recent        []signing // in the last hour
-}
-
-type item struct {
-	created time.Time
-	until   time.Time // by the monotonic clock, which nobody sets: until when it may be good
-	host    string
-	agent   string
-	session string
-	price   money.Dollars
-	// the ID of the subscription that it is of; "": none
-	subscription string
-}
-
-// signing is when something was signed, by this process's own clock, and for whom.
-type signing struct {
-	at    time.Time
-	agent string
-}
-
-type hostDay struct {
-	host string
-	day  time.Time
-}
-
-type agentTime struct {
-	agent string
-	begin time.Time // of the day or month
-}
-
-func (t *Tally) has(id string) bool {
-	_, has := t.items[id]
-	return has
-}
-
-func (t *Tally) add(p history.Payment, now time.Time) {
-	if t.items == nil {
-		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}
-		t.days, t.months = map[time.Time]money.Dollars{}, map[time.Time]money.Dollars{}
-		t.agents, t.ofAgents = map[agentTime]money.Dollars{}, map[agentTime]money.Dollars{}
-		t.sessions, t.subscriptions = map[string]money.Dollars{}, map[string]money.Dollars{}
-	}
-	i := item{created: p.Created, host: p.Host, agent: p.Agent, session: p.Session, price: p.Price}
-	i.subscription, _, _ = budget.SubscriptionOf(p.IdempotencyKey)
-	t.items[p.ID] = i
-	t.count(i, i.price)
-	t.recent = append(t.recent, signing{at: now, agent: p.Agent})
-	for t.recent[0].at.Before(now.Add(-budget.BusyWindow)) {
-		t.recent = t.recent[1:]
-	}
-}
-
-func (t *Tally) count(i item, price money.Dollars) {
-	day := budget.DayOf(i.created)
-	t.days[day] += price
-	t.months[budget.MonthOf(i.created)] += price
-	t.hosts[hostDay{i.host, day}] += price
-	t.agents[agentTime{i.agent, day}] += price
-	t.ofAgents[agentTime{i.agent, budget.MonthOf(i.created)}] += price
-	t.sessions[i.session] += price
-	if i.subscription != "" {
-		t.subscriptions[i.subscription] += price
-	}
-}
-
-// noteEnd notes for how long what was signed may be good from now on.
-func (t *Tally) noteEnd(id string, life time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if i, has := t.items[id]; has {
-		i.until = time.Now().Add(life + lateness)
-		t.items[id] = i
-	}
-}
-
-// lives reports whether this process signed a payment, and it may still be good.
-func (t *Tally) lives(id string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return time.Now().Before(t.items[id].until)
-}
-
-// takeBack takes a payment out of the sums that the chain showed to this process to have expired. It
-// is not signed again all the same.
-func (t *Tally) takeBack(id string) { t.lower(id, 0) }
-
-// lower takes back what the chain showed to this process not to have been charged of a payment.
-func (t *Tally) lower(id string, to money.Dollars) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if i, has := t.items[id]; has && to < i.price {
-		t.count(i, to-i.price)
-		i.price = to
-		t.items[id] = i
-	}
-}
-
-// signingTime is what a payment may take from its reservation, by whose time the ledger counts its
-// rate, to its signature. By the tally's clock a window is that much shorter, so that a payment for
-// which there was room when it was reserved is not refused when it is signed.
-const signingTime = 5 * time.Second
-
-// facts are the sealed ones with the sums of this tally alone, and with its rate: how many it signed
-// lately, whatever the times of these payments. It is asked with mu held.
-func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget.Facts {
-	facts := sealed
-	day, month := budget.DayOf(sealed.Now), budget.MonthOf(sealed.Now)
-	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
-	facts.Used = budget.Usage{
-		Session: held(t.sessions[sealed.Session.ID]), Day: held(t.days[day]),
-		Month: held(t.months[month]), HostDay: map[string]budget.Use{},
-	}
-	facts.Subscription.Use = held(t.subscriptions[q.Subscription])
-	if q.Agent != "" {
-		facts.Used.Agent = budget.NodeUsage{Day: held(t.agents[agentTime{q.Agent, day}]),
-			Month: held(t.ofAgents[agentTime{q.Agent, month}])}
-	}
-	facts.Used.Teams = map[string]budget.NodeUsage{}
-	for _, team := range q.Teams {
-		facts.Used.Teams[team] = budget.NodeUsage{Day: ofTeam(t.agents, day, q.Tree, team),
-			Month: ofTeam(t.ofAgents, month, q.Tree, team)}
-	}
-	for _, entry := range q.HostEntries {
-		var sum money.Dollars
-		for at, price := range t.hosts {
-			if at.day.Equal(day) && onHost(entry, at.host) {
-				sum += price
-			}
-		}
-		facts.Used.HostDay[entry] = held(sum)
-	}
-	hour := budget.RateLimit{Per: budget.BusyWindow - signingTime, NotBefore: sealed.LastUnfreeze}
-	lastMinute := now.Add(signingTime - budget.RateWindow)
-	facts.LastMinute = t.since(lastMinute, budget.Window{})
-	facts.NodeRates = map[string]budget.RateUse{}
-	for _, limit := range q.NodeRates {
-		facts.NodeRates[limit.Window.Node()] = budget.RateUse{LastMinute: t.since(lastMinute, limit.Window),
-			Since: sealed.RateSince}
-	}
-	if q.BusyHour {
-		facts.LastHour = t.since(hour.Since(now), budget.Window{})
-	}
-	return facts
-}
-
-// ofTeam is what the agents of a team were signed for in a day or month.
-func ofTeam(signed map[agentTime]money.Dollars, begin time.Time, tree budget.Teams, team string) budget.Use {
-	used := map[string]budget.Use{}
-	for of, sum := range signed {
-		if of.begin.Equal(begin) {
-			used[of.agent] = budget.Use{Held: sum}
-		}
-	}
-	return tree.Sum(team, used)
-}
-
-// since counts what was signed after a time for an agent, a team or all.
-func (t *Tally) since(after time.Time, of budget.Window) (n int) {
-	for i := len(t.recent) - 1; i >= 0 && t.recent[i].at.After(after); i-- {
-		if of.Has(t.recent[i].agent) {
-			n++
-		}
-	}
-	return n
 }

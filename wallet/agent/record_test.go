@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/evm/message"
+	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
@@ -26,6 +27,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/scheme/signing"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -349,13 +351,16 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	tally := &Tally{}
 	process := func() client.Guard { // unlocked in its own process; what it met of the ledger it forgets here
 		g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
-		return client.Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
-			Now: time.Now, Tally: tally}}
+		return client.Guard{Local: g, Recorder: w.recorder(w.keys, g, tally)}
 	}
 	submit := func(p history.Payment) error {
 		m := w.transfer(p)
-		e := m.Evidence()
-		return process().Submit(t.Context(), p, history.Signed{Payload: json.RawMessage(`{}`),
+		e, own := m.Evidence(), process()
+		object := must.Get(payload.EncodeAuthorization(m.Authorization))(t)
+		if _, err := own.Recorder.Sign(t.Context(), p.ID, object); err != nil {
+			return err
+		}
+		return own.Submit(t.Context(), p, history.Signed{Payload: json.RawMessage(`{}`),
 			Requirement: json.RawMessage(`{}`), Evidence: e, UniqueKey: e.Unique()}, false)
 	}
 	older := map[string][]byte{}
@@ -393,11 +398,11 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	rules := r.Rules
 	rules.Budget = budget.Rules{PerCall: 1_000_000, Day: 100_000_000, Month: 100_000_000, Rate: 60,
 		ApproveAbove: 1_000_000}
-	require.NoError(t, r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false))
-	err := r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false)
+	require.NoError(t, r.Permit(t.Context(), rules, p, TermsOf(p, usdc), facts, false))
+	err := r.Permit(t.Context(), rules, p, TermsOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
 	tally.TakeBack(p.ID)
-	err = r.Permit(t.Context(), rules, p, AskOf(p, usdc), facts, false)
+	err = r.Permit(t.Context(), rules, p, TermsOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
 }
 
@@ -413,7 +418,7 @@ func TestPaymentsOfOtherTimes(t *testing.T) {
 		p := w.reserve(1, nil)
 		r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{},
 			Now: func() time.Time { return p.Created.Add(c.ago) }}
-		err := r.Permit(t.Context(), rules, p, AskOf(p, usdc), budget.Facts{Now: p.Created}, false)
+		err := r.Permit(t.Context(), rules, p, TermsOf(p, usdc), budget.Facts{Now: p.Created}, false)
 		if c.code == "" {
 			require.NoError(t, err, c.ago)
 		} else {
@@ -422,15 +427,16 @@ func TestPaymentsOfOtherTimes(t *testing.T) {
 	}
 }
 
-// swapping changes the ledger while a message is being signed.
+// swapping changes the ledger after a message was read.
 type swapping struct {
-	EVMSigner
+	signing.Check
 	swap func(payment string)
 }
 
-func (s swapping) SignTransfer(ctx context.Context, m message.Transfer) ([65]byte, error) {
-	s.swap(m.Payment)
-	return s.EVMSigner.SignTransfer(ctx, m)
+func (s swapping) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
+	m, err := s.Check.Read(ctx, q)
+	s.swap(q.Payment.ID)
+	return m, err
 }
 
 // The row that a message was compared with is the row that is recorded.
@@ -445,17 +451,17 @@ func TestARowCannotBeSwapped(t *testing.T) {
 			w := newWorld(t)
 			p := w.reserve(990_000, nil)
 			f := w.forge()
-			onEVM, _ := client.Signers(&w.keys.Account, nil)
-			swaps := swapping{onEVM, func(id string) {
+			rules := *w.rules.Load()
+			rules.Checks = maps.Clone(rules.Checks)
+			rules.Checks[x402.Exact] = swapping{rules.Checks[x402.Exact], func(id string) {
 				require.EqualValues(t, 1, must.Get(f.Exec(change, id))(t))
 				require.NoError(t, f.Reserve(id))
 			}}
 			s := &Server{Store: w.store, Now: time.Now,
-				Account:  func(string) (Keys, error) { return Keys{EVM: swaps}, nil },
-				Rules:    func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
-				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
-			message := must.Get(message.EncodeAuthorization(w.transfer(p).Authorization))(t)
-			signature, err := s.SignEVM(t.Context(), Request{Payment: p.ID, Authorization: message})
+				Rules:    func(context.Context) (Rules, error) { return rules, nil },
+				Recorder: w.recorder(w.keys, w.agent, &Tally{})}
+			message := must.Get(payload.EncodeAuthorization(w.transfer(p).Authorization))(t)
+			signature, err := s.Sign(t.Context(), Request{Payment: p.ID, Message: message})
 			w.corrupt(err, "not the one that was signed")
 			require.Empty(t, signature)
 		})
@@ -550,7 +556,7 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 	permit := func(reserved time.Duration) error {
 		p := w.reserve(1, nil)
 		p.Created = now.Add(-reserved)
-		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), budget.Facts{Now: p.Created}, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, TermsOf(p, usdc), budget.Facts{Now: p.Created}, false)
 	}
 	require.NoError(t, permit(20*time.Minute))
 	require.NoError(t, permit(10*time.Minute))
@@ -612,7 +618,7 @@ func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
 		p.Agent = agent
 		facts := budget.Facts{Now: p.Created}
 		facts.Used.Agent.Day.Held = sealed
-		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), facts, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, TermsOf(p, usdc), facts, false)
 	}
 	err := permit("ann", 3)
 	require.Equal(t, "agent", x402.AsError(err).Details["layer"], "by what is sealed: %v", err)

@@ -8,9 +8,9 @@
 // no key, no other payee, no sum past a limit. What it signed it also adds up by itself, because
 // that process can write to the ledger's file.
 //
-// The files: wire.go (what is asked), server.go (who serves it), keys.go (the wallet's keys), check.go,
-// channel.go, permit2.go, pull.go and signin.go (what is signed), record.go (what was), passkey.go (what the
-// owner approves without a passphrase).
+// The files: wire.go (questions and answers of the unlock agent), server.go (serving them), check.go (reading
+// and signing a message by the check of its scheme), record.go (recording it), tally.go (adding it up),
+// passkey.go (approvals by passkey).
 package agent
 
 import (
@@ -36,12 +36,9 @@ const (
 // Server is the unlock agent. All fields are set before Run; it needs all of them, but where it says
 // otherwise.
 type Server struct {
-	// Account has the keys of an account, by its name; "": of the wallet's own.
-	Account func(name string) (Keys, error)
-	Locked  func() bool // the wallet has locked itself: idle, or open for too long
-	Lock    func()      // wipes the keys
-	Store   *history.Store
-	Started time.Time
+	Locked func() bool // the wallet has locked itself: idle, or open for too long
+	Lock   func()      // wipes the keys
+	Store  *history.Store
 	// SigningTime is how much longer a call may take because of signers that keep their keys themselves.
 	SigningTime time.Duration
 	Now         func() time.Time
@@ -196,18 +193,8 @@ func (s *Server) answer(ctx context.Context, q Request, end func()) ([]byte, err
 		return nil, s.expire(ctx, q.Payment)
 	case "charge":
 		return nil, s.charge(ctx, q.Payment)
-	case "evm":
-		return s.signEVM(ctx, q)
-	case "pull":
-		return s.signPull(ctx, q)
-	case "permit2":
-		return s.signPermit2(ctx, q)
-	case "solana":
-		return s.signSolana(ctx, q)
-	case "sign-in":
-		return s.signIn(ctx, q)
-	case "channel":
-		return s.signChannel(ctx, q)
+	case "sign":
+		return s.sign(ctx, q)
 	case "passkey":
 		return s.passkey(ctx, q.Passkey)
 	}

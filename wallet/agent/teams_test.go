@@ -66,7 +66,7 @@ func TestWhoSignsKeepsToATeamsWindows(t *testing.T) {
 		p.Agent = agent
 		facts := budget.Facts{Now: p.Created}
 		facts.Used.Teams = map[string]budget.NodeUsage{"research": {Day: budget.Use{Held: sealed}}}
-		return r.Permit(t.Context(), *w.rules.Load(), p, AskOf(p, usdc), facts, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, TermsOf(p, usdc), facts, false)
 	}
 	err := permit("lab-1", 3, 3)
 	require.Equal(t, "research", x402.AsError(err).Details["team"], "by what is sealed: %v", err)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"time"
 
-	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
@@ -24,22 +23,11 @@ const (
 
 // Request is one line of JSON; the answer is another. One call a connection.
 type Request struct {
-	// status | lock | check | mark | verify | expire | charge, and what is signed: evm | permit2 | pull |
-	// solana | channel | sign-in; passkey
-	Op            string          `json:"op"`
-	Payment       string          `json:"payment,omitempty"`
-	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
-	// permit2: the token's nonce of the approval that is wanted with it; "": none
-	Approval string `json:"approval,omitempty"`
-	// permit2: the approval is to be a transaction, with these; nil: it is not
-	ApprovalGas *message.ApprovalGas `json:"approvalGas,omitempty"`
-
-	Pull     *x402.Pull      `json:"pull,omitempty"`
-	Message  []byte          `json:"message,omitempty"` // solana
-	Evidence x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
-	Text     string          `json:"text,omitempty"`    // sign-in
-	Channel  *ChannelRequest `json:"channel,omitempty"` // channel: what is signed of it
-	Passkey  *PasskeyRequest `json:"passkey,omitempty"`
+	// status | lock | check | mark | verify | expire | charge | sign | passkey
+	Op      string          `json:"op"`
+	Payment string          `json:"payment,omitempty"`
+	Message []byte          `json:"message,omitempty"` // sign: in the form of the payment's scheme
+	Passkey *PasskeyRequest `json:"passkey,omitempty"`
 }
 
 // Reply is the answer to a Request.

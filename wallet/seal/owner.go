@@ -3,6 +3,7 @@ package seal
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"slices"
 
 	"x402-wallet/budget"
@@ -144,6 +145,12 @@ func (g *Guard) SealChannel(ctx context.Context, c history.Channel) ([]byte, err
 		return nil, err
 	}
 	return g.Key.Seal(ctx, purposeChannel, slices.Concat(texts(ledger), channelData(c)))
+}
+
+// OwnChannel reports whether the owner sealed that they fund a channel.
+func (g *Guard) OwnChannel(ctx context.Context, c history.Channel, seal []byte) (bool, error) {
+	own, err := g.SealChannel(ctx, c)
+	return err == nil && hmac.Equal(own, seal), err
 }
 
 // channelData is what the owner seals of a channel, whose id is over who funds it and who is paid.

@@ -307,10 +307,6 @@ func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) 
 		return g.Key.Seal(ctx, purposeChain, slices.Concat(about, data))
 	}
 	k.OwnSession = func(s budget.Session, seal []byte) (bool, error) { return g.OwnSession(ctx, s, seal) }
-	k.OwnChannel = func(c history.Channel, seal []byte) (bool, error) {
-		own, err := g.Key.Seal(ctx, purposeChannel, slices.Concat(about, channelData(c)))
-		return err == nil && hmac.Equal(own, seal), err
-	}
 	return k, err
 }
 

@@ -61,6 +61,10 @@ func Of(r x402.Requirement) string {
 		return "Circle Gateway (" + gatewayName + "): it is paid from a balance that was deposited with " +
 			"Circle's Gateway contract before, and this wallet keeps none there"
 	}
+	if key := voucherSigner(r); key != "" {
+		return "batch-settlement with extra." + key + ": another party than the buyer signs the channel's " +
+			"vouchers, up to the whole deposit, and this wallet signs its own alone"
+	}
 	if r.Scheme == x402.BatchSettlement && x402.Namespace(r.NetworkName) == "eip155" {
 		return foreignMethods[r.ExtraString("assetTransferMethod")]
 	}
@@ -76,6 +80,20 @@ func Of(r x402.Requirement) string {
 		return words
 	}
 	return foreignNetwork(r.NetworkName)
+}
+
+// voucherSigner is the member of extra in which a seller of batch-settlement names another signer of
+// vouchers than the buyer; "": it names none.
+func voucherSigner(r x402.Requirement) string {
+	if r.Scheme != x402.BatchSettlement {
+		return ""
+	}
+	for _, key := range []string{"voucherManager", "voucherSigner", "payerAuthorizer"} {
+		if !x402.IsNull(r.Extra[key]) {
+			return key
+		}
+	}
+	return ""
 }
 
 // foreignPermit2 says what is asked for by Permit2 where there is none.

@@ -20,6 +20,12 @@ func TestForeign(t *testing.T) {
 		"deferred":       {Scheme: "deferred", NetworkName: "cloudflare:402"},
 		"ERC-7710": {Scheme: x402.Exact,
 			Extra: map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"erc7710"`)}},
+		"extra.voucherManager": {Scheme: x402.BatchSettlement, NetworkName: "eip155:8453",
+			Extra: map[string]json.RawMessage{"voucherManager": json.RawMessage(`"facilitator"`)}},
+		"extra.payerAuthorizer": {Scheme: x402.BatchSettlement, NetworkName: "solana",
+			Extra: map[string]json.RawMessage{"payerAuthorizer": json.RawMessage(`{}`)}},
+		"extra.voucherSigner": {Scheme: x402.BatchSettlement, NetworkName: "base",
+			Extra: map[string]json.RawMessage{"voucherSigner": json.RawMessage(`"0x1"`)}},
 		"Stellar": {Scheme: x402.Exact, NetworkName: "stellar-testnet"},
 		"XRP":     {Scheme: x402.Exact, NetworkName: "xrpl:0"},
 	} {

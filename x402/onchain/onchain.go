@@ -4,6 +4,7 @@
 package onchain
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"sync"
@@ -27,6 +28,27 @@ type Order struct {
 	Now      time.Time
 	Channel  *ChannelOrder // of batch-settlement; nil: the payment is no voucher
 	Shared   *Shared       // with payments that are made at the same time; nil: there are none
+}
+
+// Draft is a message that is ready to be signed for a payment.
+type Draft struct {
+	Payment string // its id in the ledger
+	// Message is in the form that the check of its scheme reads (scheme/*/check).
+	Message []byte
+	// Signs is what each of its signatures is over: a digest on EVM, the whole message on Solana. A signer that
+	// has a ledger finds that out by itself.
+	Signs [][]byte
+	// Length is how many bytes its signatures have together.
+	Length int
+}
+
+// Signer signs with the key of an account on one chain, or asks the process that has it. It is called
+// concurrently.
+type Signer interface {
+	// Address is the account's, as its chain writes it: EIP-55, or base58.
+	Address() string
+	// Sign returns the signatures one behind another: r ‖ s ‖ v with v 27 or 28 on EVM, 64 bytes on Solana.
+	Sign(ctx context.Context, d Draft) ([]byte, error)
 }
 
 // Shared are answers of chains that several payments use which are made at the same time, so that a node is

@@ -5,10 +5,12 @@ package remedy
 
 import (
 	"fmt"
+	"math/big"
 	"regexp"
 
 	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 	"x402-wallet/x402/publicnode"
 )
 
@@ -99,4 +101,22 @@ func AssetLines(network, address string) string {
 		lines += "\nname = \"NAME\" # of its EIP-712 domain, as the contract says\nversion = \"VERSION\""
 	}
 	return lines
+}
+
+// Delegate is the command by which an owner lets the agent spend an amount of an account: whole tokens, because an
+// owner does not delegate cents.
+func Delegate(asset x402.AssetInfo, account string, amount money.Amount) string {
+	return x402.Command("delegation", "approve", "--owner-keypair", "FILE", "--network", asset.Network,
+		"--token-account", account, "--asset", asset.Symbol, "--amount", wholeTokens(amount, asset.Decimals))
+}
+
+// wholeTokens rounds up to whole tokens.
+func wholeTokens(a money.Amount, decimals uint8) string {
+	amount, _ := new(big.Int).SetString(a.String(), 10)
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil)
+	whole, rest := amount.QuoRem(amount, unit, new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return whole.String()
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"x402-wallet/x402"
 )
@@ -117,9 +118,25 @@ func encodeV2(c *Challenge, r x402.Requirement, payload, extensions json.RawMess
 		all = append(all, member{key: "extensions", value: extensions})
 	}
 	if isObject(c.Resource.Raw) {
-		all = append(all, member{key: "resource", value: c.Resource.Raw})
+		all = append(all, member{key: "resource", value: echoedResource(c.Resource.Raw)})
 	}
 	return append(all, member{key: "accepted", value: RequirementJSON(r)}).object()
+}
+
+// maxDescription is the longest resource.description, in code points, that CDP takes in a payment
+// (x402-foundation/x402#2993).
+const maxDescription = 500
+
+// echoedResource is the seller's own bytes, unless its description has to be cut.
+func echoedResource(raw json.RawMessage) json.RawMessage {
+	var resource x402.Object
+	err := json.Unmarshal(raw, &resource)
+	description, _ := x402.Text(resource["description"])
+	if err != nil || utf8.RuneCountInString(description) <= maxDescription {
+		return raw
+	}
+	resource["description"] = jsonString(string([]rune(description)[:maxDescription]))
+	return sorted(resource).object()
 }
 
 // RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it:

@@ -59,6 +59,30 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	require.Equal(t, odd, string(RequirementJSON(c.Accepts[1])))
 }
 
+func TestEncodePayload_LongDescription(t *testing.T) {
+	resource := func(description string) string {
+		return `{"description":` + string(jsonString(description)) +
+			`,"mimeType":"a/b","url":"https://a.example/"}`
+	}
+	for name, test := range map[string]struct{ description, echoed string }{
+		"short":          {"weather", "weather"},
+		"the longest":    {strings.Repeat("é", 500), strings.Repeat("é", 500)},
+		"one too many":   {strings.Repeat("é", 501), strings.Repeat("é", 500)},
+		"beyond the BMP": {strings.Repeat("\U0001F600", 600), strings.Repeat("\U0001F600", 500)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entry := entryV2("description", string(jsonString(strings.Repeat("e", 900))))
+			challenge := `{"x402Version":2,"resource":` + resource(test.description) +
+				`,"accepts":[` + entry + `]}`
+			c := must.Get(ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(challenge)), nil))(t)
+			got := must.Get(EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`), nil))(t)
+			sent := must.JSON[struct{ Resource, Accepted json.RawMessage }](got)(t)
+			require.Equal(t, resource(test.echoed), string(sent.Resource))
+			require.Equal(t, entry, string(sent.Accepted))
+		})
+	}
+}
+
 func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 	c := must.Get(ReadChallenge(402, nil, []byte(v2(entryV2("", "")))))(t)
 	for _, bad := range []string{"", "null", `{"a"`, `{} {}`} {

@@ -3,7 +3,6 @@ package message
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -27,8 +26,6 @@ const (
 	channelType             = "ChannelConfig(address payer,address payerAuthorizer,address receiver," +
 		"address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)"
 	voucherType = "Voucher(bytes32 channelId,uint128 maxClaimableAmount)"
-	ReceiveType = "ReceiveWithAuthorization(address from,address to,uint256 value,uint256 " +
-		"validAfter,uint256 validBefore,bytes32 nonce)"
 )
 
 // maxCeiling is how many bytes an amount in a channel has: it is a uint128.
@@ -48,27 +45,6 @@ type Channel struct {
 	Brought *SignedDeposit       // the owner's, which goes beside the voucher; nil: none
 }
 
-// CheckSignatures refuses a voucher that is not signed by who signs for the channel, and a deposit that is
-// not signed by its payer.
-func (m Channel) CheckSignatures(s Signatures) error {
-	id, err := ChannelID(m.Asset.Network, m.Config)
-	if err != nil {
-		return err
-	}
-	digest, err := VoucherDigest(m.Asset.Network, id, m.Ceiling)
-	if err != nil {
-		return err
-	}
-	by, err := SignerOf(digest, s.Voucher)
-	if err != nil || !SameAddress(by.Hex(), m.Config.PayerAuthorizer) {
-		return fmt.Errorf("the voucher: %w: %w", ErrSignature, err)
-	}
-	if m.Deposit == nil {
-		return nil
-	}
-	return m.Deposit.CheckSignature(m.Asset, m.Config, s.Deposit)
-}
-
 // Deposit brings money into the channel of its message.
 type Deposit struct {
 	Value       money.Amount
@@ -85,28 +61,6 @@ func (d Deposit) Authorization(network string, c x402.ChannelConfig) (a Authoriz
 	}
 	return Authorization3009{From: c.Payer, To: batchCollector, Value: d.Value, ValidBefore: d.ValidBefore,
 		Nonce: crypto.Keccak256Hash(id[:], d.Salt[:])}, nil
-}
-
-// Digest is what its payer signs for a deposit into a channel.
-func (d Deposit) Digest(asset x402.AssetInfo, c x402.ChannelConfig) (digest [32]byte, err error) {
-	a, err := d.Authorization(asset.Network, c)
-	if err != nil {
-		return digest, err
-	}
-	return digestOf(ReceiveType, asset, a)
-}
-
-// CheckSignature refuses a deposit into a channel that is not signed by its payer.
-func (d Deposit) CheckSignature(asset x402.AssetInfo, c x402.ChannelConfig, signature [65]byte) error {
-	digest, err := d.Digest(asset, c)
-	if err != nil {
-		return err
-	}
-	by, err := SignerOf(digest, signature)
-	if err != nil || !SameAddress(by.Hex(), c.Payer) {
-		return fmt.Errorf("the deposit: %w: %w", ErrSignature, err)
-	}
-	return nil
 }
 
 // SignedDeposit is a deposit with its payer's signature.

@@ -198,15 +198,6 @@ func SignerOf(digest [32]byte, signature [65]byte) (common.Address, error) {
 	return crypto.PubkeyToAddress(*key), nil
 }
 
-// RecoverDigest is who signed a digest, in EIP-55, with the rules of today's tokens (SignerOf).
-func RecoverDigest(digest [32]byte, signature [65]byte) (address string, err error) {
-	by, err := SignerOf(digest, signature)
-	if err != nil {
-		return "", err
-	}
-	return by.Hex(), nil
-}
-
 func internal(what string, cause error) *x402.Error {
 	return &x402.Error{Code: x402.Internal, Message: what, Err: cause}
 }

@@ -3,13 +3,8 @@ package message
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -24,18 +19,6 @@ const (
 	UptoProxy      = "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002"
 )
 
-// The EIP-712 types, spelled as they are hashed (Permit2's SignatureTransfer; @x402/evm 2.27). Permit2's
-// domain has no version. Members of a struct's type come in the order of their names.
-const (
-	permit2DomainType = "EIP712Domain(string name,uint256 chainId,address verifyingContract)"
-	permit2Name       = "Permit2"
-	tokenPermissions  = "TokenPermissions(address token,uint256 amount)"
-	exactWitness      = "Witness(address to,uint256 validAfter)"
-	uptoWitness       = "Witness(address to,address facilitator,uint256 validAfter)"
-	witnessTransfer   = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
-		"uint256 nonce,uint256 deadline,Witness witness)"
-)
-
 // Permit2Authorization is what is signed for a payment by Permit2. With the exact proxy as spender it is a
 // bearer cheque for Amount until Deadline; with the upto proxy Facilitator alone can settle it, once, for
 // Amount at most.
@@ -47,69 +30,6 @@ type Permit2Authorization struct {
 	Facilitator          string   // EIP-55; "" with ExactProxy
 	Nonce                [32]byte // big endian; one space for all that the payer signs by Permit2
 	ValidAfter, Deadline int64    // Unix seconds; a block counts whose time is neither before nor after them
-}
-
-// Permit2Digest is what is signed for a on a network: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct)
-// (EIP-712). A spender that is neither of the proxies, or a facilitator where there must be none, is an
-// error.
-func Permit2Digest(network string, a Permit2Authorization) (digest [32]byte, err error) {
-	chain, err := ChainID(network)
-	if err != nil {
-		return digest, err
-	}
-	_, errFrom := ParseAddress(a.From)
-	to, errTo := ParseAddress(a.To)
-	token, errToken := ParseAddress(a.Token)
-	spender, errSpender := ParseAddress(a.Spender)
-	if err := errors.Join(errFrom, errTo, errToken, errSpender); err != nil {
-		return digest, err
-	}
-	if a.ValidAfter < 0 || a.Deadline < 0 {
-		return digest, errors.New("a time before 1970")
-	}
-	witness, kind, err := a.witness(to)
-	if err != nil {
-		return digest, err
-	}
-	amount := a.Amount.Bytes32()
-	permitted := crypto.Keccak256(crypto.Keccak256([]byte(tokenPermissions)), Word(token), amount[:])
-	message := crypto.Keccak256(crypto.Keccak256([]byte(witnessTransfer+tokenPermissions+kind)), permitted,
-		Word(spender), a.Nonce[:], WordOfUint(uint64(a.Deadline)), witness)
-	domain := crypto.Keccak256(crypto.Keccak256([]byte(permit2DomainType)),
-		crypto.Keccak256([]byte(permit2Name)), WordOfUint(chain),
-		Word(common.HexToAddress(Permit2Address)))
-	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain, message), nil
-}
-
-// permit2JSON is the message in JSON, its keys in the reference client's order.
-type permit2JSON struct {
-	From      string        `json:"from"`
-	Permitted permittedJSON `json:"permitted"`
-	Spender   string        `json:"spender"`
-	Nonce     string        `json:"nonce"`
-	Deadline  string        `json:"deadline"`
-	Witness   witnessJSON   `json:"witness"`
-}
-
-type permittedJSON struct {
-	Token  string `json:"token"`
-	Amount string `json:"amount"`
-}
-
-type witnessJSON struct {
-	To          string `json:"to"`
-	Facilitator string `json:"facilitator,omitempty"`
-	ValidAfter  string `json:"validAfter"`
-}
-
-// EncodePermit2 writes the `permit2Authorization` object.
-func EncodePermit2(a Permit2Authorization) ([]byte, error) {
-	return json.Marshal(permit2JSON{
-		From: a.From, Permitted: permittedJSON{Token: a.Token, Amount: a.Amount.String()}, Spender: a.Spender,
-		Nonce: AmountOf(a.Nonce[:]).String(), Deadline: strconv.FormatInt(a.Deadline, 10),
-		Witness: witnessJSON{To: a.To, Facilitator: a.Facilitator,
-			ValidAfter: strconv.FormatInt(a.ValidAfter, 10)},
-	})
 }
 
 // DecodePermit2 reads the `permit2Authorization` object: exactly its keys, every value a string in canonical
@@ -167,18 +87,6 @@ type PermitDraft struct {
 	Transaction *ApprovalGas
 }
 
-// ApprovalTransaction is the transaction that d's signer signs.
-func (d PermitDraft) ApprovalTransaction() (tx Transaction, err error) {
-	chain, err := ChainID(d.Asset.Network)
-	if err != nil {
-		return tx, err
-	}
-	a, g := d.Authorization, d.Transaction
-	return Transaction{ChainID: chain, Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip, MaxFee: g.MaxFee,
-		To: common.HexToAddress(a.Token).Bytes(), Data: ApproveData(common.HexToAddress(Permit2Address),
-			a.Amount)}, nil
-}
-
 // ApprovalOf is the approval of a payment.
 func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
 	return &Permit{Owner: a.From, Value: a.Amount, Nonce: nonce, Deadline: a.Deadline}
@@ -186,23 +94,6 @@ func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
 
 // IsUpto reports whether less than Amount may be settled.
 func (a Permit2Authorization) IsUpto() bool { return SameAddress(a.Spender, UptoProxy) }
-
-// witness is hashStruct of the witness, and its type.
-func (a Permit2Authorization) witness(to common.Address) (hash []byte, kind string, err error) {
-	after := WordOfUint(uint64(a.ValidAfter))
-	switch {
-	case SameAddress(a.Spender, ExactProxy) && a.Facilitator == "":
-		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), Word(to), after), exactWitness, nil
-	case a.IsUpto():
-		facilitator, err := ParseAddress(a.Facilitator)
-		if err != nil {
-			return nil, "", fmt.Errorf("the facilitator: %w", err)
-		}
-		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), Word(to), Word(facilitator),
-			after), uptoWitness, nil
-	}
-	return nil, "", errors.New("the spender is neither of the proxies of x402, or its witness another's")
-}
 
 func (r *addressReader) note(name string, err error) {
 	if err != nil && r.err == nil {

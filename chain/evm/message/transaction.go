@@ -55,15 +55,6 @@ func (t Transaction) Signer(signature [65]byte) (common.Address, error) {
 // HashOf is the hash of a signed transaction by its bytes.
 func HashOf(signed []byte) string { return crypto.Keccak256Hash(signed).Hex() }
 
-// selectApprove is of approve(address,uint256).
-var selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
-
-// ApproveData calls approve of a token (ERC-20): the spender may move an amount from now on.
-func ApproveData(spender common.Address, amount money.Amount) []byte {
-	word := amount.Bytes32()
-	return slices.Concat(selectApprove, Word(spender), word[:])
-}
-
 // selectTransferFrom is of transferFrom(address,address,uint256).
 var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
 

@@ -38,7 +38,7 @@ func Recover(network string, asset x402.AssetInfo, payload []byte) (from string,
 		return "", auth, fmt.Errorf("%w: signature: not 65 bytes", message.ErrPayload)
 	}
 	signature := [65]byte(text)
-	digest, err := message.Digest(asset, auth)
+	digest, err := Digest(asset, auth)
 	if err != nil {
 		return "", auth, fmt.Errorf("%w: %w", message.ErrPayload, err)
 	}
@@ -99,7 +99,7 @@ func RecoverAgent(network string, asset x402.AssetInfo, payload []byte) (agent s
 	if err != nil {
 		return "", auth, fmt.Errorf("%w: signature: %w", message.ErrPayload, err)
 	}
-	digest, err := message.Digest(asset, auth)
+	digest, err := Digest(asset, auth)
 	if err != nil {
 		return "", auth, fmt.Errorf("%w: %w", message.ErrPayload, err)
 	}

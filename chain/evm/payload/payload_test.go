@@ -163,7 +163,7 @@ func FuzzRecover(f *testing.F) {
 			require.Equal(t, signature, must.Get(Wrap(ofVault, own))(t), "%s signed one message", agent)
 			require.Error(t, errRecover, "no signature is both")
 		}
-		object := must.Get(message.EncodeAuthorization(auth))(t)
+		object := must.Get(EncodeAuthorization(auth))(t)
 		again := must.Get(Encode(object, signature))(t)
 		auth2, signature2, err := decodePayload(again)
 		require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestRecoverAgentIsStrict(t *testing.T) {
 	require.Equal(t, us, agent)
 	a, wrapped, err := decodePayload(made)
 	require.NoError(t, err)
-	object := must.Get(message.EncodeAuthorization(a))(t)
+	object := must.Get(EncodeAuthorization(a))(t)
 	for i := range wrapped {
 		if i >= signatureStart && i < signatureStart+65 {
 			continue // the agent's signature itself: another one is another agent's, or none
@@ -244,10 +244,17 @@ func vaultPayload(t testing.TB) []byte {
 	key := must.Get(crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"))(t)
 	a := message.Authorization3009{From: vault, To: payee, Value: money.NewAmount(10_000),
 		ValidBefore: 1740672149, Nonce: [32]byte{1, 2, 3}}
-	digest := must.Get(message.Digest(usdc, a))(t)
+	digest := must.Get(Digest(usdc, a))(t)
 	signature := must.Get(crypto.Sign(digest[:], key))(t)
 	signature[64] += 27
 	wrapped := must.Get(Wrap(a, [65]byte(signature)))(t)
-	object := must.Get(message.EncodeAuthorization(a))(t)
+	object := must.Get(EncodeAuthorization(a))(t)
 	return must.Get(Encode(object, wrapped))(t)
+}
+
+// Appendix A.9 of the protocol reference, and EIP-20.
+func TestTypeHashesAndSelectors(t *testing.T) {
+	require.Equal(t, "0x7c7c6cdb67a18743f49ec6fa9b35f50d52ed05cbed4cc592e13b44501c1a2267",
+		message.Hex(crypto.Keccak256([]byte(transferType))))
+	require.Equal(t, crypto.Keccak256([]byte("approve(address,uint256)"))[:4], selectApprove)
 }

@@ -41,7 +41,7 @@ func RecoverPermit2(network string, payload []byte) (from string, a message.Perm
 	if err != nil {
 		return "", a, err
 	}
-	digest, err := message.Permit2Digest(network, a)
+	digest, err := Permit2Digest(network, a)
 	if err != nil {
 		return "", a, fmt.Errorf("%w: %w", message.ErrPayload, err)
 	}
@@ -133,7 +133,7 @@ func RecoverPermit(asset x402.AssetInfo, extension []byte) (p message.Permit, er
 	if err != nil {
 		return p, err
 	}
-	digest, err := message.PermitDigest(asset, p)
+	digest, err := PermitDigest(asset, p)
 	if err != nil {
 		return p, fmt.Errorf("%w: %w", message.ErrPayload, err)
 	}
@@ -155,7 +155,7 @@ type approvalJSON struct {
 // EncodeApproval is the extension with what a buyer adds to it: {"info":{…}}, once the signature is shown to
 // be the payer's.
 func EncodeApproval(d message.PermitDraft, signature [65]byte) (json.RawMessage, error) {
-	tx, err := d.ApprovalTransaction()
+	tx, err := ApprovalTransaction(d)
 	if err != nil {
 		return nil, err
 	}

@@ -69,17 +69,17 @@ func TestPermit2Vectors(t *testing.T) {
 			require.Equal(t, r.Amount, a.Amount)
 			require.True(t, message.SameAddress(r.PayTo, a.To) && message.SameAddress(r.Asset, a.Token))
 			require.Equal(t, r.Scheme == x402.Upto, a.IsUpto())
-			digest := must.Get(message.Permit2Digest(r.Network, a))(t)
+			digest := must.Get(Permit2Digest(r.Network, a))(t)
 			require.Equal(t, v.TypedData[0].Digest, message.Hex(digest[:]))
 
-			object := must.Get(message.EncodePermit2(a))(t)
+			object := must.Get(EncodePermit2Authorization(a))(t)
 			again := must.Get(EncodePermit2(object, [65]byte(common.FromHex(v.TypedData[0].Signature))))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(again))
 
 			if extension := v.Payload.Extensions[x402.EIP2612Sponsoring]; len(v.TypedData) > 1 {
 				p := must.Get(RecoverPermit(asset, extension))(t)
 				require.Equal(t, a.Amount, p.Value)
-				digest := must.Get(message.PermitDigest(asset, p))(t)
+				digest := must.Get(PermitDigest(asset, p))(t)
 				require.Equal(t, v.TypedData[1].Digest, message.Hex(digest[:]))
 			}
 		})
@@ -187,7 +187,7 @@ func FuzzRecoverPermit2(f *testing.F) {
 		}
 		require.Equal(t, from, a.From)
 		require.Equal(t, a.IsUpto(), a.Facilitator != "")
-		object := must.Get(message.EncodePermit2(a))(t)
+		object := must.Get(EncodePermit2Authorization(a))(t)
 		require.Equal(t, a, must.Get(message.DecodePermit2(object))(t))
 	})
 }

@@ -84,10 +84,13 @@ async function svmSigner() {
   return toFacilitatorSvmSigner(await solanaSigner('facilitator'), { [SVM.network]: rpc, 'solana-devnet': rpc });
 }
 
+/** Hosted facilitators refuse some limit under 100,000 (coinbase/cdp-sdk#795, x402-foundation/x402#3351); the reference one any, if it is told. */
+const MAX_COMPUTE_UNITS = 50_000;
+
 const facilitator = new x402Facilitator();
 const [onEvm, onSvm] = [evmSigner(), await svmSigner()];
 facilitator.register(EVM.network, new ExactEvmScheme(onEvm)).register(EVM.network, new UptoEvmScheme(onEvm)).registerV1(['base-sepolia'], new ExactEvmSchemeV1(onEvm));
-facilitator.register(SVM.network, new ExactSvmScheme(onSvm)).registerV1(['solana-devnet'], new ExactSvmSchemeV1(onSvm));
+facilitator.register(SVM.network, new ExactSvmScheme(onSvm, undefined, { maxComputeUnits: MAX_COMPUTE_UNITS })).registerV1(['solana-devnet'], new ExactSvmSchemeV1(onSvm));
 
 // ---- discovery: what paid resources declared of themselves
 

@@ -14,7 +14,7 @@ import { EVM, SVM } from './world.mjs';
 const { facilitator, evmPayTo, svmPayTo } = options();
 
 const evm = (price, extra) => ({ scheme: 'exact', network: EVM.network, payTo: evmPayTo, price, extra });
-const svm = (price) => ({ scheme: 'exact', network: SVM.network, payTo: svmPayTo, price });
+const svm = (price, extra) => ({ scheme: 'exact', network: SVM.network, payTo: svmPayTo, price, extra });
 const discoverable = declareDiscoveryExtension({ output: { example: { ok: true }, schema: { properties: { ok: { type: 'boolean' } } } } });
 const byPermit2 = (description, extensions) => ({
   description, accepts: evm('$0.001', { assetTransferMethod: 'permit2' }), mimeType: 'application/json', extensions,
@@ -42,6 +42,7 @@ keepLog(app);
 app.use(paymentMiddleware({
   'GET /evm': sells('weather, paid on EVM', evm('$0.001')),
   'GET /svm': sells('weather, paid on Solana', svm('$0.001')),
+  'GET /svm/memo': sells('weather, paid on Solana with the seller\'s memo', svm('$0.001', { memo: 'order 4711' })),
   'GET /svm2022': sells('weather, paid in a Token-2022 asset', svm({ asset: SVM.mint2022, amount: '1000' })),
   'GET /svm2022/any': sells('weather, paid in the mint that the query names', { ...svm(), ...asked }),
   'GET /svm2022/orEvm': sells('weather, paid in the mint that the query names, or on EVM', { ...svm(), ...asked }, evm('$0.002')),
@@ -58,7 +59,7 @@ app.use(paymentMiddleware({
   'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
 }, server));
 
-for (const path of ['/free', '/evm', '/svm', '/svm2022', '/svm2022/any', '/svm2022/orEvm', '/multi', '/evm/expensive']) {
+for (const path of ['/free', '/evm', '/svm', '/svm/memo', '/svm2022', '/svm2022/any', '/svm2022/orEvm', '/multi', '/evm/expensive']) {
   app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
 }
 for (const path of ['/permit2', '/permit2/sponsored', '/permit2/erc20']) {

@@ -23,8 +23,15 @@ type Signature struct {
 	Stored      string         `json:"stored"`              // audit.StoredDigest
 	Submitted   bool           `json:"submitted,omitempty"` // it may leave: the record has the payload
 	Voucher     *Voucher       `json:"voucher,omitempty"`
+	Fact        *Fact          `json:"fact,omitempty"`
 
 	Terms
+}
+
+// Fact is a value that a scheme seals under a name.
+type Fact struct {
+	Name  string `json:"name"`
+	Value []byte `json:"value"`
 }
 
 // GivenBack is what a sealed row says of a signature whose money is free again: all of it, because it
@@ -97,6 +104,9 @@ func ChargedKey(payment string) []byte { return memory.Key("charged", payment) }
 // ChannelKey names how far a channel has come.
 func ChannelKey(service, key string) []byte { return memory.Key("channel", service, key) }
 
+// FactKey names a scheme's fact.
+func FactKey(name string) []byte { return memory.Key("fact", name) }
+
 // payee is the payTo as payments are compared by it.
 func payee(network, payTo string) string { return money.NewAsset(network, payTo).Address }
 
@@ -125,6 +135,9 @@ func (g Signature) Remembered() []memory.Entry {
 	}
 	if g.Voucher != nil {
 		entries = append(entries, g.Voucher.Entry())
+	}
+	if g.Fact != nil {
+		entries = append(entries, memory.Entry{Key: FactKey(g.Fact.Name), Value: g.Fact.Value})
 	}
 	return entries
 }

@@ -7,18 +7,15 @@ import (
 	"errors"
 	"time"
 
-	"x402-wallet/chain/evm/message"
-	"x402-wallet/chain/svm/decode"
-	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
-	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
 // Client asks the unlock agent of a home.
 type Client struct {
 	Home string
 	// Before reports whether it is the agent's turn among the sources: the wallet is locked,
-	// and no source before the agent is set up. Signers and Guard ask it.
+	// and no source before the agent is set up. Signer and Guard ask it.
 	Before func() bool
 	// SigningTime is how much longer a signature may take by whoever keeps the key itself; see Server.
 	SigningTime time.Duration
@@ -75,136 +72,35 @@ func (c *Client) callOrLocal(ctx context.Context, q agent.Request,
 	return local(ctx)
 }
 
-// SignTransfer has the agent sign, as do those below: what is signed for a payment it reads in the ledger.
-func (c *Client) SignTransfer(ctx context.Context, t message.Transfer) (signature [65]byte, err error) {
-	authorization, err := message.EncodeAuthorization(t.Authorization)
-	if err != nil {
-		return signature, err
+// Sign has the agent sign a message for the payment of an id, which the agent reads in the ledger. The message
+// is in the form that the check of its scheme reads.
+func (c *Client) Sign(ctx context.Context, payment string, message []byte) ([]byte, error) {
+	return c.call(ctx, agent.Request{Op: "sign", Payment: payment, Message: message})
+}
+
+// Signer signs for the account that pays: by the unlock agent where it is its turn, and else in this process.
+// It is an onchain.Signer.
+type Signer struct {
+	Local  *agent.Recorder
+	Remote *Client // nil: none
+	// Account is the address on the chain that the signer is for.
+	Account string
+}
+
+// Address is the account's, as its chain writes it.
+func (s Signer) Address() string { return s.Account }
+
+// Sign signs a draft. Errors: the check's refusal, or those of the wallet's account.
+func (s Signer) Sign(ctx context.Context, d onchain.Draft) (signatures []byte, err error) {
+	err = ErrNone
+	if s.Remote.first() {
+		signatures, err = s.Remote.Sign(ctx, d.Payment, d.Message)
 	}
-	q := agent.Request{Op: "evm", Payment: t.Payment, Authorization: authorization}
-	err = c.sign(ctx, q, signature[:])
-	return signature, err
-}
-
-// SignPull is as SignTransfer.
-func (c *Client) SignPull(ctx context.Context, payment string, p x402.Pull) (signature [65]byte, err error) {
-	err = c.sign(ctx, agent.Request{Op: "pull", Payment: payment, Pull: &p}, signature[:])
-	return signature, err
-}
-
-// SignPermit2 is as SignTransfer.
-func (c *Client) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
-	err error) {
-	authorization, err := message.EncodePermit2(d.Authorization)
-	if err != nil {
-		return permit, approval, err
+	if errors.Is(err, ErrNone) {
+		signatures, err = s.Local.Sign(ctx, d.Payment, d.Message)
 	}
-	q := agent.Request{Op: "permit2", Payment: d.Payment, Authorization: authorization}
-	if d.Approval != nil {
-		q.Approval = d.Approval.Nonce.String()
+	if err == nil && len(signatures) != d.Length {
+		return nil, garbled()
 	}
-	q.ApprovalGas = d.Transaction
-	signatures := make([]byte, len(permit))
-	if d.Approval != nil || d.Transaction != nil {
-		signatures = make([]byte, len(permit)+len(approval))
-	}
-	err = c.sign(ctx, q, signatures)
-	copy(approval[:], signatures[copy(permit[:], signatures):])
-	return permit, approval, err
-}
-
-// SignSolana is as SignTransfer.
-func (c *Client) SignSolana(ctx context.Context, d decode.Draft) (signature [64]byte, err error) {
-	q := agent.Request{Op: "solana", Payment: d.Payment, Message: d.Message, Evidence: d.Evidence}
-	err = c.sign(ctx, q, signature[:])
-	return signature, err
-}
-
-// SignChannel is as SignTransfer.
-func (c *Client) SignChannel(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
-	q := agent.Request{Op: "channel", Payment: m.Payment, Channel: &agent.ChannelRequest{Config: m.Config,
-		Ceiling: m.Ceiling, Shown: m.Shown}}
-	signatures := s.Voucher[:]
-	if m.Deposit != nil {
-		q.Channel.Deposit = &agent.DepositRequest{ValidBefore: m.Deposit.ValidBefore, Salt: m.Deposit.Salt[:]}
-		signatures = make([]byte, len(s.Voucher)+len(s.Deposit))
-	}
-	err = c.sign(ctx, q, signatures)
-	copy(s.Voucher[:], signatures)
-	copy(s.Deposit[:], signatures[len(s.Voucher):])
-	return s, err
-}
-
-// sign asks for a signature of this length.
-func (c *Client) sign(ctx context.Context, q agent.Request, signature []byte) error {
-	answer, err := c.call(ctx, q)
-	if err == nil && len(answer) != len(signature) {
-		return garbled()
-	}
-	copy(signature, answer)
-	return err
-}
-
-// Signers are the keys of an account of the wallet as the chains' signers. Their errors are those of its
-// SignEVM and SignSolana, or the agent's refusal. A nil remote is none.
-func Signers(keys *wallet.Account, remote *Client) (agent.EVMSigner, agent.SolanaSigner) {
-	local := agent.KeysOf(keys)
-	return evmSigner{local.EVM, remote}, solanaSigner{local.Solana, remote}
-}
-
-type evmSigner struct {
-	agent.EVMSigner // of this process
-	remote          *Client
-}
-
-func (s evmSigner) SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error) {
-	if s.remote.first() {
-		if signature, err := s.remote.SignTransfer(ctx, t); !errors.Is(err, ErrNone) {
-			return signature, err
-		}
-	}
-	return s.EVMSigner.SignTransfer(ctx, t)
-}
-
-func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {
-	if s.remote.first() {
-		if signature, err := s.remote.SignPull(ctx, payment, p); !errors.Is(err, ErrNone) {
-			return signature, err
-		}
-	}
-	return s.EVMSigner.SignPull(ctx, payment, p)
-}
-
-func (s evmSigner) SignPermit2(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
-	err error) {
-	if s.remote.first() {
-		permit, approval, err := s.remote.SignPermit2(ctx, d)
-		if !errors.Is(err, ErrNone) {
-			return permit, approval, err
-		}
-	}
-	return s.EVMSigner.SignPermit2(ctx, d)
-}
-
-func (s evmSigner) SignChannel(ctx context.Context, m message.Channel) (message.Signatures, error) {
-	if s.remote.first() {
-		if signatures, err := s.remote.SignChannel(ctx, m); !errors.Is(err, ErrNone) {
-			return signatures, err
-		}
-	}
-	return s.EVMSigner.SignChannel(ctx, m)
-}
-
-type solanaSigner struct {
-	agent.SolanaSigner // of this process
-	remote             *Client
-}
-
-func (s solanaSigner) SignTransfer(ctx context.Context, d decode.Draft) ([64]byte, error) {
-	if s.remote.first() {
-		if signature, err := s.remote.SignSolana(ctx, d); !errors.Is(err, ErrNone) {
-			return signature, err
-		}
-	}
-	return s.SolanaSigner.SignTransfer(ctx, d)
+	return signatures, err
 }

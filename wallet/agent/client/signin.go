@@ -2,30 +2,32 @@ package client
 
 import (
 	"context"
-	"errors"
 
-	"x402-wallet/wallet"
-	"x402-wallet/wallet/agent"
+	"x402-wallet/scheme/siwx/check"
 	"x402-wallet/x402"
+	"x402-wallet/x402/onchain"
 )
 
-// SignIns signs in with the wallet's accounts: in this process, or by the unlock agent where it is its turn.
-// It is a pay.SignInSigner.
+// SignIns signs in with the account that pays. It is a pay.SignInSigner.
 type SignIns struct {
-	Keys   *wallet.Account
-	Remote *Client // nil: none
+	EVM, Solana Signer
+}
+
+// signer is who signs in on a network; false: nobody does.
+func (s SignIns) signer(network string) (Signer, bool) {
+	switch x402.Namespace(network) {
+	case "eip155":
+		return s.EVM, true
+	case "solana":
+		return s.Solana, true
+	}
+	return Signer{}, false
 }
 
 // Address is the account that signs in on a network; "": none does.
 func (s SignIns) Address(network string) string {
-	solana, evm := s.Keys.Addresses()
-	switch x402.Namespace(network) {
-	case "eip155":
-		return evm
-	case "solana":
-		return solana
-	}
-	return ""
+	signer, _ := s.signer(network)
+	return signer.Account
 }
 
 // SignIn signs a message for the row of that id, and verifies what it gives back. Errors: the wallet's, the
@@ -35,18 +37,16 @@ func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.Sig
 	if err != nil {
 		return m, err
 	}
-	var signature []byte
-	err = ErrNone
-	if s.Remote.first() {
-		signature, err = s.Remote.call(ctx, agent.Request{Op: "sign-in", Payment: id, Text: text})
+	signer, _ := s.signer(m.ChainID)
+	d := onchain.Draft{Payment: id, Message: []byte(text), Length: 65}
+	if x402.IsSolana(m.ChainID) {
+		d.Length = 64
 	}
-	if errors.Is(err, ErrNone) {
-		signature, err = s.Keys.SignIn(ctx, text)
-	}
+	signature, err := signer.Sign(ctx, d)
 	if err != nil {
 		return m, err
 	}
-	m.Signature = agent.EncodeSignIn(m, signature)
+	m.Signature = check.EncodeSignature(m, signature)
 	if m.VerifySignature() != nil { // what is shown is what was asked for
 		return m, garbled()
 	}

@@ -1,15 +1,5 @@
 package decode
 
-import "x402-wallet/x402"
-
-// Draft is a transaction that is ready to be signed.
-type Draft struct {
-	Payment string // its id in the ledger
-	Message []byte
-	// what the chain will be asked by; its Signature is still to come
-	Evidence x402.Evidence
-}
-
 // BlockhashLife is for how many blocks after its own a blockhash is good (Solana: MAX_PROCESSING_AGE).
 const BlockhashLife = 150
 

@@ -1,33 +1,46 @@
-package pay
+// Package mpp is the way to pay the challenges of the Machine Payments Protocol (draft-evm-charge,
+// draft-solana-charge). What is signed is what the scheme exact signs, and read by package exact/check.
+//
+// What must stay true: a challenge is answered only for the request, and the host, that it was made for.
+package mpp
 
 import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
-	"x402-wallet/seller"
+	"x402-wallet/scheme"
 	"x402-wallet/x402"
 )
 
-// What a challenge of MPP has to be beside what every option has to be.
+// Way is a scheme.Way.
+type Way struct{ scheme.Plain }
+
+// Name implements scheme.Way.
+func (Way) Name() string { return x402.MPP }
+
+// SellerSettles implements scheme.Way: the challenge is the seller's.
+func (Way) SellerSettles() bool { return true }
 
 // leastCharge is how long a challenge has to be good for still: asking the chain, signing and the way to the
 // seller take their time.
 const leastCharge = 5 * time.Second
 
-// whyNotCharge says why a challenge of MPP cannot be answered for a request; nil: it can. host is whose
-// answer it came in.
-func whyNotCharge(c *x402.Charge, q intent, host string, now time.Time) error {
-	if !c.Expires.IsZero() && c.Expires.Before(now.Add(leastCharge)) {
+// WhyNot implements scheme.Way.
+func (Way) WhyNot(q scheme.Call, o scheme.Option) error {
+	c := o.Charge
+	if c == nil {
+		return nil
+	}
+	if !c.Expires.IsZero() && c.Expires.Before(q.Now.Add(leastCharge)) {
 		return x402.Errorf(x402.InvalidRequirement, "the seller's challenge (MPP) ended at %s",
 			c.Expires.UTC().Format(time.RFC3339)).
 			WithHint("make the same call again: the seller makes a new one for each question")
 	}
-	if !speaksFor(c.Realm, host) {
+	if !speaksFor(c.Realm, q.Host) {
 		return x402.Errorf(x402.InvalidRequirement, "the seller's challenge (MPP) is for the realm %s, "+
 			"which is not the host that was asked", x402.Quote(c.Realm))
 	}
@@ -41,14 +54,14 @@ func whyNotCharge(c *x402.Charge, q intent, host string, now time.Time) error {
 
 // whyNotDigest compares the digest of a body (RFC 9530, or without its colons as mppx writes it) with the
 // body that would be paid for.
-func whyNotDigest(digest string, q intent) error {
+func whyNotDigest(digest string, q scheme.Call) error {
 	if digest == "" {
 		return nil
 	}
 	text, isKnown := strings.CutPrefix(digest, "sha-256=")
 	said, err := base64.StdEncoding.DecodeString(strings.Trim(text, ":"))
 	sum := sha256.Sum256(q.Body)
-	if !isKnown || err != nil || seller.IsMCP(q.Method) || subtle.ConstantTimeCompare(said, sum[:]) != 1 {
+	if !isKnown || err != nil || q.IsMCP || subtle.ConstantTimeCompare(said, sum[:]) != 1 {
 		return x402.Errorf(x402.InvalidRequirement,
 			"the seller's challenge (MPP) is for a request with another body than this one")
 	}
@@ -65,13 +78,4 @@ func speaksFor(realm, host string) bool {
 	isWord := !strings.ContainsAny(realm, ".:")
 	isWord = isWord || strings.Contains(realm, " ")
 	return isWord || host == "" || realm == host || strings.HasSuffix(host, "."+realm)
-}
-
-// hostOf is the host, with its port, of where an answer came from; "" where that is no URL.
-func hostOf(address string) string {
-	at, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	return at.Host
 }

@@ -1,0 +1,60 @@
+package e2e
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"x402-wallet/e2e/testlab"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The wallet pays the routes that the reference's own end-to-end servers have on EVM and Solana, sold by each
+// of its adapters that npm has, and refuses those that it cannot pay before it signs anything.
+func TestCatalogue(t *testing.T) {
+	requirePrepared(t, "lab/adapters")
+	lab := Start(t)
+	batch := startBatch(t, lab)
+	options := map[string]any{
+		"facilitators": []string{lab.Facilitators[0], batch.Facilitator},
+		"payTo":        map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}}
+	var shops struct {
+		Express, Hono, Next string
+		Paths               []string
+	}
+	testlab.StartParty(t, "adapters/catalogue.mjs", options, &shops)
+	adapters := map[string]string{"express": shops.Express, "hono": shops.Hono, "next": shops.Next}
+	w, home := funded(t, lab, ConfigOptions{ApprovalGas: "0.01",
+		Loopback: slices.Collect(maps.Values(adapters))})
+	require.Len(t, shops.Paths, 12)
+	paid := 0
+	for _, adapter := range slices.Sorted(maps.Keys(adapters)) {
+		for _, path := range shops.Paths {
+			byBatch, isSolana := strings.HasPrefix(path, "/batch-settlement/"), strings.HasSuffix(path, "/svm")
+			own := uint64(0) // the owner's approval of Permit2
+			if strings.HasSuffix(path, "/permit2") {
+				own = 2 * price
+			}
+			lab.EVMApprovePermit2(home.EVM, own)
+			before := lab.EVMBalance(home.EVM) + lab.SVMBalance(home.Solana, "")
+			p := buyAnew(t, w, adapters[adapter]+path)
+			after := lab.EVMBalance(home.EVM) + lab.SVMBalance(home.Solana, "")
+			if byBatch && strings.Contains(path, "permit2") {
+				require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%s %s: %+v", adapter, path, p)
+				require.Contains(t, p.Message, "only eip3009 is signed")
+				require.Equal(t, before, after)
+				continue
+			}
+			require.Equal(t, "paid", p.Status, "%s %s: %+v", adapter, path, p)
+			require.JSONEq(t, `{"ok":true,"path":"`+path+`"}`, p.Content)
+			require.Equal(t, isSolana, p.Network == lab.SVM.Network)
+			if !byBatch { // there one deposit pays many calls
+				require.Equal(t, before-price, after, "%s %s", adapter, path)
+			}
+			paid++
+		}
+	}
+	require.Equal(t, 27, paid)
+}
