@@ -11,7 +11,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT    := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test nightly race vault signers catalogue monitoring platforms lint bench crash e2e prep cross tidy vet fmt release reproducible
+.PHONY: build demo test nightly race matrix vault signers catalogue monitoring platforms lint bench crash e2e prep cross tidy vet fmt release reproducible
 
 build:
 	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN) .
@@ -44,14 +44,18 @@ SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack|TestCatalogue
 RACE := CGO_ENABLED=1 $(TEST) -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false
 ALONE := TestSimulation|TestVerifyFindsEveryCell|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
 
-# What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the owner's vault,
-# the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
-# mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
+# What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the whole matrix,
+# the owner's vault, the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with
+# scripted agents, the mutants, all six platforms. It takes hours; `make crash LONG=1`, every crash point, another one.
 nightly: POINTS := 2000
 nightly: BYTES := all
-nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers catalogue monitoring demo-fleet screenshots trials load mutants platforms
+nightly: need-chromium need-prometheus need-hsm need-strace test race matrix proof vault signers catalogue monitoring demo-fleet screenshots trials load mutants platforms
 race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
+
+# Every way to pay in every set-up of the wallet; `make test` runs a part of that.
+matrix: need-go need-node need-postgres prep
+	$(TEST) -v ./e2e/matrix -timeout 1h -args -whole | grep -v '^=== '
 
 # The owner's vault against its model, on a real chain, with faults in the contract that its tests must find.
 vault: need-go need-node prep

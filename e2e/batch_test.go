@@ -13,6 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/wallet/imported"
@@ -28,11 +29,9 @@ type batchSeller struct {
 
 func startBatch(t testing.TB, lab *Lab) *batchSeller {
 	t.Helper()
-	options := must.Get(json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo}))(t)
+	options := map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo}
 	s := &batchSeller{}
-	stop, err := startScript(filepath.Join("lab", "parties", "batch.mjs"), options, s)
-	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
-	t.Cleanup(stop)
+	testlab.StartParty(t, "parties/batch.mjs", options, s)
 	return s
 }
 
@@ -52,7 +51,7 @@ func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {
 }
 
 func (s *batchSeller) options() ConfigOptions {
-	return ConfigOptions{Budget: plenty, Loopback: []string{hostPort(s.HTTP)}}
+	return ConfigOptions{Budget: plenty, Loopback: []string{testlab.HostPort(s.HTTP)}}
 }
 
 // Accounts of anvil's, with ether for gas. Each is one test's: a channel is known by its payer.
@@ -132,7 +131,7 @@ func TestADepositComesBack(t *testing.T) {
 	home := homeOf(t, lab.Config(seller.options()), batchExitKey)
 	lab.EVMMint(home.EVM, 1_000_000)
 	before := lab.EVMBalance(home.EVM)
-	host := hostPort(seller.HTTP)
+	host := testlab.HostPort(seller.HTTP)
 	pay := func(n int) {
 		t.Helper()
 		w := testworld.StartWallet(t, testworld.Build(t), home)
@@ -263,7 +262,7 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 	var refunds struct {
 		Refunds []struct{ Refunded, Payer string }
 	}
-	channelCommand(t, home, 0, &refunds, "refund", hostPort(seller.HTTP))
+	channelCommand(t, home, 0, &refunds, "refund", testlab.HostPort(seller.HTTP))
 	require.Len(t, refunds.Refunds, 1)
 	require.Equal(t, owner.address, refunds.Refunds[0].Payer)
 	require.Equal(t, "18000", refunds.Refunds[0].Refunded)
@@ -274,10 +273,9 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 // signTyped is another signer of the owner's, viem: it takes what eth_signTypedData_v4 takes.
 func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
 	t.Helper()
-	options := must.Get(json.Marshal(map[string]any{"key": o.key, "data": typed}))(t)
+	options := map[string]any{"key": o.key, "data": typed}
 	var made struct{ Signature string }
-	stop := must.Get(startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made))(t)
-	stop()
+	testlab.StartParty(t, "parties/signtyped.mjs", options, &made)
 	return made.Signature
 }
 
@@ -318,7 +316,7 @@ func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
 	w := testworld.StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
 	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
-	host := hostPort(seller.HTTP)
+	host := testlab.HostPort(seller.HTTP)
 	var steps struct {
 		Steps []struct {
 			Ready       string

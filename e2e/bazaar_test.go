@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
@@ -54,8 +54,8 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 	}
 	require.Len(t, declared, 3)
 
-	options := must.Get(json.Marshal(map[string]any{"declared": declared, "shop": s.url,
-		"facilitator": lab.Facilitators[0]}))(t)
+	options := map[string]any{"declared": declared, "shop": s.url,
+		"facilitator": lab.Facilitators[0]}
 	var found struct {
 		Judged map[string]struct {
 			Valid  bool
@@ -78,8 +78,7 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 			DiscoveryInfo struct{ Input struct{ Method string } }
 		}
 	}
-	stop := must.Get(startScript(filepath.Join("lab", "parties", "bazaar.mjs"), options, &found))(t)
-	stop()
+	testlab.StartParty(t, "parties/bazaar.mjs", options, &found)
 	require.Len(t, found.Judged, 3)
 	for name, said := range found.Judged {
 		require.True(t, said.Valid, "%s: %v", name, said.Errors)

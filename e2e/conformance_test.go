@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/must"
@@ -89,7 +90,7 @@ func everything(t *testing.T, server, era string) http.Handler {
 			_ = conn.Close()
 		}
 		return err == nil
-	}, startWait, 10*time.Millisecond)
+	}, testlab.StartWait, 10*time.Millisecond)
 	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
 }
 
@@ -109,7 +110,7 @@ func conforms(t *testing.T, url string, options ...string) (passed int) {
 		cmd := exec.CommandContext(ctx, node, append(arguments, which...)...)
 		cmd.Dir = t.TempDir()
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "NO_COLOR=1"}
-		cmd.WaitDelay = stopWait
+		cmd.WaitDelay = testlab.StopWait
 		text, err := cmd.CombinedOutput()
 		return string(text), err == nil
 	}

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 )
@@ -31,13 +31,11 @@ type seenBySeller struct {
 
 func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
 	t.Helper()
-	options := must.Get(json.Marshal(map[string]any{"facilitator": lab.Facilitators[0],
-		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo}))(t)
+	options := map[string]any{"facilitator": lab.Facilitators[0],
+		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo}
 	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
 	s := &extensionSeller{}
-	stop, err := startScript(filepath.Join("lab", "parties", "seller-extensions.mjs"), options, s)
-	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
-	t.Cleanup(stop)
+	testlab.StartParty(t, "parties/seller-extensions.mjs", options, s)
 	return s
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config/callers"
 	"x402-wallet/internal/must"
@@ -34,12 +35,12 @@ func inspect(t *testing.T, home testworld.Home, code int, server, args []string)
 	t.Helper()
 	const set = "lab/inspector"
 	requirePrepared(t, set)
-	ctx, cancel := context.WithTimeout(t.Context(), opWait)
+	ctx, cancel := context.WithTimeout(t.Context(), testlab.OpWait)
 	defer cancel()
 	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli"}
 	cmd := exec.CommandContext(ctx, "node", slices.Concat(command, server, args)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.User, "NO_COLOR=1", "NODE_NO_WARNINGS=1"}
-	cmd.WaitDelay = stopWait
+	cmd.WaitDelay = testlab.StopWait
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	err := cmd.Run()

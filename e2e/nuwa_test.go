@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 )
@@ -35,11 +36,11 @@ type nuwa struct {
 
 func startNuwa(t *testing.T) *nuwa {
 	n := &nuwa{t: t}
-	lab := must.Get(runScript("lab/nuwa/up.mjs", n))(t)
+	lab := must.Get(testlab.Run("nuwa/up.mjs", n))(t)
 	t.Cleanup(func() {
-		lab.stop()
+		lab.Stop()
 		if t.Failed() {
-			t.Logf("the lab's log:\n%s", lab.log)
+			t.Logf("the lab's log:\n%s", lab.Log)
 		}
 	})
 	n.MCP, n.HTTP = n.door(n.MCP), n.door(n.HTTP)
@@ -111,7 +112,7 @@ func (n *nuwa) claimed(id string) string {
 }
 
 func (n *nuwa) claim(id string) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), opWait)
+	ctx, cancel := context.WithTimeout(n.t.Context(), testlab.OpWait)
 	defer cancel()
 	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
 		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil))(n.t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 )
@@ -40,7 +41,7 @@ func (n *nextStep) UnmarshalJSON(text []byte) error {
 
 func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), opWait)
+	ctx, cancel := context.WithTimeout(t.Context(), testlab.OpWait)
 	defer cancel()
 	r, err := w.Call(ctx, tool, args)
 	require.NoError(t, err, w.Stderr())
@@ -149,7 +150,7 @@ func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	w, home := funded(t, lab, ConfigOptions{})
 	lab.SVMFund(lab.SVM.OzskrPayTo, "", 0)
 	lab.ResetLogs()
-	lab.StopPart(PartFacilitator0)
+	lab.StopPart(testlab.PartFacilitator0)
 	for _, path := range []string{"/ozskr/v2evm", "/ozskr/v1evm", "/ozskr/v2", "/ozskr/v1"} {
 		t.Run(path, func(t *testing.T) {
 			p := payFor(t, w, lab.SellerOzskr+path)
@@ -185,7 +186,7 @@ func TestRefusals(t *testing.T) {
 		budget          string
 		fund            bool
 		account         func(t *testing.T, agent string) string
-		stop            Part
+		stop            testlab.Part
 	}{
 		{name: "maxAmount too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX",
 			args: []any{"maxAmount", "999"}, fund: true},
@@ -216,8 +217,9 @@ func TestRefusals(t *testing.T) {
 				lab.SVMFreeze(account)
 				return account
 			}},
-		{name: "node down", url: lab.Seller + "/evm", code: "RPC_ERROR", fund: true, stop: PartEVM},
-		{name: "seller down", url: lab.Seller + "/evm", code: "NETWORK_ERROR", fund: true, stop: PartSeller},
+		{name: "node down", url: lab.Seller + "/evm", code: "RPC_ERROR", fund: true, stop: testlab.PartEVM},
+		{name: "seller down", url: lab.Seller + "/evm", code: "NETWORK_ERROR", fund: true,
+			stop: testlab.PartSeller},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
@@ -64,10 +64,9 @@ func (s *waysShop) channelVisitsAs(t *testing.T, lab *Lab, key string, visits ..
 	t.Helper()
 	home := homeOf(t, lab.Config(ConfigOptions{}), key)
 	lab.EVMMint(home.EVM, 1_000_000)
-	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
-		"visits": visits}))(t)
-	stop := must.Get(startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all))(t)
-	stop()
+	options := map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
+		"visits": visits}
+	testlab.StartParty(t, "parties/buyer.mjs", options, &all)
 	require.Len(t, all, len(visits))
 	return all, func() uint64 { return lab.EVMBalance(home.EVM) }
 }
@@ -128,7 +127,7 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 func TestOurWalletBuysAtOurPaywallByBatchSettlement(t *testing.T) {
 	lab := Start(t)
 	s, reference, _ := newBatchShop(t, lab)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(s.url)}})
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{testlab.HostPort(s.url)}})
 	for n := range 3 {
 		p := payFor(t, w, fmt.Sprintf("%s/report?n=%d", s.url, n))
 		require.Equal(t, "paid", p.Status, "%+v", p)
@@ -139,7 +138,7 @@ func TestOurWalletBuysAtOurPaywallByBatchSettlement(t *testing.T) {
 	var refunds struct {
 		Refunds []struct{ Refunded, Transaction string }
 	}
-	channelCommand(t, home, 0, &refunds, "refund", hostPort(s.url))
+	channelCommand(t, home, 0, &refunds, "refund", testlab.HostPort(s.url))
 	require.Len(t, refunds.Refunds, 1)
 	require.Equal(t, "7000", refunds.Refunds[0].Refunded)
 	require.Equal(t, uint64(997_000), lab.EVMBalance(home.EVM))
@@ -184,13 +183,13 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 
 	text := must.Get(os.ReadFile(file))(t)
 	writePrivate(t, file, "claim_above = \"0.002\"\n"+strings.Replace(string(text), "127.0.0.1:0",
-		hostPort(seller.url), 1))
+		testlab.HostPort(seller.url), 1))
 	seller = startPaywall(t, home, bin, file)
 	reference.control(t, `{}`)
 	buy()
 	require.Empty(t, reference.control(t, `{}`).Sent, "it is the same channel")
 	buy()
-	require.Eventually(t, func() bool { return lab.EVMBalance(home.EVM) == 4000 }, startWait,
+	require.Eventually(t, func() bool { return lab.EVMBalance(home.EVM) == 4000 }, testlab.StartWait,
 		50*time.Millisecond, "a sum is claimed")
 	buy()
 	require.NoError(t, seller.stop(syscall.SIGTERM))

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/x402test"
 )
 
@@ -133,7 +134,7 @@ func raw(address, text string) {
 func TestPaywallUnderAttack(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
 	seller := startPaywall(t, s.home, s.bin, s.file)
-	address := hostPort(seller.url)
+	address := testlab.HostPort(seller.url)
 	before := resident(t, seller.Cmd)
 	began := time.Now()
 	t.Cleanup(func() {

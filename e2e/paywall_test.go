@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -128,7 +129,7 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 	p.Env = append(p.Env, env...)
 	stderr := must.Get(p.StderrPipe())(t)
 	require.NoError(t, p.Start())
-	late := time.AfterFunc(startWait, func() { _ = p.Process.Kill() })
+	late := time.AfterFunc(testlab.StartWait, func() { _ = p.Process.Kill() })
 	defer late.Stop()
 	lines := bufio.NewReader(io.TeeReader(stderr, p.log))
 	for found := false; !found; {
@@ -148,7 +149,7 @@ func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...st
 		}
 		isOver = true
 		_ = p.Process.Signal(s)
-		late := time.AfterFunc(stopWait, func() { _ = p.Process.Kill() })
+		late := time.AfterFunc(testlab.StopWait, func() { _ = p.Process.Kill() })
 		defer late.Stop()
 		<-isRead
 		return p.Wait()
@@ -232,11 +233,11 @@ func askingServer(t *testing.T) (url string) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close()
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
+		late := time.AfterFunc(testlab.StopWait, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()
 		_ = cmd.Wait()
 	})
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(testlab.StartWait, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	lines := bufio.NewScanner(stdout)
 	require.True(t, lines.Scan(), "run make test (or e2e/lab/prep.sh) first")
@@ -259,7 +260,7 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 	heard := make(chan error, 2)
 	for _, name := range []string{"Oslo", "Rome"} { // at once
 		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), opWait)
+			ctx, cancel := context.WithTimeout(t.Context(), testlab.OpWait)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, "node", filepath.Join("lab", "mcp", "asked.mjs"),
 				endpoint, name).

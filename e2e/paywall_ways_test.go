@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
@@ -95,10 +96,9 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 
 func (s *waysShop) buy(t *testing.T, lab *Lab, visits ...map[string]any) (all []visit) {
 	t.Helper()
-	options := must.Get(json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
-		"visits": visits}))(t)
-	stop := must.Get(startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all))(t)
-	stop()
+	options := map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
+		"visits": visits}
+	testlab.StartParty(t, "parties/buyer.mjs", options, &all)
 	require.Len(t, all, len(visits))
 	return all
 }

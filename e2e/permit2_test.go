@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -135,7 +136,7 @@ func (s *proxySeller) does(do func(w http.ResponseWriter, settle func() *http.Re
 func TestAStrangersSettlementOfOurPermitIsBooked(t *testing.T) {
 	lab := Start(t)
 	between := sellBy(t, lab.Seller)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{testlab.HostPort(between.url)}})
 	lab.EVMApprovePermit2(home.EVM, price)
 	between.does(func(out http.ResponseWriter,
 		_ func() *http.Response) {
@@ -284,7 +285,7 @@ func TestPaysUpto(t *testing.T) {
 func TestUptoChargedNothingAndThenSomething(t *testing.T) {
 	lab := Start(t)
 	between := sellBy(t, lab.Seller)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{testlab.HostPort(between.url)}})
 	lab.EVMApprovePermit2(home.EVM, 40_000)
 	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
 		a := settle()

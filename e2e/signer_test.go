@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/must"
@@ -179,7 +180,7 @@ func TestPaysByAnHSM(t *testing.T) {
 			require.Contains(t, p.Message, "hsm-evm")
 			require.NotContains(t, p.Message, "\033")
 			require.Len(t, hsm.orders(t), asked+1)
-			for _, r := range lab.SellerLog(PartSeller) {
+			for _, r := range lab.SellerLog(testlab.PartSeller) {
 				require.Empty(t, r.Headers["payment-signature"], "nothing was sent")
 			}
 			require.Equal(t, had, lab.EVMBalance(onEVM))

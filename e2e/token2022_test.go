@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 )
@@ -90,7 +91,7 @@ func TestToken2022Extensions(t *testing.T) {
 			require.Equal(t, lab.EVM.Network, p.Network)
 
 			signed := 0
-			for _, r := range lab.SellerLog(PartSeller) {
+			for _, r := range lab.SellerLog(testlab.PartSeller) {
 				if r.Headers["payment-signature"] != "" {
 					signed++
 				}

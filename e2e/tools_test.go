@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 )
@@ -62,13 +63,13 @@ func startShops(lab *Lab) (*shops, func(), error) {
 	s := &shops{log: filepath.Join(dir, "log"), script: script, node: node}
 	options, _ := json.Marshal(map[string]any{"facilitator": lab.Facilitators[0], "log": s.log,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
-	stop, err := startScript(filepath.Join(filepath.Dir(s.script), "shop.mjs"), options, s)
+	shop, err := testlab.Run("mcp/shop.mjs", s, string(options))
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, fmt.Errorf("the shops did not open: %w", err)
 	}
 	return s, func() {
-		stop()
+		shop.Stop()
 		_ = os.RemoveAll(dir)
 	}, nil
 }
@@ -123,7 +124,7 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 		call[name] = value
 	}
 	body := must.Get(json.Marshal(call))(t)
-	client := &http.Client{Timeout: opWait}
+	client := &http.Client{Timeout: testlab.OpWait}
 	response := must.Get(client.Post(s.Pay, "application/json", bytes.NewReader(body)))(t)
 	defer response.Body.Close()
 	text := must.Get(io.ReadAll(response.Body))(t)

@@ -69,7 +69,7 @@ func (a *vaultAgent) cheque(t *testing.T, amount, window int64, from common.Addr
 	key *ecdsa.PrivateKey) (c vault.Cheque, bare []byte) {
 	t.Helper()
 	c = vault.Cheque{To: common.HexToAddress(a.lab.EVM.PayTo), Value: big.NewInt(amount),
-		ValidAfter: new(big.Int), ValidBefore: big.NewInt(a.lab.evmTime(t, "latest") + window)}
+		ValidAfter: new(big.Int), ValidBefore: big.NewInt(evmTime(t, a.lab, "latest") + window)}
 	_, _ = rand.Read(c.Nonce[:])
 	return c, vault.Sign(c.Digest(a.chain.Domain, from), key)
 }
@@ -98,7 +98,7 @@ type facilitated struct {
 	Payer, InvalidReason, ErrorReason, Transaction string
 }
 
-func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answer facilitated) {
+func askFacilitator(t *testing.T, l *Lab, op string, payment map[string]any) (answer facilitated) {
 	t.Helper()
 	body := must.Get(json.Marshal(payment))(t)
 	response := must.Get(http.Post(l.Facilitators[0]+"/"+op, "application/json", bytes.NewReader(body)))(t)
@@ -109,11 +109,11 @@ func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answ
 // settles verifies and settles, which moves amount from the vault.
 func (a *vaultAgent) settles(t *testing.T, payment map[string]any, amount int64) {
 	t.Helper()
-	answer := a.lab.facilitator(t, "verify", payment)
+	answer := askFacilitator(t, a.lab, "verify", payment)
 	require.True(t, answer.IsValid, "%+v", answer)
 	require.Equal(t, a.vault.Hex(), common.HexToAddress(answer.Payer).Hex())
 	before := a.lab.EVMBalance(a.vault.Hex())
-	answer = a.lab.facilitator(t, "settle", payment)
+	answer = askFacilitator(t, a.lab, "settle", payment)
 	require.True(t, answer.Success, "%+v", answer)
 	require.Equal(t, a.vault.Hex(), common.HexToAddress(answer.Payer).Hex())
 	require.Equal(t, []EVMTransfer{{From: a.vault.Hex(), To: a.lab.EVM.PayTo, Amount: uint64(amount)}},
@@ -125,10 +125,10 @@ func (a *vaultAgent) settles(t *testing.T, payment map[string]any, amount int64)
 func (a *vaultAgent) refused(t *testing.T, reason string, payment map[string]any) {
 	t.Helper()
 	before := a.lab.EVMBalance(a.vault.Hex())
-	answer := a.lab.facilitator(t, "verify", payment)
+	answer := askFacilitator(t, a.lab, "verify", payment)
 	require.False(t, answer.IsValid, "%+v", answer)
 	require.Equal(t, reason, answer.InvalidReason)
-	require.False(t, a.lab.facilitator(t, "settle", payment).Success)
+	require.False(t, askFacilitator(t, a.lab, "settle", payment).Success)
 	require.Equal(t, before, a.lab.EVMBalance(a.vault.Hex()))
 }
 

@@ -99,6 +99,15 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 	require.Zero(t, p.signed)
 }
 
+// Another account than the wallet's own has no channels, and that is said.
+func TestCheckWay_AccountByBatchSettlement(t *testing.T) {
+	b := newBench(t, "1000", honest)
+	b.Policy.Schemes = []string{x402.BatchSettlement}
+	require.NoError(t, b.checkWay(x402.BatchSettlement))
+	b.Rules.Account = "research"
+	require.ErrorContains(t, b.checkWay(x402.BatchSettlement), `not by the account "research"`)
+}
+
 // An approval that the seller sends in a transaction of the account's is none unless the owner lets it be;
 // then nothing else of that account's transactions is signed until the payment has ended.
 func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {

@@ -222,10 +222,11 @@ const (
 	defaultMaxGas = "0.001"
 )
 
-// coins reads an amount of a network's own coin, which has 18 decimals, into atomic units (wei).
+const coinDecimals = 18 // of an EVM network's own coin
+
+// coins reads an amount of a network's own coin into atomic units (wei).
 func (c *Checker) coins(key, written string) money.Amount {
-	const decimals = 18
-	amount, err := money.ParseUnits(written, decimals)
+	amount, err := money.ParseUnits(written, coinDecimals)
 	if err != nil || amount.IsZero() {
 		c.Fail(key, "%q is not an amount of the network's coin above 0, like %q", written, defaultMaxGas)
 	}

@@ -184,6 +184,8 @@ func show(v reflect.Value) string {
 	switch v := v.Interface().(type) {
 	case money.Dollars:
 		return v.Price()
+	case money.Amount: // the rules name no other than coins for gas
+		return v.Units(coinDecimals)
 	case time.Duration:
 		return short(v)
 	case time.Time:
@@ -211,7 +213,8 @@ func parts(v reflect.Value) (list []string) {
 // part writes a table as its keys and values, without what is not set. A text that could pass for
 // more than one is quoted: the owner reads this before sealing what an agent may have written.
 func part(v reflect.Value) string {
-	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[time.Time]() {
+	_, isText := v.Interface().(fmt.Stringer) // of the tables none writes itself
+	if v.Kind() != reflect.Struct || isText {
 		text := show(v)
 		if v.Kind() == reflect.String && strings.ContainsAny(text, " \t\r\n,[]\"") {
 			text = strconv.Quote(text)

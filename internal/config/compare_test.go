@@ -152,6 +152,11 @@ func TestTablesInWords(t *testing.T) {
 	require.Equal(t,
 		[]string{"network eip155:84532 address 0x1111111111111111111111111111111111111111 symbol X " +
 			"decimals 6 usd $1.00 name X version 1"}, shown["assets"].List)
+	allowance := rules(t, "[networks.base]\nallowance_from='0x1111111111111111111111111111111111111111'\n"+
+		"float='0.002'\napproval_gas='0.01'\n").Lines()
+	at := slices.IndexFunc(allowance, func(l Line) bool { return l.Key == "networks" })
+	require.Contains(t, allowance[at].Value, "allowance_from 0x1111111111111111111111111111111111111111 "+
+		"float $0.002 max_gas 0.001 approval_gas 0.01")
 	require.Equal(t, "those built in",
 		defaults(t).Lines()[slices.IndexFunc(defaults(t).Lines(), func(l Line) bool {
 			return l.Key == "assets"

@@ -1,5 +1,5 @@
 // The reference seller with the extensions of @x402/extensions: sign-in-with-x, payment-identifier and offer-receipt.
-// usage: seller-extensions.mjs '{facilitator, evmPayTo, svmPayTo}'; prints {"http": URL, "control": URL, "signer": …} and ends with its input.
+// usage: seller-extensions.mjs '{facilitator, evmPayTo, svmPayTo, origin}', origin where buyers do not come to it itself; prints {"http": URL, "control": URL, "signer": …} and ends with its input.
 //
 //   /evm /svm       $0.001; who signs in as the payer gets it again; the offer and the receipt are signed by EIP-712
 //   /jws/evm …      the same, signed by JWS with a did:key
@@ -26,14 +26,14 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { answerJson, listen, options, readBody } from '../lib/serve.mjs';
 import { EVM, EVM_ACCOUNTS, SVM } from './world.mjs';
 
-const { facilitator, evmPayTo, svmPayTo } = options();
+const { facilitator, evmPayTo, svmPayTo, origin: outside } = options();
 const state = { lose: 0, hold: 0, holdSignIn: 0, tamper: false, signIn: true };
 const seen = { settled: 0, granted: 0, replayed: 0, held: 0, ids: [] };
 
 // The origin is part of what is signed, and known once the port is.
 let app;
 const port = await listen((request, response) => app(request, response));
-const origin = `http://127.0.0.1:${port}`;
+const here = `http://127.0.0.1:${port}`, origin = outside ?? here;
 
 const storage = new InMemorySIWxStorage();
 const hasPaid = storage.hasPaid.bind(storage);
@@ -137,4 +137,4 @@ app.use(paymentMiddleware({
 app.use((request, response) => response.json({ ok: true, path: request.path }));
 
 process.stdin.on('end', () => process.exit(0)).resume();
-console.log(JSON.stringify({ http: origin, control: `${origin}/lab/control`, signer: account.address, did }));
+console.log(JSON.stringify({ http: here, control: `${here}/lab/control`, signer: account.address, did }));

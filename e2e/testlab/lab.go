@@ -1,46 +1,38 @@
-// Package e2e proves the wallet against programs that are not ours: real chains, reference
-// facilitators, sellers and payers, started from e2e/lab on this machine's loopback, and the real
-// wallet binary driven through its standard input and output.
+// Package testlab starts e2e/lab, and is its Go side: real chains, reference facilitators, sellers and payers
+// on this machine's loopback. Only tests import it.
 //
-// What must stay true: the wallet is judged by the others' records. Balances, spent nonces and logs
-// come from the chains and the parties, through the reference libraries, never from anything the
-// wallet says of itself.
-package e2e
+// What must stay true: balances, spent nonces and logs come from the chains and the parties, through the
+// reference libraries, never from anything that the wallet says of itself.
+package testlab
 
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/must"
+	"x402-wallet/e2e/testworld"
 )
 
 const (
-	// about 3 s on an idle machine, half a minute was seen on one that compiles and fuzzes
-	startWait = 2 * time.Minute
-	stopWait  = time.Minute
-	// the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
-	opWait = 3 * time.Minute
+	// StartWait bounds the start of a script: 3 s on an idle machine, half a minute on one that compiles.
+	StartWait = 2 * time.Minute
+	StopWait  = time.Minute
+	// OpWait bounds one operation. The slowest is a first payment of the V1 payer, which loads its libraries.
+	OpWait = 3 * time.Minute
 )
 
 // Facts says what there is in a lab and where.
@@ -82,11 +74,9 @@ type Lab struct {
 	t testing.TB
 }
 
-const labScript = "lab/up.mjs"
-
 var shared struct {
 	once  sync.Once
-	lab   *script
+	lab   *Script
 	facts Facts
 	err   error
 }
@@ -96,7 +86,7 @@ var shared struct {
 // did not run proves nothing.
 func Start(t testing.TB) *Lab {
 	t.Helper()
-	shared.once.Do(func() { shared.lab, shared.err = runScript(labScript, &shared.facts) })
+	shared.once.Do(func() { shared.lab, shared.err = Run("up.mjs", &shared.facts) })
 	if shared.err != nil {
 		t.Fatalf("start the lab: %v", shared.err)
 	}
@@ -105,24 +95,33 @@ func Start(t testing.TB) *Lab {
 
 func (l *Lab) For(t testing.TB) *Lab { return &Lab{Facts: l.Facts, t: t} }
 
-// stopLab stops the shared lab. A test process that dies without it leaves no process behind
+// Stop stops the shared lab. A test process that dies without it leaves no process behind
 // either: the lab ends with its standard input.
-func stopLab() {
+func Stop() {
 	if shared.lab != nil {
-		shared.lab.stop()
+		shared.lab.Stop()
 	}
 }
 
-type script struct {
+// Script is a program of the lab, running.
+type Script struct {
 	*exec.Cmd
-	log  *tail
-	stop func() // ends its input, and with that the script
+	Log  *testworld.Tail
+	Stop func() // ends its input, and with that the script
 }
 
-// runScript starts a script, and reads the one line of JSON that it says when it is ready.
-func runScript(path string, ready any, args ...string) (*script, error) {
-	s := &script{Cmd: exec.Command("node", append([]string{path}, args...)...), log: &tail{}}
-	s.WaitDelay, s.Stderr = stopWait, s.log
+// Path is where a file of the lab lies, for tests in e2e and in its folders.
+func Path(file string) string {
+	if _, err := os.Stat("lab"); err == nil {
+		return filepath.Join("lab", file)
+	}
+	return filepath.Join("..", "lab", file)
+}
+
+// Run starts a script of the lab, and reads the one line of JSON that it says when it is ready.
+func Run(file string, ready any, args ...string) (*Script, error) {
+	s := &Script{Cmd: exec.Command("node", append([]string{Path(file)}, args...)...), Log: &testworld.Tail{}}
+	s.WaitDelay, s.Stderr = StopWait, s.Log
 	stdin, err := s.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -135,37 +134,39 @@ func runScript(path string, ready any, args ...string) (*script, error) {
 		return nil, err
 	}
 	kill := func() { _ = s.Process.Kill() }
-	s.stop = func() {
+	s.Stop = func() {
 		_ = stdin.Close()
-		late := time.AfterFunc(stopWait, kill)
+		late := time.AfterFunc(StopWait, kill)
 		_ = s.Wait()
 		late.Stop()
 	}
-	late := time.AfterFunc(startWait, kill)
+	late := time.AfterFunc(StartWait, kill)
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	late.Stop()
 	if err == nil {
 		err = json.Unmarshal(line, ready)
 	}
 	if err != nil {
-		s.stop()
-		return nil, fmt.Errorf("%w: %s; run make test (or e2e/lab/prep.sh) first", err, s.log)
+		s.Stop()
+		return nil, fmt.Errorf("%w: %s; run make test (or e2e/lab/prep.sh) first", err, s.Log)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
 	return s, nil
 }
 
-func startScript(path string, options []byte, ready any) (stop func(), err error) {
-	s, err := runScript(path, ready, string(options))
-	if err != nil {
-		return nil, err
-	}
-	return s.stop, nil
+// StartParty runs a script with options until the test ends; ready is where it says what it serves.
+func StartParty(t testing.TB, file string, options, ready any) {
+	t.Helper()
+	text, err := json.Marshal(options)
+	require.NoError(t, err)
+	s, err := Run(file, ready, string(text))
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
 }
 
 // opClient takes a new connection for each operation. A test may wait between two of them, and the lab would
 // close a kept connection just as the next operation is written.
-var opClient = &http.Client{Timeout: opWait, Transport: &http.Transport{DisableKeepAlives: true}}
+var opClient = &http.Client{Timeout: OpWait, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // op calls one of the lab's operations (e2e/lab/parties/control.mjs). out may be nil.
 func (l *Lab) op(name string, in, out any) {
@@ -221,7 +222,7 @@ func (l *Lab) Config(options ConfigOptions) string {
 	var hosts []string
 	known := []string{l.Seller, l.SellerV1, l.SellerOzskr, l.EVM.URL, l.SVM.URL}
 	for _, at := range slices.Concat(known, l.Facilitators, facilitators, options.Loopback) {
-		if host := hostPort(at); !slices.Contains(hosts, host) {
+		if host := HostPort(at); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
@@ -260,100 +261,10 @@ func (l *Lab) Config(options ConfigOptions) string {
 	return b.String()
 }
 
-func hostPort(at string) string {
+// HostPort is the host and port of a URL.
+func HostPort(at string) string {
 	if parsed, err := url.Parse(at); err == nil && parsed.Host != "" {
 		return parsed.Host
 	}
 	return at
-}
-
-const price = 1000 // of everything in the lab that is not dear on purpose
-
-// TestLabEnds proves that a lab leaves no process behind, not even when it is killed.
-func TestLabEnds(t *testing.T) {
-	var facts Facts
-	lab := must.Get(runScript(labScript, &facts))(t)
-	t.Cleanup(lab.stop)
-	require.Contains(t, facts.PIDs, "anvil")
-	require.NoError(t, lab.Process.Kill())
-	for name, pid := range facts.PIDs {
-		assert.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 20*time.Millisecond, name)
-	}
-}
-
-// TestLockFilesNameNoRegistry: a lock file with download addresses would bind everybody to the
-// registry of whoever wrote it.
-func TestLockFilesNameNoRegistry(t *testing.T) {
-	// a path, as of a package that lies beside, is none
-	address := regexp.MustCompile(`"resolved": "[a-z+]+:`)
-	seen := 0
-	require.NoError(t, filepath.WalkDir("lab", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Name() == "node_modules" {
-			return fs.SkipDir
-		}
-		if err == nil && entry.Name() == "package-lock.json" {
-			seen++
-			assert.NotRegexp(t, address, string(must.Get(os.ReadFile(path))(t)), path)
-		}
-		return err
-	}))
-	assert.NotZero(t, seen)
-}
-
-func (l *Lab) evmTime(t *testing.T, tag string) int64 {
-	t.Helper()
-	var block struct{ Result struct{ Timestamp string } }
-	call := `{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["` + tag + `",false]}`
-	response := must.Get(http.Post(l.EVM.URL, "application/json", strings.NewReader(call)))(t)
-	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &block))
-	return must.Get(strconv.ParseInt(block.Result.Timestamp, 0, 64))(t)
-}
-
-// alive tells whether a process runs. One that has ended and that nobody waited for, as in a
-// container without an init, does not.
-func alive(pid int) bool {
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-		return !strings.Contains(string(stat), ") Z ")
-	}
-	process, err := os.FindProcess(pid)
-	return err == nil && process.Signal(syscall.Signal(0)) == nil
-}
-
-type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
-
-func challenge(t *testing.T, header string) []ozskrOffer {
-	t.Helper()
-	decoded := must.Get(base64.StdEncoding.DecodeString(header))(t)
-	required := must.JSON[struct {
-		X402Version int
-		Accepts     []ozskrOffer
-	}](decoded)(t)
-	require.Equal(t, 2, required.X402Version)
-	require.NotEmpty(t, required.Accepts)
-	return required.Accepts
-}
-
-func get(t *testing.T, at string, headers ...string) *http.Response {
-	t.Helper()
-	request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))(t)
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response := must.Get(http.DefaultClient.Do(request))(t)
-	bodyOf(t, response)
-	return response
-}
-
-func bodyOf(t *testing.T, response *http.Response) string {
-	t.Helper()
-	defer response.Body.Close()
-	return string(must.Get(io.ReadAll(response.Body))(t))
-}
-
-func opsOf(calls []FacilitatorCall) []string {
-	ops := []string{}
-	for _, call := range calls {
-		ops = append(ops, call.Op)
-	}
-	return ops
 }
