@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"x402-wallet/e2e/testlab"
-
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testlab"
 )
 
 // The wallet pays the routes that the reference's own end-to-end servers have on EVM and Solana, sold by each
 // of its adapters that npm has, and refuses those that it cannot pay before it signs anything.
 func TestCatalogue(t *testing.T) {
 	requirePrepared(t, "lab/adapters")
-	lab := Start(t)
+	lab := testlab.Start(t)
 	batch := startBatch(t, lab)
 	options := map[string]any{
 		"facilitators": []string{lab.Facilitators[0], batch.Facilitator},
@@ -26,7 +26,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	testlab.StartParty(t, "adapters/catalogue.mjs", options, &shops)
 	adapters := map[string]string{"express": shops.Express, "hono": shops.Hono, "next": shops.Next}
-	w, home := funded(t, lab, ConfigOptions{ApprovalGas: "0.01",
+	w, home := funded(t, lab, testlab.ConfigOptions{ApprovalGas: "0.01",
 		Loopback: slices.Collect(maps.Values(adapters))})
 	require.Len(t, shops.Paths, 12)
 	paid := 0

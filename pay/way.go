@@ -43,8 +43,12 @@ func plainIfNil(w scheme.Way) scheme.Way {
 
 // checkWay refuses a way of paying that this wallet does not know, or that its owner left out of its rules.
 func (e *Engine) checkWay(name string) error {
-	_, rank := e.way(name)
+	w, rank := e.way(name)
 	switch {
+	case w.OwnAccountOnly() && e.Rules.Account != "":
+		return x402.Errorf(x402.InvalidRequirement, "%s is paid by the wallet's own account alone, and "+
+			"not by the account %q", name, e.Rules.Account).
+			WithHint("nothing was signed; take another option or seller")
 	case rank == len(e.Ways):
 		return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
 			x402.Quote(name))

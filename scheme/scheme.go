@@ -51,6 +51,8 @@ type Way interface {
 	Lack(o Option, f x402.Funds) error
 	// Turns name what a payment has to have to itself until it ends, in the order in which it is taken.
 	Turns(o Option, f x402.Funds) []string
+	// OwnAccountOnly reports whether the wallet's own account alone can pay by it, and none of its others.
+	OwnAccountOnly() bool
 	// SellerSettles reports whether nobody else can settle: the wallet brings no payment to a facilitator.
 	SellerSettles() bool
 	// AskChainAgain reports whether the chain is asked about a payment that was shown again and refused,
@@ -85,6 +87,9 @@ func (Plain) Lack(Option, x402.Funds) error { return nil }
 
 // Turns implements Way.
 func (Plain) Turns(Option, x402.Funds) []string { return nil }
+
+// OwnAccountOnly implements Way.
+func (Plain) OwnAccountOnly() bool { return false }
 
 // SellerSettles implements Way.
 func (Plain) SellerSettles() bool { return false }

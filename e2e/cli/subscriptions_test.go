@@ -61,9 +61,9 @@ func (k *kiosk) selling(path string) { k.sells.Store(&path) }
 
 func (k *kiosk) order(name, path, more string) string {
 	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
-		"max = \"0.01\"\ntotal = \"1.00\"\npay_to = [%q]\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
-		Truncate(time.Second).Format(time.RFC3339), time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly),
-		k.payee, more)
+		"max = \"0.01\"\ntotal = \"1.00\"\npay_to = [%q]\n%s", name, k.URL+path,
+		time.Now().Add(-50*time.Hour).UTC().Truncate(time.Second).Format(time.RFC3339),
+		time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly), k.payee, more)
 }
 
 func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (w *world, k *kiosk,

@@ -15,5 +15,8 @@ type Way struct{ scheme.Plain }
 // Name implements scheme.Way.
 func (Way) Name() string { return x402.BatchSettlement }
 
+// OwnAccountOnly implements scheme.Way.
+func (Way) OwnAccountOnly() bool { return true }
+
 // SellerSettles implements scheme.Way: the seller counts what a channel holds.
 func (Way) SellerSettles() bool { return true }

@@ -21,8 +21,8 @@ func TestWhoSigns_ComparesARowWithTheSubscription(t *testing.T) {
 	const other = "0x000000000000000000000000000000000000dEaD"
 	begin := time.Now().UTC().Truncate(time.Second).Add(-time.Hour)
 	ordered := budget.Subscription{Name: "news", Since: begin, Every: 24 * time.Hour,
-		Until: begin.AddDate(1, 0, 0), Max: 900_000, Total: 2_000_000, Request: sha256.Sum256([]byte("news")), Host: "api.example",
-		Resource: "GET api.example/x", PayTo: []string{payee}}
+		Until: begin.AddDate(1, 0, 0), Max: 900_000, Total: 2_000_000,
+		Request: sha256.Sum256([]byte("news")), Host: "api.example", Resource: "GET api.example/x", PayTo: []string{payee}}
 	for _, c := range []struct {
 		name   string
 		row    func(*history.Payment)
