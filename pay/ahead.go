@@ -162,7 +162,7 @@ func (all readings) stop() {
 func (all readings) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
 	i := slices.IndexFunc(all, func(r *reading) bool {
 		return !r.taken && r.of.Way() == o.Way() && r.of.Network == o.Network && r.of.asset == o.asset &&
-			r.of.source == o.source
+			r.of.sourceName() == o.sourceName()
 	})
 	if i < 0 {
 		return funds, false

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"x402-wallet/scheme"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -40,7 +39,7 @@ type Estimator struct {
 type fundsKey struct {
 	scheme string
 	asset  money.Asset
-	source scheme.Source
+	source string // its name
 }
 
 // NewEstimator judges with what the chains say from now on.
@@ -77,7 +76,7 @@ func (p *Estimator) chain(ctx context.Context) reader {
 }
 
 func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {
-	key := fundsKey{scheme: o.Way(), asset: o.asset.Key(), source: o.source}
+	key := fundsKey{scheme: o.Way(), asset: o.asset.Key(), source: o.sourceName()}
 	p.mu.Lock()
 	read := p.read[key]
 	if read == nil {

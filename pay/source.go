@@ -18,6 +18,14 @@ type OwnersAccount interface {
 	scheme.Source
 }
 
+// sourceName tells whose money an option is paid with from another's: a Source itself need not be comparable.
+func (o option) sourceName() string {
+	if o.source == nil {
+		return ""
+	}
+	return o.source.Name()
+}
+
 // refusalLife is how long a host is not paid from the owner's account after it refused such a payment, if the
 // agent's own account has the money.
 const refusalLife = 7 * 24 * time.Hour
