@@ -406,6 +406,22 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	w.refused(err, "signed this payment already")
 }
 
+// A payment that a check has to read is recorded by nobody who did not sign it; one of a channel that package
+// channel has checked is, within the limits.
+func TestSubmit_WithoutACheck(t *testing.T) {
+	w := newWorld(t)
+	g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
+	r := w.recorder(w.keys, g, &Tally{})
+	submit := func(scheme string, units uint64) error {
+		p := w.reserve(units, func(p *history.Payment) { p.Scheme = scheme })
+		e := x402.Evidence{Network: p.Network, Nonce: p.ID}
+		return r.Submit(t.Context(), p, history.Signed{Evidence: e, UniqueKey: e.Unique()}, false)
+	}
+	require.NoError(t, submit("nuwa-open", 1000))
+	requireCode(t, submit("nuwa-open", 2_000_000), x402.BudgetExceeded)
+	requireCode(t, submit(x402.Exact, 1000), x402.WalletLocked)
+}
+
 // The rules are asked about a payment at a time that may be true.
 func TestPaymentsOfOtherTimes(t *testing.T) {
 	w := newWorld(t)
