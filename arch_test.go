@@ -138,8 +138,9 @@ var arrows = map[string][]string{
 	// message, decode: it reads what it signs itself, by code that builds nothing; history: and finds it
 	// reserved; passkey: it believes the owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm/message", "chain/svm/decode", "history", "internal/passkey",
-		"internal/socket", "x402/money", "wallet", "x402", "wallet/seal"},
-	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code
+		"x402/money", "wallet", "x402", "wallet/seal"},
+	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code;
+	// socket: who may ask the agent
 	"wallet/agent/client": {"chain/evm/message", "chain/svm/decode", "history", "internal/socket", "wallet",
 		"wallet/agent", "x402"},
 	// child: facilitators that are programs; steps: likewise

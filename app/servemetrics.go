@@ -23,7 +23,7 @@ func listenMetrics(ctx context.Context, place string) (l net.Listener, at string
 		return nil, "", nil
 	}
 	if strings.Contains(place, "/") {
-		l, err = relay.Listen(ctx, place, 0o660)
+		l, err = relay.Listen(ctx, place, 0o660, "")
 		return l, place, err
 	}
 	l, err = new(net.ListenConfig).Listen(ctx, "tcp", place)

@@ -37,7 +37,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666) // the doorkeeper says who comes in
+	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666, a.home) // the doorkeeper says who comes in
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		return false, nil
 	}
 	if named := a.env.Service; named != "" {
-		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
+		err := relay.Pass(ctx, named, a.home, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
 			err = relay.NoneAt(named)
 		}
@@ -212,7 +212,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {
-		if err := relay.Pass(ctx, place, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {
+		if err := relay.Pass(ctx, place, a.home, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {
 			return true, err
 		}
 	}

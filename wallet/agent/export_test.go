@@ -6,7 +6,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -20,8 +19,6 @@ const (
 	Lateness    = lateness
 	SigningTime = signingTime
 )
-
-func SameUser(user socket.User) error { return sameUser(user) }
 
 func AskOf(p history.Payment, asset x402.AssetInfo) budget.Ask { return askOf(p, asset) }
 
