@@ -119,9 +119,13 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 	return child.Sandbox{Required: written != nil, Closed: a.closed(rules)}
 }
 
-// closed are the files that hold the wallet's secrets: its home, and what else is read for it.
+// closed are the files that hold the wallet's secrets: its home, and what else is read for it; and the socket of
+// its service, where agents show tokens.
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
+	if filepath.IsAbs(a.env.Service) {
+		list = append(list, a.env.Service)
+	}
 	if rules != nil {
 		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
 			rules.Traces.HeadersFile)
