@@ -139,6 +139,7 @@ func keysByAccount(keys *wallet.Wallet) func(name string) (agent.Keys, error) {
 // they are sealed, and name the signers that it began with.
 func (a *app) sealedRules(ctx context.Context, began *config.Config, store *history.Store,
 	keys *wallet.Wallet) (agent.Rules, error) {
+	a.closeHome(ctx)
 	rules, err := a.rules()
 	if err == nil {
 		err = sameSigners(began, rules)

@@ -37,7 +37,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	a.env.Service, _ = filepath.Abs(doors.Socket) // programs that are started cannot replace it: see closed
+	a.env.Service, _ = filepath.Abs(doors.Socket)                   // programs that are started cannot replace it: see closed
 	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666, a.home) // the doorkeeper says who comes in
 	if err != nil {
 		return err
@@ -77,6 +77,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 			}
 		}
 		serving.Go(func() { a.follow(ctx, server) })
+		serving.Go(func() { a.keepHomeClosed(ctx) })
 		if onMetrics != nil {
 			serving.Go(func() {
 				a.serveMetrics(ctx, onMetrics, &calls, metrics.Ledger{Read: server.Standing})

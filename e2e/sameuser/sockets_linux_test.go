@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,6 +25,23 @@ import (
 
 // secretFile is the home's file with the secret that programs of the wallet's user show at its sockets.
 const secretFile = "sockets.secret"
+
+// opened are the modes that a raid gives to files of the home, and closed those that they had.
+var (
+	opened = map[string]os.FileMode{".": 0o755, "keystore.json": 0o644, "config.toml": 0o666,
+		"ledger.db": 0, "service.sock": 0, "agent.sock": 0o666}
+	closed = map[string]os.FileMode{".": 0o700, "keystore.json": 0o600, "config.toml": 0o600,
+		"ledger.db": 0o600, "service.sock": 0o666, "agent.sock": 0o600}
+)
+
+// modes are those of the files of closed.
+func (h testUser) modes() map[string]os.FileMode {
+	modes := map[string]os.FileMode{}
+	for name := range closed {
+		modes[name] = must.Get(os.Stat(filepath.Join(h.home, name)))(h.t).Mode().Perm()
+	}
+	return modes
+}
 
 // raid tries to use the wallet's sockets and to open up its home, as a program that was written for that. It
 // writes what each attempt came to into a file: an empty text means success.
@@ -57,6 +75,11 @@ func raid(report, home, seller, account string) {
 		try("lock, showing "+g[0], askAgent(home, g[1], "lock"))
 	}
 	try("move the socket", os.Rename(filepath.Join(home, "service.sock"), report+".sock"))
+	if len(greetings) == 3 { // it is confined
+		for name, mode := range opened {
+			_ = os.Chmod(filepath.Join(home, name), mode)
+		}
+	}
 	text, _ := json.Marshal(came)
 	if err := os.WriteFile(report, text, 0o600); err != nil {
 		panic(err)
@@ -116,7 +139,7 @@ func askAgent(home, greeting, op string) error {
 }
 
 // raided is a user with a service, an unlock agent and a server, which raids them.
-func raided(t *testing.T, sandboxed bool) (h testUser, came map[string]string, paid int) {
+func raided(t *testing.T, sandboxed bool) (h testUser, came map[string]string, secret []byte, paid int) {
 	t.Helper()
 	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -130,11 +153,12 @@ func raided(t *testing.T, sandboxed bool) (h testUser, came map[string]string, p
 	testworld.RunService(t, h.command(h.wallet, "serve"), filepath.Join(h.home, "service.sock"), false)
 	out := must.Get(h.command(h.wallet, "pay", s.SellerURL+"/weather?own").CombinedOutput())(t)
 	require.Contains(t, string(out), "0.001", "%s", out)
+	secret = must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t)
 	before := len(s.Settlements())
 	_ = h.command(h.wallet, "call", "raider").Run() // it is no MCP server
 	text := must.Get(os.ReadFile(filepath.Join(h.user, "out", "raid")))(t)
 	require.NoError(t, json.Unmarshal(text, &came), "%s", text)
-	return h, came, len(s.Settlements()) - before
+	return h, came, secret, len(s.Settlements()) - before
 }
 
 func (h testUser) runs(args ...string) string {
@@ -149,7 +173,7 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 	if why := child.Unsupported(); why != "" {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
 	}
-	h, came, paid := raided(t, true)
+	h, came, secret, paid := raided(t, true)
 	require.Len(t, came, 20)
 	for what, failed := range came {
 		require.NotEmpty(t, failed, what)
@@ -158,6 +182,12 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 		}
 	}
 	require.Zero(t, paid)
+
+	require.Eventually(t, func() bool { return maps.Equal(closed, h.modes()) }, time.Minute, 50*time.Millisecond,
+		"%v", h.modes())
+	require.Contains(t, h.runs("alerts"), "could enter the wallet's home: its mode was 0755")
+	require.NotEqual(t, secret, must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t),
+		"the other user may have read it")
 	require.NotContains(t, h.runs("policy"), "frozen")
 	require.Contains(t, h.runs("lock"), `"was": true`, "until now it was not locked")
 }
@@ -165,7 +195,7 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 // A program of the same user that reads the secret uses the sockets, so the test above shows something. One
 // that does not show it is refused all the same.
 func TestAnUnconfinedProgram_AtTheSockets(t *testing.T) {
-	_, came, paid := raided(t, false)
+	_, came, _, paid := raided(t, false)
 	for what, failed := range came {
 		if strings.HasSuffix(what, "the secret") || strings.HasPrefix(what, "move ") {
 			require.Empty(t, failed, what)

@@ -150,6 +150,9 @@ func TestAConfinedProgram_TakesNoSocket(t *testing.T) {
 	for what, failed := range must.JSON[map[string]string](must.Get(os.ReadFile(out + "/report"))(t))(t) {
 		require.NotEmpty(t, failed, what)
 	}
+	require.Eventually(t, func() bool { // it was made unreachable for a moment
+		return must.Get(os.Stat(h.socket))(t).Mode().Perm() == 0o666
+	}, time.Minute, 50*time.Millisecond)
 	require.Equal(t, "paid", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "after"))
 }
 
