@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,7 +30,7 @@ var homeModes = map[string]fs.FileMode{config.FileName: 0o600, "keystore.json": 
 	"sales.db-wal": 0o600, "sales.db-shm": 0o600, agent.SocketName: 0o600, socketName: 0o666}
 
 // closeHome puts the modes back. If others could enter the home, its sockets get another secret, and the owner
-// is told.
+// is told. What they may have written there the seals find.
 func (a *app) closeHome(ctx context.Context) {
 	if runtime.GOOS == "windows" || !owner.Exists(a.home) { // any directory can be named as the home
 		return
@@ -45,10 +46,7 @@ func (a *app) closeHome(ctx context.Context) {
 		}
 	}
 	if err == nil && was&0o077 != 0 {
-		err = socket.NewSecret(a.home)
-	}
-	if err == nil && was&0o077 != 0 {
-		err = a.tellOfHome(ctx, was)
+		err = errors.Join(socket.NewSecret(home), a.tellOfHome(ctx, was))
 	}
 	if err != nil {
 		a.log.Warn("the wallet's home is open, or was", "err", err)

@@ -82,7 +82,8 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, unlock.Command(command, environ.Child()))
+		program := child.Program{Argv: command, Sandbox: a.sandbox(rules.Keystore.Sandbox, rules)}
+		list = append(list, unlock.Command(command, environ.Child(), program.Confine))
 	}
 	if rules.Keystore.Keyring {
 		list = append(list, unlock.Keyring(keys))
@@ -114,7 +115,7 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 		return child.Sandbox{}
 	}
 	if why := child.Unsupported(); why != "" && written == nil {
-		a.unconfined.Do(func() { a.log.Warn("the programs of MCP servers run unconfined: " + why) })
+		a.unconfined.Do(func() { a.log.Warn("programs that the wallet starts run unconfined: " + why) })
 	}
 	return child.Sandbox{Required: written != nil, Closed: a.closed(rules)}
 }
@@ -126,9 +127,10 @@ func (a *app) closed(rules *config.Config) []string {
 	if filepath.IsAbs(a.env.Service) {
 		list = append(list, a.env.Service)
 	}
+	list = append(list, a.tlsKey, a.env.Credentials, a.env.PassphraseFile)
 	if rules != nil {
 		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
-			rules.Traces.HeadersFile)
+			rules.Traces.HeadersFile, rules.Ledger.PasswordFile)
 		for _, s := range rules.Signers {
 			list = append(list, s.SecretFile)
 		}
@@ -136,7 +138,6 @@ func (a *app) closed(rules *config.Config) []string {
 			list = append(list, f.HeaderFile)
 		}
 	}
-	list = append(list, a.env.PassphraseFile)
 	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
 }
 

@@ -37,6 +37,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
+	a.tlsKey = doors.Key
 	a.env.Service, _ = filepath.Abs(doors.Socket)                   // programs that are started cannot replace it: see closed
 	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666, a.home) // the doorkeeper says who comes in
 	if err != nil {

@@ -41,6 +41,10 @@ func TestMain(m *testing.M) {
 		raid(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 		return
 	}
+	if len(os.Args) > 3 && os.Args[1] == "probe" {
+		probe(os.Args[2], os.Args[3])
+		return
+	}
 	code := m.Run()
 	testworld.RemoveBuild()
 	os.Exit(code)
