@@ -44,7 +44,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		return err
 	}
 	defer func() { _ = onSocket.Close() }()
-	onHTTP, err := listenHTTP(ctx, &doors)
+	onHTTP, names, err := listenHTTP(ctx, &doors)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	server.Account = known.account
 	var web *webDoor
 	if onHTTP != nil {
-		if web, err = a.webDoor(ctx, doors, onHTTP, server, known); err != nil {
+		if web, err = a.webDoor(ctx, doors, onHTTP, names, server, known); err != nil {
 			return err
 		}
 		defer web.close()
@@ -74,7 +74,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		defer serving.Wait()
 		if web != nil {
 			for _, l := range web.listeners {
-				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
+				serving.Go(func() { a.serveHTTP(ctx, l, web.door, web.handler) })
 			}
 		}
 		serving.Go(func() { a.follow(ctx, server) })
