@@ -141,9 +141,10 @@ var arrows = map[string][]string{
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
 	// history: it finds what it signs reserved; passkey: it believes the owner's passkeys, and nobody's word
 	// that they said yes. It knows no scheme: each has a check, which package app registers
-	"wallet/agent": {"budget", "history", "internal/passkey", "internal/socket", "scheme/signing",
-		"x402/money", "wallet", "x402", "wallet/seal"},
-	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code
+	"wallet/agent": {"budget", "history", "internal/passkey", "scheme/signing", "x402/money", "wallet",
+		"x402", "wallet/seal"},
+	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code;
+	// socket: who may ask the agent
 	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
 		"x402/onchain"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
@@ -167,8 +168,8 @@ var arrows = map[string][]string{
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
 	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
-		"internal/child", "internal/mcpconn", "internal/steps", "paywall/book", "x402/money", "x402",
-		"x402/wire", "x402/channelterms", "x402/remedy"},
+		"internal/child", "internal/loopback", "internal/mcpconn", "internal/steps", "paywall/book",
+		"x402/money", "x402", "x402/wire", "x402/channelterms", "x402/remedy"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
@@ -179,7 +180,7 @@ var arrows = map[string][]string{
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},
 	"internal/must":     {}, // for tests
-	"internal/loopback": {},
+	"internal/loopback": {}, // who serves HTTP: it says which requests are answered
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
 	"internal/otlp":  {"internal/steps", "x402"},
@@ -247,7 +248,7 @@ var arrows = map[string][]string{
 	// for the tests of what keeps the ledger in PostgreSQL, and the demo of a fleet
 	"internal/pgtest": {},
 	// it plays a fleet's parties: the wallet is a program to it
-	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
+	"examples/fleet": {"internal/loopback", "internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402", "x402/wire"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -258,8 +259,8 @@ var arrows = map[string][]string{
 	"x402test": {"chain/evm", "chain/svm", "internal/sandbox",
 		"x402", "x402/wire", "x402/money", "x402/onchain"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire",
-		"x402test/fault"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "internal/loopback", "x402/money", "x402",
+		"x402/wire", "x402test/fault"},
 	"x402test/fault": {},
 }
 
@@ -361,6 +362,16 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 		":!*_test.go", ":!e2e", ":!history/historytest", ":!history/ledgers").Output()
 	for line := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)
+	}
+	require.NotEmpty(t, out, "nothing is looked at")
+}
+
+// Every HTTP server of ours is a loopback.Door's, so that none answers any name or page.
+func TestOnlyDoorsServeHTTP(t *testing.T) {
+	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`, "--", "*.go",
+		":!*_test.go").Output()
+	for line := range strings.Lines(string(out)) {
+		require.True(t, strings.HasPrefix(line, "internal/loopback/door.go:"), "%s", line)
 	}
 	require.NotEmpty(t, out, "nothing is looked at")
 }

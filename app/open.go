@@ -60,7 +60,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 
 	remote := a.remote(rules, keys, first)
 	local := a.Guard(store, rules, keys)
-	guard := client.Guard{Local: local, Remote: remote, Recorder: a.recorder(local, signed, keys)}
+	guard := client.Guard{Local: closingGuard{local, a}, Remote: remote,
+		Recorder: a.recorder(local, signed, keys)}
 	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
 	if store.Shared() && (len(alone) > 0 || !allKeys.Locked()) && a.takesOver(ctx, local, guard) {
 		return a.reopen(ctx, h, first, last)
@@ -253,6 +254,7 @@ type openHome struct {
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
+	a.closeHome(ctx)
 	h.keys, err = wallet.Open(a.home)
 	if err != nil {
 		return h, err

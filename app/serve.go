@@ -128,6 +128,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 // they are sealed, and name the signers that it began with.
 func (a *app) sealedRules(ctx context.Context, began *config.Config, store *history.Store,
 	keys *wallet.Wallet) (agent.Rules, error) {
+	a.closeHome(ctx)
 	rules, err := a.rules()
 	if err == nil {
 		err = sameSigners(began, rules)
