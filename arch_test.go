@@ -63,7 +63,8 @@ var arrows = map[string][]string{
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
-	"x402/remedy":       {"x402", "x402/money", "x402/publicnode"}, // the lines for a network name its public node
+	// the lines for a network name its public node
+	"x402/remedy": {"x402", "x402/money", "x402/publicnode"},
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "budget/schedule", "x402/money", "x402", "x402/channelterms",
@@ -162,8 +163,9 @@ var arrows = map[string][]string{
 	"scheme/batch/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
 	"scheme/exact/check": {"chain/evm/message", "chain/svm/decode", "history", "scheme/signing", "wallet",
 		"x402"},
-	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
-	"scheme/siwx/check":    {"history", "scheme/signing", "wallet", "x402"},
+	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",
+		"x402"},
+	"scheme/siwx/check": {"history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
@@ -174,7 +176,8 @@ var arrows = map[string][]string{
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
+		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign",
+		"x402/onchain",
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
@@ -214,7 +217,8 @@ var arrows = map[string][]string{
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported", "wallet/nuwa",
+	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
+		"wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget", "budget/schedule", "budget/standing", "channel", "internal/child",
 		"internal/config", "internal/config/callers", "internal/config/edit", "internal/config/environ",
@@ -368,7 +372,8 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 
 // Every HTTP server of ours is a loopback.Door's, so that none answers any name or page.
 func TestOnlyDoorsServeHTTP(t *testing.T) {
-	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`, "--", "*.go",
+	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`, "--",
+		"*.go",
 		":!*_test.go").Output()
 	for line := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(line, "internal/loopback/door.go:"), "%s", line)
@@ -379,8 +384,8 @@ func TestOnlyDoorsServeHTTP(t *testing.T) {
 // mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
 const mostSignerLines = 20_000
 
-// What has to be believed before one signature: all packages of ours that wallet/agent and the schemes' checks
-// are made of.
+// What has to be believed before one signature: all packages of ours that wallet/agent and the schemes'
+// checks are made of.
 func TestClosureOfWhoSigns(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
 		"./wallet/agent", "./scheme/.../check").Output())(t)

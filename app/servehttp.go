@@ -121,8 +121,9 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (l net.Listener, names fu
 	at := l.Addr().(*net.TCPAddr)
 	if config == nil && !at.IP.IsLoopback() {
 		_ = l.Close()
-		return nil, nil, x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and without "+
-			"TLS whoever carries a token can read it", doors.HTTP).
+		return nil, nil, x402.Errorf(x402.InvalidArgument,
+			"%s can be reached from other machines, and without "+
+				"TLS whoever carries a token can read it", doors.HTTP).
 			WithHint("give --tls-certificate and --tls-key, or serve at 127.0.0.1 behind a proxy that has " +
 				"TLS")
 	}

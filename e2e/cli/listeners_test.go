@@ -57,12 +57,15 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t), "LOG_LEVEL=info")
 	shop := filepath.Join(t.TempDir(), "shop.toml")
-	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil, "command = [\"mcp-counter\"]\nlisten = \"127.0.0.1:0\"\n"+
-		"origin = \"https://shop.example\"\nnetwork = \"base-sepolia\"\npay_to = %q\ndiscovery_list = true\n"+
-		"[tools.count]\nprice = \"0.001\"\ndiscoverable = true\n", w.PayToEVM), 0o600))
+	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil,
+		"command = [\"mcp-counter\"]\nlisten = \"127.0.0.1:0\"\n"+
+			"origin = \"https://shop.example\"\nnetwork = \"base-sepolia\"\npay_to = %q\n"+
+			"discovery_list = true\n"+
+			"[tools.count]\nprice = \"0.001\"\ndiscoverable = true\n", w.PayToEVM), 0o600))
 	own := newAuthority(t)
 	own.make("server", &x509.Certificate{DNSNames: []string{"wallet.example"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	sockets := must.Get(os.MkdirTemp("", "listeners-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	serve := func(name, expression string, flags ...string) string {
@@ -89,7 +92,8 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 		"service over TLS":        tls + "/mcp",
 		"service over TLS, OAuth": tls + "/.well-known/oauth-protected-resource",
 		"metrics of a service":    serve("3", metrics, "--metrics", "127.0.0.1:0"),
-		"metrics of a dashboard":  serves(t, env, `"metrics": "(\S+)"`, "dashboard", "--metrics", "127.0.0.1:0"),
+		"metrics of a dashboard": serves(t, env, `"metrics": "(\S+)"`, "dashboard", "--metrics",
+			"127.0.0.1:0"),
 		"metrics of a paywall": serves(t, env, `metrics are served\S* at=(\S+)`, "paywall", "--config", shop,
 			"--metrics", "127.0.0.1:0"),
 		"dashboard":            serves(t, env, `"url": "(\S+)"`, "dashboard"),
@@ -120,7 +124,8 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 	for name, at := range rows {
 		t.Run(name, func(t *testing.T) {
 			port := must.Get(url.Parse(at))(t).Port()
-			for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example:" + port,
+			for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example:" +
+				port,
 				"localhost.evil.example", "[::1].evil.example"} {
 				for _, method := range []string{http.MethodGet, http.MethodPost} {
 					require.Contains(t, []int{403, 421}, asks(method, at, named(host)), "%s %q", method, host)
@@ -136,6 +141,7 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 		})
 	}
 	require.NotContains(t, []int{403, 421}, asks("GET", tls+"/mcp", named("wallet.example")))
-	require.NotContains(t, []int{403, 421}, asks("GET", paywall+"/discovery/resources", named("shop.example")))
+	require.NotContains(t, []int{403, 421}, asks("GET", paywall+"/discovery/resources",
+		named("shop.example")))
 	require.NotContains(t, []int{403, 421}, asks("GET", door+"/mcp", named("localhost")))
 }

@@ -103,8 +103,9 @@ func useTool(home, greeting, name, arguments string) error {
 	frame('d', `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
 		`"capabilities":{},"clientInfo":{"name":"raid","version":"1"}}}`+"\n")
 	frame('d', `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	frame('d', fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+
-		"\n", name, arguments))
+	frame('d',
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+
+			"\n", name, arguments))
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
 		text := lines.Text()
@@ -183,7 +184,8 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 	}
 	require.Zero(t, paid)
 
-	require.Eventually(t, func() bool { return maps.Equal(closed, h.modes()) }, time.Minute, 50*time.Millisecond,
+	require.Eventually(t, func() bool { return maps.Equal(closed, h.modes()) }, time.Minute,
+		50*time.Millisecond,
 		"%v", h.modes())
 	require.Contains(t, h.runs("alerts"), "could enter the wallet's home: its mode was 0755")
 	require.NotEqual(t, secret, must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t),

@@ -132,14 +132,15 @@ func TestTheSameUserCould(t *testing.T) {
 	require.Empty(t, failed)
 }
 
-// A confined program of the service's cannot listen in its place: agents would show it their tokens, and owners
-// hand their terminals over to it.
+// A confined program of the service's cannot listen in its place: agents would show it their tokens, and
+// owners hand their terminals over to it.
 func TestAConfinedProgram_TakesNoSocket(t *testing.T) {
 	if why := child.Unsupported(); why != "" {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
 	}
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice) + "[servers.shop]\nsandbox = true\n" +
-		`command = ["HOUSE/played", "seize", "HOUSE/out/report", "HOUSE/run/x402-wallet/service.sock"]` + "\n"})
+		`command = ["HOUSE/played", "seize", "HOUSE/out/report", "HOUSE/run/x402-wallet/service.sock"]` +
+		"\n"})
 	out := filepath.Join(h.dir, "out")
 	require.NoError(t, os.Mkdir(out, 0o755))
 	h.give(owner, out)

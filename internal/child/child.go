@@ -49,7 +49,8 @@ func (p Program) Command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Confine confines a command of this program that was not started yet. Its error says why it may not be started.
+// Confine confines a command of this program that was not started yet. Its error says why it may not be
+// started.
 func (p Program) Confine(cmd *exec.Cmd) error {
 	why := p.Unconfined()
 	switch {

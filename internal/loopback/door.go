@@ -10,12 +10,12 @@ import (
 )
 
 // Door says which requests a listener answers: those that name one of its hosts, and that no page of another
-// origin sent. Else a web page could read and post here with the access of its person's browser: by a name that
-// was made to resolve to this machine (DNS rebinding), or across origins.
+// origin sent. Else a web page could read and post here with the access of its person's browser: by a name
+// that was made to resolve to this machine (DNS rebinding), or across origins.
 type Door struct {
 	Hosts func(host string) bool // as a request has it in Host
-	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call, and
-	// name none.
+	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call,
+	// and name none.
 	Origin string
 	// Refuse answers with ErrHost or ErrOrigin; nil: 403.
 	Refuse func(w http.ResponseWriter, r *http.Request, why error)
