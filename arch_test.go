@@ -63,7 +63,8 @@ var arrows = map[string][]string{
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
-	"x402/remedy":       {"x402", "x402/money", "x402/publicnode"}, // the lines for a network name its public node
+	// the lines for a network name its public node
+	"x402/remedy": {"x402", "x402/money", "x402/publicnode"},
 	// x402: names of networks, and assets
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "budget/schedule", "x402/money", "x402", "x402/channelterms",
@@ -141,9 +142,10 @@ var arrows = map[string][]string{
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402", "x402/wire", "x402/weburl"},
 	// history: it finds what it signs reserved; passkey: it believes the owner's passkeys, and nobody's word
 	// that they said yes. It knows no scheme: each has a check, which package app registers
-	"wallet/agent": {"budget", "history", "internal/passkey", "internal/socket", "scheme/signing",
-		"x402/money", "wallet", "x402", "wallet/seal"},
-	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code
+	"wallet/agent": {"budget", "history", "internal/passkey", "scheme/signing", "x402/money", "wallet",
+		"x402", "wallet/seal"},
+	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code;
+	// socket: who may ask the agent
 	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
 		"x402/onchain"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
@@ -161,25 +163,27 @@ var arrows = map[string][]string{
 	"scheme/batch/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
 	"scheme/exact/check": {"chain/evm/message", "chain/svm/decode", "history", "scheme/signing", "wallet",
 		"x402"},
-	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
-	"scheme/siwx/check":    {"history", "scheme/signing", "wallet", "x402"},
+	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",
+		"x402"},
+	"scheme/siwx/check": {"history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
 	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
-		"internal/child", "internal/mcpconn", "internal/steps", "paywall/book", "x402/money", "x402",
-		"x402/wire", "x402/channelterms", "x402/remedy"},
+		"internal/child", "internal/loopback", "internal/mcpconn", "internal/steps", "paywall/book",
+		"x402/money", "x402", "x402/wire", "x402/channelterms", "x402/remedy"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign", "x402/onchain",
+		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign",
+		"x402/onchain",
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},
 	"internal/must":     {}, // for tests
-	"internal/loopback": {},
+	"internal/loopback": {}, // who serves HTTP: it says which requests are answered
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
 	"internal/otlp":  {"internal/steps", "x402"},
@@ -213,7 +217,8 @@ var arrows = map[string][]string{
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported", "wallet/nuwa",
+	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
+		"wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget", "budget/schedule", "budget/standing", "channel", "internal/child",
 		"internal/config", "internal/config/callers", "internal/config/edit", "internal/config/environ",
@@ -247,7 +252,7 @@ var arrows = map[string][]string{
 	// for the tests of what keeps the ledger in PostgreSQL, and the demo of a fleet
 	"internal/pgtest": {},
 	// it plays a fleet's parties: the wallet is a program to it
-	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
+	"examples/fleet": {"internal/loopback", "internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402", "x402/wire"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -258,8 +263,8 @@ var arrows = map[string][]string{
 	"x402test": {"chain/evm", "chain/svm", "internal/sandbox",
 		"x402", "x402/wire", "x402/money", "x402/onchain"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "x402/money", "x402", "x402/wire",
-		"x402test/fault"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "internal/loopback", "x402/money", "x402",
+		"x402/wire", "x402test/fault"},
 	"x402test/fault": {},
 }
 
@@ -365,11 +370,22 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 	require.NotEmpty(t, out, "nothing is looked at")
 }
 
+// Every HTTP server of ours is a loopback.Door's, so that none answers any name or page.
+func TestOnlyDoorsServeHTTP(t *testing.T) {
+	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`, "--",
+		"*.go",
+		":!*_test.go").Output()
+	for line := range strings.Lines(string(out)) {
+		require.True(t, strings.HasPrefix(line, "internal/loopback/door.go:"), "%s", line)
+	}
+	require.NotEmpty(t, out, "nothing is looked at")
+}
+
 // mostSignerLines is how many lines the process that signs may be made of. It only ever gets lower.
 const mostSignerLines = 20_000
 
-// What has to be believed before one signature: all packages of ours that wallet/agent and the schemes' checks
-// are made of.
+// What has to be believed before one signature: all packages of ours that wallet/agent and the schemes'
+// checks are made of.
 func TestClosureOfWhoSigns(t *testing.T) {
 	out := must.Get(exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}}",
 		"./wallet/agent", "./scheme/.../check").Output())(t)

@@ -53,6 +53,7 @@ type app struct {
 
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
+	tlsKey     string    // the file of the service's; "": it has none
 	unconfined sync.Once // it is said once that nothing can be confined
 
 	telling sync.WaitGroup // what the owner is still told of wallets that are closed

@@ -30,7 +30,9 @@ func (a *app) facilitators(rules *config.Config, list []config.Facilitator, clie
 		case f.Auth == "payai":
 			entry.KeyID, entry.Secret = a.env.PayAIKeyID, secret(a.env.PayAIKeySecret)
 		case len(f.HeaderCommand) > 0:
-			entry.Secret, entry.SecretLife = headerFrom(f.HeaderCommand, mayRun), headerLife
+			program := child.Program{Argv: f.HeaderCommand, Env: environ.Child(),
+				Sandbox: a.sandbox(f.Sandbox, rules)}
+			entry.Secret, entry.SecretLife = headerFrom(program, mayRun), headerLife
 		case f.Auth == "header":
 			entry.Secret = func() (string, error) {
 				line, err := config.ReadSecretFile(f.HeaderFile)
@@ -57,7 +59,7 @@ const (
 
 // headerFrom runs the program of header_command. What it says when it fails might repeat the secret, and is
 // dropped.
-func headerFrom(argv []string, mayRun func(context.Context) error) func() (string, error) {
+func headerFrom(program child.Program, mayRun func(context.Context) error) func() (string, error) {
 	return func() (string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), headerProgramTime)
 		defer cancel()
@@ -66,10 +68,9 @@ func headerFrom(argv []string, mayRun func(context.Context) error) func() (strin
 				return "", err
 			}
 		}
-		line, _, err := child.Program{Argv: argv, Env: environ.Child()}.Ask(ctx, nil,
-			child.Limits{Time: headerProgramTime, Answer: maxHeaderLine})
+		line, _, err := program.Ask(ctx, nil, child.Limits{Time: headerProgramTime, Answer: maxHeaderLine})
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", argv[0], err)
+			return "", fmt.Errorf("%s: %w", program.Argv[0], err)
 		}
 		return strings.TrimSpace(string(line)), nil
 	}

@@ -49,16 +49,18 @@ const (
 )
 
 type commands struct {
-	home   string
-	owners []socket.User
-	log    *slog.Logger
+	home    string
+	service string // its socket
+	owners  []socket.User
+	log     *slog.Logger
 
 	running, asking places[socket.User]
 	wrong           wrongTries
 }
 
 func newCommands(a *app, names []string) *commands {
-	c := &commands{home: a.home, log: a.log, running: places[socket.User]{most: maxCommands},
+	c := &commands{home: a.home, service: a.env.Service, log: a.log,
+		running: places[socket.User]{most: maxCommands},
 		// each asks one person: half of 2 is 1
 		asking: places[socket.User]{most: 2}, wrong: wrongTries{now: time.Now}}
 	for _, name := range names {
@@ -119,7 +121,7 @@ func (c *commands) start(ctx context.Context, s *relay.Session, gone <-chan stru
 		handed = environ.HandedTerminal
 	}
 	started, control, err := child.Handed{Args: s.Handed.Args, Files: s.Handed.Files,
-		Env: environ.Handed(c.home, handed, s.Handed.NoColor)}.Start()
+		Env: environ.Handed(c.home, c.service, handed, s.Handed.NoColor)}.Start()
 	s.Handed.Close()
 	if err != nil {
 		return 0, err

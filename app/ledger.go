@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/ownfile"
@@ -69,12 +69,9 @@ func (a *app) ledgerPassword(ctx context.Context, rules *config.Config) (string,
 	case rules.Ledger.PasswordFile != "":
 		text, err = config.ReadTrusted(rules.Ledger.PasswordFile, maxPassword)
 	case len(rules.Ledger.PasswordCommand) > 0:
-		ctx, cancel := context.WithTimeout(ctx, passwordTime)
-		defer cancel()
-		//nolint:gosec // the owner's own command, from sealed rules
-		cmd := exec.CommandContext(ctx, rules.Ledger.PasswordCommand[0], rules.Ledger.PasswordCommand[1:]...)
-		cmd.Env, cmd.WaitDelay = environ.Child(), time.Second
-		text, err = cmd.Output()
+		program := child.Program{Argv: rules.Ledger.PasswordCommand, Env: environ.Child(),
+			Sandbox: a.sandbox(rules.Ledger.Sandbox, rules)}
+		text, _, err = program.Ask(ctx, nil, child.Limits{Time: passwordTime, Answer: maxPassword})
 	}
 	if err != nil || len(text) > maxPassword {
 		return "", errors.New("the password of the ledger's server could not be had")

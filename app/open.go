@@ -60,7 +60,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 
 	remote := a.remote(rules, keys, first)
 	local := a.Guard(store, rules, keys)
-	guard := client.Guard{Local: local, Remote: remote, Recorder: a.recorder(local, signed, keys)}
+	guard := client.Guard{Local: closingGuard{local, a}, Remote: remote,
+		Recorder: a.recorder(local, signed, keys)}
 	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
 	if store.Shared() && (len(alone) > 0 || !allKeys.Locked()) && a.takesOver(ctx, local, guard) {
 		return a.reopen(ctx, h, first, last)
@@ -70,7 +71,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
-	guard.Recorder.Rules.Checks = checks{evm: on.evm, knows: settlers.HasSigner, guard: local}.of(rules, settings)
+	guard.Recorder.Rules.Checks = checks{evm: on.evm, knows: settlers.HasSigner, guard: local}.of(rules,
+		settings)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
@@ -78,7 +80,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	book := locks.New(store)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
-		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner), Owners: owners(on.evm), Floats: floats{Exact: on.evm},
+		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner),
+		Owners: owners(on.evm), Floats: floats{Exact: on.evm},
 		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: book,
 		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},
@@ -253,6 +256,7 @@ type openHome struct {
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
+	a.closeHome(ctx)
 	h.keys, err = wallet.Open(a.home)
 	if err != nil {
 		return h, err
@@ -360,7 +364,8 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules, keys *wallet.Wallet
 func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
 	account, err := keys.AccountNamed(name)
 	if err != nil {
-		return nil, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet was unlocked", name).
+		return nil, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet was unlocked",
+			name).
 			WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
 	}
 	return account, nil

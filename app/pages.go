@@ -17,6 +17,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/dashboard"
+	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/ownfile"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
@@ -74,6 +75,7 @@ func (a *app) approvalPage(id string) string {
 // webDoor is what the service serves over HTTP: MCP, and beside it the owner's pages.
 type webDoor struct {
 	listeners []net.Listener
+	door      loopback.Door
 	handler   http.Handler
 	said      string // the file that says where the pages are
 }
@@ -87,10 +89,14 @@ func (d *webDoor) close() {
 	}
 }
 
-func (a *app) webDoor(ctx context.Context, doors cli.Doors, l net.Listener, server *tools.Server,
-	known *doorkeeper) (*webDoor, error) {
+func (a *app) webDoor(ctx context.Context, doors cli.Doors, l net.Listener, names func(string) bool,
+	server *tools.Server, known *doorkeeper) (*webDoor, error) {
 	mcp := server.HTTP(known)
-	d := &webDoor{listeners: []net.Listener{l}, handler: mcp}
+	isNamed := func(host string) bool {
+		_, own, _ := strings.Cut(known.Resource().Origin, "://")
+		return names(host) || (host == own && own != "")
+	}
+	d := &webDoor{listeners: []net.Listener{l}, door: loopback.Door{Hosts: isNamed}, handler: mcp}
 	at := l.Addr().(*net.TCPAddr)
 	origin, err := a.pagesOrigin(at, doors.Certificate != "")
 	var other net.Listener

@@ -81,7 +81,8 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, unlock.Command(command, environ.Child()))
+		program := child.Program{Argv: command, Sandbox: a.sandbox(rules.Keystore.Sandbox, rules)}
+		list = append(list, unlock.Command(command, environ.Child(), program.Confine))
 	}
 	if rules.Keystore.Keyring {
 		list = append(list, unlock.Keyring(keys))
@@ -113,17 +114,22 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 		return child.Sandbox{}
 	}
 	if why := child.Unsupported(); why != "" && written == nil {
-		a.unconfined.Do(func() { a.log.Warn("the programs of MCP servers run unconfined: " + why) })
+		a.unconfined.Do(func() { a.log.Warn("programs that the wallet starts run unconfined: " + why) })
 	}
 	return child.Sandbox{Required: written != nil, Closed: a.closed(rules)}
 }
 
-// closed are the files that hold the wallet's secrets: its home, and what else is read for it.
+// closed are the files that hold the wallet's secrets: its home, and what else is read for it; and the socket
+// of its service, where agents show tokens.
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
+	if filepath.IsAbs(a.env.Service) {
+		list = append(list, a.env.Service)
+	}
+	list = append(list, a.tlsKey, a.env.Credentials, a.env.PassphraseFile)
 	if rules != nil {
 		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
-			rules.Traces.HeadersFile)
+			rules.Traces.HeadersFile, rules.Ledger.PasswordFile)
 		for _, s := range rules.Signers {
 			list = append(list, s.SecretFile)
 		}
@@ -131,7 +137,6 @@ func (a *app) closed(rules *config.Config) []string {
 			list = append(list, f.HeaderFile)
 		}
 	}
-	list = append(list, a.env.PassphraseFile)
 	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
 }
 

@@ -54,7 +54,8 @@ func (c checks) of(rules *config.Config, s networkSettings) map[string]signing.C
 // ways are the ways to pay, the simplest first.
 func ways(s networkSettings, knows func(ctx context.Context, network, address string) bool) []scheme.Way {
 	permits := permit2way.Exact{ApprovalGas: s.approvalGas}
-	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits, KnowsFacilitator: knows},
+	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits,
+		KnowsFacilitator: knows},
 		batchway.Way{}}
 }
 

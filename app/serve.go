@@ -128,6 +128,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 // they are sealed, and name the signers that it began with.
 func (a *app) sealedRules(ctx context.Context, began *config.Config, store *history.Store,
 	keys *wallet.Wallet) (agent.Rules, error) {
+	a.closeHome(ctx)
 	rules, err := a.rules()
 	if err == nil {
 		err = sameSigners(began, rules)
@@ -146,7 +147,8 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	signed.Status = statusReader(onEVM, onSolana)
-	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil) // these rules are sealed
+	// these rules are sealed
+	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
 	signed.Checks = checks{evm: onEVM, height: onSolana.Height, knows: settlers.HasSigner,
 		guard: a.Guard(store, rules, keys)}.of(rules, settingsOf(rules, ""))
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so

@@ -11,17 +11,18 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"x402-wallet/cli"
+	"x402-wallet/internal/loopback"
 	"x402-wallet/x402"
 )
 
 // Timeouts of agents' connections. The answer to a call and a session's stream have none.
 const (
-	headerTime = 10 * time.Second
-	idleTime   = 2 * time.Minute
+	idleTime = 2 * time.Minute
 	// lastFlush is how long answers may take to be written at the end.
 	lastFlush = time.Second
 	maxHeader = 16 << 10
@@ -86,39 +87,43 @@ func (c *placedConn) CloseWrite() error {
 }
 
 // listenHTTP opens the door over HTTP, if there is to be one, and puts its address into doors. Without TLS it
-// is one of this machine alone: a token is read by whoever carries it.
-func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
+// is one of this machine alone: a token is read by whoever carries it. names are the hosts that it answers to
+// besides that of the owner's rules: those of its certificate, or this machine's.
+func listenHTTP(ctx context.Context, doors *cli.Doors) (l net.Listener, names func(string) bool, err error) {
 	if doors.HTTP == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	fail := func(err error) error {
-		return x402.Errorf(x402.SetupFailed, "nothing can be served at %s: %w", doors.HTTP, err)
+	fail := func(err error) (net.Listener, func(string) bool, error) {
+		return nil, nil, x402.Errorf(x402.SetupFailed, "nothing can be served at %s: %w", doors.HTTP, err)
 	}
 	var config *tls.Config
+	names = loopback.Local
 	if doors.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(doors.Certificate, doors.Key)
 		if err != nil {
-			return nil, fail(err)
+			return fail(err)
 		}
+		names = certified(pair.Leaf)
 		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"h2", "http/1.1"}}
 		config.ClientCAs, err = authorities(doors.ClientCA)
 		if err != nil {
-			return nil, fail(err)
+			return fail(err)
 		}
 		if config.ClientCAs != nil {
 			config.ClientAuth = tls.VerifyClientCertIfGiven
 		}
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", doors.HTTP)
+	l, err = new(net.ListenConfig).Listen(ctx, "tcp", doors.HTTP)
 	if err != nil {
-		return nil, fail(err)
+		return fail(err)
 	}
 	at := l.Addr().(*net.TCPAddr)
 	if config == nil && !at.IP.IsLoopback() {
 		_ = l.Close()
-		return nil, x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and without "+
-			"TLS whoever carries a token can read it", doors.HTTP).
+		return nil, nil, x402.Errorf(x402.InvalidArgument,
+			"%s can be reached from other machines, and without "+
+				"TLS whoever carries a token can read it", doors.HTTP).
 			WithHint("give --tls-certificate and --tls-key, or serve at 127.0.0.1 behind a proxy that has " +
 				"TLS")
 	}
@@ -127,7 +132,18 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
-	return l, nil
+	return l, names, nil
+}
+
+// certified are the hosts that a certificate is for, with any port.
+func certified(c *x509.Certificate) func(host string) bool {
+	return func(host string) bool {
+		name, _, err := net.SplitHostPort(host)
+		if err != nil {
+			name = strings.Trim(host, "[]")
+		}
+		return c.VerifyHostname(name) == nil
+	}
 }
 
 // authorities are those of a PEM file ("": nil), whose certificates agents may show.
@@ -146,10 +162,11 @@ func authorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// serveHTTP serves until ctx ends, and then what is being written.
-func (a *app) serveHTTP(ctx context.Context, l net.Listener, handler http.Handler) {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+// serveHTTP serves those whom a door lets in until ctx ends, and then what is being written.
+func (a *app) serveHTTP(ctx context.Context, l net.Listener, door loopback.Door, handler http.Handler) {
+	server := door.Server(handler)
+	server.IdleTimeout, server.MaxHeaderBytes = idleTime, maxHeader
+	server.ErrorLog = slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

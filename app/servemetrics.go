@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/steps"
@@ -23,7 +24,7 @@ func listenMetrics(ctx context.Context, place string) (l net.Listener, at string
 		return nil, "", nil
 	}
 	if strings.Contains(place, "/") {
-		l, err = relay.Listen(ctx, place, 0o660)
+		l, err = relay.Listen(ctx, place, 0o660, "")
 		return l, place, err
 	}
 	l, err = new(net.ListenConfig).Listen(ctx, "tcp", place)
@@ -41,8 +42,12 @@ func listenMetrics(ctx context.Context, place string) (l net.Listener, at string
 }
 
 func (a *app) serveMetrics(ctx context.Context, l net.Listener, sources ...metrics.Source) {
+	door := loopback.Door{Hosts: loopback.Local}
+	if _, isTCP := l.Addr().(*net.TCPAddr); !isTCP { // which no browser reaches
+		door.Hosts = func(string) bool { return true }
+	}
 	process := &metrics.Process{Version: a.version, Started: time.Now()}
-	a.serveHTTP(ctx, l, metrics.Handler(append([]metrics.Source{process, &a.parties}, sources...)...))
+	a.serveHTTP(ctx, l, door, metrics.Handler(append([]metrics.Source{process, &a.parties}, sources...)...))
 }
 
 // isAsked reports whether a step is a question to a party: how those answer is counted where they are asked.

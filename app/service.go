@@ -37,12 +37,15 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666) // the doorkeeper says who comes in
+	a.tlsKey = doors.Key
+	// programs that are started cannot replace it: see closed
+	a.env.Service, _ = filepath.Abs(doors.Socket)
+	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666, a.home) // the doorkeeper says who comes in
 	if err != nil {
 		return err
 	}
 	defer func() { _ = onSocket.Close() }()
-	onHTTP, err := listenHTTP(ctx, &doors)
+	onHTTP, names, err := listenHTTP(ctx, &doors)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	server.Account = known.account
 	var web *webDoor
 	if onHTTP != nil {
-		if web, err = a.webDoor(ctx, doors, onHTTP, server, known); err != nil {
+		if web, err = a.webDoor(ctx, doors, onHTTP, names, server, known); err != nil {
 			return err
 		}
 		defer web.close()
@@ -72,10 +75,11 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		defer serving.Wait()
 		if web != nil {
 			for _, l := range web.listeners {
-				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
+				serving.Go(func() { a.serveHTTP(ctx, l, web.door, web.handler) })
 			}
 		}
 		serving.Go(func() { a.follow(ctx, server) })
+		serving.Go(func() { a.keepHomeClosed(ctx) })
 		if onMetrics != nil {
 			serving.Go(func() {
 				a.serveMetrics(ctx, onMetrics, &calls, metrics.Ledger{Read: server.Standing})
@@ -201,7 +205,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		return false, nil
 	}
 	if named := a.env.Service; named != "" {
-		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
+		err := relay.Pass(ctx, named, a.home, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
 			err = relay.NoneAt(named)
 		}
@@ -212,7 +216,7 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {
-		if err := relay.Pass(ctx, place, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {
+		if err := relay.Pass(ctx, place, a.home, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {
 			return true, err
 		}
 	}

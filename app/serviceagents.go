@@ -133,8 +133,8 @@ func (a *doorkeeper) asAccount(agent, account string) (string, error) {
 }
 
 // bySession says whose session it is: of the agent whose token it shows, else of the one whose processes'
-// user it comes from, else of nobody with a name where that is the service's own user, or root, who could
-// be it. The error is POLICY_DENIED.
+// user it comes from, else of nobody with a name where that is the service's own user, which shows the secret
+// of the home, or root, who could be it. The error is POLICY_DENIED.
 func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 	if s.Token != "" {
 		name, ok := a.ByToken(s.Token)
@@ -143,6 +143,11 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 				WithHint("the owner makes one: x402-wallet agents add NAME")
 		}
 		return name, nil
+	}
+	if s.User == socket.Unproven {
+		return "", x402.Errorf(x402.PolicyDenied, "the service does not take a program of its own user that "+
+			"cannot read the wallet's home").
+			WithHint("set X402_WALLET_HOME to the service's home, or X402_WALLET_TOKEN to an agent's token")
 	}
 	if name, ok := callers.ByUser(a.now(), string(s.User), s.User.Login()); ok {
 		return name, nil

@@ -103,7 +103,7 @@ func (p *Program) askService(ctx context.Context, out *serviceStatusOut) {
 	hears, answers := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := relay.Pass(ctx, out.Socket, relay.Hello{Token: p.Env.Token.Reveal()}, in, answers)
+		err := relay.Pass(ctx, out.Socket, out.Home, relay.Hello{Token: p.Env.Token.Reveal()}, in, answers)
 		_ = in.Close()
 		_ = answers.Close()
 		ended <- err

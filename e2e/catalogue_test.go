@@ -32,7 +32,8 @@ func TestCatalogue(t *testing.T) {
 	paid := 0
 	for _, adapter := range slices.Sorted(maps.Keys(adapters)) {
 		for _, path := range shops.Paths {
-			byBatch, isSolana := strings.HasPrefix(path, "/batch-settlement/"), strings.HasSuffix(path, "/svm")
+			byBatch, isSolana := strings.HasPrefix(path, "/batch-settlement/"), strings.HasSuffix(path,
+				"/svm")
 			own := uint64(0) // the owner's approval of Permit2
 			if strings.HasSuffix(path, "/permit2") {
 				own = 2 * price

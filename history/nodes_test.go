@@ -119,7 +119,11 @@ func TestForgedTeams(t *testing.T) {
 			eachGuarded(t, func(t *testing.T, g *guarded) {
 				var facts budget.Facts
 				g.k.Query = func(p Payment) budget.Query { return rules.Query(budget.Ask{Agent: p.Agent}) }
-				g.k.Permit = func(_ Payment, f budget.Facts, _ Sealed) (*Fact, error) { facts = f; return nil, nil }
+				g.k.Permit = func(_ Payment, f budget.Facts, _ Sealed) (*Fact, error) {
+					facts = f
+					return nil,
+						nil
+				}
 				g.settle(g.sign(g.reserve(holdOf("lab-1", 3))))
 				g.settle(g.sign(g.reserve(holdOf("res-1", 16))))
 				p := g.reserve(holdOf("lab-2", 4))

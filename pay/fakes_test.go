@@ -374,7 +374,8 @@ func (b *bench) clockForward() {
 func testWays(approvalGas map[string]money.Amount,
 	knows func(ctx context.Context, network, address string) bool) []scheme.Way {
 	permits := permit2.Exact{ApprovalGas: approvalGas}
-	return []scheme.Way{exact.Way{}, mpp.Way{}, permits, permit2.Upto{Exact: permits, KnowsFacilitator: knows},
+	return []scheme.Way{exact.Way{}, mpp.Way{}, permits, permit2.Upto{Exact: permits,
+		KnowsFacilitator: knows},
 		batch.Way{}}
 }
 

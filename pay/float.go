@@ -25,8 +25,8 @@ type Floats interface {
 	DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.Pull, error)
 	SignPull(ctx context.Context, payment string, p x402.Pull) (onchain.Authorization, error)
 	SendPull(ctx context.Context, network string, payload []byte) error
-	// Lack explains that the owner's account does not cover an option, and Explain what a person does so that a
-	// float can be moved.
+	// Lack explains that the owner's account does not cover an option, and Explain what a person does so that
+	// a float can be moved.
 	Lack(o scheme.Option, f x402.Funds, lack *history.ShortOfFunds) error
 	Explain(err error, asset x402.AssetInfo, a x402.OwnerAllowance, amount money.Amount) error
 }
@@ -99,8 +99,8 @@ type takenAnew struct{ cause error }
 
 func (t *takenAnew) Error() string { return t.cause.Error() }
 
-// pull moves a float to the agent's account, short at least: so much that with it a float is there beside what
-// earlier payments take. Where a pull is under way that one is brought to its end instead.
+// pull moves a float to the agent's account, short at least: so much that with it a float is there beside
+// what earlier payments take. Where a pull is under way that one is brought to its end instead.
 func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Funds, short,
 	earlier money.Amount) error {
 	open, err := e.openPull(ctx, *funds.Allowance)

@@ -403,7 +403,8 @@ func (s *sim) start() {
 	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
 		ofRow: ofRow,
-		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement}, Networks: []string{testNetwork},
+		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto,
+			x402.BatchSettlement}, Networks: []string{testNetwork},
 			MaxTimeout: 300 * time.Second, ChannelDeposit: money.Dollars(s.most),
 			Deadline: 30*time.Second + 7*time.Millisecond}, // no multiple of what the engine polls by
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},

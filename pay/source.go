@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// OwnersAccount pays in place of the agent's own account, and is preferred to it: the chain itself caps the agent
-// there.
+// OwnersAccount pays in place of the agent's own account, and is preferred to it: the chain itself caps the
+// agent there.
 type OwnersAccount interface {
 	Scheme
 	scheme.Source
@@ -66,8 +66,8 @@ func (v *sourceRefusals) needsLedger(network string) bool {
 }
 
 // sources are whose money an option can be paid with, the better first: the owner's account, if there is one,
-// and the agent's own. Where a host refused the owner's they come in the other order, so that there is a way to
-// pay it while the agent has some money of its own.
+// and the agent's own. Where a host refused the owner's they come in the other order, so that there is a way
+// to pay it while the agent has some money of its own.
 func (e *Engine) sources(ctx context.Context, host string, o option) []option {
 	own := o
 	own.source = nil

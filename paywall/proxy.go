@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -310,18 +311,19 @@ func (c *countingTransport) Write(ctx context.Context, m jsonrpc.Message) error 
 	return c.Connection.Write(ctx, m)
 }
 
-// HTTP serves streamable HTTP until ctx ends. Web pages are kept out: cross-origin requests, and host names
-// that were made to resolve to this machine (DNS rebinding).
+// HTTP serves streamable HTTP until ctx ends, under the names of this machine and that of Options.Origin.
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	limiter := newLimiter(f.Limits, f.bodyTime)
 	f.cancelCalls = limiter.cancel
 	f.limits.Store(limiter)
 	all := newLimitListener(listener, 2*limiter.Sessions)
 	served := f.beside(limiter.limitHTTP(all.markServing(f.mcpHandler()), isSessionless))
-	server := &http.Server{
-		Handler:           http.NewCrossOriginProtection().Handler(served),
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
+	own := f.Paywall.host
+	door := loopback.Door{Hosts: func(host string) bool {
+		return loopback.Local(host) || (host == own && own != "")
+	}}
+	server := door.Server(served)
+	server.IdleTimeout, server.ErrorLog = idleTime, slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)
 	all.watch(server)
 	return f.serve(ctx, func(ctx context.Context) error {
 		defer limiter.close()
@@ -363,9 +365,8 @@ func (f *Proxy) beside(next http.Handler) http.Handler {
 
 // Timeouts of client connections. The response to a call and a session's stream have none.
 const (
-	headerTime = 10 * time.Second
-	bodyTime   = 30 * time.Second // for 16 MiB that is 4 Mbit/s
-	idleTime   = 2 * time.Minute
+	bodyTime = 30 * time.Second // for 16 MiB that is 4 Mbit/s
+	idleTime = 2 * time.Minute
 )
 
 func isSessionless(r *http.Request) bool {
@@ -375,9 +376,10 @@ func isSessionless(r *http.Request) bool {
 // mcpHandler serves requests with and without sessions, depending on their protocol version.
 func (f *Proxy) mcpHandler() http.Handler {
 	server := func(*http.Request) *mcp.Server { return f.server }
-	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody})
+	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
+		DisableLocalhostProtection: true}) // see HTTP
 	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
-		Stateless: true, PropagateRequestCancellation: true})
+		Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost { // a GET opens a session's stream, which does not end
 			f.unanswered.Add(1)

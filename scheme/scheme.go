@@ -1,5 +1,6 @@
-// Package scheme has the words by which the engine (package pay) asks about the ways to pay. Each way is a folder
-// beside this file: what it makes of a challenge, why it cannot be paid, and the check of what is signed.
+// Package scheme has the words by which the engine (package pay) asks about the ways to pay. Each way is a
+// folder beside this file: what it makes of a challenge, why it cannot be paid, and the check of what is
+// signed.
 //
 // What must stay true: a way says what is special about it, and decides nothing about money. The rules, the
 // hold, the verdict and the states are the engine's, the same for all.
@@ -64,7 +65,8 @@ type Way interface {
 	Charged(p history.Payment) *money.Amount
 }
 
-// AccountTurn names the turn of the agent's own account on a network, whose transactions come one after another.
+// AccountTurn names the turn of the agent's own account on a network, whose transactions come one after
+// another.
 func AccountTurn(network string) string { return "account " + network }
 
 // Plain is a way with nothing special about it.

@@ -5,7 +5,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Source is an account of the owner's that pays in place of the agent's own, by signatures of the agent's key.
+// Source is an account of the owner's that pays in place of the agent's own, by signatures of the agent's
+// key.
 type Source interface {
 	// Name is how alerts and metrics name it.
 	Name() string

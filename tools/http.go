@@ -29,18 +29,19 @@ const (
 )
 
 // HTTP is MCP's streamable HTTP transport, at /mcp, for agents that show a token or a certificate. It is to
-// be used while Serve serves. Web pages are kept out: cross-origin requests, and names that were made to
-// resolve to this machine (DNS rebinding).
+// be used while Serve serves, behind a loopback.Door, which keeps web pages out.
 func (s *Server) HTTP(agents Agents) http.Handler {
 	one := func(*http.Request) *mcp.Server { return s.server }
 	events := newEvents()
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes: wire.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
+		MaxRequestBodyBytes: wire.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle,
+		DisableLocalhostProtection: true})
 	sessions := &httpSessions{of: s, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
 		open: map[*httpSession]bool{}, ending: map[string]bool{}}
 	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes: wire.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
+		MaxRequestBodyBytes: wire.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true,
+		DisableLocalhostProtection: true})
 	byVersion := func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 			since.ServeHTTP(rw, r)
@@ -51,7 +52,7 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	front := &httpFront{agents: agents, log: logger(s.Log), next: http.HandlerFunc(byVersion),
 		lookAgain: lookAgain, writeTime: writeTime, calls: share{most: maxOfOne}}
 	mux := http.NewServeMux()
-	mux.Handle(mcpPath, http.NewCrossOriginProtection().Handler(front))
+	mux.Handle(mcpPath, front)
 	mux.HandleFunc("GET "+metadataPath, front.metadata)
 	mux.HandleFunc("GET "+metadataPath+mcpPath, front.metadata)
 	return mux

@@ -111,19 +111,14 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			Extra: map[string]any{callKey: c, agentKey: who.agent}}, nil
 	}
 	served := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, who.agent, c) })
-	auth.RequireBearerToken(verify, nil)(served).ServeHTTP(rw, f.known(ctx, r))
+	auth.RequireBearerToken(verify, nil)(served).ServeHTTP(rw, asKnown(ctx, r))
 }
 
-// known is a request of somebody who was let in, as the SDK takes it: with some bearer token, of which it
-// need not know more, and at a listener of this machine with a name of this machine, though a proxy passes on
-// the name that the owner's rules have for it.
-func (f *httpFront) known(ctx context.Context, r *http.Request) *http.Request {
+// asKnown is a request of somebody who was let in, as the SDK takes it: with some bearer token, of which it
+// need not know more.
+func asKnown(ctx context.Context, r *http.Request) *http.Request {
 	out := r.Clone(ctx)
 	out.Header.Set("Authorization", "Bearer known")
-	_, host, _ := strings.Cut(f.agents.Resource().Origin, "://")
-	if host != "" && r.Host == host {
-		out.Host = "localhost"
-	}
 	return out
 }
 

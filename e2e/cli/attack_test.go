@@ -5,7 +5,6 @@ package cli
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -220,7 +220,7 @@ func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool
 		ValidBefore: time.Now().Unix() + 60,
 		Nonce:       sha256.Sum256([]byte(id)),
 	}))(v.t)
-	c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(v.t)
+	c := must.Get(socket.Dial(v.t.Context(), filepath.Join(v.home, "agent.sock"), v.home))(v.t)
 	defer c.Close()
 	require.NoError(v.t, json.NewEncoder(c).Encode(map[string]any{"op": "sign", "payment": id,
 		"message": authorization}))
@@ -329,7 +329,7 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 				require.Contains(t, out, `"failed": 0`)
 				require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
 				if byAgent {
-					c := must.Get(net.Dial("unix", filepath.Join(v.home, "agent.sock")))(t)
+					c := must.Get(socket.Dial(v.t.Context(), filepath.Join(v.home, "agent.sock"), v.home))(t)
 					defer c.Close()
 					require.NoError(t, json.NewEncoder(c).Encode(map[string]string{"op": "expire",
 						"payment": v.get(`SELECT id FROM payments`)}))

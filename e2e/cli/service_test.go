@@ -32,18 +32,25 @@ import (
 
 type service struct {
 	*testworld.Service
-	t *testing.T
+	t    *testing.T
+	home string
 }
 
 func startService(t *testing.T, env []string, flags ...string) *service {
 	t.Helper()
 	program := command(t, env)
-	return &service{testworld.StartService(t, program.Path, program.Env, flags...), t}
+	s := &service{Service: testworld.StartService(t, program.Path, program.Env, flags...), t: t}
+	for _, variable := range env {
+		if home, is := strings.CutPrefix(variable, "X402_WALLET_HOME="); is {
+			s.home = home
+		}
+	}
+	return s
 }
 
-// env is what an agent's host of this service is started with: it has no wallet of its own.
+// env is what a host of the service's own user is started with.
 func (s *service) env() []string {
-	return []string{"X402_WALLET_SERVICE=" + s.Socket, "X402_WALLET_HOME=" + s.t.TempDir()}
+	return []string{"X402_WALLET_SERVICE=" + s.Socket, "X402_WALLET_HOME=" + s.home}
 }
 
 func weather(w *world, query string) string {
@@ -115,7 +122,7 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 	in, says := io.Pipe()
 	host := deaf{heard: make(chan string, 10), dies: `"paid`}
 	ended := make(chan error, 1)
-	go func() { ended <- relay.Pass(t.Context(), s.Socket, relay.Hello{}, in, host) }()
+	go func() { ended <- relay.Pass(t.Context(), s.Socket, s.home, relay.Hello{}, in, host) }()
 	fmt.Fprintln(says, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
 		`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
 	require.Contains(t, <-host.heard, "protocolVersion")
@@ -161,7 +168,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			agent.leave()
 			require.NotZero(t, agent.cmd.ProcessState.ExitCode())
 			program := command(t, env)
-			s = &service{testworld.StartServiceAt(t, program.Path, s.Socket, program.Env), t}
+			s.Service = testworld.StartServiceAt(t, program.Path, s.Socket, program.Env)
 			other = serve(t, s.env()...)
 		},
 	} {
@@ -355,7 +362,7 @@ func TestAnAgentApprovesNothingForItself(t *testing.T) {
 	s := startService(t, append(env, passphraseFile(t)))
 	in, says := io.Pipe()
 	hears, out := io.Pipe()
-	go func() { _ = relay.Pass(t.Context(), s.Socket, relay.Hello{}, in, out) }()
+	go func() { _ = relay.Pass(t.Context(), s.Socket, s.home, relay.Hello{}, in, out) }()
 	lines := bufio.NewScanner(hears)
 	answer := func(id int) (text string) {
 		for lines.Scan() {

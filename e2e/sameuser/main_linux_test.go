@@ -37,6 +37,14 @@ func TestMain(m *testing.M) {
 		serve(os.Args[2], os.Args[3:]...)
 		return
 	}
+	if len(os.Args) > 5 && os.Args[1] == "raid" {
+		raid(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
+	if len(os.Args) > 3 && os.Args[1] == "probe" {
+		probe(os.Args[2], os.Args[3])
+		return
+	}
 	code := m.Run()
 	testworld.RemoveBuild()
 	os.Exit(code)
@@ -52,6 +60,8 @@ type testUser struct {
 	secret string // the file of the passphrase
 	wallet string // the program
 	self   string // this program
+	// the wallet's addresses
+	evm, solana string
 }
 
 const passphrase = testworld.Passphrase
@@ -72,8 +82,9 @@ func newTestUser(t *testing.T, rules string) testUser {
 		require.NoError(t, os.WriteFile(to, text, 0o755))
 	}
 	require.NoError(t, os.WriteFile(h.secret, []byte(passphrase+"\n"), 0o600))
-	_, _, err := testworld.MakeHome(h.home, strings.ReplaceAll(rules, "HOUSE", dir), passphrase)
+	evm, solana, err := testworld.MakeHome(h.home, strings.ReplaceAll(rules, "HOUSE", dir), passphrase)
 	require.NoError(t, err)
+	h.evm, h.solana = evm, solana
 	h.give()
 	return h
 }

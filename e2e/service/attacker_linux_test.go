@@ -59,6 +59,28 @@ func attack(file string) {
 	_ = json.NewEncoder(os.Stdout).Encode(came)
 }
 
+// seize is a program that the service starts, which would take the place of its socket. It writes what each
+// attempt came to.
+func seize(report, socket string) {
+	came := map[string]string{"move": "", "replace": "", "remove": "", "make another": ""}
+	mine := filepath.Join(filepath.Dir(report), "mine")
+	for what, err := range map[string]error{
+		"make another": os.WriteFile(socket+".other", nil, 0o600),
+		"replace":      errors.Join(os.WriteFile(mine, nil, 0o600), os.Rename(mine, socket)),
+		"move":         os.Rename(socket, report+".moved"),
+		"remove":       os.Remove(socket),
+	} {
+		if err != nil {
+			came[what] = err.Error()
+		}
+	}
+	_ = os.Chmod(socket, 0) // nothing stops that
+	text, _ := json.Marshal(came)
+	if err := os.WriteFile(report, text, 0o600); err != nil {
+		panic(err)
+	}
+}
+
 func (t target) attackProcess(pid int, try func(what string, err error)) {
 	saw := map[string]bool{}
 	testworld.Look(strconv.Itoa(pid), testworld.Passphrase, saw)

@@ -14,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 )
@@ -128,6 +130,31 @@ func TestTheSameUserCould(t *testing.T) {
 	h.give(owner, mine)
 	_, failed := h.attacks(owner, target)
 	require.Empty(t, failed)
+}
+
+// A confined program of the service's cannot listen in its place: agents would show it their tokens, and
+// owners hand their terminals over to it.
+func TestAConfinedProgram_TakesNoSocket(t *testing.T) {
+	if why := child.Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice) + "[servers.shop]\nsandbox = true\n" +
+		`command = ["HOUSE/played", "seize", "HOUSE/out/report", "HOUSE/run/x402-wallet/service.sock"]` +
+		"\n"})
+	out := filepath.Join(h.dir, "out")
+	require.NoError(t, os.Mkdir(out, 0o755))
+	h.give(owner, out)
+	h.serve(h.passphrase())
+	agent := h.agentOf(nobody, h.agentsEnv(alice))
+	must.Get(agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_list_tools",
+		Arguments: map[string]any{"server": "shop"}}))(t)
+	for what, failed := range must.JSON[map[string]string](must.Get(os.ReadFile(out + "/report"))(t))(t) {
+		require.NotEmpty(t, failed, what)
+	}
+	require.Eventually(t, func() bool { // it was made unreachable for a moment
+		return must.Get(os.Stat(h.socket))(t).Mode().Perm() == 0o666
+	}, time.Minute, 50*time.Millisecond)
+	require.Equal(t, "paid", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "after"))
 }
 
 func (h *house) refusedWith(user uint32, env []string) string {

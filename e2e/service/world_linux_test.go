@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		attack(os.Args[2])
 		return
 	}
+	if len(os.Args) > 3 && os.Args[1] == "seize" {
+		seize(os.Args[2], os.Args[3])
+		return
+	}
 	code := m.Run()
 	testworld.RemoveBuild()
 	os.Exit(code)
@@ -82,7 +86,8 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	h.Sandbox = must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { _ = h.Close() })
 	require.NoError(t, os.WriteFile(h.secret, []byte(testworld.Passphrase+"\n"), 0o600))
-	evm, _, err := testworld.MakeHome(h.home, h.Config(rules), testworld.Passphrase)
+	evm, _, err := testworld.MakeHome(h.home, strings.ReplaceAll(h.Config(rules), "HOUSE", dir),
+		testworld.Passphrase)
 	require.NoError(t, err)
 	h.Fund(evm, sandbox.USDC)
 	h.give(owner, h.home, filepath.Dir(h.socket), h.secret)

@@ -69,9 +69,10 @@ func (k solanaKey) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
 // Signers sign with a wallet's own account what is reserved in a ledger, by the checks of the schemes exact
 // and sign-in-with-x.
 func Signers(store *history.Store, keys *wallet.Wallet) (onEVM, onSolana client.Signer) {
-	onEVM.Local = &agent.Recorder{Store: store, Now: time.Now, Rules: agent.Rules{Schemes: []string{x402.Exact},
-		Assets: x402.NewRegistry(nil), MaxTimeout: time.Hour, Checks: map[string]signing.Check{
-			x402.Exact: exact.Check{}, x402.SignInScheme: siwx.Check{}}},
+	onEVM.Local = &agent.Recorder{Store: store, Now: time.Now,
+		Rules: agent.Rules{Schemes: []string{x402.Exact},
+			Assets: x402.NewRegistry(nil), MaxTimeout: time.Hour, Checks: map[string]signing.Check{
+				x402.Exact: exact.Check{}, x402.SignInScheme: siwx.Check{}}},
 		Account: keys.AccountNamed}
 	onSolana = onEVM
 	onSolana.Account, onEVM.Account = keys.Addresses()

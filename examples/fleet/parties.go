@@ -11,10 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -69,7 +69,7 @@ func (s *story) startTools(ctx context.Context) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	check(err)
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
-	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	web := loopback.Door{Hosts: loopback.Local}.Server(handler)
 	go func() { _ = web.Serve(listener) }()
 	s.atEnd(func() { _ = web.Close() })
 	s.tools = "http://" + listener.Addr().String() + "/mcp"

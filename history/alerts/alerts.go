@@ -30,6 +30,7 @@ const (
 	Funds        Kind = "funds"        // little is left to pay from
 	Subscription Kind = "subscription" // one could not be bought
 	Proposal     Kind = "proposal"     // an agent would like one
+	Home         Kind = "home"         // others could enter the wallet's home
 )
 
 // State is where an alert stands.

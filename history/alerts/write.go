@@ -130,3 +130,10 @@ func (w Writer) Damaged(ctx context.Context, s *history.Store, why string) error
 		return w.Write(t, Ledger, history.FileName, dayOf(t.Now), Detail{Why: why})
 	})
 }
+
+// HomeOpened tells the owner, once a day, that others could enter the wallet's home.
+func (w Writer) HomeOpened(ctx context.Context, s *history.Store, why string) error {
+	return s.Write(ctx, func(t *sqldb.Tx) error {
+		return w.Write(t, Home, "home", dayOf(t.Now), Detail{Why: why})
+	})
+}

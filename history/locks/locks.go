@@ -1,5 +1,5 @@
-// Package locks lets one call at a time use a payment channel, of all processes on a ledger: each voucher builds
-// on the one before.
+// Package locks lets one call at a time use a payment channel, of all processes on a ledger: each voucher
+// builds on the one before.
 //
 // What must stay true: a lock that its holder did not give back is free when that process is dead.
 package locks

@@ -62,7 +62,8 @@ func Ask(ctx context.Context, title string, lines []string,
 	}
 	p := &question{host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines,
 		check: check, over: make(chan struct{})}
-	server := loopback.Server(p)
+	server := loopback.Door{Hosts: loopback.Only(p.host), Origin: "http://" + p.host,
+		Refuse: p.refuse}.PageServer(p)
 	go func() { _ = server.Serve(listener) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, Expiry, ErrExpired)
 	done := make(chan error, 1)
@@ -119,8 +120,6 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	loopback.Headers(w.Header(), style)
 	given := strings.TrimPrefix(r.URL.Path, "/")
 	switch {
-	case !loopback.Named(r, q.host):
-		q.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
 	case subtle.ConstantTimeCompare([]byte(given), []byte(q.token)) != 1:
 		q.say(w, http.StatusNotFound, "This is not the page you are looking for.")
 	case r.Method == http.MethodGet:
@@ -134,11 +133,19 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "GET, POST")
 		q.say(w, http.StatusMethodNotAllowed, "This page does not take that kind of request.")
-	case !loopback.FromItself(r, "http://"+q.host):
-		q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
 	default:
 		q.answer(w, r)
 	}
+}
+
+// refuse answers what came by another name, or from another page.
+func (q *question) refuse(w http.ResponseWriter, _ *http.Request, why error) {
+	loopback.Headers(w.Header(), style)
+	if errors.Is(why, loopback.ErrHost) {
+		q.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
+		return
+	}
+	q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
 }
 
 func (q *question) answer(w http.ResponseWriter, r *http.Request) {

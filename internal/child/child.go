@@ -42,14 +42,24 @@ func (p Program) Command() (*exec.Cmd, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
+	err := p.Confine(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return cmd, nil
+}
+
+// Confine confines a command of this program that was not started yet. Its error says why it may not be
+// started.
+func (p Program) Confine(cmd *exec.Cmd) error {
 	why := p.Unconfined()
 	switch {
 	case why == "":
 		confine(cmd, p.Sandbox.Closed)
 	case p.Sandbox.Required:
-		return nil, fmt.Errorf("%w: %s", ErrUnconfined, why)
+		return fmt.Errorf("%w: %s", ErrUnconfined, why)
 	}
-	return cmd, nil
+	return nil
 }
 
 // ErrUnconfined is why a program is not started that has to be confined.

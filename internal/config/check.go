@@ -291,10 +291,12 @@ func (c *Checker) keystore(f *file) keystore {
 	if len(k.PassphraseCommand) > 0 {
 		c.fullPath("keystore.passphrase_command", k.PassphraseCommand[0])
 	}
+	c.Refuse(k.Sandbox != nil && len(k.PassphraseCommand) == 0, "keystore.sandbox",
+		"is for passphrase_command, and there is none")
 	// At most 8 hours: the wallet locks then in any case.
 	idle := c.Duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
 	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,
-		Keyring: k.Keyring, Idle: idle}
+		Sandbox: k.Sandbox, Keyring: k.Keyring, Idle: idle}
 }
 
 var didForm = pattern.Lazy(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)

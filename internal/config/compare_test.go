@@ -132,6 +132,10 @@ func TestASandboxTurnedOffLoosens(t *testing.T) {
 			require.True(t, Loosens(changed), "%s → %s", from, to)
 		}
 	}
+	for _, program := range []string{"[keystore]\npassphrase_command=['" + fullPath + "']\n",
+		"[ledger]\nurl='" + ledgerURL + "'\npassword_command=['" + fullPath + "']\n"} {
+		require.True(t, Loosens(Compare(rules(t, program), rules(t, program+"sandbox=false"))), program)
+	}
 }
 
 // The owner reads a table by its keys, as they are in the file; no text in it passes for another key.

@@ -123,6 +123,7 @@ type server struct {
 type keystore struct {
 	PassphraseFile    string
 	PassphraseCommand []string
+	Sandbox           *bool // of the command, as of a server that is one
 	Keyring           bool
 	Idle              time.Duration
 }

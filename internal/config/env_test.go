@@ -22,6 +22,8 @@ func TestProgramsOfTheRules(t *testing.T) {
 		"[keystore]\npassphrase_command=['pass','show']":           "full path",
 		"[keystore]\npassphrase_command=['./pass']":                "full path",
 		"[keystore]\npassphrase_command=['']":                      "full path",
+		"[keystore]\nsandbox=false":                                "there is none",
+		"[ledger]\nurl='postgres://u@h/d'\nsandbox=false":          "there is none",
 	} {
 		require.ErrorContains(t, must.Err(Parse([]byte(text))), wrong, text)
 	}

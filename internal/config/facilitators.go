@@ -15,7 +15,7 @@ type Facilitator struct {
 	URL     string   `toml:"url"`
 	Command []string `toml:"command"` // of a program; none: it is at URL
 	Env     []string `toml:"env"`     // the variables of ours that it gets besides ChildEnv's own
-	Sandbox *bool    `toml:"sandbox"` // as of a server that is a command
+	Sandbox *bool    `toml:"sandbox"` // of a command, as of a server that is one
 	Auth    string   `toml:"-"`       // "none", "cdp", "payai" or "header"
 	// auth = "header": an owner-only file holding one line "Name: value"; or a program that prints that line
 	HeaderFile    string   `toml:"header_file"`
@@ -82,8 +82,8 @@ func (c *Checker) reached(key string, f *Facilitator) {
 		if f.Name == "" && at != nil {
 			f.Name = at.Host
 		}
-		isForCommand := f.Env != nil || f.Sandbox != nil
-		c.Refuse(isForCommand, key, "env and sandbox are for a facilitator with a command")
+		c.Refuse(f.Env != nil || (f.Sandbox != nil && len(f.HeaderCommand) == 0), key,
+			"env is for a facilitator with a command, and sandbox for one with a command or header_command")
 	}
 	c.Variables(key+".env", f.Env)
 	hasFile, hasCommand := f.HeaderFile != "", len(f.HeaderCommand) > 0

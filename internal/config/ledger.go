@@ -20,12 +20,15 @@ type ledger struct {
 	URL             string   `toml:"url"`
 	PasswordFile    string   `toml:"password_file"` // an owner-only file with the password alone; "": none
 	PasswordCommand []string `toml:"password_command"`
+	Sandbox         *bool    `toml:"sandbox"` // of the command, as of a server that is one
 }
 
 func (c *Checker) ledger(l ledger) ledger {
 	if len(l.PasswordCommand) > 0 {
 		c.fullPath("ledger.password_command", l.PasswordCommand[0])
 	}
+	c.Refuse(l.Sandbox != nil && len(l.PasswordCommand) == 0, "ledger.sandbox",
+		"is for password_command, and there is none")
 	c.Refuse(l.PasswordFile != "" && !filepath.IsAbs(l.PasswordFile), "ledger.password_file",
 		"must be a full path")
 	c.Refuse(l.PasswordFile != "" && len(l.PasswordCommand) > 0, "ledger",

@@ -115,6 +115,7 @@ type file struct {
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
 		PassphraseCommand []string `toml:"passphrase_command"`
+		Sandbox           *bool    `toml:"sandbox"`
 		Keyring           bool     `toml:"keyring"`
 		Idle              *string  `toml:"idle"`
 	} `toml:"keystore"`

@@ -17,7 +17,7 @@ type Signer struct {
 	Command []string      `toml:"command"` // command: the program and its arguments
 	// command: the variables of ours that it gets besides ChildEnv's own
 	Env     []string `toml:"env"`
-	Sandbox *bool    `toml:"sandbox"` // command: as of a server that is a command
+	Sandbox *bool    `toml:"sandbox"` // of a command, as of a server that is one
 	// what the service calls the key; of keychain the account of its item
 	Key    string `toml:"key"`
 	Region string `toml:"region"` // aws-kms
@@ -106,8 +106,10 @@ func (c *Checker) signerCommand(key string, s Signer) {
 // signerService wants of a service what it is asked by, and nothing that would mean nothing.
 func (c *Checker) signerService(key string, s Signer) {
 	isCommand := s.Kind == SignerCommand
-	c.Refuse(!isCommand && (s.Command != nil || s.Env != nil || s.Sandbox != nil), key,
-		"has command, env or sandbox, which are for kind = \"command\"")
+	c.Refuse(!isCommand && (s.Command != nil || s.Env != nil), key,
+		"has command or env, which are for kind = \"command\"")
+	c.Refuse(!isCommand && s.Sandbox != nil && len(s.SecretCommand) == 0, key,
+		"has sandbox, which is for kind = \"command\" or secret_command")
 	for _, field := range []struct {
 		name, value string
 		kinds       []string // that need it

@@ -55,6 +55,7 @@ func TestSignersThatAreWrong(t *testing.T) {
 		service(""): "from one of",
 		service("secret_file = \"/a\"\nsecret_env = \"B\""):                           "from one of",
 		service("secret_file = \"a\""):                                                "full path",
+		service("secret_file = \"/a\"\nsandbox = false"):                              "secret_command",
 		service("secret_command = [\"a\"]"):                                           "full path",
 		service("secret_env = \"A=secret\""):                                          "not the name of",
 		service("secret_file = \"/a\"\nregion = \"r\""):                               "means nothing",

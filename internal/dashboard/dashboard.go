@@ -59,6 +59,7 @@ type Server struct {
 
 	o            Options
 	origin, host string // under which it is answered
+	door         loopback.Door
 	// the first part of every path. Cookies do not tell ports apart: another server of this machine
 	// would be sent ours
 	place string
@@ -95,6 +96,7 @@ func newServer(origin, host string, o Options) (s *Server, mux *http.ServeMux) {
 	}
 	s = &Server{o: o, origin: origin, host: host, place: "/" + strings.ToLower(rand.Text()[:10]),
 		form: []byte(rand.Text()), looked: o.Now()}
+	s.door = loopback.Door{Hosts: loopback.Only(host), Origin: origin, Refuse: s.refuse}
 	mux = http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
 	mux.HandleFunc("GET /money", s.page(addMoney))
@@ -134,7 +136,7 @@ const farewell = 2 * time.Second
 
 // Serve answers until ctx ends, or nobody looks any more: ErrIdle.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	server := loopback.Server(http.HandlerFunc(s.answer))
+	server := s.door.PageServer(http.HandlerFunc(s.answer))
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	err := s.wait(ctx, failed)
@@ -173,8 +175,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	loopback.Headers(w.Header(), style, "img-src 'self'")
 	rest, here := strings.CutPrefix(r.URL.Path, s.place+"/")
 	switch {
-	case !loopback.Named(r, s.host):
-		s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
 	case !here:
 		s.say(w, http.StatusNotFound, "This is not the page you are looking for.")
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
@@ -185,8 +185,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case !s.knows(r):
 		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that "+
 			"x402-wallet dashboard printed; if it was used, run the command again.")
-	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.origin):
-		s.say(w, http.StatusForbidden, "This request did not come from the dashboard's own page.")
+	case fromElsewhere(r):
+		s.refuse(w, r, loopback.ErrOrigin)
 	default:
 		if !updatesItself(r) {
 			s.mu.Lock()
@@ -195,6 +195,16 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		s.pages.ServeHTTP(w, r)
 	}
+}
+
+// refuse answers what came by another name, or from another page.
+func (s *Server) refuse(w http.ResponseWriter, _ *http.Request, why error) {
+	loopback.Headers(w.Header(), style, "img-src 'self'")
+	if errors.Is(why, loopback.ErrHost) {
+		s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
+		return
+	}
+	s.say(w, http.StatusForbidden, "This request did not come from the wallet's own page.")
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -72,14 +73,15 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	loopback.Headers(w.Header(), style, "img-src 'self'")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(formTime))
 	defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }()
+	refused := s.door.Check(r)
 	switch {
-	case !loopback.Named(r, s.host):
+	case errors.Is(refused, loopback.ErrHost):
 		s.misnamed(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		w.Header().Set("Allow", "GET, HEAD, POST")
 		s.say(w, http.StatusMethodNotAllowed, "This page does not take that kind of request.")
-	case r.Method == http.MethodPost && !loopback.FromItself(r, s.origin):
-		s.say(w, http.StatusForbidden, "This request did not come from the wallet's own page.")
+	case refused != nil:
+		s.refuse(w, r, refused)
 	case strings.HasPrefix(r.URL.Path, s.place+"/"):
 		s.behind(w, r)
 	default:
@@ -96,13 +98,13 @@ func (s *Service) misnamed(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, to, http.StatusTemporaryRedirect) //nolint:gosec // our own origin
 		return
 	}
-	s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
+	s.refuse(w, r, loopback.ErrHost)
 }
 
 func (s *Service) behind(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case fromElsewhere(r):
-		s.say(w, http.StatusForbidden, "This request did not come from the wallet's own page.")
+		s.refuse(w, r, loopback.ErrOrigin)
 	case s.signedIn(r):
 		s.pages.ServeHTTP(w, r)
 	case r.Method == http.MethodPost:

@@ -1,9 +1,9 @@
-// Package loopback is what the wallet's pages have in common: they are served on this machine to
-// its person (packages ask and dashboard).
+// Package loopback is what the wallet's listeners have in common (door.go), most of which are of this machine
+// alone, and what its pages have (packages ask and dashboard).
 //
-// What must stay true: nothing but this machine is listened to; a page is answered only under the
-// very address it was given out with, so that no other name leads to it; what is posted comes from
-// the page itself; and no page loads anything from outside, runs a script or can be framed.
+// What must stay true: no listener answers to a name that is not its own, nor to a page of another origin; a
+// page is answered only under the very address it was given out with; and no page loads anything from
+// outside, runs a script or can be framed.
 package loopback
 
 import (
@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // maxHeaders bounds a request's headers; a browser sends under 2 KiB.
@@ -39,13 +38,6 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Server serves a page.
-func Server(h http.Handler) *http.Server {
-	server := &http.Server{Handler: h, ReadTimeout: 10 * time.Second, MaxHeaderBytes: maxHeaders}
-	server.SetKeepAlivesEnabled(false)
-	return server
-}
-
 // Headers are those of every answer. style is the page's one style sheet, which the content
 // security policy names by its hash; more are further directives of the policy.
 func Headers(h http.Header, style string, more ...string) {
@@ -61,17 +53,6 @@ func Headers(h http.Header, style string, more ...string) {
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer a browser posts Origin: null
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-}
-
-// Named reports whether a request names the very host that is listened to, and not a name that was
-// made to resolve to this machine.
-func Named(r *http.Request, host string) bool { return r.Host == host }
-
-// FromItself reports whether what is posted comes from a page of this origin: a browser says so in
-// Origin, and new ones in Sec-Fetch-Site, too.
-func FromItself(r *http.Request, origin string) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return r.Header.Get("Origin") == origin && (site == "" || site == "same-origin")
 }
 
 // errForm says that what was posted is not this page's form.

@@ -264,6 +264,9 @@ func TestWhatIsTold(t *testing.T) {
 				"By: x402-wallet reconcile"},
 		{alerts.Ledger, "ledger.db", alerts.Detail{Why: "it is older than its checkpoint"},
 			"Nothing is paid, because it is older than its checkpoint. By: x402-wallet doctor"},
+		{alerts.Home, "home", alerts.Detail{Why: "its mode was 0755"}, "Other users of this machine could " +
+			"enter the wallet's home: its mode was 0755. It is closed again; a program that the wallet " +
+			"started may have opened it. By: x402-wallet doctor"},
 		{alerts.Funds, "x", alerts.Detail{Source: "allowance", Left: d("0.4"), Symbol: "USDC",
 			Network: "eip155:8453", Account: "0xabc"}, "Little is left to pay from: $0.40 of USDC, by the " +
 			"allowance of 0xabc on Base. By: x402-wallet balance"},
@@ -298,7 +301,8 @@ func TestWhatIsTold(t *testing.T) {
 func TestHostileWords(t *testing.T) {
 	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
 	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget,
-		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, "other"} {
+		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, alerts.Home,
+		"other"} {
 		a := alerts.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
 			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
 				By: hostile, Network: hostile, Account: hostile, Source: hostile, Symbol: hostile}}

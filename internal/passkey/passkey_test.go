@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/invitation"
 	"x402-wallet/internal/passkey/passkeytest"
+	"x402-wallet/internal/socket"
 )
 
 const origin = "https://wallet.example"
@@ -305,7 +305,7 @@ func TestMadeUnderTheTokenAlone(t *testing.T) {
 	_, options, err := (&invitation.Links{Home: dir}).Options(t.Context(), token)
 	require.NoError(t, err)
 	hash := sha256.Sum256([]byte("x402-wallet link " + token)) // that goes over the socket
-	conn := must.Get(net.Dial("unix", filepath.Join(dir, "passkeys.sock")))(t)
+	conn := must.Get(socket.Dial(t.Context(), filepath.Join(dir, "passkeys.sock"), dir))(t)
 	defer conn.Close()
 	require.NoError(t, json.NewEncoder(conn).Encode(map[string]any{"link": hex.EncodeToString(hash[:]),
 		"answer": passkeytest.New(origin).Create(options), "mac": make([]byte, 32)}))

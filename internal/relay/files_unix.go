@@ -33,7 +33,9 @@ func sendFiles(conn net.Conn, data []byte, files ...*os.File) error {
 // readFiles reads from a Unix socket into p, and takes the files that came with its first byte: at most
 // maxFiles, else all of them are closed and it is an error. What other reads meet is closed by the system.
 func readFiles(conn net.Conn, p []byte) (n int, files []*os.File, err error) {
-	from, isUnix := conn.(*net.UnixConn)
+	from, isUnix := conn.(interface {
+		ReadMsgUnix(p, oob []byte) (n, oobn, flags int, addr *net.UnixAddr, err error)
+	})
 	if !isUnix {
 		return 0, nil, socket.ErrUnsupported
 	}

@@ -24,7 +24,7 @@ func commanded(t *testing.T) (path string, came chan *Session) {
 	t.Helper()
 	dir := must.Get(os.MkdirTemp("", "relay-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l := must.Get(Listen(t.Context(), dir+"/s", 0o600))(t)
+	l := must.Get(Listen(t.Context(), dir+"/s", 0o600, ""))(t)
 	came = make(chan *Session, 1)
 	accepted := make(chan struct{})
 	go func() {
@@ -51,7 +51,7 @@ func hand(ctx context.Context, path string, c Command, files ...*os.File) *handi
 	h := &handing{over: make(chan struct{})}
 	go func() {
 		defer close(h.over)
-		h.exit, h.err = HandOver(ctx, path, c, files, func() { h.begun = true })
+		h.exit, h.err = HandOver(ctx, path, "", c, files, func() { h.begun = true })
 	}()
 	return h
 }
@@ -127,7 +127,7 @@ func TestACommandIsRefused(t *testing.T) {
 	require.True(t, x402.HasCode(h.err, x402.PolicyDenied), "%v", h.err)
 	require.False(t, h.begun)
 
-	_, err := HandOver(t.Context(), path+"x", Command{}, []*os.File{w, w, w}, nil)
+	_, err := HandOver(t.Context(), path+"x", "", Command{}, []*os.File{w, w, w}, nil)
 	require.ErrorIs(t, err, ErrNone)
 
 	path, came = commanded(t)
@@ -178,7 +178,7 @@ func pair(t *testing.T) (from, to net.Conn) {
 	t.Helper()
 	dir := must.Get(os.MkdirTemp("", "socket-"))(t) // a test's own is too long for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l := must.Get(socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600))(t)
+	l := must.Get(socket.Listen(t.Context(), filepath.Join(dir, "s"), 0o600, ""))(t)
 	defer l.Close()
 	from = must.Get(net.Dial("unix", l.Addr().String()))(t)
 	to = must.Get(l.Accept())(t)

@@ -10,16 +10,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// Listen makes a service's socket. One that a killed service left is replaced; where a service listens, the
-// error is SETUP_FAILED.
-func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+// Listen makes a service's socket; home as for socket.Listen. One that a killed service left is replaced;
+// where a service listens, the error is SETUP_FAILED.
+func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (net.Listener, error) {
 	err := socket.CheckPath(path)
 	if errors.Is(err, socket.ErrUnsupported) {
 		return nil, x402.Errorf(x402.SetupFailed, "nothing can be served on this system: %w", err)
 	}
 	if err == nil {
 		var conn net.Conn
-		conn, err = connect(ctx, path)
+		conn, err = connect(ctx, path, home)
 		switch {
 		case err == nil:
 			_ = conn.Close()
@@ -31,7 +31,7 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	}
 	var l net.Listener
 	if err == nil {
-		l, err = socket.Listen(ctx, path, mode)
+		l, err = socket.Listen(ctx, path, mode, home)
 	}
 	if err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "make the service's socket: %w", err).

@@ -40,7 +40,7 @@ func listening(t *testing.T, refuse error) (path string, sessions chan *Session)
 
 // listenAt is listening at a path, until stop.
 func listenAt(t *testing.T, path string, refuse error) (sessions chan *Session, stop func()) {
-	l := must.Get(Listen(t.Context(), path, 0o600))(t)
+	l := must.Get(Listen(t.Context(), path, 0o600, ""))(t)
 	sessions = make(chan *Session, 10)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
@@ -77,7 +77,7 @@ func relayed(t *testing.T, path string, hello Hello) host {
 	h := host{says: says, hears: hears, ended: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		h.ended <- Pass(ctx, path, hello, in, out)
+		h.ended <- Pass(ctx, path, "", hello, in, out)
 		_ = out.Close()
 	}()
 	t.Cleanup(func() { _ = says.Close(); _ = hears.Close(); stop() })
@@ -167,7 +167,7 @@ func TestAServiceThatEnds(t *testing.T) {
 func TestLyingRelays(t *testing.T) {
 	path, sessions := listening(t, nil)
 	connected := func() (net.Conn, *Session) {
-		conn := must.Get(socket.Dial(t.Context(), path))(t)
+		conn := must.Get(socket.Dial(t.Context(), path, ""))(t)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, writeFrame(conn, frameHello, []byte(`{}`)))
 		line := make([]byte, len("{}\n"))
@@ -202,7 +202,7 @@ func TestLyingRelays(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 	for _, wrong := range []string{"GET / HTTP/1.1\r\n\r\n", "h\x00\x00\x00\x02[]", "d\x00\x00\x00\x00"} {
-		conn := must.Get(socket.Dial(t.Context(), path))(t)
+		conn := must.Get(socket.Dial(t.Context(), path, ""))(t)
 		must.Get(io.WriteString(conn, wrong))(t)
 		require.Error(t, must.Err(conn.Read(make([]byte, 1))), "%q", wrong)
 		require.NoError(t, conn.Close())
@@ -223,14 +223,14 @@ func TestNoService(t *testing.T) {
 	path, sessions := listening(t, nil)
 	require.ErrorIs(t, <-relayed(t, path+"x", Hello{}).ended, ErrNone)
 	require.ErrorIs(t, <-relayed(t, "/"+strings.Repeat("x", 200), Hello{}).ended, ErrNone)
-	_, err := Listen(t.Context(), path, 0o600)
+	_, err := Listen(t.Context(), path, 0o600, "")
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, err.Error(), "already")
 
 	if runtime.GOOS != "windows" { // where no file is in the way of a pipe
 		file := filepath.Join(filepath.Dir(path), "file")
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
-		_, err = Listen(t.Context(), file, 0o600)
+		_, err = Listen(t.Context(), file, 0o600, "")
 		require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 		require.NoError(t, must.Err(os.Stat(file)), "what is no socket stays")
 	}

@@ -67,13 +67,7 @@ func (s *Sandbox) control() http.Handler {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, s.state())
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if "http://"+r.Host != s.ControlURL || r.Header.Get("Origin") != "" {
-			refuse(w, http.StatusForbidden, x402.Errorf(x402.PolicyDenied, "not for web pages"))
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }
 
 func refuse(w http.ResponseWriter, status int, err error) {

@@ -25,6 +25,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/internal/loopback"
 	"x402-wallet/x402"
 )
 
@@ -158,7 +159,11 @@ func (s *Sandbox) open() error {
 		}
 	}
 	for i, party := range parties {
-		s.serve(listeners[i], party.handler)
+		hosts := loopback.Local
+		if party.url == &s.ControlURL {
+			hosts = loopback.Only(listeners[i].Addr().String())
+		}
+		s.serve(listeners[i], hosts, party.handler)
 	}
 	return nil
 }
@@ -172,13 +177,13 @@ func (o Options) port(i int) int {
 }
 
 // serve answers at a port. The Date header is the world's clock, because wallets compare it with theirs.
-func (s *Sandbox) serve(listener net.Listener, handler http.Handler) {
+func (s *Sandbox) serve(listener net.Listener, hosts func(string) bool, handler http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", s.Now().UTC().Format(http.TimeFormat))
 		handler.ServeHTTP(w, r)
 	})
-	server := &http.Server{Handler: dated, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: log.New(io.Discard, "", 0)}
+	server := loopback.Door{Hosts: hosts}.Server(dated)
+	server.ErrorLog = log.New(io.Discard, "", 0)
 	s.servers = append(s.servers, server)
 	go server.Serve(listener)
 }

@@ -18,6 +18,10 @@ func Peer(net.Conn) (User, error) { return "", ErrUnsupported }
 
 func CheckPath(string) error { return ErrUnsupported }
 
-func Dial(context.Context, string) (net.Conn, error) { return nil, ErrNone }
+func Dial(context.Context, string, string) (net.Conn, error) { return nil, ErrNone }
 
-func Listen(context.Context, string, fs.FileMode) (net.Listener, error) { return nil, ErrUnsupported }
+func NewSecret(string) error { return nil }
+
+func Listen(context.Context, string, fs.FileMode, string) (net.Listener, error) {
+	return nil, ErrUnsupported
+}

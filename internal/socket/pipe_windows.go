@@ -19,6 +19,9 @@ const Root User = "S-1-5-18"
 // pipeBuffer is what waits in a pipe in each direction.
 const pipeBuffer = 64 << 10
 
+// NewSecret does nothing: see Unproven.
+func NewSecret(string) error { return nil }
+
 // Self is the user of this process.
 func Self() (User, error) { return userOf(windows.GetCurrentProcessToken()) }
 
@@ -107,7 +110,7 @@ func clientOf(pipe windows.Handle) (user User, err error) {
 
 // Dial connects to who listens on the pipe of path; ErrNone where nobody does. Nothing was said to it yet,
 // and it can learn who connected but not act as that user.
-func Dial(ctx context.Context, path string) (net.Conn, error) {
+func Dial(ctx context.Context, path, _ string) (net.Conn, error) {
 	self, err := Self()
 	if err != nil {
 		return nil, err
@@ -132,7 +135,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // Listen makes the pipe of path, that may be connected to as mode says. A name that somebody has is refused.
-func Listen(_ context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+func Listen(_ context.Context, path string, mode fs.FileMode, _ string) (net.Listener, error) {
 	self, err := Self()
 	if err != nil {
 		return nil, err

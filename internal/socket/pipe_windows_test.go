@@ -22,7 +22,7 @@ func ownPipe(t *testing.T) string {
 
 // pair is a connection over a pipe that this process made, both ends.
 func pair(t *testing.T, path string) (client, server net.Conn) {
-	l := must.Get(Listen(t.Context(), path, 0o666))(t)
+	l := must.Get(Listen(t.Context(), path, 0o666, ""))(t)
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := l.Accept()
@@ -31,7 +31,7 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 		}
 		close(accepted)
 	}()
-	client = must.Get(Dial(t.Context(), path))(t)
+	client = must.Get(Dial(t.Context(), path, ""))(t)
 	server, ok := <-accepted
 	require.True(t, ok)
 	t.Cleanup(func() { _ = client.Close(); _ = server.Close(); _ = l.Close() })
@@ -42,7 +42,7 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 // something.
 func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	path := ownPipe(t)
-	require.ErrorIs(t, must.Err(Dial(t.Context(), path)), ErrNone)
+	require.ErrorIs(t, must.Err(Dial(t.Context(), path, "")), ErrNone)
 	client, server := pair(t, path)
 	self := must.Get(Self())(t)
 	require.Equal(t, self, must.Get(Peer(client))(t))
@@ -63,7 +63,7 @@ func TestWhoIsAtTheOtherEnd(t *testing.T) {
 func TestAPipeIsMadeOnce(t *testing.T) {
 	path := ownPipe(t)
 	pair(t, path)
-	require.ErrorContains(t, must.Err(Listen(t.Context(), path, 0o600)), "somebody's already")
+	require.ErrorContains(t, must.Err(Listen(t.Context(), path, 0o600, "")), "somebody's already")
 }
 
 // However a path is written, it is one pipe.
@@ -98,7 +98,7 @@ func TestAPipeOfSomebodyElse(t *testing.T) {
 			_, _ = c.Read(make([]byte, 1))
 		}
 	}()
-	require.ErrorContains(t, must.Err(Dial(t.Context(), path)), "belongs to S-1-1-0")
+	require.ErrorContains(t, must.Err(Dial(t.Context(), path, "")), "belongs to S-1-1-0")
 }
 
 // The descriptor is one that Windows reads as it is meant.

@@ -17,12 +17,20 @@ import (
 const Root User = "0"
 
 // Self is the user of this process.
-func Self() (User, error) { return uid(uint32(os.Geteuid())), nil } //nolint:gosec // a uid has 32 bits
+func Self() (User, error) { return self(), nil }
+
+func self() User { return uid(uint32(os.Geteuid())) } //nolint:gosec // a uid has 32 bits
 
 func uid(n uint32) User { return User(strconv.FormatUint(uint64(n), 10)) }
 
 // Peer is the user of the process at the other end of a connection, when it connected.
 func Peer(c net.Conn) (User, error) {
+	if own, is := c.(*ownConn); is {
+		if own.user == "" {
+			return "", ErrNotYet
+		}
+		return own.user, nil
+	}
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return "", err
@@ -43,8 +51,9 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Dial connects to who listens at path; ErrNone where nobody does.
-func Dial(ctx context.Context, path string) (net.Conn, error) {
+// Dial connects to who listens at path; ErrNone where nobody does. The secret of home is for a socket whose
+// listener has one.
+func Dial(ctx context.Context, path, home string) (net.Conn, error) {
 	if CheckPath(path) != nil {
 		return nil, ErrNone
 	}
@@ -52,12 +61,26 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, ErrNone
 	}
-	return conn, err
+	if err != nil || home == "" {
+		return conn, err
+	}
+	user, err := Peer(conn)
+	if err == nil && user == self() {
+		secret, unreadable := readSecret(home)
+		if unreadable != nil {
+			secret = make([]byte, secretSize)
+		}
+		_, err = conn.Write(secret)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // Listen makes a socket that may be connected to as mode says. What was there is replaced if it is a socket:
-// the caller has found that nobody listens there.
-func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+// the caller has found that nobody listens there. Without a home no secret is asked for.
+func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (net.Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
@@ -81,5 +104,15 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return l, nil
+	if home == "" {
+		return l, nil
+	}
+	_, err = readSecret(home)
+	if err != nil {
+		err = NewSecret(home)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return secretListener{UnixListener: l.(*net.UnixListener), home: home}, nil
 }

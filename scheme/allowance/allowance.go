@@ -1,5 +1,5 @@
-// Package allowance is paying from an owner's account that lets the agent take from it (ERC-20): a float is moved
-// to the agent's own account, and that pays. Who signs reads the transfer by package allowance/check.
+// Package allowance is paying from an owner's account that lets the agent take from it (ERC-20): a float is
+// moved to the agent's own account, and that pays. Who signs reads the transfer by package allowance/check.
 //
 // What must stay true: what is taken buys nothing, and counts in no window of the owner's.
 package allowance
@@ -33,9 +33,11 @@ func (Texts) Lack(o scheme.Option, funds x402.Funds, lack *history.ShortOfFunds)
 			dollars(a.Float)).
 			WithDetail("short", missing.SubFloor(a.Approved)).
 			WithHint("the owner has to let the agent take at least %s", tokens(missing)).
-			WithCommand(remedy.Delegate(o.Token, a.Owner, missing), "Please let me take at least "+tokens(missing)+
-				" from your account "+a.Owner+" on "+network+"; it replaces what you allowed before, and "+
-				"FILE is your own key's.")
+			WithCommand(remedy.Delegate(o.Token, a.Owner, missing),
+				"Please let me take at least "+tokens(missing)+
+					" from your account "+a.Owner+" on "+network+
+					"; it replaces what you allowed before, and "+
+					"FILE is your own key's.")
 	} else {
 		short := missing.SubFloor(a.Balance)
 		e = x402.Errorf(x402.InsufficientFunds, "the owner's account on %s does not cover the price %s: %s "+

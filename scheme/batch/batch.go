@@ -1,5 +1,5 @@
-// Package batch is the way to pay from a deposit by vouchers (specs/schemes/batch-settlement). Who signs reads
-// them by package batch/check.
+// Package batch is the way to pay from a deposit by vouchers (specs/schemes/batch-settlement). Who signs
+// reads them by package batch/check.
 //
 // What must stay true: the seller alone claims what vouchers promise.
 package batch

@@ -1,5 +1,5 @@
-// Package exact is the way to pay exactly what is asked: by EIP-3009 on EVM chains, by a transfer of SPL tokens
-// on Solana (specs/schemes/exact). Who signs reads it by package exact/check.
+// Package exact is the way to pay exactly what is asked: by EIP-3009 on EVM chains, by a transfer of SPL
+// tokens on Solana (specs/schemes/exact). Who signs reads it by package exact/check.
 //
 // What must stay true: nothing is special about it, so that it is paid as the engine pays.
 package exact

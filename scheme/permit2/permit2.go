@@ -1,6 +1,6 @@
-// Package permit2 has the two ways to pay by Permit2: exactly what is asked, where the seller asks for Permit2
-// (specs/schemes/exact), and up to that, where the seller charges after it served (specs/schemes/upto). Who signs
-// reads them by package permit2/check.
+// Package permit2 has the two ways to pay by Permit2: exactly what is asked, where the seller asks for
+// Permit2 (specs/schemes/exact), and up to that, where the seller charges after it served
+// (specs/schemes/upto). Who signs reads them by package permit2/check.
 //
 // What must stay true: of upto all that was signed for counts until the chain shows the charge.
 package permit2
@@ -38,8 +38,8 @@ func (Exact) Name() string { return x402.Permit2 }
 // Name implements scheme.Way.
 func (Upto) Name() string { return x402.Upto }
 
-// AskChainAgain implements scheme.Way: sellers answer 412 permit2_allowance_required about a payment that they
-// have settled.
+// AskChainAgain implements scheme.Way: sellers answer 412 permit2_allowance_required about a payment that
+// they have settled.
 func (Exact) AskChainAgain() bool { return true }
 
 // SellerSettles implements scheme.Way: what a payment comes to only the seller knows.
@@ -80,9 +80,9 @@ func (w Exact) Lack(o scheme.Option, f x402.Funds) error {
 	return notApproved(o, f, s.notLet)
 }
 
-// Turns implements scheme.Way, for a payment that brings an approval: a token takes approvals (EIP-2612) in the
-// order of their nonces, an account its transactions in the order of theirs, and each is used up by its own
-// payment.
+// Turns implements scheme.Way, for a payment that brings an approval: a token takes approvals (EIP-2612) in
+// the order of their nonces, an account its transactions in the order of theirs, and each is used up by its
+// own payment.
 func (w Exact) Turns(o scheme.Option, f x402.Funds) []string {
 	s := w.sponsoringOf(o)
 	if !s.isOffered() || f.Permitted == nil || f.Permitted.Cmp(o.Amount) >= 0 {
@@ -127,8 +127,8 @@ func notApproved(o scheme.Option, funds x402.Funds, notLet bool) error {
 				network+", so that I can pay "+o.Price.Price()+".")
 }
 
-// AlwaysAsk implements scheme.Way. What a payment comes to is the word of who settles it: of a facilitator that
-// the seller alone names it would be the seller's own.
+// AlwaysAsk implements scheme.Way. What a payment comes to is the word of who settles it: of a facilitator
+// that the seller alone names it would be the seller's own.
 func (w Upto) AlwaysAsk(ctx context.Context, r x402.Requirement) string {
 	facilitator := r.ExtraString("facilitatorAddress")
 	if w.KnowsFacilitator != nil && w.KnowsFacilitator(ctx, r.Network, facilitator) {

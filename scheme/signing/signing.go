@@ -89,7 +89,8 @@ type Terms struct {
 	Price money.Dollars
 	// IsSignIn: it moves nothing, and policy.sign_in decides.
 	IsSignIn bool
-	// IsTransfer: it moves the owner's money to the agent's own account and buys nothing. No window counts it.
+	// IsTransfer: it moves the owner's money to the agent's own account and buys nothing. No window counts
+	// it.
 	IsTransfer bool
 	// Always is why a person has to approve it, whatever it costs; "": for no such reason.
 	Always string

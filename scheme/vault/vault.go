@@ -1,5 +1,5 @@
-// Package vault is paying out of an owner's contract (chain/evm/vault/AgentVault.sol), which takes the agent's
-// signatures down to a floor that the owner sets. What is signed is what the scheme exact signs.
+// Package vault is paying out of an owner's contract (chain/evm/vault/AgentVault.sol), which takes the
+// agent's signatures down to a floor that the owner sets. What is signed is what the scheme exact signs.
 //
 // What must stay true: only the vault that the owner's sealed rules name pays.
 package vault

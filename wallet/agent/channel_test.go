@@ -174,8 +174,8 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 	}
 }
 
-// What was promised in a channel is what the last sealed voucher promised: a row that says more raises nothing,
-// in the unlock agent as in a process that signs for itself.
+// What was promised in a channel is what the last sealed voucher promised: a row that says more raises
+// nothing, in the unlock agent as in a process that signs for itself.
 func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
 	for name, sign := range map[string]func(w *batchWorld) asks{
 		"unlock agent": func(w *batchWorld) asks { return w.client.asks },
@@ -184,7 +184,8 @@ func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newBatchWorld(t)
 			forge := func(nonce, amount uint64) {
-				w.sql(`UPDATE channels SET nonce = ?, amount = ?, claimed = ?`, fmt.Sprint(nonce), fmt.Sprint(amount),
+				w.sql(`UPDATE channels SET nonce = ?, amount = ?, claimed = ?`, fmt.Sprint(nonce),
+					fmt.Sprint(amount),
 					fmt.Sprint(amount))
 			}
 			refused := func(ceiling uint64, why string) {

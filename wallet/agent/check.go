@@ -17,8 +17,8 @@ import (
 // Rules are what who signs has to know of the owner's config.
 type Rules struct {
 	Budget budget.Rules
-	// Schemes are those that the owner lets the wallet pay by, and Checks the schemes' checks, by the name that
-	// the ledger has. A check of what is no payment to a seller needs no entry in Schemes.
+	// Schemes are those that the owner lets the wallet pay by, and Checks the schemes' checks, by the name
+	// that the ledger has. A check of what is no payment to a seller needs no entry in Schemes.
 	Schemes    []string
 	Checks     map[string]signing.Check
 	Assets     *x402.Registry
@@ -124,7 +124,8 @@ func (s *Server) sign(ctx context.Context, q Request) ([]byte, error) {
 	}
 	err = s.Recorder.record(ctx, rules, p, m, signed)
 	if errors.Is(err, history.ErrSignedBefore) {
-		return nil, x402.Errorf(x402.CheckFailed, "another message with this nonce or signature was signed before")
+		return nil, x402.Errorf(x402.CheckFailed,
+			"another message with this nonce or signature was signed before")
 	}
 	if err != nil {
 		return nil, err

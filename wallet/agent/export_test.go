@@ -6,7 +6,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/internal/socket"
 	"x402-wallet/scheme/signing"
 	"x402-wallet/x402"
 )
@@ -21,8 +20,6 @@ const (
 	Lateness    = lateness
 	SigningTime = signingTime
 )
-
-func SameUser(user socket.User) error { return sameUser(user) }
 
 func TermsOf(p history.Payment, asset x402.AssetInfo) signing.Terms { return termsOf(p, asset) }
 

@@ -31,7 +31,7 @@ func TestAGarbledAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := shortDir(t)
-			l := must.Get(socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600))(t)
+			l := must.Get(socket.Listen(t.Context(), filepath.Join(home, SocketName), 0o600, home))(t)
 			defer l.Close()
 			go func() {
 				c, err := l.Accept()

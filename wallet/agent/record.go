@@ -106,7 +106,8 @@ func termsOf(p history.Payment, asset x402.AssetInfo) signing.Terms {
 }
 
 // bound holds a message to what is sealed.
-func (r *Recorder) bound(ctx context.Context, m signing.Message, sealed history.Sealed) (*history.Fact, error) {
+func (r *Recorder) bound(ctx context.Context, m signing.Message, sealed history.Sealed) (*history.Fact,
+	error) {
 	if bounded, is := m.(signing.Bounded); is {
 		return bounded.Bound(ctx, signing.Sealed{Sealed: sealed, Unsettled: r.Tally.unsettled})
 	}

@@ -572,7 +572,8 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 	permit := func(reserved time.Duration) error {
 		p := w.reserve(1, nil)
 		p.Created = now.Add(-reserved)
-		return r.Permit(t.Context(), *w.rules.Load(), p, TermsOf(p, usdc), budget.Facts{Now: p.Created}, false)
+		return r.Permit(t.Context(), *w.rules.Load(), p, TermsOf(p, usdc), budget.Facts{Now: p.Created},
+			false)
 	}
 	require.NoError(t, permit(20*time.Minute))
 	require.NoError(t, permit(10*time.Minute))

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -68,7 +67,8 @@ type Sealer interface {
 }
 
 // Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys
-// are wiped and the socket is gone. The listener is Listen's.
+// are wiped and the socket is gone. The listener is package client's: nothing can be read from others than
+// this user's own programs.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	end := func() { // a caller that learns that the wallet is locked finds no socket any more
@@ -144,17 +144,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 	_ = c.SetDeadline(time.Now().Add(CallTime)) // for the question
 	// who connected and asks nothing keeps no agent that is ended, with its keys
 	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
-	refused := SamePeer(c)
-	var q Request
-	var err error
-	if refused == nil || errors.Is(refused, socket.ErrNotYet) {
-		q, err = readRequest(c)
-		refused = SamePeer(c) // now that something was read
-	}
-	if refused != nil {
-		s.Log.Warn("refused a caller", "err", refused)
-		return
-	}
+	q, err := readRequest(c)
 	if err != nil && ctx.Err() != nil { // it was cut off in its question, because this agent ends
 		return
 	}

@@ -22,7 +22,8 @@ func TestWhoSigns_ComparesARowWithTheSubscription(t *testing.T) {
 	begin := time.Now().UTC().Truncate(time.Second).Add(-time.Hour)
 	ordered := budget.Subscription{Name: "news", Since: begin, Every: 24 * time.Hour,
 		Until: begin.AddDate(1, 0, 0), Max: 900_000, Total: 2_000_000,
-		Request: sha256.Sum256([]byte("news")), Host: "api.example", Resource: "GET api.example/x", PayTo: []string{payee}}
+		Request: sha256.Sum256([]byte("news")), Host: "api.example", Resource: "GET api.example/x",
+		PayTo: []string{payee}}
 	for _, c := range []struct {
 		name   string
 		row    func(*history.Payment)
@@ -52,7 +53,8 @@ func TestWhoSigns_ComparesARowWithTheSubscription(t *testing.T) {
 				c.change(&s)
 			}
 			w.allow(func(r *Rules) {
-				r.Budget.ApproveAbove, r.Budget.Subscriptions = 1000, map[string]budget.Subscription{s.Name: s}
+				r.Budget.ApproveAbove, r.Budget.Subscriptions = 1000,
+					map[string]budget.Subscription{s.Name: s}
 			})
 			p := w.reserve(900_000, func(p *history.Payment) {
 				p.IdempotencyKey, p.Fingerprint = s.Key(s.Since), s.Request

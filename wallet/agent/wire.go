@@ -2,12 +2,9 @@ package agent
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
 	"time"
 
-	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -43,29 +40,12 @@ type ReplyError struct {
 	Hint    string    `json:"hint,omitempty"`
 }
 
-// SamePeer checks that the process at the other end runs as this one's user.
-func SamePeer(c net.Conn) error {
-	user, err := socket.Peer(c)
-	if err != nil {
-		return err
-	}
-	return sameUser(user)
-}
-
-func sameUser(user socket.User) error {
-	self, err := socket.Self()
-	if err == nil && user != self {
-		err = fmt.Errorf("the process at the other end runs as user %s", user)
-	}
-	return err
-}
-
 func readRequest(c io.Reader) (q Request, err error) {
 	d := json.NewDecoder(io.LimitReader(c, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&q); err != nil {
 		return q, x402.Errorf(x402.InvalidArgument,
-			"the unlock agent was asked something that it cannot read")
+			"the unlock agent was asked something that it cannot read: %s", x402.Brief(err.Error()))
 	}
 	return q, nil
 }

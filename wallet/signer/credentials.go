@@ -76,7 +76,7 @@ func (c *credentials) byCommand(ctx context.Context) ([]byte, error) {
 	if now.Before(c.until) {
 		return c.text, nil
 	}
-	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil,
+	out, _, err := c.options.Program(c.rules.SecretCommand, nil, c.rules.Sandbox).Ask(ctx, nil,
 		child.Limits{Answer: maxSecret})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

@@ -81,9 +81,10 @@ func FD(fd int) wallet.Passphrase {
 
 // Command is what a command prints, without one line end: argv[0] is the
 // program, by its full path, and there is no shell. env is all of its environment.
+// confine, optional, confines the command before it is started.
 // It has a minute and [wallet.MaxPassphrase] bytes; its standard error is dropped, for it
 // might repeat the secret.
-func Command(argv, env []string) wallet.Passphrase {
+func Command(argv, env []string, confine func(*exec.Cmd) error) wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(argv) == 0 {
 			return nil, wallet.ErrNoPassphrase
@@ -97,7 +98,13 @@ func Command(argv, env []string) wallet.Passphrase {
 		cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
 		cmd.Env = append([]string{}, env...)
 		cmd.WaitDelay = commandWaitDelay
-		err := runInto(cmd, out)
+		var err error
+		if confine != nil {
+			err = confine(cmd)
+		}
+		if err == nil {
+			err = runInto(cmd, out)
+		}
 		switch {
 		case out.full:
 			clear(out.data)
@@ -120,7 +127,8 @@ func commandFailed(caller, limit error, program string, err error) error {
 	e := coded.Locked("the passphrase command " + program + " failed")
 	e.Advice = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
 		commandTimeout.String() + ", with no variables but PATH, HOME, LANG and TMPDIR (to give it others, " +
-		"let it begin with /usr/bin/env NAME=value)"
+		"let it begin with /usr/bin/env NAME=value), and without the wallet's home (to give it that, write " +
+		"keystore.sandbox = false)"
 	e.Cause = errors.Join(limit, err)
 	switch {
 	case caller != nil:

@@ -150,7 +150,7 @@ func TestFromCommand(t *testing.T) {
 		"largest":  {[]string{path("printf"), "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Command(tc.argv, nil)(t.Context())
+			p, err := Command(tc.argv, nil, nil)(t.Context())
 			if tc.code != "" {
 				require.Empty(t, p)
 				require.NotContains(t, keytest.RequireCode(t, err, tc.code).Error(), keytest.Passphrase)
@@ -160,7 +160,7 @@ func TestFromCommand(t *testing.T) {
 			require.Equal(t, tc.want, string(p))
 		})
 	}
-	require.ErrorIs(t, must.Err(Command(nil, nil)(t.Context())), wallet.ErrNoPassphrase)
+	require.ErrorIs(t, must.Err(Command(nil, nil, nil)(t.Context())), wallet.ErrNoPassphrase)
 }
 
 // A command that hangs, and a child of it that keeps the output open.
@@ -170,7 +170,7 @@ func TestFromCommandIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to start it
 		start := time.Now()
 		err := w.Unlock(ctx,
-			Command([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}))
+			Command([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}, nil))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), commandWaitDelay+time.Minute)

@@ -35,8 +35,8 @@ type Draft struct {
 	Payment string // its id in the ledger
 	// Message is in the form that the check of its scheme reads (scheme/*/check).
 	Message []byte
-	// Signs is what each of its signatures is over: a digest on EVM, the whole message on Solana. A signer that
-	// has a ledger finds that out by itself.
+	// Signs is what each of its signatures is over: a digest on EVM, the whole message on Solana. A signer
+	// that has a ledger finds that out by itself.
 	Signs [][]byte
 	// Length is how many bytes its signatures have together.
 	Length int

@@ -103,8 +103,8 @@ func AssetLines(network, address string) string {
 	return lines
 }
 
-// Delegate is the command by which an owner lets the agent spend an amount of an account: whole tokens, because an
-// owner does not delegate cents.
+// Delegate is the command by which an owner lets the agent spend an amount of an account: whole tokens,
+// because an owner does not delegate cents.
 func Delegate(asset x402.AssetInfo, account string, amount money.Amount) string {
 	return x402.Command("delegation", "approve", "--owner-keypair", "FILE", "--network", asset.Network,
 		"--token-account", account, "--asset", asset.Symbol, "--amount", wholeTokens(amount, asset.Decimals))

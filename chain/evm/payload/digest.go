@@ -16,8 +16,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The digests that signatures are over (EIP-712), and the JSON of messages. Package wallet has code of its own
-// for the digests.
+// The digests that signatures are over (EIP-712), and the JSON of messages. Package wallet has code of its
+// own for the digests.
 
 // The EIP-712 types, spelled as they are hashed (Permit2's SignatureTransfer; @x402/evm 2.27). Permit2's
 // domain has no version. Members of a struct's type come in the order of their names.
@@ -61,7 +61,8 @@ func digestOf(messageType string, asset x402.AssetInfo, a message.Authorization3
 		return digest, errors.New("a time before 1970")
 	}
 	value := a.Value.Bytes32()
-	hashed := crypto.Keccak256(crypto.Keccak256([]byte(messageType)), message.Word(from), message.Word(to), value[:],
+	hashed := crypto.Keccak256(crypto.Keccak256([]byte(messageType)), message.Word(from), message.Word(to),
+		value[:],
 		message.WordOfUint(uint64(a.ValidAfter)), message.WordOfUint(uint64(a.ValidBefore)), a.Nonce[:])
 	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], hashed), nil
 }
@@ -110,7 +111,8 @@ func PermitDigest(asset x402.AssetInfo, p message.Permit) (digest [32]byte, err 
 	}
 	value, nonce := p.Value.Bytes32(), p.Nonce.Bytes32()
 	hashed := crypto.Keccak256(crypto.Keccak256([]byte(permitType)), message.Word(owner),
-		message.Word(common.HexToAddress(message.Permit2Address)), value[:], nonce[:], message.WordOfUint(uint64(p.Deadline)))
+		message.Word(common.HexToAddress(message.Permit2Address)), value[:], nonce[:],
+		message.WordOfUint(uint64(p.Deadline)))
 	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], hashed), nil
 }
 
@@ -185,7 +187,8 @@ func ApprovalTransaction(d message.PermitDraft) (tx message.Transaction, err err
 	}
 	a, g := d.Authorization, d.Transaction
 	return message.Transaction{ChainID: chain, Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip, MaxFee: g.MaxFee,
-		To: common.HexToAddress(a.Token).Bytes(), Data: ApproveData(common.HexToAddress(message.Permit2Address),
+		To: common.HexToAddress(a.Token).Bytes(),
+		Data: ApproveData(common.HexToAddress(message.Permit2Address),
 			a.Amount)}, nil
 }
 
@@ -211,13 +214,15 @@ func witnessOf(a message.Permit2Authorization, to common.Address) (hash []byte, 
 	after := message.WordOfUint(uint64(a.ValidAfter))
 	switch {
 	case message.SameAddress(a.Spender, message.ExactProxy) && a.Facilitator == "":
-		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), message.Word(to), after), exactWitness, nil
+		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), message.Word(to), after),
+			exactWitness, nil
 	case a.IsUpto():
 		facilitator, err := message.ParseAddress(a.Facilitator)
 		if err != nil {
 			return nil, "", fmt.Errorf("the facilitator: %w", err)
 		}
-		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), message.Word(to), message.Word(facilitator),
+		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), message.Word(to),
+			message.Word(facilitator),
 			after), uptoWitness, nil
 	}
 	return nil, "", errors.New("the spender is neither of the proxies of x402, or its witness another's")
@@ -259,7 +264,8 @@ func ChannelDigests(m message.Channel) (digests [][32]byte, err error) {
 }
 
 // DepositDigest is what its payer signs for a deposit into a channel.
-func DepositDigest(asset x402.AssetInfo, c x402.ChannelConfig, d message.Deposit) (digest [32]byte, err error) {
+func DepositDigest(asset x402.AssetInfo, c x402.ChannelConfig, d message.Deposit) (digest [32]byte,
+	err error) {
 	a, err := d.Authorization(asset.Network, c)
 	if err != nil {
 		return digest, err

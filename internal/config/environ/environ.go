@@ -99,9 +99,9 @@ func Own(home string) []string {
 	return append(env, "X402_WALLET_HOME="+home)
 }
 
-// HandedEnv is OwnEnv for an owner's command that came to the service.
-func Handed(home, handed string, noColor bool) []string {
-	env := append(Own(home), "X402_WALLET_HANDED="+handed)
+// HandedEnv is OwnEnv for an owner's command that came to the socket of a service.
+func Handed(home, service, handed string, noColor bool) []string {
+	env := append(Own(home), "X402_WALLET_SERVICE="+service, "X402_WALLET_HANDED="+handed)
 	if noColor {
 		env = append(env, "NO_COLOR=1")
 	}

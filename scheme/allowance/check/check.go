@@ -1,9 +1,9 @@
 // Package check decides whether a transfer of a float may be signed: money of an owner's account, which their
 // ERC-20 allowance lets the agent take, to the agent's own account.
 //
-// What must stay true: what lies at the agent's account by the chain, with what was taken and is on its way by
-// sealed rows, is at most the owner's float and what this process has signed for. Where one held payment costs
-// more than the float, it is at most that price, and the owner's limit for one call.
+// What must stay true: what lies at the agent's account by the chain, with what was taken and is on its way
+// by sealed rows, is at most the owner's float and what this process has signed for. Where one held payment
+// costs more than the float, it is at most that price, and the owner's limit for one call.
 package check
 
 import (
@@ -68,7 +68,8 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	case !named || !q.Account.IsOwn() || !signing.SameAddress(rule.Owner, p.Source):
 		return nil, signing.Refuse("the owner's rules name no such account to take a float from")
 	case got.MaxCost().Cmp(rule.MaxGas) > 0:
-		return nil, signing.Refuse("its gas may cost %s wei, and max_gas allows %s", got.MaxCost(), rule.MaxGas)
+		return nil, signing.Refuse("its gas may cost %s wei, and max_gas allows %s", got.MaxCost(),
+			rule.MaxGas)
 	}
 	m := pull{Pull: got, payment: p, asset: q.Asset,
 		Basis: signing.Basis{Asks: signing.Terms{IsTransfer: true}, Bytes: q.Message}}
@@ -83,8 +84,8 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	return m, nil
 }
 
-// most is what may lie at the agent's account: a float, or what is held of it where that is more, but not more
-// than one call may cost.
+// most is what may lie at the agent's account: a float, or what is held of it where that is more, but not
+// more than one call may cost.
 func most(ctx context.Context, q signing.Question, rule x402.AllowanceRule) (most money.Amount, err error) {
 	held, err := q.Ledger.HeldOn(ctx, q.Payment.Network, q.Payment.PayTo)
 	if err != nil {
@@ -107,8 +108,8 @@ type underWay struct {
 	Amount money.Amount `json:"amount"`
 }
 
-// Bound implements signing.Bounded. The sealed fact is the list of transfers of the account that the chain did
-// not show as made yet.
+// Bound implements signing.Bounded. The sealed fact is the list of transfers of the account that the chain
+// did not show as made yet.
 func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) {
 	name := "floats of " + m.Agent + " on " + m.Network
 	sealed, err := s.Recall(name)
@@ -131,8 +132,9 @@ func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) 
 	}
 	allowed, _ := m.most.Add(s.Unsettled(m.Network, m.payment.Asset, m.Agent))
 	if there.Cmp(allowed) > 0 {
-		return nil, signing.Refuse("it takes more than a float, and than what is to be paid: with it %s would "+
-			"be at the agent's account, and %s is the most", there, allowed)
+		return nil,
+			signing.Refuse("it takes more than a float, and than what is to be paid: with it %s would "+
+				"be at the agent's account, and %s is the most", there, allowed)
 	}
 	value, err := json.Marshal(open)
 	return &history.Fact{Name: name, Value: value}, err

@@ -80,7 +80,8 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	}
 	p := q.Payment
 	v := voucher{check: c, payment: p, row: row, Channel: message.Channel{Payment: p.ID,
-		Asset: q.Asset, Config: asked.Config, Number: row.Nonce + 1, Ceiling: asked.Ceiling, Amount: p.Amount}}
+		Asset: q.Asset, Config: asked.Config, Number: row.Nonce + 1, Ceiling: asked.Ceiling,
+		Amount: p.Amount}}
 	if d := asked.Deposit; d != nil && len(d.Salt) == len(message.Deposit{}.Salt) {
 		v.Deposit = &message.Deposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
 	}
@@ -192,8 +193,9 @@ func (v voucher) Bound(ctx context.Context, s signing.Sealed) (*history.Fact, er
 	}
 	isFunded, err := v.check.FundedByOwner(ctx, v.row, signed.Seal)
 	if err == nil && !isFunded {
-		err = x402.Errorf(x402.LedgerCorrupt, "that the channel %s is funded by its payer was not said by the "+
-			"owner", v.row.ID)
+		err = x402.Errorf(x402.LedgerCorrupt,
+			"that the channel %s is funded by its payer was not said by the "+
+				"owner", v.row.ID)
 	}
 	return nil, err
 }

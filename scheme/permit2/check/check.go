@@ -68,7 +68,8 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	if err != nil {
 		return nil, err
 	}
-	d := message.PermitDraft{Payment: p.ID, Asset: q.Asset, Authorization: got, Transaction: asked.Transaction}
+	d := message.PermitDraft{Payment: p.ID, Asset: q.Asset, Authorization: got,
+		Transaction: asked.Transaction}
 	if asked.Approval != nil {
 		d.Approval = message.ApprovalOf(got, *asked.Approval)
 	}

@@ -33,7 +33,8 @@ func (Check) Read(_ context.Context, q signing.Question) (signing.Message, error
 	if err := m.CheckBound(origin, q.Now); err != nil {
 		return nil, signing.Refuse("%v", err)
 	}
-	account := map[string]string{"eip155": q.Account.EVM, "solana": q.Account.Solana}[x402.Namespace(p.Network)]
+	account := map[string]string{"eip155": q.Account.EVM,
+		"solana": q.Account.Solana}[x402.Namespace(p.Network)]
 	err = signing.Compare(
 		signing.Is("kind", isFree(p)),
 		signing.Is("site", m.Domain == p.Host),

@@ -26,7 +26,7 @@ func Ask(ctx context.Context, home string, signing time.Duration, q agent.Reques
 	path := filepath.Join(home, agent.SocketName)
 	ctx, cancel := context.WithTimeout(ctx, agent.CallTime+signing)
 	defer cancel()
-	conn, err := socket.Dial(ctx, path)
+	conn, err := socket.DialOwn(ctx, path, home)
 	switch {
 	case errors.Is(err, socket.ErrNone):
 		return nil, ErrNone
@@ -34,9 +34,6 @@ func Ask(ctx context.Context, home string, signing time.Duration, q agent.Reques
 		return nil, unreachable(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := agent.SamePeer(conn); err != nil {
-		return nil, unreachable(err)
-	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if err := json.NewEncoder(conn).Encode(q); err != nil {
 		return nil, unreachable(err)
@@ -100,7 +97,7 @@ func Listen(ctx context.Context, home string) (net.Listener, error) {
 	if err := Free(ctx, home); err != nil {
 		return nil, err
 	}
-	l, err := socket.Listen(ctx, filepath.Join(home, agent.SocketName), 0o600)
+	l, err := socket.ListenOwn(ctx, filepath.Join(home, agent.SocketName), home)
 	if err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "make the unlock agent's socket: %w", err)
 	}

@@ -72,8 +72,8 @@ func (c *Client) callOrLocal(ctx context.Context, q agent.Request,
 	return local(ctx)
 }
 
-// Sign has the agent sign a message for the payment of an id, which the agent reads in the ledger. The message
-// is in the form that the check of its scheme reads.
+// Sign has the agent sign a message for the payment of an id, which the agent reads in the ledger. The
+// message is in the form that the check of its scheme reads.
 func (c *Client) Sign(ctx context.Context, payment string, message []byte) ([]byte, error) {
 	return c.call(ctx, agent.Request{Op: "sign", Payment: payment, Message: message})
 }

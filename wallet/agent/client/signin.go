@@ -13,21 +13,20 @@ type SignIns struct {
 	EVM, Solana Signer
 }
 
-// signer is who signs in on a network; false: nobody does.
-func (s SignIns) signer(network string) (Signer, bool) {
+// signer is who signs in on a network; the zero one where nobody does.
+func (s SignIns) signer(network string) Signer {
 	switch x402.Namespace(network) {
 	case "eip155":
-		return s.EVM, true
+		return s.EVM
 	case "solana":
-		return s.Solana, true
+		return s.Solana
 	}
-	return Signer{}, false
+	return Signer{}
 }
 
 // Address is the account that signs in on a network; "": none does.
 func (s SignIns) Address(network string) string {
-	signer, _ := s.signer(network)
-	return signer.Account
+	return s.signer(network).Account
 }
 
 // SignIn signs a message for the row of that id, and verifies what it gives back. Errors: the wallet's, the
@@ -37,12 +36,11 @@ func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.Sig
 	if err != nil {
 		return m, err
 	}
-	signer, _ := s.signer(m.ChainID)
 	d := onchain.Draft{Payment: id, Message: []byte(text), Length: 65}
 	if x402.IsSolana(m.ChainID) {
 		d.Length = 64
 	}
-	signature, err := signer.Sign(ctx, d)
+	signature, err := s.signer(m.ChainID).Sign(ctx, d)
 	if err != nil {
 		return m, err
 	}
