@@ -59,7 +59,8 @@ type commands struct {
 }
 
 func newCommands(a *app, names []string) *commands {
-	c := &commands{home: a.home, service: a.env.Service, log: a.log, running: places[socket.User]{most: maxCommands},
+	c := &commands{home: a.home, service: a.env.Service, log: a.log,
+		running: places[socket.User]{most: maxCommands},
 		// each asks one person: half of 2 is 1
 		asking: places[socket.User]{most: 2}, wrong: wrongTries{now: time.Now}}
 	for _, name := range names {

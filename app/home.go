@@ -18,19 +18,19 @@ import (
 	"x402-wallet/wallet/seal"
 )
 
-// Programs that the wallet confines have its user, and no system call filter can tell a chmod of the home from
-// one of their own files. It gives them nothing that they cannot open already, but another user of this machine
-// could look into a home that they opened, and the wallet refuses files that others can write. So the modes are
-// put back when a wallet is opened, before each signature, and once a second by a service. What another user
-// read until then stays read.
+// Programs that the wallet confines have its user, and no system call filter can tell a chmod of the home
+// from one of their own files. It gives them nothing that they cannot open already, but another user of this
+// machine could look into a home that they opened, and the wallet refuses files that others can write. So the
+// modes are put back when a wallet is opened, before each signature, and once a second by a service. What
+// another user read until then stays read.
 
 // homeModes are what the wallet makes in its home, and with which mode.
 var homeModes = map[string]fs.FileMode{config.FileName: 0o600, "keystore.json": 0o600, "ledger.db": 0o600,
 	"ledger.db-wal": 0o600, "ledger.db-shm": 0o600, "ledger.mark": 0o600, "sales.db": 0o600,
 	"sales.db-wal": 0o600, "sales.db-shm": 0o600, agent.SocketName: 0o600, socketName: 0o666}
 
-// closeHome puts the modes back. If others could enter the home, its sockets get another secret, and the owner
-// is told. What they may have written there the seals find.
+// closeHome puts the modes back. If others could enter the home, its sockets get another secret, and the
+// owner is told. What they may have written there the seals find.
 func (a *app) closeHome(ctx context.Context) {
 	if runtime.GOOS == "windows" || !owner.Exists(a.home) { // any directory can be named as the home
 		return

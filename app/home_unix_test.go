@@ -19,7 +19,8 @@ func TestAHomeIsClosed(t *testing.T) {
 	a, _ := newHome(t)
 	file := filepath.Join(a.home, config.FileName)
 	modes := func() [2]os.FileMode {
-		return [2]os.FileMode{must.Get(os.Stat(a.home))(t).Mode().Perm(), must.Get(os.Stat(file))(t).Mode().Perm()}
+		return [2]os.FileMode{must.Get(os.Stat(a.home))(t).Mode().Perm(),
+			must.Get(os.Stat(file))(t).Mode().Perm()}
 	}
 	opens := func() {
 		require.NoError(t, os.Chmod(a.home, 0o755)) //nolint:gosec // the fault under test

@@ -120,8 +120,8 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 	return child.Sandbox{Required: written != nil, Closed: a.closed(rules)}
 }
 
-// closed are the files that hold the wallet's secrets: its home, and what else is read for it; and the socket of
-// its service, where agents show tokens.
+// closed are the files that hold the wallet's secrets: its home, and what else is read for it; and the socket
+// of its service, where agents show tokens.
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
 	if filepath.IsAbs(a.env.Service) {

@@ -132,8 +132,8 @@ func TestTheSameUserCould(t *testing.T) {
 	require.Empty(t, failed)
 }
 
-// A confined program of the service's cannot listen in its place: agents would show it their tokens, and owners
-// hand their terminals over to it.
+// A confined program of the service's cannot listen in its place: agents would show it their tokens, and
+// owners hand their terminals over to it.
 func TestAConfinedProgram_TakesNoSocket(t *testing.T) {
 	if why := child.Unsupported(); why != "" {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)

@@ -10,12 +10,12 @@ import (
 )
 
 // Door says which requests a listener answers: those that name one of its hosts, and that no page of another
-// origin sent. Else a web page could read and post here with the access of its person's browser: by a name that
-// was made to resolve to this machine (DNS rebinding), or across origins.
+// origin sent. Else a web page could read and post here with the access of its person's browser: by a name
+// that was made to resolve to this machine (DNS rebinding), or across origins.
 type Door struct {
 	Hosts func(host string) bool // as a request has it in Host
-	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call, and
-	// name none.
+	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call,
+	// and name none.
 	Origin string
 	// Refuse answers with ErrHost or ErrOrigin; nil: 403.
 	Refuse func(w http.ResponseWriter, r *http.Request, why error)
@@ -82,10 +82,16 @@ func Only(host string) func(string) bool { return func(asked string) bool { retu
 
 // Local are the names of this machine, with any port: none of them can be made to mean another.
 func Local(host string) bool {
+	name := Name(host)
+	at, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || (err == nil && at.Unmap().IsLoopback())
+}
+
+// Name is a host without its port.
+func Name(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
-	at, err := netip.ParseAddr(name)
-	return strings.EqualFold(name, "localhost") || (err == nil && at.Unmap().IsLoopback())
+	return name
 }

@@ -1,9 +1,9 @@
 // Package loopback is what the wallet's listeners have in common (door.go), most of which are of this machine
 // alone, and what its pages have (packages ask and dashboard).
 //
-// What must stay true: no listener answers to a name that is not its own, nor to a page of another origin; a page
-// is answered only under the very address it was given out with; and no page loads anything from outside, runs
-// a script or can be framed.
+// What must stay true: no listener answers to a name that is not its own, nor to a page of another origin; a
+// page is answered only under the very address it was given out with; and no page loads anything from
+// outside, runs a script or can be framed.
 package loopback
 
 import (

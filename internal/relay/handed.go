@@ -34,9 +34,10 @@ type ended struct {
 	Error *failure `json:"error,omitempty"` // why it was ended, or not begun
 }
 
-// HandOver has the service behind a socket run a command with these files, and gives its exit code. home is as
-// for Pass. begun is called when the service has taken it. When ctx ends, the command is ended like by Ctrl-C, and what it says
-// about that is waited for. Its errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE.
+// HandOver has the service behind a socket run a command with these files, and gives its exit code. home is
+// as for Pass. begun is called when the service has taken it. When ctx ends, the command is ended like by
+// Ctrl-C, and what it says about that is waited for. Its errors are ErrNone, the service's refusal, and
+// SERVER_UNAVAILABLE.
 func HandOver(ctx context.Context, path, home string, c Command, files []*os.File,
 	begun func()) (exit int, err error) {
 	conn, err := connect(ctx, path, home)

@@ -10,8 +10,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Listen makes a service's socket; home as for socket.Listen. One that a killed service left is replaced; where
-// a service listens, the error is SETUP_FAILED.
+// Listen makes a service's socket; home as for socket.Listen. One that a killed service left is replaced;
+// where a service listens, the error is SETUP_FAILED.
 func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (net.Listener, error) {
 	err := socket.CheckPath(path)
 	if errors.Is(err, socket.ErrUnsupported) {

@@ -27,10 +27,10 @@ func NoneAt(path string) error {
 // dialTime bounds the wait for a service that is there to answer.
 const dialTime = 10 * time.Second
 
-// Pass passes a host's streams on to the service behind a socket until one side ends the session. home is where
-// the service's own user finds the secret to show. The end of in ends the session with what the service still
-// has to say. The errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE where the service is gone
-// before the host is.
+// Pass passes a host's streams on to the service behind a socket until one side ends the session. home is
+// where the service's own user finds the secret to show. The end of in ends the session with what the service
+// still has to say. The errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE where the service
+// is gone before the host is.
 func Pass(ctx context.Context, path, home string, hello Hello, in io.Reader, out io.Writer) error {
 	conn, err := connect(ctx, path, home)
 	if err != nil {

@@ -6,8 +6,8 @@
 // listener's own user only if it can read the home as well: programs that the wallet starts and confines have
 // the same user, and cannot.
 //
-// The files: unix.go and secret_unix.go with user_linux.go and user_darwin.go; pipe_windows.go with pipe.go, which is what of
-// pipes can be tried on every system.
+// The files: unix.go and secret_unix.go with user_linux.go and user_darwin.go; pipe_windows.go with pipe.go,
+// which is what of pipes can be tried on every system.
 package socket
 
 import (
