@@ -372,9 +372,8 @@ func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
 
 // Every HTTP server of ours is a loopback.Door's, so that none answers any name or page.
 func TestOnlyDoorsServeHTTP(t *testing.T) {
-	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`, "--",
-		"*.go",
-		":!*_test.go").Output()
+	out, _ := exec.Command("git", "grep", "-nE", `http\.Server\{|ListenAndServe|http\.Serve(TLS)?\(`,
+		"--", "*.go", ":!*_test.go").Output()
 	for line := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(line, "internal/loopback/door.go:"), "%s", line)
 	}

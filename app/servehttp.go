@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -121,9 +120,8 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (l net.Listener, names fu
 	at := l.Addr().(*net.TCPAddr)
 	if config == nil && !at.IP.IsLoopback() {
 		_ = l.Close()
-		return nil, nil, x402.Errorf(x402.InvalidArgument,
-			"%s can be reached from other machines, and without "+
-				"TLS whoever carries a token can read it", doors.HTTP).
+		return nil, nil, x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and "+
+			"without TLS whoever carries a token can read it", doors.HTTP).
 			WithHint("give --tls-certificate and --tls-key, or serve at 127.0.0.1 behind a proxy that has " +
 				"TLS")
 	}
@@ -137,13 +135,7 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (l net.Listener, names fu
 
 // certified are the hosts that a certificate is for, with any port.
 func certified(c *x509.Certificate) func(host string) bool {
-	return func(host string) bool {
-		name, _, err := net.SplitHostPort(host)
-		if err != nil {
-			name = strings.Trim(host, "[]")
-		}
-		return c.VerifyHostname(name) == nil
-	}
+	return func(host string) bool { return c.VerifyHostname(loopback.Name(host)) == nil }
 }
 
 // authorities are those of a PEM file ("": nil), whose certificates agents may show.

@@ -38,7 +38,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
 	a.tlsKey = doors.Key
-	// programs that are started cannot replace it: see closed
+	// programs that are started cannot replace it (see closed)
 	a.env.Service, _ = filepath.Abs(doors.Socket)
 	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666, a.home) // the doorkeeper says who comes in
 	if err != nil {

@@ -199,8 +199,8 @@ func (p *Program) atItsPlace(ctx context.Context, ui *ui, cmd *cobra.Command) er
 	}
 	files, done := p.streams(stderr)
 	defer done()
-	exit, err := relay.HandOver(ctx, socket, p.Home, relay.Command{Args: p.args, NoColor: p.Env.NoColor},
-		files,
+	command := relay.Command{Args: p.args, NoColor: p.Env.NoColor}
+	exit, err := relay.HandOver(ctx, socket, p.Home, command, files,
 		func() { ui.note("%s", paint(ui.colorErr, dim, "at the service "+safe(socket))) })
 	switch {
 	case found && (errors.Is(err, relay.ErrNone) || x402.HasCode(err, x402.PolicyDenied)):

@@ -57,11 +57,10 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t), "LOG_LEVEL=info")
 	shop := filepath.Join(t.TempDir(), "shop.toml")
-	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil,
-		"command = [\"mcp-counter\"]\nlisten = \"127.0.0.1:0\"\n"+
-			"origin = \"https://shop.example\"\nnetwork = \"base-sepolia\"\npay_to = %q\n"+
-			"discovery_list = true\n"+
-			"[tools.count]\nprice = \"0.001\"\ndiscoverable = true\n", w.PayToEVM), 0o600))
+	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil, "command = [\"mcp-counter\"]\n"+
+		"listen = \"127.0.0.1:0\"\norigin = \"https://shop.example\"\nnetwork = \"base-sepolia\"\n"+
+		"pay_to = %q\ndiscovery_list = true\n"+
+		"[tools.count]\nprice = \"0.001\"\ndiscoverable = true\n", w.PayToEVM), 0o600))
 	own := newAuthority(t)
 	own.make("server", &x509.Certificate{DNSNames: []string{"wallet.example"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -121,27 +120,25 @@ func TestListeners_RefuseForeignNamesAndPages(t *testing.T) {
 	from := func(origin string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Origin", origin) }
 	}
+	refused := []int{http.StatusForbidden, http.StatusMisdirectedRequest}
 	for name, at := range rows {
 		t.Run(name, func(t *testing.T) {
 			port := must.Get(url.Parse(at))(t).Port()
-			for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example:" +
-				port,
-				"localhost.evil.example", "[::1].evil.example"} {
-				for _, method := range []string{http.MethodGet, http.MethodPost} {
-					require.Contains(t, []int{403, 421}, asks(method, at, named(host)), "%s %q", method, host)
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				for _, host := range []string{"evil.example", "evil.example:" + port,
+					"127.0.0.1.evil.example:" + port, "localhost.evil.example", "[::1].evil.example"} {
+					require.Contains(t, refused, asks(method, at, named(host)), "%s %q", method, host)
 				}
-			}
-			for _, origin := range []string{"https://evil.example", "null", "http://127.0.0.1:1",
-				"http://evil.example:" + port} {
-				for _, method := range []string{http.MethodGet, http.MethodPost} {
+				for _, origin := range []string{"https://evil.example", "null", "http://127.0.0.1:1",
+					"http://evil.example:" + port} {
 					require.Equal(t, 403, asks(method, at, from(origin)), "%s from %s", method, origin)
 				}
 			}
-			require.NotContains(t, []int{403, 421}, asks(http.MethodGet, at, func(*http.Request) {}))
+			require.NotContains(t, refused, asks(http.MethodGet, at, func(*http.Request) {}))
 		})
 	}
-	require.NotContains(t, []int{403, 421}, asks("GET", tls+"/mcp", named("wallet.example")))
-	require.NotContains(t, []int{403, 421}, asks("GET", paywall+"/discovery/resources",
-		named("shop.example")))
-	require.NotContains(t, []int{403, 421}, asks("GET", door+"/mcp", named("localhost")))
+	for at, host := range map[string]string{tls + "/mcp": "wallet.example", door + "/mcp": "localhost",
+		paywall + "/discovery/resources": "shop.example"} {
+		require.NotContains(t, refused, asks(http.MethodGet, at, named(host)), host)
+	}
 }

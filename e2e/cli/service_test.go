@@ -99,6 +99,19 @@ func TestAgentsShareOneService(t *testing.T) {
 	require.Contains(t, said, "SERVER_UNAVAILABLE")
 }
 
+// A host of the service's own user that cannot read its home comes in by a token, as another user's does.
+func TestAHostWithoutTheHome(t *testing.T) {
+	t.Parallel()
+	w, s, alice, _ := named(t, "")
+	s.home = t.TempDir()
+	_, said := runs(t, 4, s.env(), "mcp")
+	require.Contains(t, said, "POLICY_DENIED")
+	require.Contains(t, said, "X402_WALLET_HOME")
+	agent := serve(t, append(s.env(), "X402_WALLET_TOKEN="+alice)...)
+	_, status := paymentOf(t, agent.call("x402_pay", weather(w, "token")))
+	require.Equal(t, "paid", status)
+}
+
 // deaf is the output of a host that dies with an answer in front of it.
 type deaf struct {
 	heard chan string

@@ -31,10 +31,8 @@ func TestEveryProgram_IsConfined(t *testing.T) {
 	}
 	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	const probed = `["HOUSE/bin/played", "probe", "HOUSE/user/out/report", "HOUSE/user/.config/wallet"]` +
-		"\n"
-	const signer = "[signers.hsm]\nchain = \"evm\"\n" +
-		"address = \"0x209693Bc6afc0C5328bA36FaF03C514EF312287C\"\n"
+	const probed = `["HOUSE/bin/played", "probe", "HOUSE/user/out/report", "HOUSE/user/.config/wallet"]` + "\n"
+	signer := "[signers.hsm]\nchain = \"evm\"\naddress = \"" + s.PayToEVM + "\"\n"
 	pays, tests := []string{"pay", s.SellerURL + "/weather"}, []string{"signer", "test", "hsm"}
 	for name, c := range map[string]struct {
 		rules string
@@ -45,9 +43,8 @@ func TestEveryProgram_IsConfined(t *testing.T) {
 		"hook after":  {"[hooks]\nafter = " + probed, pays},
 		"notify":      {"[notify]\ncommand = " + probed, []string{"notify", "test"}},
 		"signer":      {signer + "kind = \"command\"\ncommand = " + probed, tests},
-		"signer's secret": {signer +
-			"kind = \"turnkey\"\nkey = \"k\"\norganization = \"o\"\nsecret_command = " +
-			probed, tests},
+		"signer's secret": {signer + "kind = \"turnkey\"\nkey = \"k\"\norganization = \"o\"\n" +
+			"secret_command = " + probed, tests},
 		"facilitator": {"[[facilitators]]\ncommand = " + probed, []string{"doctor"}},
 		"facilitator's header": {"[[facilitators]]\nurl = \"" + s.FacilitatorURL + "/\"\nname = \"f\"\n" +
 			"auth = \"header\"\nheader_command = " + probed, []string{"doctor"}},
@@ -66,8 +63,8 @@ func TestEveryProgram_IsConfined(t *testing.T) {
 				s.Fund(h.evm, sandbox.USDC)
 				if sealed == "" {
 					rules := strings.ReplaceAll(s.Config(sandbox.Rules{Extra: extra}), "HOUSE", h.dir)
-					require.NoError(t, os.WriteFile(filepath.Join(h.home, "config.toml"), []byte(rules),
-						0o600))
+					file := filepath.Join(h.home, "config.toml")
+					require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
 				}
 				cmd := h.command(h.wallet, c.runs...)
 				if name == "passphrase" {

@@ -184,9 +184,8 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 	}
 	require.Zero(t, paid)
 
-	require.Eventually(t, func() bool { return maps.Equal(closed, h.modes()) }, time.Minute,
-		50*time.Millisecond,
-		"%v", h.modes())
+	isClosed := func() bool { return maps.Equal(closed, h.modes()) }
+	require.Eventually(t, isClosed, time.Minute, 50*time.Millisecond)
 	require.Contains(t, h.runs("alerts"), "could enter the wallet's home: its mode was 0755")
 	require.NotEqual(t, secret, must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t),
 		"the other user may have read it")

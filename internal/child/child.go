@@ -25,7 +25,7 @@ type Program struct {
 
 // Sandbox says what a program is kept from, where the system can (Linux with Landlock): it and all
 // that it starts cannot open what is in Closed, to read or to write, nor signal a process outside,
-// and setuid programs give it no rights.
+// and setuid programs give it no rights. It can connect to sockets in Closed, and change modes there (chmod).
 type Sandbox struct {
 	Closed   []string // files and directories; none: the program is not confined
 	Required bool     // where it cannot be confined, it is not started

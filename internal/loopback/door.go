@@ -82,10 +82,16 @@ func Only(host string) func(string) bool { return func(asked string) bool { retu
 
 // Local are the names of this machine, with any port: none of them can be made to mean another.
 func Local(host string) bool {
+	name := Name(host)
+	at, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || (err == nil && at.Unmap().IsLoopback())
+}
+
+// Name is a host without its port.
+func Name(host string) string {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
 	}
-	at, err := netip.ParseAddr(name)
-	return strings.EqualFold(name, "localhost") || (err == nil && at.Unmap().IsLoopback())
+	return name
 }

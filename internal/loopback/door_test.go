@@ -12,8 +12,8 @@ func TestLocal(t *testing.T) {
 		"127.0.0.1": true, "127.0.0.1:80": true, "127.5.5.5:1": true, "[::1]:1": true, "[::1]": true,
 		"localhost": true, "LocalHost:80": true, "[::ffff:127.0.0.1]:1": true,
 		"": false, ":80": false, "evil.example": false, "127.0.0.1.evil.example": false,
-		"localhost.evil": false,
-		"localhost.":     false, "2130706433": false, "0x7f.1": false, "0.0.0.0:80": false, "[::]:80": false,
+		"localhost.evil": false, "localhost.": false,
+		"2130706433": false, "0x7f.1": false, "0.0.0.0:80": false, "[::]:80": false,
 		"192.168.1.1": false, "localhost:80:80": false,
 	} {
 		require.Equal(t, is, Local(host), host)

@@ -79,8 +79,7 @@ func notice(a alerts.Alert, page string) Notice {
 	case alerts.Home:
 		n.Command = x402.Command("doctor")
 		return n.saying("Other users of this machine could enter the wallet's home: %s. It is closed again; "+
-			"a "+
-			"program that the wallet started may have opened it.", n.Why)
+			"a program that the wallet started may have opened it.", n.Why)
 	case alerts.Funds:
 		n.Left, n.Command = d.Left.Price(), renewal(d)
 		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,

@@ -300,9 +300,8 @@ func TestWhatIsTold(t *testing.T) {
 // What strangers wrote stays one line of plain letters, and has a bound.
 func TestHostileWords(t *testing.T) {
 	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
-	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget,
-		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, alerts.Home,
-		"other"} {
+	for _, kind := range []alerts.Kind{alerts.Approval, alerts.Freeze, alerts.Budget, alerts.Home,
+		alerts.Payment, alerts.Ledger, alerts.Funds, alerts.Subscription, alerts.Proposal, "other"} {
 		a := alerts.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
 			Detail: alerts.Detail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
 				By: hostile, Network: hostile, Account: hostile, Source: hostile, Symbol: hostile}}

@@ -100,8 +100,8 @@ func TestListenOwn(t *testing.T) {
 // A caller that shows a part of a secret, or nothing, is nobody.
 func TestPeer_Silent(t *testing.T) {
 	l, path, home := listening(t)
-	for _, shown := range []string{"", string(must.Get(os.ReadFile(filepath.Join(home,
-		secretFile)))(t)[:25])} {
+	secret := string(must.Get(os.ReadFile(filepath.Join(home, secretFile)))(t))
+	for _, shown := range []string{"", secret[:25]} {
 		client := must.Get(net.Dial("unix", path))(t)
 		must.Get(io.WriteString(client, shown))(t)
 		server := must.Get(l.Accept())(t)

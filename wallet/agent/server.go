@@ -66,9 +66,9 @@ type Sealer interface {
 	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
 }
 
-// Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys
-// are wiped and the socket is gone. The listener is package client's: nothing can be read from others than
-// this user's own programs.
+// Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys are wiped
+// and the socket is gone. The listener is package client's: nothing can be read from others than this user's
+// own programs.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	end := func() { // a caller that learns that the wallet is locked finds no socket any more
