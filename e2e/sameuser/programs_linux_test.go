@@ -31,7 +31,8 @@ func TestEveryProgram_IsConfined(t *testing.T) {
 	}
 	s := must.Get(sandbox.Start(sandbox.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	const probed = `["HOUSE/bin/played", "probe", "HOUSE/user/out/report", "HOUSE/user/.config/wallet"]` + "\n"
+	const probed = `["HOUSE/bin/played", "probe", "HOUSE/user/out/report", "HOUSE/user/.config/wallet"]` +
+		"\n"
 	signer := "[signers.hsm]\nchain = \"evm\"\naddress = \"" + s.PayToEVM + "\"\n"
 	pays, tests := []string{"pay", s.SellerURL + "/weather"}, []string{"signer", "test", "hsm"}
 	for name, c := range map[string]struct {
