@@ -104,7 +104,7 @@ func TestAHostWithoutTheHome(t *testing.T) {
 	t.Parallel()
 	w, s, alice, _ := named(t, "")
 	s.home = t.TempDir()
-	_, said := runs(t, 4, s.env(), "mcp")
+	_, said := runs(t, 3, s.env(), "mcp")
 	require.Contains(t, said, "POLICY_DENIED")
 	require.Contains(t, said, "X402_WALLET_HOME")
 	agent := serve(t, append(s.env(), "X402_WALLET_TOKEN="+alice)...)

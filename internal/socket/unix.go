@@ -84,6 +84,13 @@ func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (ne
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
+	if home != "" {
+		if _, err := readSecret(home); err != nil { // before the socket: who sees it can show the secret
+			if err := NewSecret(home); err != nil {
+				return nil, err
+			}
+		}
+	}
 	old, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -106,13 +113,6 @@ func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (ne
 	}
 	if home == "" {
 		return l, nil
-	}
-	_, err = readSecret(home)
-	if err != nil {
-		err = NewSecret(home)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
 	}
 	return secretListener{UnixListener: l.(*net.UnixListener), home: home}, nil
 }
