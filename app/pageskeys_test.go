@@ -224,9 +224,9 @@ func TestForeignRequests(t *testing.T) {
 	require.Equal(t, http.StatusTemporaryRedirect, led.status, "who typed the address")
 	require.Equal(t, h.origin+path, led.header.Get("Location"))
 	form := b.answered(path, "approve", h.phone)
-	require.Equal(t, http.StatusMisdirectedRequest, b.send("POST", path, form, func(r *http.Request) {
+	require.Equal(t, http.StatusForbidden, b.send("POST", path, form, func(r *http.Request) {
 		r.Host = h.at
-	}).status)
+	}).status, "posted across origins")
 	for name, value := range map[string]string{"none": "", "null": "null",
 		"another port": "http://localhost:1", "the address": "http://" + h.at,
 		"https":   "https" + strings.TrimPrefix(h.origin, "http"),

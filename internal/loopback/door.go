@@ -17,7 +17,7 @@ type Door struct {
 	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call,
 	// and name none.
 	Origin string
-	// Refuse answers with ErrHost or ErrOrigin; nil: 403.
+	// Refuse answers with ErrHost or ErrOrigin. Without it they are 421 and 403.
 	Refuse func(w http.ResponseWriter, r *http.Request, why error)
 }
 
@@ -55,6 +55,8 @@ func (d Door) Guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		case d.Refuse != nil:
 			d.Refuse(w, r, err)
+		case errors.Is(err, ErrHost):
+			http.Error(w, err.Error(), http.StatusMisdirectedRequest)
 		default:
 			http.Error(w, err.Error(), http.StatusForbidden)
 		}
