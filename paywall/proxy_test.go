@@ -293,7 +293,7 @@ func TestProxyOverHTTP(t *testing.T) {
 		"Sec-Fetch-Site": "cross-site"})
 	require.Equal(t, 403, status, body)
 	status, body = post(t, endpoint, `{}`, map[string]string{"Host": "evil.example"})
-	require.Equal(t, 403, status, body)
+	require.Equal(t, 421, status, body)
 	l.client.Close()
 	stop()
 	require.NoError(t, <-done)
