@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +126,9 @@ func TestSignPull_Bound(t *testing.T) {
 	w.set(func(s *settings) { s.balance = money.NewAmount(400_000) })
 	allows(0, 600_000)
 	w.refused(sign(1, 1), "with it 1000001 would be at the agent's account") // 600,000 are on their way
+	otherCase, pull := w.pull(1)
+	pull.Nonce, pull.Agent = 1, strings.ToLower(pull.Agent)
+	w.refused(must.Err(w.asker().SignPull(t.Context(), otherCase.ID, pull)), "with it 1000001 would be")
 	w.set(func(s *settings) { s.count = 1 })                                 // they came, and were spent
 	allows(1, 600_000)
 

@@ -37,6 +37,7 @@ type pull struct {
 	x402.Pull
 	payment history.Payment
 	asset   x402.AssetInfo
+	account string       // the agent's, as the wallet writes it: the message may have it in other letters
 	most    money.Amount // that may lie at the agent's account
 	balance money.Amount // that lies there, by the chain
 	count   uint64       // of the account's transactions, by the chain
@@ -71,7 +72,7 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 		return nil, signing.Refuse("its gas may cost %s wei, and max_gas allows %s", got.MaxCost(),
 			rule.MaxGas)
 	}
-	m := pull{Pull: got, payment: p, asset: q.Asset,
+	m := pull{Pull: got, payment: p, asset: q.Asset, account: q.Account.EVM,
 		Basis: signing.Basis{Asks: signing.Terms{IsTransfer: true}, Bytes: q.Message}}
 	m.most, err = most(ctx, q, rule)
 	if err != nil {
@@ -111,7 +112,7 @@ type underWay struct {
 // Bound implements signing.Bounded. The sealed fact is the list of transfers of the account that the chain
 // did not show as made yet.
 func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) {
-	name := "floats of " + m.Agent + " on " + m.Network
+	name := "floats of " + m.account + " on " + m.Network
 	sealed, err := s.Recall(name)
 	if err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) 
 			there, _ = there.Add(u.Amount)
 		}
 	}
-	allowed, _ := m.most.Add(s.Unsettled(m.Network, m.payment.Asset, m.Agent))
+	allowed, _ := m.most.Add(s.Unsettled(m.Network, m.payment.Asset, m.account))
 	if there.Cmp(allowed) > 0 {
 		return nil,
 			signing.Refuse("it takes more than a float, and than what is to be paid: with it %s would "+
