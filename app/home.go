@@ -39,10 +39,15 @@ func (a *app) closeHome(ctx context.Context) {
 	if err != nil {
 		return // whoever opens it says so
 	}
-	was, err := closeTo(home, 0o700)
+	was := fs.FileMode(0o700)
+	info, err := os.Stat(home)
+	if err == nil && info.Mode().Perm() != was {
+		was = info.Mode().Perm()
+		err = os.Chmod(home, 0o700) //nolint:gosec // a directory
+	}
 	for name, mode := range homeModes {
 		if err == nil {
-			_, err = closeTo(filepath.Join(home, name), mode)
+			err = closeTo(home, name, mode)
 		}
 	}
 	if err == nil && was&0o077 != 0 {
@@ -53,17 +58,19 @@ func (a *app) closeHome(ctx context.Context) {
 	}
 }
 
-// closeTo gives a file a mode, unless there is none, and returns the one that it had.
-func closeTo(path string, mode fs.FileMode) (was fs.FileMode, err error) {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&fs.ModeSymlink != 0 {
-		return mode, nil //nolint:nilerr // whoever opens it says what is wrong
+// closeTo gives a file of a directory a mode. A symbolic link, and what one leads to out of the directory, it
+// leaves alone: other users may have put it there while they could.
+func closeTo(dir, name string, mode fs.FileMode) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
 	}
-	was = info.Mode().Perm()
-	if was != mode {
-		err = os.Chmod(path, mode)
+	defer func() { _ = root.Close() }()
+	info, err := root.Lstat(name)
+	if err != nil || info.Mode()&fs.ModeSymlink != 0 || info.Mode().Perm() == mode {
+		return nil //nolint:nilerr // whoever opens it says what is wrong
 	}
-	return was, err
+	return root.Chmod(name, mode)
 }
 
 func (a *app) tellOfHome(ctx context.Context, was fs.FileMode) error {
@@ -86,7 +93,7 @@ func (a *app) keepHomeClosed(ctx context.Context) {
 			return
 		case <-tick.C:
 			a.closeHome(ctx)
-			_, _ = closeTo(a.env.Service, 0o666) // it may lie elsewhere
+			_ = closeTo(filepath.Dir(a.env.Service), filepath.Base(a.env.Service), 0o666) // it may lie elsewhere
 		}
 	}
 }

@@ -56,3 +56,30 @@ func TestADirectoryOfNoWallet_StaysOpen(t *testing.T) {
 	a.closeHome(t.Context())
 	require.Equal(t, os.FileMode(0o755), must.Get(os.Stat(a.home))(t).Mode().Perm())
 }
+
+// Another user who could write in the home may have put links there. What they lead to keeps its mode, also
+// where a link takes a file's place at that very moment.
+func TestClosingAHome_FollowsNoLink(t *testing.T) {
+	home, target := t.TempDir(), filepath.Join(t.TempDir(), "id_ed25519")
+	require.NoError(t, os.WriteFile(target, nil, 0o600))
+	name, link, file := filepath.Join(home, socketName), filepath.Join(home, "link"), filepath.Join(home, "file")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 3_000 {
+			_ = os.WriteFile(file, nil, 0o600)
+			_ = os.Rename(file, name)
+			_ = os.Symlink(target, link)
+			_ = os.Rename(link, name)
+		}
+	}()
+	for isOver := false; !isOver; {
+		select {
+		case <-done:
+			isOver = true
+		default:
+			_ = closeTo(home, socketName, 0o666)
+		}
+	}
+	require.Equal(t, os.FileMode(0o600), must.Get(os.Stat(target))(t).Mode().Perm())
+}

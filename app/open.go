@@ -103,14 +103,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	return &tools.Wallet{
 		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
-		VerifySeals: func(ctx context.Context, own bool) error {
-			whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
-			if own {
-				return whole(ctx)
-			}
-			return remote.Verify(ctx, whole)
-		},
-		Passkeys:      passkeys(rules),
+		VerifySeals: sealsVerifier(store, local, remote), Passkeys: passkeys(rules),
 		ByPasskey:     client.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
@@ -122,6 +115,18 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Subscriptions: subscriptions(rules),
 		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
 	}, nil
+}
+
+// sealsVerifier checks the whole ledger in this process, or where the key is unlocked.
+func sealsVerifier(store *history.Store, local *seal.Guard, remote *client.Client,
+) func(context.Context, bool) error {
+	return func(ctx context.Context, own bool) error {
+		whole := func(ctx context.Context) error { return verify.Owned(ctx, store, local) }
+		if own {
+			return whole(ctx)
+		}
+		return remote.Verify(ctx, whole)
+	}
 }
 
 // reopen is OpenWallet once more, by rules that are newer now.

@@ -37,7 +37,7 @@ type Keyholder struct {
 	Query func(Payment) budget.Query
 	// Permit decides on a payment by the owner's rules and by what is sealed alone. It is asked once for each
 	// signature, last; with its error nothing is recorded. The fact that it returns is sealed with the
-	// signature; nil: none.
+	// signature, if it is one.
 	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
@@ -45,9 +45,9 @@ type Keyholder struct {
 
 // Sealed is what the sealed rows say beside the sums.
 type Sealed struct {
-	// Channel is the step that the signature takes a channel; nil: it takes none on.
+	// Channel is the step that the signature takes a channel. It is nil for a payment without one.
 	Channel *Step
-	// Recall returns the value of a fact; nil: it was never sealed.
+	// Recall returns the value of a fact, or nil if it was never sealed.
 	Recall func(name string) ([]byte, error)
 }
 

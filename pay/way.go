@@ -78,8 +78,8 @@ func (e *Engine) callOf(q intent, final string) scheme.Call {
 	return c
 }
 
-// charged is what a payment came to: by the chain, or by its receipt while that is all there is; nil: nothing
-// says so.
+// charged is what a payment came to: by the chain, or by its receipt while that is all there is. It is nil
+// while nothing says so.
 func (e *Engine) charged(p history.Payment) *money.Amount {
 	if p.Charged != nil {
 		return p.Charged

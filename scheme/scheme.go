@@ -40,7 +40,8 @@ type Option struct {
 type Way interface {
 	// Name is how policy.schemes and the ledger name it.
 	Name() string
-	// WhyNot says why an option cannot be paid for a call, beside what the chain's part says; nil: it can.
+	// WhyNot says why an option cannot be paid for a call, beside what the chain's part says. It is nil if it
+	// can be paid.
 	WhyNot(c Call, o Option) error
 	// AlwaysAsk says why a person is asked about an option, whatever it costs; "": for no such reason.
 	AlwaysAsk(ctx context.Context, r x402.Requirement) string
@@ -61,7 +62,7 @@ type Way interface {
 	AskChainAgain() bool
 	// OpenDespite says why a payment is open although its receipt says that it was settled; "": it is not.
 	OpenDespite(r wire.Settlement, paid history.Payment) string
-	// Charged is what a payment came to by its receipt; nil: what was signed for, or not known.
+	// Charged is what a payment came to by its receipt. It is nil if that is not known, or what was signed for.
 	Charged(p history.Payment) *money.Amount
 }
 

@@ -200,7 +200,8 @@ func TestBehindAProxy(t *testing.T) {
 	s := startService(t, env, "--http", "127.0.0.1:0")
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	for host, want := range map[string]int{"wallet.example": http.StatusOK,
-		"evil.example": http.StatusForbidden, "wallet.example.evil.example": http.StatusForbidden} {
+		"evil.example":                http.StatusMisdirectedRequest,
+		"wallet.example.evil.example": http.StatusMisdirectedRequest} {
 		r := s.post(token, s.open(token), ping)
 		r.Host = host
 		status, _, said := s.send(r)

@@ -296,7 +296,7 @@ func TestAgentsOverHTTP(t *testing.T) {
 	r = s.post(alice, session, payOf(w, "three"))
 	r.Host = "evil.example"
 	status, _, _ = s.send(r)
-	require.Equal(t, http.StatusForbidden, status, "a name that leads here")
+	require.Equal(t, http.StatusMisdirectedRequest, status, "a name that leads here")
 	status, _, _ = s.send(s.post(alice, session, "["+payOf(w, "three")+"]"))
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Len(t, w.Settlements(), 2)

@@ -77,10 +77,9 @@ func (a *authority) issue(t testing.TB, name string) tls.Certificate {
 // serveFar puts a server behind TLS and a link of this round trip, and returns its port.
 func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duration, p *party) (port string) {
 	at := must.Get(url.Parse(target))(t)
-	behind := httputil.NewSingleHostReverseProxy(at)
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
-	behind.Transport = transport
-	behind.ErrorLog = log.New(io.Discard, "", 0)
+	behind := &httputil.ReverseProxy{Transport: transport, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }}
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &http.Server{ReadHeaderTimeout: time.Minute,
 		ErrorLog: log.New(io.Discard, "", 0), // who dials ahead also hangs up

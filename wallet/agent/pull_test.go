@@ -129,7 +129,7 @@ func TestSignPull_Bound(t *testing.T) {
 	otherCase, pull := w.pull(1)
 	pull.Nonce, pull.Agent = 1, strings.ToLower(pull.Agent)
 	w.refused(must.Err(w.asker().SignPull(t.Context(), otherCase.ID, pull)), "with it 1000001 would be")
-	w.set(func(s *settings) { s.count = 1 })                                 // they came, and were spent
+	w.set(func(s *settings) { s.count = 1 }) // they came, and were spent
 	allows(1, 600_000)
 
 	w.set(func(s *settings) { s.count, s.balance = 2, money.Amount{} })

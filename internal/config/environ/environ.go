@@ -89,17 +89,17 @@ func Child(names ...string) (env []string) {
 	return env
 }
 
-// DesktopEnv is that of a program that shows something to the person, such as the browser.
+// Desktop is that of a program that shows something to the person, such as the browser.
 func Desktop() []string { return Child(display...) }
 
-// OwnEnv is that of this program, started again for a home: what its rules may read, and no secret.
+// Own is that of this program, started again for a home: what its rules may read, and no secret.
 func Own(home string) []string {
 	env := Child("LOG_LEVEL", "LOG_FORMAT", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL",
 		"X402_FACILITATOR_FALLBACK_URL")
 	return append(env, "X402_WALLET_HOME="+home)
 }
 
-// HandedEnv is OwnEnv for an owner's command that came to the socket of a service.
+// Handed is Own for an owner's command that came to the socket of a service.
 func Handed(home, service, handed string, noColor bool) []string {
 	env := append(Own(home), "X402_WALLET_SERVICE="+service, "X402_WALLET_HANDED="+handed)
 	if noColor {
