@@ -180,7 +180,7 @@ var arrows = map[string][]string{
 		"x402/onchain",
 		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
-	"channel": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
+	"scheme/nuwa": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},
 	"internal/must":     {}, // for tests
 	"internal/loopback": {}, // who serves HTTP: it says which requests are answered
@@ -206,21 +206,21 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "budget/standing", "history", "history/alerts",
 		"history/report", "history/subscriptions", "internal/loopback", "internal/passkey", "x402/money",
 		"internal/receipt", "internal/passkey/invitation", "tools", "x402", "x402/wire"},
-	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
+	// nuwa: a call of a service that has a channel goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
-	"tools": {"internal/ask", "budget", "budget/schedule", "budget/standing", "channel", "facilitator",
+	"tools": {"internal/ask", "budget", "budget/schedule", "budget/standing", "scheme/nuwa", "facilitator",
 		"history", "history/alerts", "history/content", "history/report", "history/subscriptions",
 		"internal/mcpconn", "internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay",
 		"seller", "x402", "x402/wire", "x402/weburl", "x402/onchain"},
-	// tools: a command prints its tool's answer; channel: or what it shows of one
+	// tools: a command prints its tool's answer; nuwa: or what it shows of a channel
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
 	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
 		"wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
-		"internal/books", "budget", "budget/schedule", "budget/standing", "channel", "internal/child",
+		"internal/books", "budget", "budget/schedule", "budget/standing", "scheme/nuwa", "internal/child",
 		"internal/config", "internal/config/callers", "internal/config/edit", "internal/config/environ",
 		"internal/dashboard", "internal/doctor", "history", "history/alerts", "history/backup",
 		"history/content", "history/report", "history/subscriptions", "history/verify", "internal/install",

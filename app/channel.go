@@ -5,9 +5,9 @@ import (
 
 	"time"
 
-	"x402-wallet/channel"
 	"x402-wallet/history/locks"
-	"x402-wallet/wallet/nuwa"
+	"x402-wallet/scheme/nuwa"
+	walletnuwa "x402-wallet/wallet/nuwa"
 
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -16,22 +16,22 @@ import (
 
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID; and for another account than the wallet's own.
-func (a *app) channels(h openHome, book *locks.Book, nodes channel.Nodes, sellers *seller.Client,
-	engine *pay.Engine) *channel.Manager {
+func (a *app) channels(h openHome, book *locks.Book, nodes nuwa.Nodes, sellers *seller.Client,
+	engine *pay.Engine) *nuwa.Manager {
 	if len(nodes) == 0 || engine.Rules.Account != "" {
 		return nil
 	}
 	c := h.rules
-	servers := map[string]channel.Server{}
+	servers := map[string]nuwa.Server{}
 	for name, s := range c.Servers {
 		endpoint, err := sellers.Endpoint(name)
 		if err == nil && (s.Channel == nil || *s.Channel) {
-			servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
+			servers[name] = nuwa.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
 		}
 	}
-	return &channel.Manager{
+	return &nuwa.Manager{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
-		Keys:      channelKeys{nuwa.Keys{Account: &h.keys.Account}},
+		Keys:      channelKeys{walletnuwa.Keys{Account: &h.keys.Account}},
 		Transport: sellers, Engine: engine, Store: book,
 		Guard: engine.Guard, Now: time.Now, Log: a.log,
 	}
@@ -50,36 +50,36 @@ func lockedHint(err error) error {
 
 // channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot
 // tell what a SubRAV is for.
-type channelKeys struct{ nuwa.Keys }
+type channelKeys struct{ walletnuwa.Keys }
 
 func (k channelKeys) Public() string {
 	solana, _ := k.Addresses()
-	return nuwa.ChannelKey(solana)
+	return walletnuwa.ChannelKey(solana)
 }
 
-func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (k channelKeys) Owns(q nuwa.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 
-func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
-	return nuwa.VerifyChannelKey(k.Type, k.Multibase, message, signature)
+func (channelKeys) Verify(k nuwa.Key, message, signature []byte) bool {
+	return walletnuwa.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 
-func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []byte,
-	meant channel.SubRAV) ([]byte, error) {
-	signature, err := k.Keys.SignSubRAV(ctx, key.Type, message, nuwa.SubRAV{
+func (k channelKeys) SignSubRAV(ctx context.Context, key nuwa.Key, message []byte,
+	meant nuwa.SubRAV) ([]byte, error) {
+	signature, err := k.Keys.SignSubRAV(ctx, key.Type, message, walletnuwa.SubRAV{
 		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch, Fragment: meant.Fragment,
 		Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
 	})
 	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []byte) ([]byte, error) {
+func (k channelKeys) SignAuth(ctx context.Context, key nuwa.Key, message []byte) ([]byte, error) {
 	signature, err := k.SignDIDAuth(ctx, key.Type, message)
 	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, message []byte,
-	meant channel.Transaction) ([]byte, error) {
-	signature, err := k.SignRooch(ctx, key.Type, message, nuwa.RoochCall{
+func (k channelKeys) SignTransaction(ctx context.Context, key nuwa.Key, message []byte,
+	meant nuwa.Transaction) ([]byte, error) {
+	signature, err := k.SignRooch(ctx, key.Type, message, walletnuwa.RoochCall{
 		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID, MaxGas: meant.MaxGas,
 		Function: meant.Function, Args: meant.Args,
 	})

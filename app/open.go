@@ -12,7 +12,6 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
-	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/asking"
@@ -25,6 +24,7 @@ import (
 	"x402-wallet/internal/notify"
 	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/nuwa"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -46,7 +46,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}
 	keys, rules, store := h.keys, h.rules, h.store
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
+	onRooch := nuwa.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	signed := a.signedUnder(rules, assets).For(pay.AgentFrom(ctx))
 	settings := settingsOf(rules, signed.Budget.Account)
@@ -188,7 +188,7 @@ func (c chains) schemes(account string) map[pay.SchemeKey]pay.Scheme {
 var batchOnEVM = pay.SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}
 
 // statuses say what became of what no scheme of this account pays, or of what is no payment.
-func (c chains) statuses(onRooch channel.Nodes) map[pay.SchemeKey]pay.StatusReader {
+func (c chains) statuses(onRooch nuwa.Nodes) map[pay.SchemeKey]pay.StatusReader {
 	list := onRooch.Statuses()
 	list[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = c.evm
 	list[batchOnEVM] = c.evmChannels

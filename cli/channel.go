@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/channel"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/nuwa"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/nuwa"
+	walletnuwa "x402-wallet/wallet/nuwa"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -18,8 +18,8 @@ import (
 func (p *Program) channelCommand(ui *ui) *cobra.Command {
 	var passphrase passphraseSource
 	list := p.onWallet(ui, ui.channels)
-	status := func(of func(*channel.Manager, context.Context, string) (channel.Report, error)) runs {
-		return p.onChannel(ui, &passphrase, func(ctx context.Context, m *channel.Manager,
+	status := func(of func(*nuwa.Manager, context.Context, string) (nuwa.Report, error)) runs {
+		return p.onChannel(ui, &passphrase, func(ctx context.Context, m *nuwa.Manager,
 			server string) error {
 			return ui.channelStatus(of(m, ctx, server))
 		})
@@ -41,12 +41,12 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			if len(args) == 0 {
 				return list(cmd, args)
 			}
-			return p.showChannel(ui, status((*channel.Manager).Show))(cmd, args)
+			return p.showChannel(ui, status((*nuwa.Manager).Show))(cmd, args)
 		},
 	}
 	recovered := &cobra.Command{Use: "recover SERVER",
 		Short: "Ask a service for what it waits for, and sign it", Args: wants("SERVER"),
-		RunE: status((*channel.Manager).Recover)}
+		RunE: status((*nuwa.Manager).Recover)}
 	open, commit := p.channelOpenCommand(ui, &passphrase), p.channelCommitCommand(ui, &passphrase)
 	refund, withdraw := p.channelRefundCommand(ui, &passphrase), p.channelWithdrawCommand(ui, &passphrase)
 	subs := []*cobra.Command{show, open, recovered, commit, p.channelDepositCommand(ui), refund, withdraw}
@@ -104,7 +104,7 @@ func (p *Program) channelOpenCommand(ui *ui, passphrase *passphraseSource) *cobr
 func (p *Program) channelCommitCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
 	return &cobra.Command{
 		Use: "commit SERVER", Short: "Give a service the last voucher without a call", Args: wants("SERVER"),
-		RunE: p.onChannel(ui, passphrase, func(ctx context.Context, m *channel.Manager, server string) error {
+		RunE: p.onChannel(ui, passphrase, func(ctx context.Context, m *nuwa.Manager, server string) error {
 			out, err := m.Commit(ctx, server)
 			if err != nil {
 				return err
@@ -123,7 +123,7 @@ func (p *Program) channelCommitCommand(ui *ui, passphrase *passphraseSource) *co
 
 // onChannel is a command on the channel to the service that its argument names.
 func (p *Program) onChannel(ui *ui, passphrase *passphraseSource,
-	f func(ctx context.Context, m *channel.Manager, server string) error) runs {
+	f func(ctx context.Context, m *nuwa.Manager, server string) error) runs {
 	return func(cmd *cobra.Command, args []string) error {
 		return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 			m, err := channelsOf(w)
@@ -136,7 +136,7 @@ func (p *Program) onChannel(ui *ui, passphrase *passphraseSource,
 	}
 }
 
-func channelsOf(w *tools.Wallet) (*channel.Manager, error) {
+func channelsOf(w *tools.Wallet) (*nuwa.Manager, error) {
 	if w.Channels == nil {
 		return nil, x402.Errorf(x402.SetupFailed, "no payment channels are set up").
 			WithHint("add did under [channel] and rpc under [networks.\"rooch:main\"] to config.toml, and " +
@@ -180,8 +180,8 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 	m, unset := channelsOf(w)
 	solana, _ := w.Keys.Addresses()
 	// to set them up with
-	out := channel.List{PublicKey: nuwa.ChannelKey(solana), Servers: []string{},
-		Channels: []channel.Report{}}
+	out := nuwa.List{PublicKey: walletnuwa.ChannelKey(solana), Servers: []string{},
+		Channels: []nuwa.Report{}}
 	if unset == nil {
 		out, err = m.List(ctx)
 	}
@@ -193,7 +193,7 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 		return err
 	}
 	all := struct {
-		channel.List
+		nuwa.List
 		Deposits []pay.BatchReport `json:"deposits"`
 	}{out, append([]pay.BatchReport{}, deposits...)}
 	return u.answer(all, func() {
@@ -206,7 +206,7 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 			u.note("%s: %s", x402.AsError(unset).Message, x402.AsError(unset).Hint)
 			return
 		}
-		rows := each(out.Channels, func(s channel.Report) []string {
+		rows := each(out.Channels, func(s nuwa.Report) []string {
 			return []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
 				s.Prices.Signed, s.Prices.Claimed, s.Channel}
 		})
@@ -214,7 +214,7 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 	})
 }
 
-func (u *ui) channelStatus(s channel.Report, err error) error {
+func (u *ui) channelStatus(s nuwa.Report, err error) error {
 	if err != nil {
 		return err
 	}

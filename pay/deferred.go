@@ -14,7 +14,7 @@ import (
 )
 
 // Deferred payments: sellers that serve a call first and are paid by a voucher with a later request
-// (payment channels). Package channel speaks their protocol; this file holds, approves and records
+// (payment channels). Package scheme/nuwa speaks their protocol; this file holds, approves and records
 // their money by the rules of every other payment. The order of the steps is the same too: the most
 // that a call may cost is known before the call is made, its cost is held before a voucher is
 // signed, and the signed voucher is on disk before it is sent.

@@ -22,7 +22,7 @@ import (
 //	signed     Submit: the signed bytes are kept  → NotSent keeps the money held until the chain has spoken
 //	recorded   what became of it (record.go)
 //
-// Engine.Pay takes a purchase through all of them. Package channel, whose sellers serve first and
+// Engine.Pay takes a purchase through all of them. Package scheme/nuwa, whose sellers serve first and
 // are paid with a later request, reserves by Engine.Reserve, asks MaySign, signs itself, and
 // submits or records. Every purchase ends by End. It is used by one goroutine.
 type Purchase struct {

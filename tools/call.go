@@ -17,8 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/channel"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/nuwa"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -155,7 +155,7 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) (list []*mcp.Tool, 
 			"budgets allow it; afterwards its tools can be listed").
 			WithNext(x402.Next{Do: x402.Change, Why: "only x402_call_tool pays to be let in"})
 	}
-	list = slices.DeleteFunc(list, func(t *mcp.Tool) bool { return channel.IsReservedTool(t.Name) })
+	list = slices.DeleteFunc(list, func(t *mcp.Tool) bool { return nuwa.IsReservedTool(t.Name) })
 	for _, t := range list {
 		t.InputSchema = withoutReserved(t.InputSchema)
 	}
@@ -214,7 +214,7 @@ func withoutReserved(schema any) any {
 		return schema
 	}
 	object, properties = maps.Clone(object), maps.Clone(properties)
-	maps.DeleteFunc(properties, func(name string, _ any) bool { return channel.IsReservedArgument(name) })
+	maps.DeleteFunc(properties, func(name string, _ any) bool { return nuwa.IsReservedArgument(name) })
 	object["properties"] = properties
 	return object
 }

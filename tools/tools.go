@@ -21,13 +21,13 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/channel"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/nuwa"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -47,7 +47,7 @@ type Wallet struct {
 
 	Facilitators *facilitator.Client // nil: none
 	Servers      *seller.Client      // the MCP servers that it buys from; nil: none
-	Channels     *channel.Manager    // payment channels; nil: the owner set none up
+	Channels     *nuwa.Manager       // payment channels; nil: the owner set none up
 
 	// VerifySeals checks the whole ledger with its seals: own takes this process's key, unlocking it,
 	// else whoever holds one.

@@ -76,7 +76,7 @@ func (r *Recorder) take(id string) (k kept, isKept bool) {
 }
 
 // keyholder is what this process brings to a row that it seals. m is the message whose signature is recorded;
-// nil for a row that is no signature, or one of a payment channel that package channel has checked. here says
+// nil for a row that is no signature, or one of a payment channel that package scheme/nuwa has checked. here says
 // that a person at this process's client approved the payment.
 func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message, here bool) (
 	history.Keyholder, error) {
@@ -197,7 +197,7 @@ func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, r
 
 // Submit records a signature of this process with its payload: see history.Store.Submit. Only when
 // it returns nil may a byte of it leave. What the unlock agent signed it has recorded already. A transaction
-// of a Nuwa channel has no check here: package channel has checked it.
+// of a Nuwa channel has no check here: package scheme/nuwa has checked it.
 func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
 	_, hasCheck := r.Rules.Checks[p.Scheme]
 	own, isOwn := r.take(p.ID)

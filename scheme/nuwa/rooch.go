@@ -1,4 +1,4 @@
-package channel
+package nuwa
 
 import (
 	"context"

@@ -1,17 +1,18 @@
-// Package channel pays by payment channels: as a Nuwa client, in the form that @nuwa-ai/payment-kit 0.7.0
+// Package nuwa pays by payment channels: as a Nuwa client, in the form that @nuwa-ai/payment-kit 0.7.0
 // really speaks. The service serves first and names the cost; the voucher that it
 // proposes (a SubRAV) is signed here and leaves with the next call.
 //
 // What must stay true: what a call may cost is decided before it is made; its cost is held before
 // its SubRAV is signed; the signed SubRAV is on disk before it leaves; and no nonce of a channel is
-// ever signed for twice.
+// ever signed for twice. Package wallet/nuwa checks what is signed, in its very bytes, and imports nothing of
+// what builds it here.
 //
 // The files: requests.go (one call, its order of steps), guard.go (which proposals are signed),
 // discover.go (who the service is), manager.go (a channel made ready), open.go (transactions),
 // owner.go (what the owner sees and does), adapter.go (over MCP and HTTP), wire.go and auth.go
 // (what goes over the wire). The chain is Rooch: rooch.go (what a node is asked), transaction.go
 // (what is signed for it, and its bytes), did.go (accounts and the ids of objects).
-package channel
+package nuwa
 
 import (
 	"context"
