@@ -49,11 +49,14 @@ type Charge struct {
 // Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its
 // scheme, but for "exact" by Permit2, which is signed, asked for and looked up otherwise.
 func (r Requirement) Way() string {
-	if r.Scheme == Exact && r.Charge == nil && r.ExtraString("assetTransferMethod") == Permit2 {
+	if r.Scheme == Exact && r.Charge == nil && r.ByPermit2() {
 		return Permit2
 	}
 	return r.Scheme
 }
+
+// ByPermit2 reports whether the seller asks for Permit2 as what moves the token.
+func (r Requirement) ByPermit2() bool { return r.ExtraString("assetTransferMethod") == Permit2 }
 
 // AssetKey is the requirement's asset as a map key.
 func (r Requirement) AssetKey() money.Asset { return money.NewAsset(r.Network, r.Asset) }
