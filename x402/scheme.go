@@ -50,7 +50,8 @@ type Evidence struct {
 	Facilitator string `json:"facilitator,omitempty"` // EVM, Upto: who alone can settle it
 
 	// batch-settlement: the channel, 0x-hex. Of a voucher Nonce is "" and Ceiling what it promises in all,
-	// Number how many were signed with it; of a deposit PayTo is the collector that brings it there.
+	// Number how many were signed with it; of a deposit PayTo is the collector that brings it there, and
+	// by Permit2 the contract of channels.
 	Channel string       `json:"channel,omitempty"`
 	Ceiling money.Amount `json:"ceiling,omitzero"`
 	Number  uint64       `json:"number,omitempty"`

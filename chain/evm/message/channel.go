@@ -1,7 +1,6 @@
 package message
 
 import (
-	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -18,6 +17,8 @@ const (
 	BatchContract = "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003" // x402BatchSettlement
 	// batchCollector takes deposits by EIP-3009 and hands them on to the channel that their nonce names.
 	batchCollector = "0x4020806089470a89826cB9fB1f4059150b550004"
+	// PermitCollector has deposits moved by Permit2, to the channel that their witness names.
+	PermitCollector = "0x4020425FAf3B746C082C2f942b4E5159887B0005"
 )
 
 // The EIP-712 domain and types, spelled as they are hashed.
@@ -45,11 +46,15 @@ type Channel struct {
 	Brought *SignedDeposit       // the owner's, which goes beside the voucher; nil: none
 }
 
-// Deposit brings money into the channel of its message.
+// Deposit brings money into the channel of its message, by EIP-3009 or by Permit2.
 type Deposit struct {
 	Value       money.Amount
-	ValidBefore int64 // Unix seconds
-	Salt        [32]byte
+	ValidBefore int64    // Unix seconds; by Permit2 its deadline
+	Salt        [32]byte // by Permit2 its nonce
+	ByPermit2   bool
+	// the approval that goes with one by Permit2, as of a PermitDraft
+	Approval    *Permit
+	Transaction *ApprovalGas
 }
 
 // Authorization is the deposit's message: its nonce names the channel, so that the money can go into no
@@ -63,14 +68,29 @@ func (d Deposit) Authorization(network string, c x402.ChannelConfig) (a Authoriz
 		Nonce: crypto.Keccak256Hash(id[:], d.Salt[:])}, nil
 }
 
+// Permit is the deposit's message by Permit2: its witness names the channel.
+func (d Deposit) Permit(network string, c x402.ChannelConfig) (a Permit2Authorization, err error) {
+	id, err := ChannelID(network, c)
+	return Permit2Authorization{From: c.Payer, Token: c.Token, Amount: d.Value, Spender: PermitCollector,
+		Channel: id, Nonce: d.Salt, Deadline: d.ValidBefore}, err
+}
+
+// PermitDraft is what is signed for a deposit by Permit2, without its digest.
+func (m Channel) PermitDraft() (d PermitDraft, err error) {
+	d = PermitDraft{Payment: m.Payment, Asset: m.Asset, Approval: m.Deposit.Approval,
+		Transaction: m.Deposit.Transaction}
+	d.Authorization, err = m.Deposit.Permit(m.Asset.Network, m.Config)
+	return d, err
+}
+
 // SignedDeposit is a deposit with its payer's signature.
 type SignedDeposit struct {
 	Deposit
 	Signature [65]byte
 }
 
-// Signatures are r ‖ s ‖ v with v 27 or 28; Deposit is zero where there is none.
-type Signatures struct{ Voucher, Deposit [65]byte }
+// Signatures are r ‖ s ‖ v with v 27 or 28; Deposit and Approval are zero where there is none.
+type Signatures struct{ Voucher, Deposit, Approval [65]byte }
 
 // ID is the channel's: the EIP-712 hash of its config.
 func ChannelID(network string, c x402.ChannelConfig) (id common.Hash, err error) {
@@ -134,13 +154,16 @@ func (m Channel) Evidence() (e x402.Evidence, err error) {
 	}
 	e = x402.Evidence{Network: m.Asset.Network, Asset: m.Asset.Address, Payer: m.Config.Payer,
 		PayTo: m.Config.Receiver, Amount: m.Amount, Channel: id.Hex(), Ceiling: m.Ceiling, Number: m.Number}
-	if m.Deposit != nil {
-		a, err := m.Deposit.Authorization(m.Asset.Network, m.Config)
-		if err != nil {
-			return e, err
-		}
-		e.PayTo, e.Nonce = a.To, "0x"+hex.EncodeToString(a.Nonce[:])
-		e.ValidBefore, e.ExpiresAt = a.ValidBefore, time.Unix(a.ValidBefore, 0).UTC()
+	d := m.Deposit
+	if d == nil {
+		return e, nil
 	}
-	return e, nil
+	e.ValidBefore, e.ExpiresAt = d.ValidBefore, time.Unix(d.ValidBefore, 0).UTC()
+	if d.ByPermit2 { // which moves the money to the contract itself
+		e.Way, e.PayTo, e.Nonce = x402.Permit2, BatchContract, Hex(d.Salt[:])
+		return e, nil
+	}
+	a, err := d.Authorization(m.Asset.Network, m.Config)
+	e.PayTo, e.Nonce = a.To, Hex(a.Nonce[:])
+	return e, err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ethereum/go-ethereum/common"
+
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -21,15 +23,16 @@ const (
 
 // Permit2Authorization is what is signed for a payment by Permit2. With the exact proxy as spender it is a
 // bearer cheque for Amount until Deadline; with the upto proxy Facilitator alone can settle it, once, for
-// Amount at most.
+// Amount at most. With PermitCollector it is a bearer cheque too, which pays nothing but a deposit.
 type Permit2Authorization struct {
-	From, To             string // EIP-55
+	From, To             string // EIP-55; To is "" with PermitCollector
 	Token                string // EIP-55
 	Amount               money.Amount
-	Spender              string   // EIP-55: ExactProxy or UptoProxy
-	Facilitator          string   // EIP-55; "" with ExactProxy
-	Nonce                [32]byte // big endian; one space for all that the payer signs by Permit2
-	ValidAfter, Deadline int64    // Unix seconds; a block counts whose time is neither before nor after them
+	Spender              string      // EIP-55: ExactProxy, UptoProxy or PermitCollector
+	Facilitator          string      // EIP-55, with UptoProxy
+	Channel              common.Hash // that is paid into, with PermitCollector
+	Nonce                [32]byte    // big endian; one space for all that the payer signs by Permit2
+	ValidAfter, Deadline int64       // Unix seconds; a block counts whose time is neither before nor after them
 }
 
 // DecodePermit2 reads the `permit2Authorization` object: exactly its keys, every value a string in canonical

@@ -29,7 +29,8 @@ type wireVoucher struct {
 type wireDeposit struct {
 	Amount        string `json:"amount"`
 	Authorization struct {
-		By3009 wire3009 `json:"erc3009Authorization"`
+		By3009    *wire3009   `json:"erc3009Authorization,omitempty"`
+		ByPermit2 *wirePermit `json:"permit2Authorization,omitempty"`
 	} `json:"authorization"`
 }
 
@@ -38,6 +39,18 @@ type wire3009 struct {
 	ValidBefore string `json:"validBefore"`
 	Salt        string `json:"salt"`
 	Signature   string `json:"signature"`
+}
+
+type wirePermit struct {
+	From      string        `json:"from"`
+	Permitted permittedJSON `json:"permitted"`
+	Spender   string        `json:"spender"`
+	Nonce     string        `json:"nonce"`
+	Deadline  string        `json:"deadline"`
+	Witness   struct {
+		Channel string `json:"channelId"`
+	} `json:"witness"`
+	Signature string `json:"signature"`
 }
 
 // The payload's types.
@@ -60,11 +73,24 @@ func EncodeChannel(m message.Channel, s message.Signatures) (json.RawMessage, er
 		d, s.Deposit = &m.Brought.Deposit, m.Brought.Signature
 	}
 	if d != nil {
-		p.Type, p.Deposit = typeDeposit, &wireDeposit{Amount: d.Value.String()}
-		p.Deposit.Authorization.By3009 = wire3009{ValidAfter: "0", ValidBefore: fmt.Sprint(d.ValidBefore),
-			Salt: message.Hex(d.Salt[:]), Signature: message.Hex(s.Deposit[:])}
+		p.Type, p.Deposit = typeDeposit, encodeDeposit(id, m.Config, *d, message.Hex(s.Deposit[:]))
 	}
 	return json.Marshal(p)
+}
+
+func encodeDeposit(id common.Hash, of x402.ChannelConfig, d message.Deposit, signature string) *wireDeposit {
+	w := &wireDeposit{Amount: d.Value.String()}
+	if !d.ByPermit2 {
+		w.Authorization.By3009 = &wire3009{ValidAfter: "0", ValidBefore: fmt.Sprint(d.ValidBefore),
+			Salt: message.Hex(d.Salt[:]), Signature: signature}
+		return w
+	}
+	p := &wirePermit{From: of.Payer, Permitted: permittedJSON{Token: of.Token, Amount: w.Amount},
+		Spender: message.PermitCollector, Nonce: message.AmountOf(d.Salt[:]).String(),
+		Deadline: fmt.Sprint(d.ValidBefore), Signature: signature}
+	p.Witness.Channel = message.Hex(id[:])
+	w.Authorization.ByPermit2 = p
+	return w
 }
 
 // EncodeRefund is the payload of a refund.
@@ -98,7 +124,7 @@ func DecodeChannel(asset x402.AssetInfo, payload []byte) (m message.Channel, s m
 		err = errors.New("neither a voucher nor a deposit")
 	}
 	if err == nil && isDeposit {
-		m.Deposit, s.Deposit, err = p.Deposit.read()
+		m.Deposit, s.Deposit, err = p.Deposit.read(p.Voucher.ID, p.Config)
 	}
 	if err != nil {
 		return m, s, fmt.Errorf("%w: %w", message.ErrPayload, err)
@@ -106,9 +132,20 @@ func DecodeChannel(asset x402.AssetInfo, payload []byte) (m message.Channel, s m
 	return m, s, nil
 }
 
-func (w wireDeposit) read() (d *message.Deposit, signature [65]byte, err error) {
-	a := w.Authorization.By3009
-	value, errValue := money.ParseAmount(w.Amount)
+// read reads a deposit, which is signed in one way alone.
+func (w wireDeposit) read(id string, of x402.ChannelConfig) (*message.Deposit, [65]byte, error) {
+	a, permit := w.Authorization.By3009, w.Authorization.ByPermit2
+	switch {
+	case a != nil && permit == nil:
+		return a.read(w.Amount)
+	case a == nil && permit != nil:
+		return permit.read(w.Amount, id, of)
+	}
+	return nil, [65]byte{}, errors.New("a deposit without an authorization, or with two")
+}
+
+func (a wire3009) read(amount string) (d *message.Deposit, signature [65]byte, err error) {
+	value, errValue := money.ParseAmount(amount)
 	before, errBefore := message.ParseSeconds(a.ValidBefore)
 	d = &message.Deposit{Value: value, ValidBefore: before}
 	if a.ValidAfter != "0" {
@@ -117,4 +154,24 @@ func (w wireDeposit) read() (d *message.Deposit, signature [65]byte, err error) 
 	err = errors.Join(err, errValue, errBefore, message.DecodeHex(d.Salt[:], a.Salt),
 		message.DecodeHex(signature[:], a.Signature))
 	return d, signature, err
+}
+
+// read reads a deposit by Permit2, which has to be the channel's own: what its message says twice is the same.
+func (p wirePermit) read(amount, id string, of x402.ChannelConfig) (d *message.Deposit, signature [65]byte,
+	err error) {
+	value, errValue := money.ParseAmount(amount)
+	nonce, errNonce := money.ParseAmount(p.Nonce)
+	deadline, errDeadline := message.ParseSeconds(p.Deadline)
+	from, errFrom := message.Address(p.From)
+	token, errToken := message.Address(p.Permitted.Token)
+	spender, errSpender := message.Address(p.Spender)
+	isOwn := message.SameAddress(from, of.Payer) && message.SameAddress(token, of.Token) &&
+		spender == message.PermitCollector && p.Permitted.Amount == amount && p.Witness.Channel == id
+	if !isOwn {
+		err = errors.New("a permit of another payer, token, amount or channel, or for another contract")
+	}
+	err = errors.Join(err, errValue, errNonce, errDeadline, errFrom, errToken, errSpender,
+		message.DecodeHex(signature[:], p.Signature))
+	return &message.Deposit{Value: value, ValidBefore: deadline, Salt: nonce.Bytes32(), ByPermit2: true},
+		signature, err
 }

@@ -27,8 +27,9 @@ const (
 	tokenPermissions  = "TokenPermissions(address token,uint256 amount)"
 	exactWitness      = "Witness(address to,uint256 validAfter)"
 	uptoWitness       = "Witness(address to,address facilitator,uint256 validAfter)"
+	depositWitness    = "DepositWitness(bytes32 channelId)"
 	witnessTransfer   = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
-		"uint256 nonce,uint256 deadline,Witness witness)"
+		"uint256 nonce,uint256 deadline,"
 )
 
 // transferType is the EIP-712 type, spelled as it is hashed (EIP-3009).
@@ -117,30 +118,28 @@ func PermitDigest(asset x402.AssetInfo, p message.Permit) (digest [32]byte, err 
 }
 
 // Permit2Digest is what is signed for a on a network: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct)
-// (EIP-712). A spender that is neither of the proxies, or a facilitator where there must be none, is an
-// error.
+// (EIP-712). A spender that is none of x402's, or with the witness of another one, is an error.
 func Permit2Digest(network string, a message.Permit2Authorization) (digest [32]byte, err error) {
 	chain, err := message.ChainID(network)
 	if err != nil {
 		return digest, err
 	}
 	_, errFrom := message.ParseAddress(a.From)
-	to, errTo := message.ParseAddress(a.To)
 	token, errToken := message.ParseAddress(a.Token)
 	spender, errSpender := message.ParseAddress(a.Spender)
-	if err := errors.Join(errFrom, errTo, errToken, errSpender); err != nil {
+	if err := errors.Join(errFrom, errToken, errSpender); err != nil {
 		return digest, err
 	}
 	if a.ValidAfter < 0 || a.Deadline < 0 {
 		return digest, errors.New("a time before 1970")
 	}
-	witness, kind, err := witnessOf(a, to)
+	witness, kinds, err := witnessOf(a)
 	if err != nil {
 		return digest, err
 	}
 	amount := a.Amount.Bytes32()
 	permitted := crypto.Keccak256(crypto.Keccak256([]byte(tokenPermissions)), message.Word(token), amount[:])
-	hashed := crypto.Keccak256(crypto.Keccak256([]byte(witnessTransfer+tokenPermissions+kind)), permitted,
+	hashed := crypto.Keccak256(crypto.Keccak256([]byte(witnessTransfer+kinds)), permitted,
 		message.Word(spender), a.Nonce[:], message.WordOfUint(uint64(a.Deadline)), witness)
 	domain := crypto.Keccak256(crypto.Keccak256([]byte(permit2DomainType)),
 		crypto.Keccak256([]byte(permit2Name)), message.WordOfUint(chain),
@@ -209,23 +208,35 @@ func PermitDigests(d message.PermitDraft) ([][32]byte, error) {
 	return [][32]byte{d.Digest}, nil
 }
 
-// witnessOf is hashStruct of the witness, and its type.
-func witnessOf(a message.Permit2Authorization, to common.Address) (hash []byte, kind string, err error) {
-	after := message.WordOfUint(uint64(a.ValidAfter))
+// witnessOf is hashStruct of the witness, and the end of the message's type, which names it: the types in the
+// order of their names.
+func witnessOf(a message.Permit2Authorization) (hash []byte, kinds string, err error) {
+	isDeposit := message.SameAddress(a.Spender, message.PermitCollector)
+	if isDeposit && a.To == "" && a.Facilitator == "" && a.ValidAfter == 0 && a.Channel != (common.Hash{}) {
+		return crypto.Keccak256(crypto.Keccak256([]byte(depositWitness)), a.Channel[:]),
+			"DepositWitness witness)" + depositWitness + tokenPermissions, nil
+	}
+	to, err := message.ParseAddress(a.To)
+	if err != nil {
+		return nil, "", fmt.Errorf("the payee: %w", err)
+	}
+	after, kind := message.WordOfUint(uint64(a.ValidAfter)), exactWitness
+	isPayment := a.Channel == (common.Hash{})
 	switch {
-	case message.SameAddress(a.Spender, message.ExactProxy) && a.Facilitator == "":
-		return crypto.Keccak256(crypto.Keccak256([]byte(exactWitness)), message.Word(to), after),
-			exactWitness, nil
-	case a.IsUpto():
+	case isPayment && message.SameAddress(a.Spender, message.ExactProxy) && a.Facilitator == "":
+		hash = crypto.Keccak256(crypto.Keccak256([]byte(kind)), message.Word(to), after)
+	case isPayment && a.IsUpto():
 		facilitator, err := message.ParseAddress(a.Facilitator)
 		if err != nil {
 			return nil, "", fmt.Errorf("the facilitator: %w", err)
 		}
-		return crypto.Keccak256(crypto.Keccak256([]byte(uptoWitness)), message.Word(to),
-			message.Word(facilitator),
-			after), uptoWitness, nil
+		kind = uptoWitness
+		hash = crypto.Keccak256(crypto.Keccak256([]byte(kind)), message.Word(to), message.Word(facilitator),
+			after)
+	default:
+		return nil, "", errors.New("the spender is none of x402's, or its witness another's")
 	}
-	return nil, "", errors.New("the spender is neither of the proxies of x402, or its witness another's")
+	return hash, "Witness witness)" + tokenPermissions + kind, nil
 }
 
 // CheckChannel refuses a voucher that is not signed by who signs for the channel, and a deposit that is
@@ -249,7 +260,8 @@ func CheckChannel(m message.Channel, s message.Signatures) error {
 	return CheckDeposit(m.Asset, m.Config, *m.Deposit, s.Deposit)
 }
 
-// ChannelDigests are those of the voucher, and of the deposit that goes with it if there is one.
+// ChannelDigests are those of the voucher, of the deposit that goes with it, and of the deposit's approval, as
+// far as they are there.
 func ChannelDigests(m message.Channel) (digests [][32]byte, err error) {
 	id, err := message.ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
@@ -260,12 +272,28 @@ func ChannelDigests(m message.Channel) (digests [][32]byte, err error) {
 		return [][32]byte{voucher}, err
 	}
 	deposit, err := DepositDigest(m.Asset, m.Config, *m.Deposit)
-	return [][32]byte{voucher, deposit}, err
+	if err != nil || !m.Deposit.ByPermit2 {
+		return [][32]byte{voucher, deposit}, err
+	}
+	d, err := m.PermitDraft()
+	if err != nil {
+		return nil, err
+	}
+	d.Digest = deposit
+	permits, err := PermitDigests(d)
+	return append([][32]byte{voucher}, permits...), err
 }
 
 // DepositDigest is what its payer signs for a deposit into a channel.
 func DepositDigest(asset x402.AssetInfo, c x402.ChannelConfig, d message.Deposit) (digest [32]byte,
 	err error) {
+	if d.ByPermit2 {
+		permit, err := d.Permit(asset.Network, c)
+		if err != nil {
+			return digest, err
+		}
+		return Permit2Digest(asset.Network, permit)
+	}
 	a, err := d.Authorization(asset.Network, c)
 	if err != nil {
 		return digest, err
