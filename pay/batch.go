@@ -281,11 +281,16 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 		w.quotes = [][sha256.Size]byte{terms(priced(p, *o), *o)} // as a person is asked
 		return w, nil
 	}
-	funds, err := e.Channels.Funds(ctx, o.Network, o.asset)
+	payer := Scheme(e.Channels)
+	if byPermit2, ok := e.scheme(x402.Permit2, o.Network); ok && o.ByPermit2() {
+		payer = byPermit2 // which reads what Permit2 may move, too
+	}
+	funds, err := payer.Funds(ctx, o.Network, o.asset)
 	if err != nil {
 		return nil, err
 	}
 	o.Amount, o.price = deposit, o.asset.Dollars(deposit)
+	funds = o.within(funds)
 	w := e.propose(payment(q, *o, funds), *o, funds)
 	w.ask.Always = changed
 	return w, nil

@@ -62,6 +62,9 @@ func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c 
 	if err != nil {
 		return c, err
 	}
+	if err := channelterms.ForOwners(o.Requirement); err != nil {
+		return c, err
+	}
 	asked, err := channelterms.Of(o.Requirement)
 	if err != nil {
 		return c, err

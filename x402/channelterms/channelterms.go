@@ -49,3 +49,14 @@ func Of(r x402.Requirement) (t Terms, err error) {
 	}
 	return t, nil
 }
+
+// ForOwners says why an owner cannot deposit into a channel on a seller's terms, or nil. An owner signs by
+// EIP-3009.
+func ForOwners(r x402.Requirement) error {
+	if !r.ByPermit2() {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidRequirement, "the seller takes deposits by Permit2 "+
+		"(extra.assetTransferMethod), and an owner's deposit is by EIP-3009 alone").
+		WithHint("the agent's own account can pay this seller by Permit2")
+}
