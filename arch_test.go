@@ -152,7 +152,8 @@ var arrows = map[string][]string{
 	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
 	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
-	"scheme/batch":     {"scheme", "x402"},
+	// permit2: a deposit may be one by Permit2, with that one's approval
+	"scheme/batch":     {"scheme", "scheme/permit2", "x402"},
 	"scheme/exact":     {"scheme", "x402"},
 	"scheme/mpp":       {"scheme", "x402"},
 	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},
@@ -160,7 +161,8 @@ var arrows = map[string][]string{
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
 		"wallet", "x402"},
-	"scheme/batch/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
+	"scheme/batch/check": {"chain/evm/message", "history", "scheme/permit2/check", "scheme/signing",
+		"x402/money", "wallet", "x402"},
 	"scheme/exact/check": {"chain/evm/message", "chain/svm/decode", "history", "scheme/signing", "wallet",
 		"x402"},
 	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",

@@ -97,6 +97,58 @@ func TestChannelsRefused(t *testing.T) {
 	}
 }
 
+func goodPermitDeposit(t *testing.T) PermitTransfer {
+	p, into := goodPermit(t), goodChannel()
+	p.To, p.Into, p.Value, p.Deadline = "", &into, [32]byte{30: 0x13, 31: 0x88},
+		uint64(kindsNow.Unix())+3600
+	return p
+}
+
+// What the reference client 2.27 signs for a deposit by Permit2 and its approval
+// (chain/evm/testdata/batch-vectors.json, batch_deposit_permit2_eip2612).
+func TestDepositByPermit2(t *testing.T) {
+	w := channelWallet(t)
+	p := goodPermitDeposit(t)
+	p.Approval = &TokenApproval{Name: "USDC", Version: "2"}
+	permit, approval, err := w.SignPermit2(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, keytest.Unhex(t, "76a0a82817f66019f0a2772ed4241b1367541962c0a9bf8cfbfc164e90c5e20b"+
+		"5f55392e7881493c3624bc85ee5d527c78ec9d3a98036c67518bed1af6bf59f01b"), permit[:])
+	require.Equal(t, keytest.Unhex(t, "ba9efe49c0c1ada7eb96714b06f85cbdf1bae1434f737fe7c5d2f306c5a51160"+
+		"7cef1927ca9670c6c9e5bd5da0675cbb7e4f86d7b50e3e33ec5c1cd3af95c1981c"), approval[:])
+}
+
+// Nothing by Permit2 but a deposit of this wallet's into a channel that pays back to it.
+func TestDepositByPermit2Refused(t *testing.T) {
+	now := uint64(kindsNow.Unix())
+	for name, spoil := range map[string]func(*PermitTransfer){
+		"an owner's channel":         func(p *PermitTransfer) { p.Into.Payer = testVault },
+		"an owner's money":           func(p *PermitTransfer) { p.From = testVault },
+		"another token":              func(p *PermitTransfer) { p.Token = testVault },
+		"another chain":              func(p *PermitTransfer) { p.ChainID = 1 },
+		"and a payee":                func(p *PermitTransfer) { p.To = p.Into.Receiver },
+		"and a facilitator":          func(p *PermitTransfer) { p.Facilitator = testVault },
+		"not yet":                    func(p *PermitTransfer) { p.NotBefore = 1 },
+		"nothing":                    func(p *PermitTransfer) { p.Value = [32]byte{} },
+		"more than 128 bits":         func(p *PermitTransfer) { p.Value = [32]byte{15: 1} },
+		"over":                       func(p *PermitTransfer) { p.Deadline = now },
+		"for two days":               func(p *PermitTransfer) { p.Deadline = now + 2*24*3600 },
+		"a channel with itself":      func(p *PermitTransfer) { p.Into.Receiver = keytest.EVM },
+		"a channel that pays nobody": func(p *PermitTransfer) { p.Into.Receiver = p.Token },
+		"Permit2 as token": func(p *PermitTransfer) {
+			p.Token, p.Into.Token = permit2Contract, permit2Contract
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, p := channelWallet(t), goodPermitDeposit(t)
+			spoil(&p)
+			_, _, err := w.SignPermit2(t.Context(), p)
+			require.ErrorIs(t, err, coded.ErrUnsupported)
+			require.True(t, w.Locked(), "it is not even unlocked for that")
+		})
+	}
+}
+
 // The transaction that is signed is the one that go-ethereum writes: a call of the contract, and no coin.
 func TestWithdrawalIsTheTransaction(t *testing.T) {
 	w := channelWallet(t)

@@ -84,7 +84,8 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 	w, onEVM, _ := walletElsewhere(t)
 	_, self := onEVM.Account()
 	transfer, permit, pull, deposit := goodTransfer(), goodPermit(t), goodPull(), goodDeposit(t)
-	transfer.From, permit.From, pull.Owner = self, self, keytest.EVM
+	permitDeposit := goodPermitDeposit(t)
+	transfer.From, permit.From, pull.Owner, permitDeposit.From = self, self, keytest.EVM, self
 	upto, approved, byTransaction := permit, permit, permit
 	upto.Facilitator = keytest.EVM
 	approved.Approval = &TokenApproval{Name: "USD Coin", Version: "2", Nonce: [32]byte{31: 7}}
@@ -115,6 +116,10 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 		}, []Kind{TypedData}, "Voucher"},
 		"deposit": {func(ctx context.Context) error { _, err := w.SignDeposit(ctx, deposit); return err },
 			[]Kind{TypedData}, "ReceiveWithAuthorization"},
+		"deposit by Permit2": {func(ctx context.Context) error {
+			_, _, err := w.SignPermit2(ctx, permitDeposit)
+			return err
+		}, []Kind{TypedData}, "PermitWitnessTransferFrom"},
 		"float": {func(ctx context.Context) error { _, err := w.SignPull(ctx, pull); return err },
 			[]Kind{Transaction}, ""},
 		"approval": {func(ctx context.Context) error {
@@ -214,7 +219,7 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 	var hashStruct func(name string, value map[string]any) []byte
 	hashStruct = func(name string, value map[string]any) []byte {
 		text := encodeType(name)
-		for _, inner := range []string{"TokenPermissions", "Witness"} { // in the order of the alphabet
+		for _, inner := range []string{"DepositWitness", "TokenPermissions", "Witness"} { // in the order of the alphabet
 			if _, has := data.Types[inner]; has && strings.HasPrefix(name, "Permit") {
 				text += encodeType(inner)
 			}

@@ -3,20 +3,24 @@ package wallet
 import (
 	"bytes"
 	"context"
+	"strings"
 	"time"
 
 	"x402-wallet/wallet/internal/coded"
 	"x402-wallet/wallet/internal/curve"
 )
 
-// A payment by Permit2: one transfer of one token to one payee, by a contract of x402's that can do nothing
-// else with it. Who may draw on the permit, and in which contract, is written here and comes from nobody.
+// A payment by Permit2: one transfer of one token to one payee, or into one channel of this wallet's, by a
+// contract of x402's that can do nothing else with it. Who may draw on the permit, and in which contract, is
+// written here and comes from nobody.
 
 // The contracts, at these addresses on every chain.
 const (
 	permit2Contract = "0x000000000022D473030F116dDEE9F6B43aC78BA3"
 	exactProxy      = "0x402085c248EeA27D92E8b30b2C58ed07f9E20001"
 	uptoProxy       = "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002"
+	// permitCollector has deposits moved into channels (batch.go).
+	permitCollector = "0x4020425FAf3B746C082C2f942b4E5159887B0005"
 )
 
 // PermitTransfer is the message of a payment by Permit2. Addresses are 0x and 40 hex digits in any letter
@@ -32,6 +36,8 @@ type PermitTransfer struct {
 	// Facilitator is the only account that may settle it, and for less than Value if it likes; "": anybody
 	// may, for exactly Value.
 	Facilitator string
+	// Into is the channel of this wallet that it deposits into, in place of To; nil: it pays To.
+	Into *PaymentChannel
 	// Approval and ApprovalGas let Permit2 move Value of the token, one by EIP-2612 until Deadline, the
 	// other by a transaction of From; nil: it may already.
 	Approval    *TokenApproval
@@ -84,7 +90,11 @@ func (a *Account) SignPermit2(ctx context.Context, t PermitTransfer) (permit, ap
 // check refuses everything but a payment out of the account self that is valid now.
 func (t *PermitTransfer) check(self string, now time.Time) error {
 	seconds := uint64(max(now.Unix(), 0))
-	if err := t.checkParties(self); err != nil {
+	parties := t.checkParties
+	if t.Into != nil {
+		parties = t.checkDeposit
+	}
+	if err := parties(self); err != nil {
 		return err
 	}
 	switch {
@@ -122,6 +132,25 @@ func (t *PermitTransfer) checkParties(self string) error {
 	return nil
 }
 
+// checkDeposit refuses what is no deposit of this wallet's into a channel of its own.
+func (t *PermitTransfer) checkDeposit(self string) error {
+	if err := t.Into.check(self); err != nil {
+		return err
+	}
+	own := curve.AddressWord(self)
+	switch {
+	case t.Into.Payer != "" || !bytes.Equal(curve.AddressWord(t.From), own):
+		return coded.Unsupported("the channel is an owner's, who signs for it themselves")
+	case t.Into.ChainID != t.ChainID || !bytes.Equal(curve.AddressWord(t.Into.Token), curve.AddressWord(t.Token)):
+		return coded.Unsupported("the channel is of another token")
+	case t.To != "" || t.Facilitator != "" || t.NotBefore != 0 || isPermit2s(curve.AddressWord(t.Token)):
+		return coded.Unsupported("it is no deposit")
+	case !isChannelAmount(t.Value):
+		return coded.Unsupported("it deposits nothing, or more than a channel can hold")
+	}
+	return nil
+}
+
 func isPermit2s(address []byte) bool {
 	for _, contract := range []string{permit2Contract, exactProxy, uptoProxy} {
 		if bytes.Equal(address, curve.AddressWord(contract)) {
@@ -134,12 +163,15 @@ func isPermit2s(address []byte) bool {
 // The EIP-712 types, spelled as they are hashed (Permit2's SignatureTransfer, EIP-2612). Permit2's domain has
 // no version.
 const (
-	permit2DomainType = "EIP712Domain(string name,uint256 chainId,address verifyingContract)"
-	permissionsType   = "TokenPermissions(address token,uint256 amount)"
-	exactWitnessType  = "Witness(address to,uint256 validAfter)"
-	uptoWitnessType   = "Witness(address to,address facilitator,uint256 validAfter)"
-	witnessPermitType = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
+	permit2DomainType  = "EIP712Domain(string name,uint256 chainId,address verifyingContract)"
+	permissionsType    = "TokenPermissions(address token,uint256 amount)"
+	exactWitnessType   = "Witness(address to,uint256 validAfter)"
+	uptoWitnessType    = "Witness(address to,address facilitator,uint256 validAfter)"
+	depositWitnessType = "DepositWitness(bytes32 channelId)"
+	witnessPermitType  = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
 		"uint256 nonce,uint256 deadline,Witness witness)"
+	depositPermitType = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
+		"uint256 nonce,uint256 deadline,DepositWitness witness)"
 	approvalType = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
 )
 
@@ -147,19 +179,39 @@ const (
 func (t *PermitTransfer) digest() [32]byte {
 	domain := curve.HashWords(curve.Keccak256([]byte(permit2DomainType)), curve.Keccak256([]byte("Permit2")),
 		curve.UintWord(t.ChainID), curve.AddressWord(permit2Contract))
-	spender, witnessType := exactProxy, exactWitnessType
-	witness := [][]byte{curve.Keccak256([]byte(exactWitnessType)), curve.AddressWord(t.To)}
-	if t.Facilitator != "" {
-		spender, witnessType = uptoProxy, uptoWitnessType
-		witness = [][]byte{curve.Keccak256([]byte(uptoWitnessType)), curve.AddressWord(t.To),
-			curve.AddressWord(t.Facilitator)}
-	}
+	w := t.witness()
 	message := curve.HashWords(
-		curve.Keccak256([]byte(witnessPermitType+permissionsType+witnessType)),
+		curve.Keccak256([]byte(strings.Join(w.types, ""))),
 		curve.HashWords(curve.Keccak256([]byte(permissionsType)), curve.AddressWord(t.Token), t.Value[:]),
-		curve.AddressWord(spender), t.Nonce[:], curve.UintWord(t.Deadline),
-		curve.HashWords(append(witness, curve.UintWord(t.NotBefore))...))
+		curve.AddressWord(w.spender), t.Nonce[:], curve.UintWord(t.Deadline), w.hash)
 	return [32]byte(curve.HashWords([]byte{0x19, 0x01}, domain, message))
+}
+
+// permitWitness is what a message says of what its money is for.
+type permitWitness struct {
+	spender string
+	types   []string // of the message, in the order in which they are hashed
+	hash    []byte
+	members map[string]any // as typed data writes them
+}
+
+func (t *PermitTransfer) witness() permitWitness {
+	after := curve.UintWord(t.NotBefore)
+	switch {
+	case t.Into != nil:
+		id := t.Into.id(t.From)
+		return permitWitness{permitCollector, []string{depositPermitType, depositWitnessType, permissionsType},
+			curve.HashWords(curve.Keccak256([]byte(depositWitnessType)), id[:]),
+			map[string]any{"channelId": hex0x(id[:])}}
+	case t.Facilitator != "":
+		return permitWitness{uptoProxy, []string{witnessPermitType, permissionsType, uptoWitnessType},
+			curve.HashWords(curve.Keccak256([]byte(uptoWitnessType)), curve.AddressWord(t.To),
+				curve.AddressWord(t.Facilitator), after),
+			map[string]any{"to": t.To, "facilitator": t.Facilitator, "validAfter": number(t.NotBefore)}}
+	}
+	return permitWitness{exactProxy, []string{witnessPermitType, permissionsType, exactWitnessType},
+		curve.HashWords(curve.Keccak256([]byte(exactWitnessType)), curve.AddressWord(t.To), after),
+		map[string]any{"to": t.To, "validAfter": number(t.NotBefore)}}
 }
 
 func (t *PermitTransfer) approvalDigest() [32]byte {

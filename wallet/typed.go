@@ -18,18 +18,12 @@ func (t *TransferWithAuthorization) order() (Order, error) {
 func (t *PermitTransfer) order() (Order, error) {
 	domain := map[string]any{"name": "Permit2", "chainId": number(t.ChainID),
 		"verifyingContract": permit2Contract}
-	spender, witnessType := exactProxy, exactWitnessType
-	witness := map[string]any{"to": t.To, "validAfter": number(t.NotBefore)}
-	if t.Facilitator != "" {
-		spender, witnessType = uptoProxy, uptoWitnessType
-		witness["facilitator"] = t.Facilitator
-	}
+	w := t.witness()
 	message := map[string]any{
 		"permitted": map[string]any{"token": t.Token, "amount": decimal(t.Value)},
-		"spender":   spender, "nonce": decimal(t.Nonce), "deadline": number(t.Deadline), "witness": witness,
+		"spender":   w.spender, "nonce": decimal(t.Nonce), "deadline": number(t.Deadline), "witness": w.members,
 	}
-	return typedOrder(t.digest(), domain, message, permit2DomainType, witnessPermitType, permissionsType,
-		witnessType)
+	return typedOrder(t.digest(), domain, message, append([]string{permit2DomainType}, w.types...)...)
 }
 
 func (t *PermitTransfer) approvalOrder() (Order, error) {

@@ -211,6 +211,7 @@ func (w *world) checks() map[string]signing.Check {
 				return s.balance, s.count, nil
 			}},
 		x402.BatchSettlement: batch.Check{MaxDelay: s.channelDelay, FundedByOwner: w.guard.OwnChannel,
+			Permits: permits,
 			Claimed: func(context.Context, string, string) (money.Amount, error) { return s.claimed, nil }},
 	}
 }

@@ -86,10 +86,7 @@ func (a asks) SignPermit2(ctx context.Context, p message.PermitDraft) (permit, a
 }
 
 func encodePermit(p message.PermitDraft) ([]byte, error) {
-	asked := permit2.Permit{Transaction: p.Transaction}
-	if p.Approval != nil {
-		asked.Approval = &p.Approval.Nonce
-	}
+	asked := permit2.Permit{Approval: permit2.ApprovalOf(p.Approval, p.Transaction)}
 	object, err := payload.EncodePermit2Authorization(p.Authorization)
 	if err != nil {
 		return nil, err
@@ -111,10 +108,13 @@ func (a asks) SignChannel(ctx context.Context, m message.Channel) (s message.Sig
 	if m.Deposit != nil {
 		number = 2
 	}
+	if m.Deposit != nil && (m.Deposit.Approval != nil || m.Deposit.Transaction != nil) {
+		number = 3
+	}
 	d, err := draftOf(m.Payment, object, err, number)
 	voucher, rest, err := a.ask(ctx, d, err)
 	s.Voucher = voucher
-	copy(s.Deposit[:], rest)
+	copy(s.Approval[:], rest[copy(s.Deposit[:], rest):])
 	return s, err
 }
 

@@ -53,9 +53,14 @@ func (w *batchWorld) call(deposit uint64) history.Payment {
 		if deposit > 0 {
 			p.Amount, p.Price = money.NewAmount(deposit), money.Dollars(deposit)
 		}
-		p.Requirement = json.RawMessage(`{"scheme":"batch-settlement","network":"` + base +
-			`","amount":"1000","asset":"` + usdc.Address + `","payTo":"` + payee + `"}`)
+		p.Requirement = json.RawMessage(w.asked())
 	})
+}
+
+// asked is what the seller asks for a call.
+func (w *batchWorld) asked() string {
+	return `{"scheme":"batch-settlement","network":"` + base + `","amount":"1000","asset":"` + usdc.Address +
+		`","payTo":"` + payee + `"}`
 }
 
 func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) message.Channel {

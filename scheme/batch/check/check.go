@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/history"
+	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/scheme/signing"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -30,6 +31,8 @@ type Check struct {
 	MaxDelay time.Duration
 	// Claimed asks the chain how much of a channel was claimed.
 	Claimed func(ctx context.Context, network, channel string) (money.Amount, error)
+	// Permits decides about the approval that goes with a deposit by Permit2.
+	Permits permit2.Check
 	// FundedByOwner reports whether the owner sealed that they fund a channel.
 	FundedByOwner func(ctx context.Context, c history.Channel, seal []byte) (bool, error)
 }
@@ -46,13 +49,17 @@ type Voucher struct {
 type Deposit struct {
 	ValidBefore int64  `json:"validBefore"`
 	Salt        []byte `json:"salt"`
+	// ByPermit2 says that it is one by Permit2, with that one's approval.
+	ByPermit2 bool `json:"permit2,omitempty"`
+	permit2.Approval
 }
 
 // Encode is the form that Check reads.
 func Encode(m message.Channel) ([]byte, error) {
 	v := Voucher{Config: m.Config, Ceiling: m.Ceiling, Shown: m.Shown}
 	if d := m.Deposit; d != nil {
-		v.Deposit = &Deposit{ValidBefore: d.ValidBefore, Salt: d.Salt[:]}
+		v.Deposit = &Deposit{ValidBefore: d.ValidBefore, Salt: d.Salt[:], ByPermit2: d.ByPermit2,
+			Approval: permit2.ApprovalOf(d.Approval, d.Transaction)}
 	}
 	return json.Marshal(v)
 }
@@ -83,7 +90,11 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 		Asset: q.Asset, Config: asked.Config, Number: row.Nonce + 1, Ceiling: asked.Ceiling,
 		Amount: p.Amount}}
 	if d := asked.Deposit; d != nil && len(d.Salt) == len(message.Deposit{}.Salt) {
-		v.Deposit = &message.Deposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
+		v.Deposit = &message.Deposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt),
+			ByPermit2: d.ByPermit2, Transaction: d.Transaction}
+		if err := v.readApproval(d.Approval); err != nil {
+			return nil, err
+		}
 	}
 	v.Basis = signing.Basis{Asks: q.Costs(), Bytes: q.Message}
 	if isPrepaid := p.Price == 0 && v.Deposit == nil; isPrepaid { // Bound decides whether it may be
@@ -102,6 +113,19 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 		}
 	}
 	return v, nil
+}
+
+// readApproval reads the approval of a deposit: of exactly what that brings, and by Permit2 alone.
+func (v *voucher) readApproval(asked permit2.Approval) error {
+	d := v.Deposit
+	if !d.ByPermit2 && asked != (permit2.Approval{}) {
+		return signing.Refuse("it approves a deposit that is not by Permit2")
+	}
+	a, err := d.Permit(v.payment.Network, v.Config)
+	if err == nil {
+		d.Approval, err = v.check.Permits.Approves(v.payment.Network, a, asked)
+	}
+	return err
 }
 
 // voucher is a voucher that was compared with its payment.
@@ -145,6 +169,7 @@ func (v *voucher) compare(q signing.Question) error {
 		signing.Is("amount", p.Amount == asked.Amount ||
 			(isDeposit && p.Amount.Cmp(asked.Amount) > 0)),
 		signing.Is("sum", v.raise(v.row.Amount).Cmp(asked.Amount) <= 0),
+		signing.Is("way", !isDeposit || v.Deposit.ByPermit2 == asked.ByPermit2()),
 		signing.Is("validity", !isDeposit || q.Lives(v.Deposit.ValidBefore)))
 }
 
@@ -200,7 +225,8 @@ func (v voucher) Bound(ctx context.Context, s signing.Sealed) (*history.Fact, er
 	return nil, err
 }
 
-// Sign implements signing.Message. The deposit's signature comes behind the voucher's.
+// Sign implements signing.Message. The deposit's signature comes behind the voucher's, and its approval's
+// behind that.
 func (v voucher) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	of, err := PaymentChannel(v.Asset.Network, v.Config)
 	if err != nil {
@@ -209,6 +235,14 @@ func (v voucher) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	promise, err := by.SignVoucher(ctx, of, v.Ceiling.Bytes32())
 	if err != nil || v.Deposit == nil {
 		return promise[:], err
+	}
+	if v.Deposit.ByPermit2 {
+		d, err := v.PermitDraft()
+		if err != nil {
+			return nil, err
+		}
+		permits, err := permit2.Sign(ctx, by, d, &of)
+		return append(promise[:], permits...), err
 	}
 	deposit, err := by.SignDeposit(ctx, wallet.ChannelDeposit{Channel: of, Name: v.Asset.Name,
 		Version: v.Asset.Version, Value: v.Deposit.Value.Bytes32(),

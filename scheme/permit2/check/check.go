@@ -29,13 +29,28 @@ type Check struct {
 	KnowsFacilitator func(ctx context.Context, network, address string) bool
 }
 
-// Permit is a payment as it is given to who signs. At most one of the two approvals is there.
+// Permit is a payment as it is given to who signs.
 type Permit struct {
 	Authorization json.RawMessage `json:"authorization"`
-	// Approval is the token's nonce of an approval by EIP-2612.
-	Approval *money.Amount `json:"approval,omitempty"`
-	// Transaction is what an approval by a transaction has of its own.
+	Approval
+}
+
+// Approval is what the approval of a payment has of its own. All else in it is the payment's. At most one of
+// the two is there.
+type Approval struct {
+	// Nonce is the token's, of an approval by EIP-2612.
+	Nonce *money.Amount `json:"approval,omitempty"`
+	// Transaction is of an approval by a transaction.
 	Transaction *message.ApprovalGas `json:"transaction,omitempty"`
+}
+
+// ApprovalOf is the approval of what is to be signed.
+func ApprovalOf(permit *message.Permit, transaction *message.ApprovalGas) (a Approval) {
+	if permit != nil {
+		a.Nonce = &permit.Nonce
+	}
+	a.Transaction = transaction
+	return a
 }
 
 type permit struct {
@@ -43,9 +58,7 @@ type permit struct {
 	message.PermitDraft
 }
 
-// Read implements signing.Check. Of an approval by EIP-2612 only the token's nonce is the caller's word, and
-// with a wrong one it approves nothing; of one by a transaction the account's nonce and the gas, which the
-// owner's rules bound.
+// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var asked Permit
 	err := x402.DecodeStrict(q.Message, message.MaxPayload, &asked)
@@ -70,18 +83,33 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	}
 	d := message.PermitDraft{Payment: p.ID, Asset: q.Asset, Authorization: got,
 		Transaction: asked.Transaction}
-	if asked.Approval != nil {
-		d.Approval = message.ApprovalOf(got, *asked.Approval)
-	}
-	if g := asked.Transaction; g != nil {
-		if most := c.ApprovalGas[p.Network]; g.MaxCost().Cmp(most) > 0 || most.IsZero() {
-			return nil, signing.Refuse("the gas of its approval may cost %s wei, and approval_gas allows %s",
-				g.MaxCost(), most)
-		}
+	d.Approval, err = c.Approves(p.Network, got, asked.Approval)
+	if err != nil {
+		return nil, err
 	}
 	terms := q.Costs()
 	terms.Always = c.whyAlwaysAsked(ctx, p.Network, got)
 	return permit{signing.Basis{Asks: terms, Bytes: asked.Authorization}, d}, nil
+}
+
+// Approves decides about the approval of a payment, and is the one by EIP-2612 if it is that. Of one by
+// EIP-2612 only the token's nonce is the caller's word, and with a wrong one it approves nothing; of one by a
+// transaction the account's nonce and the gas, which the owner's rules bound.
+func (c Check) Approves(network string, a message.Permit2Authorization, asked Approval) (*message.Permit,
+	error) {
+	if g := asked.Transaction; g != nil {
+		if most := c.ApprovalGas[network]; g.MaxCost().Cmp(most) > 0 || most.IsZero() {
+			return nil, signing.Refuse("the gas of its approval may cost %s wei, and approval_gas allows %s",
+				g.MaxCost(), most)
+		}
+	}
+	if asked.Nonce == nil {
+		return nil, nil
+	}
+	if asked.Transaction != nil {
+		return nil, signing.Refuse("it is approved twice")
+	}
+	return message.ApprovalOf(a, *asked.Nonce), nil
 }
 
 // whyAlwaysAsked is why a person has to approve a payment whatever it costs. What an upto payment comes to is
@@ -94,8 +122,15 @@ func (c Check) whyAlwaysAsked(ctx context.Context, network string, a message.Per
 	return x402.StrangeFacilitator(a.Facilitator)
 }
 
-// Sign implements signing.Message. The approval's signature comes behind the permit's.
+// Sign implements signing.Message.
 func (m permit) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
+	return Sign(ctx, by, m.PermitDraft, nil)
+}
+
+// Sign signs what was read. The approval's signature comes behind the permit's. into is the channel that a
+// deposit is for; nil: it pays somebody.
+func Sign(ctx context.Context, by *wallet.Account, m message.PermitDraft, into *wallet.PaymentChannel) (
+	[]byte, error) {
 	chain, ok := x402.ChainID(m.Asset.Network)
 	if !ok {
 		return nil, x402.Errorf(x402.Internal, "the asset is of no eip155 network")
@@ -103,7 +138,7 @@ func (m permit) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	a := m.Authorization
 	t := wallet.PermitTransfer{ChainID: chain, Token: a.Token, From: a.From, To: a.To,
 		Value: a.Amount.Bytes32(), NotBefore: uint64(a.ValidAfter), Deadline: uint64(a.Deadline),
-		Nonce: a.Nonce, Facilitator: a.Facilitator}
+		Nonce: a.Nonce, Facilitator: a.Facilitator, Into: into}
 	if m.Approval != nil {
 		t.Approval = &wallet.TokenApproval{Name: m.Asset.Name, Version: m.Asset.Version,
 			Nonce: m.Approval.Nonce.Bytes32()}
