@@ -12,7 +12,8 @@ import (
 )
 
 // The scheme "batch-settlement" (x402-foundation, scheme_batch_settlement_evm.md): a deposit into a contract
-// that everybody uses, by ReceiveWithAuthorization of the token (EIP-3009), and vouchers out of it. The agent
+// that everybody uses, by ReceiveWithAuthorization of the token (EIP-3009) or by Permit2 where the seller asks
+// for that, and vouchers out of it. The agent
 // signs the vouchers, and is the payer too; or the payer is an owner who funds the channel (batchowner.go).
 // What lies in a channel can go to its receiver as far as vouchers promise it, and back to the payer, and
 // nowhere else.
@@ -54,7 +55,7 @@ func (c *Channels) draftChannel(o onchain.Order) (m message.Channel, err error) 
 	}
 	if !of.Deposit.IsZero() {
 		m.Amount = of.Deposit
-		m.Deposit = &message.Deposit{Value: of.Deposit,
+		m.Deposit = &message.Deposit{Value: of.Deposit, ByPermit2: o.Requirement.ByPermit2(),
 			ValidBefore: o.Now.Unix() + int64(o.Validity/time.Second)}
 		if _, err := io.ReadFull(c.rand, m.Deposit.Salt[:]); err != nil {
 			return m, internal("reading 32 random bytes for the salt", err)

@@ -19,11 +19,18 @@ import (
 )
 
 type batchVector struct {
-	PaymentRequired struct{ Accepts []json.RawMessage }
-	Payload         struct{ Payload json.RawMessage }
-	ChannelConfig   x402.ChannelConfig
-	ChannelID       string `json:"channelId"`
-	Erc3009Nonce    string
+	PaymentRequired struct {
+		Accepts    []json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	Payload struct {
+		Payload    json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	TypedData     []struct{ Digest string }
+	ChannelConfig x402.ChannelConfig
+	ChannelID     string `json:"channelId"`
+	Erc3009Nonce  string
 }
 
 func batchVectors(t testing.TB) map[string]batchVector {
@@ -119,7 +126,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 		"a delay of two hours": extra("withdrawDelay", "7200"),
 		"a delay too short":    extra("withdrawDelay", "899"),
 		"a delay as a text":    extra("withdrawDelay", `"900"`),
-		"by Permit2":           extra("assetTransferMethod", `"permit2"`),
+		"by another method":    extra("assetTransferMethod", `"erc7710"`),
 		"another domain":       extra("name", `"GatewayWalletBatched"`),
 		"a deposit of nothing": extra("minDeposit", `"-1"`),
 		"to us":                func(r *x402.Requirement) { r.PayTo = us },

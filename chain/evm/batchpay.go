@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -48,7 +49,11 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
 			minValidity/time.Second)
 	}
-	if err := payableAsset(r, asset); err != nil {
+	payable := payableAsset
+	if r.ByPermit2() {
+		payable = payableToken
+	}
+	if err := payable(r, asset); err != nil {
 		return err
 	}
 	self, err := c.self()
@@ -114,14 +119,20 @@ func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 	return message.DecodeHex(hash[:], id) == nil && message.IsOwnVoucher(network, hash, v, c.Address())
 }
 
-// Authorize signs the voucher that o.Channel orders, and its deposit. As of Exact: the signer is asked once,
-// and only after the bytes to send were read back and compared with the order.
+// Authorize signs the voucher that o.Channel orders, and its deposit, with the approval that a deposit by
+// Permit2 needs. As of Exact: the signer is asked once, and only after the bytes to send were read back and
+// compared with the order.
 func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
 	if o.Channel == nil {
 		return a, internal("an order without a channel", nil)
 	}
 	if err := c.Payable(o.Requirement, o.Asset); err != nil {
 		return a, err
+	}
+	if o.Channel.Owners != nil {
+		if err := channelterms.ForOwners(o.Requirement); err != nil {
+			return a, err
+		}
 	}
 	if !o.Channel.Deposit.IsZero() {
 		if o.Validity < minValidity || o.Validity > maxValidity {
@@ -147,6 +158,9 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	if err := c.verifyChannel(unsigned, o); err != nil {
 		return a, err
 	}
+	if err := c.approveDeposit(ctx, o, &m); err != nil {
+		return a, err
+	}
 	signatures, err := c.askForVoucher(ctx, m)
 	if err != nil {
 		return a, fmt.Errorf("signing the voucher: %w", err)
@@ -162,9 +176,40 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	if err != nil {
 		return a, internal("our own signature does not recover to our address; it is dropped", err)
 	}
-	evidence, err := m.Evidence()
-	return onchain.Authorization{Payload: made, Evidence: evidence,
-		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}, err
+	a = onchain.Authorization{Payload: made,
+		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}
+	a.Evidence, err = m.Evidence()
+	if err == nil && m.Deposit != nil && m.Deposit.ByPermit2 {
+		a.Extensions, err = c.approvalOf(m, signatures.Approval)
+	}
+	return a, err
+}
+
+// approveDeposit adds to a deposit by Permit2 the approval that has to be signed with it.
+func (c *Channels) approveDeposit(ctx context.Context, o onchain.Order, m *message.Channel) error {
+	d := m.Deposit
+	if d == nil || !d.ByPermit2 {
+		return nil
+	}
+	n, err := c.node(o.Requirement.Network)
+	if err != nil {
+		return err
+	}
+	permit, err := d.Permit(n.Network, m.Config)
+	if err != nil {
+		return err
+	}
+	d.Approval, d.Transaction, err = c.ByPermit2().approved(ctx, n, o, permit)
+	return err
+}
+
+// approvalOf is the signed approval of a deposit by Permit2, as it goes beside the payload.
+func (c *Channels) approvalOf(m message.Channel, signature [65]byte) (map[string]json.RawMessage, error) {
+	d, err := m.PermitDraft()
+	if err != nil {
+		return nil, err
+	}
+	return c.ByPermit2().extensions(d, signature)
 }
 
 // askForVoucher has a voucher signed, and the deposit that goes with it.
@@ -181,9 +226,8 @@ func (c *Channels) askForVoucher(ctx context.Context, m message.Channel) (s mess
 	if err != nil {
 		return s, err
 	}
-	s.Voucher = signatures[0]
-	if len(signatures) > 1 {
-		s.Deposit = signatures[1]
+	for i, into := range []*[65]byte{&s.Voucher, &s.Deposit, &s.Approval}[:len(signatures)] {
+		*into = signatures[i]
 	}
 	return s, nil
 }
@@ -217,6 +261,7 @@ func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 		}
 	}
 	isTimely := before > o.Now.Unix() && before <= latest.Unix()
+	isAsked := got.Deposit == nil || got.Deposit.ByPermit2 == o.Requirement.ByPermit2()
 	for _, must := range []struct {
 		field string
 		holds bool
@@ -227,6 +272,7 @@ func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 		{"payer", mayDeposit},
 		{"deposit", deposit == ordered && message.FitsChannel(deposit)},
 		{"validBefore", got.Deposit == nil || isTimely},
+		{"authorization", isAsked},
 	} {
 		if !must.holds {
 			return internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",

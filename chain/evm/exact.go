@@ -173,14 +173,22 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return payablePayee(r, asset, self, e.vaults[r.Network])
 }
 
-// payableAsset compares the requirement with what the registry knows of the token.
-func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
+// payableToken refuses a token that is not the registry's.
+func payableToken(r x402.Requirement, asset x402.AssetInfo) error {
 	if foreign.IsGateway(r) { // another domain, and a signature that is good for a week
 		return foreign.Refusal(foreign.Of(r))
 	}
 	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))
+	}
+	return nil
+}
+
+// payableAsset compares the requirement with what the registry knows of the token, for EIP-3009.
+func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
+	if err := payableToken(r, asset); err != nil {
+		return err
 	}
 	if asset.Permit2Only {
 		return invalid("the asset has no EIP-3009, and the seller does not ask for Permit2")

@@ -15,7 +15,6 @@ import (
 	"x402-wallet/chain/rpc"
 	permit2check "x402-wallet/scheme/permit2/check"
 	"x402-wallet/x402"
-	"x402-wallet/x402/foreign"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
 )
@@ -58,12 +57,8 @@ func (p *Permitted) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
 			minValidity/time.Second)
 	}
-	if foreign.IsGateway(r) {
-		return foreign.Refusal(foreign.Of(r))
-	}
-	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
-		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
-			WithDetail("asset", x402.Brief(r.Asset))
+	if err := payableToken(r, asset); err != nil {
+		return err
 	}
 	self, err := p.self()
 	if err != nil {
@@ -158,17 +153,21 @@ func (p *Permitted) Authorize(ctx context.Context, o onchain.Order) (onchain.Aut
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	checked := make(chan error, 1)
-	a := draft.Authorization
-	go func() { checked <- n.checkPermit2(ctx, a) }()
-	draft.Approval, draft.Transaction, err = p.approval(ctx, n, o, a)
-	if no := <-checked; err == nil {
-		err = no
-	}
+	draft.Approval, draft.Transaction, err = p.approved(ctx, n, o, draft.Authorization)
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
 	return p.signPermit(ctx, object, draft)
+}
+
+// approved is the approval that has to be signed with a payment, of which it is checked that the chain can
+// say what became of it.
+func (p *Permitted) approved(ctx context.Context, n *node, o onchain.Order, a message.Permit2Authorization) (
+	permit *message.Permit, transaction *message.ApprovalGas, err error) {
+	err = together(
+		func() (err error) { permit, transaction, err = p.approval(ctx, n, o, a); return err },
+		func() error { return n.checkPermit2(ctx, a) })
+	return permit, transaction, err
 }
 
 // checkPermit2 refuses to sign where there is no Permit2, by which alone the chain could say later what
@@ -338,27 +337,29 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte,
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	made.Evidence = d.Evidence()
-	switch {
-	case d.Approval != nil:
-		made.Extensions, err = p.permitExtension(d, approved)
-	case d.Transaction != nil:
-		var extension json.RawMessage
-		extension, err = payload.EncodeApproval(d, approved)
-		made.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: extension}
-	}
+	made.Extensions, err = p.extensions(d, approved)
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
 	return made, nil
 }
 
+// extensions bring the approval that goes with a payment.
+func (p *Permitted) extensions(d message.PermitDraft, approved [65]byte) (map[string]json.RawMessage, error) {
+	switch {
+	case d.Approval != nil:
+		return p.permitExtension(d, approved)
+	case d.Transaction != nil:
+		extension, err := payload.EncodeApproval(d, approved)
+		return map[string]json.RawMessage{x402.ERC20Sponsoring: extension}, err
+	}
+	return nil, nil
+}
+
 // askForPermit has a permit signed, and the approval that goes with it.
 func (p *Permitted) askForPermit(ctx context.Context, d message.PermitDraft) (permit, approval [65]byte,
 	err error) {
-	asked := permit2check.Permit{Transaction: d.Transaction}
-	if d.Approval != nil {
-		asked.Approval = &d.Approval.Nonce
-	}
+	asked := permit2check.Permit{Approval: permit2check.ApprovalOf(d.Approval, d.Transaction)}
 	asked.Authorization, err = payload.EncodePermit2Authorization(d.Authorization)
 	if err != nil {
 		return permit, approval, err
