@@ -47,7 +47,7 @@ func (c checks) of(rules *config.Config, s networkSettings) map[string]signing.C
 				read, err := channels.ReadChannel(ctx, network, channel)
 				return read.Claimed, err
 			},
-			FundedByOwner: c.guard.OwnChannel},
+			FundedByOwner: c.guard.OwnChannel, Permits: permits},
 	}
 }
 
@@ -56,7 +56,7 @@ func ways(s networkSettings, knows func(ctx context.Context, network, address st
 	permits := permit2way.Exact{ApprovalGas: s.approvalGas}
 	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits,
 		KnowsFacilitator: knows},
-		batchway.Way{}}
+		batchway.Way{ByPermit2: permits}}
 }
 
 // vaults pay from the owner's contracts.

@@ -6,11 +6,25 @@ package batch
 
 import (
 	"x402-wallet/scheme"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
 )
 
 // Way is a scheme.Way.
-type Way struct{ scheme.Plain }
+type Way struct {
+	scheme.Plain
+	// ByPermit2 knows what Permit2 may move, of which the funds of a deposit tell where it is one by Permit2.
+	ByPermit2 permit2.Exact
+}
+
+// Spendable implements scheme.Way.
+func (w Way) Spendable(o scheme.Option, f x402.Funds) x402.Funds { return w.ByPermit2.Spendable(o, f) }
+
+// Lack implements scheme.Way.
+func (w Way) Lack(o scheme.Option, f x402.Funds) error { return w.ByPermit2.Lack(o, f) }
+
+// Turns implements scheme.Way.
+func (w Way) Turns(o scheme.Option, f x402.Funds) []string { return w.ByPermit2.Turns(o, f) }
 
 // Name implements scheme.Way.
 func (Way) Name() string { return x402.BatchSettlement }
