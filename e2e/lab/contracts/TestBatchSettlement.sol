@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.28;
 
-// The contracts that a payment by batch-settlement meets, put at the real addresses by anvil_setCode: the settlement contract, its collector
-// of deposits by EIP-3009, and the function of Multicall3 by which the reference facilitator reads. Channel ids, domain, messages, events and
-// entry points are the real ones, as the reference packages 2.27 call them; what this wallet does not meet is left out (Permit2, vouchers of
-// contracts, calls of the receiver without a signature). For throw-away chains only.
+// The contracts that a payment by batch-settlement meets, put at the real addresses by anvil_setCode: the settlement contract, its collectors
+// of deposits by EIP-3009 and by Permit2 (TestPermit2.sol), and the function of Multicall3 by which the reference facilitator reads. Channel
+// ids, domain, messages, events and entry points are the real ones, as the reference packages 2.27 call them; what this wallet does not meet
+// is left out (vouchers of contracts, calls of the receiver without a signature). For throw-away chains only.
 
 interface IToken {
     function balanceOf(address account) external view returns (uint256);
     function transfer(address to, uint256 value) external returns (bool);
     function receiveWithAuthorization(
         address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes calldata signature
+    ) external;
+    function permit(address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s) external;
+}
+
+interface IPermit2 {
+    struct TokenPermissions { address token; uint256 amount; }
+    struct PermitTransferFrom { TokenPermissions permitted; uint256 nonce; uint256 deadline; }
+    struct SignatureTransferDetails { address to; uint256 requestedAmount; }
+    function permitWitnessTransferFrom(
+        PermitTransferFrom memory permit, SignatureTransferDetails calldata details, address owner, bytes32 witness,
+        string calldata witnessTypeString, bytes calldata signature
     ) external;
 }
 
@@ -193,6 +204,35 @@ contract TestBatchCollector {
             payer, address(this), amount, validAfter, validBefore, keccak256(abi.encode(channelId, salt)), signature
         );
         IToken(token).transfer(SETTLEMENT, amount);
+    }
+}
+
+/// Has Permit2 move a payer's money to the settlement contract. The witness names the channel: the money can go into no other. An approval
+/// by EIP-2612 that is with it comes first; one that fails does no harm where the allowance is there.
+contract TestBatchPermitCollector {
+    address private constant SETTLEMENT = 0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003;
+    address private constant PERMIT2 = 0x000000000022D473030F116dDEE9F6B43aC78BA3;
+    string private constant WITNESS_TYPE =
+        "DepositWitness witness)DepositWitness(bytes32 channelId)TokenPermissions(address token,uint256 amount)";
+
+    error Permit2612AmountMismatch();
+
+    function collect(address payer, address token, uint256 amount, bytes32 channelId, bytes calldata data) external {
+        require(msg.sender == SETTLEMENT, "not the settlement contract");
+        (uint256 nonce, uint256 deadline, bytes memory signature, bytes memory approval) =
+            abi.decode(data, (uint256, uint256, bytes, bytes));
+        if (approval.length > 0) approve(payer, token, amount, approval);
+        IPermit2(PERMIT2).permitWitnessTransferFrom(
+            IPermit2.PermitTransferFrom(IPermit2.TokenPermissions(token, amount), nonce, deadline),
+            IPermit2.SignatureTransferDetails(SETTLEMENT, amount), payer,
+            keccak256(abi.encode(keccak256("DepositWitness(bytes32 channelId)"), channelId)), WITNESS_TYPE, signature
+        );
+    }
+
+    function approve(address payer, address token, uint256 amount, bytes memory approval) private {
+        (uint256 value, uint256 until, uint8 v, bytes32 r, bytes32 s) = abi.decode(approval, (uint256, uint256, uint8, bytes32, bytes32));
+        if (value != amount) revert Permit2612AmountMismatch();
+        try IToken(token).permit(payer, PERMIT2, value, until, v, r, s) {} catch {}
     }
 }
 

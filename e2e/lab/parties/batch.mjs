@@ -5,6 +5,7 @@
 //   /paid             batch-settlement, price 1000, minDeposit 10,000      /dear     minDeposit 500,000
 //   /either           that, and exact at the same price                     /slow     withdrawDelay of seven days
 //   /fail             the handler fails: nothing is charged
+//   /permit2          deposits by Permit2          /permit2/sponsored, /permit2/erc20   and the seller brings its approval
 //
 // POST control {"lose": n}     the next n paid answers are cut off after they were made
 //              {"hold": n}     the next n paid answers are made and never come
@@ -24,16 +25,21 @@ import { BatchSettlementEvmScheme as BatchServer } from '@x402/evm/batch-settlem
 import { ExactEvmScheme as ExactFacilitator } from '@x402/evm/exact/facilitator';
 import { ExactEvmScheme as ExactServer } from '@x402/evm/exact/server';
 import { paymentMiddleware } from '@x402/express';
+import {
+  createErc20ApprovalGasSponsoringExtension, declareEip2612GasSponsoringExtension, declareErc20ApprovalGasSponsoringExtension,
+} from '@x402/extensions';
 import express from 'express';
 import { createTestClient, createWalletClient, http, publicActions } from 'viem';
 import { mnemonicToAccount } from 'viem/accounts';
 import { answerJson, listen, options, readBody } from '../lib/serve.mjs';
+import { sponsoring } from './sponsor.mjs';
 import { EVM, viemChain } from './world.mjs';
 
 const { evm, payTo } = options();
 const PLACES = {
   TestBatchSettlement: '0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003',
   TestBatchCollector: '0x4020806089470a89826cB9fB1f4059150b550004',
+  TestBatchPermitCollector: '0x4020425FAf3B746C082C2f942b4E5159887B0005',
   TestBatchMulticall: '0xcA11bde05977b3631167028862bE2a173976CA11',
 };
 const transport = http(evm);
@@ -47,12 +53,13 @@ const state = { lose: 0, hold: 0, deaf: 0, forge: 0, overcharge: 0, authorizer: 
 // ---- the facilitator, which says what it sent
 
 const gas = createWalletClient({ account: account(8), chain: viemChain, transport, pollingInterval: 20 }).extend(publicActions);
+const sendTransaction = (transaction) => { state.sent.push('transaction'); return gas.sendTransaction(transaction); };
 const signer = toFacilitatorEvmSigner({
   address: gas.account.address,
   readContract: (call) => gas.readContract({ ...call, args: call.args ?? [] }),
   writeContract: (call) => { state.sent.push(call.functionName); return gas.writeContract({ ...call, args: call.args ?? [] }); },
   verifyTypedData: (data) => gas.verifyTypedData(data),
-  sendTransaction: (transaction) => gas.sendTransaction(transaction),
+  sendTransaction,
   waitForTransactionReceipt: (query) => gas.waitForTransactionReceipt(query),
   getCode: (query) => gas.getCode(query),
 });
@@ -69,7 +76,8 @@ const authorizer = (index) => {
 
 function shop(index) {
   const judge = new x402Facilitator().register(EVM.network, new BatchFacilitator(signer, authorizer(index)))
-    .register(EVM.network, new ExactFacilitator(signer));
+    .register(EVM.network, new ExactFacilitator(signer))
+    .registerExtension(createErc20ApprovalGasSponsoringExtension({ ...signer, sendTransactions: sponsoring(gas, sendTransaction) }));
   const asked = {
     verify: (payload, accepted) => judge.verify(payload, accepted),
     settle: async (payload, accepted) => {
@@ -87,6 +95,7 @@ function shop(index) {
   const price = { amount: '1000', asset: EVM.asset, extra: { name: EVM.name, version: EVM.version } };
   const sells = (scheme, extra = {}) => ({ scheme, network: EVM.network, payTo, maxTimeoutSeconds: 60,
     price: { ...price, extra: { ...price.extra, ...extra } }, extra });
+  const byPermit2 = (extensions) => ({ accepts: [sells('batch-settlement', { assetTransferMethod: 'permit2' })], extensions });
   const app = express();
   app.use(paymentMiddleware({
     'GET /paid': { accepts: [sells('batch-settlement')] },
@@ -94,8 +103,11 @@ function shop(index) {
     'GET /dear': { accepts: [sells('batch-settlement', { minDeposit: '500000' })] },
     'GET /slow': { accepts: [sells('batch-settlement')] },
     'GET /either': { accepts: [sells('batch-settlement'), sells('exact')] },
+    'GET /permit2': byPermit2(),
+    'GET /permit2/sponsored': byPermit2(declareEip2612GasSponsoringExtension()),
+    'GET /permit2/erc20': byPermit2(declareErc20ApprovalGasSponsoringExtension()),
   }, server));
-  for (const path of ['/paid', '/dear', '/slow', '/either']) {
+  for (const path of ['/paid', '/dear', '/slow', '/either', '/permit2', '/permit2/sponsored', '/permit2/erc20']) {
     app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
   }
   app.get('/fail', (_, response) => response.status(500).json({ error: 'the handler failed' }));

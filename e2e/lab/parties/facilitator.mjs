@@ -24,9 +24,10 @@ import { toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { ExactSvmSchemeV1 } from '@x402/svm/exact/v1/facilitator';
 import express from 'express';
-import { createWalletClient, http, parseTransaction, publicActions, recoverTransactionAddress } from 'viem';
+import { createWalletClient, http, publicActions } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { options, serve } from '../lib/serve.mjs';
+import { sponsoring } from './sponsor.mjs';
 import { EVM, EVM_ACCOUNTS, SVM, solanaSigner, viemChain } from './world.mjs';
 
 const { doors, evm: evmUrl, svm: svmUrl } = options();
@@ -59,26 +60,6 @@ function evmSigner() {
   });
 }
 
-/** Brings a buyer's own transaction to the chain; the buyer is sent the coins that its gas lacks. */
-async function sponsor(serializedTransaction) {
-  const { gas, maxFeePerGas } = parseTransaction(serializedTransaction), buyer = await recoverTransactionAddress({ serializedTransaction });
-  const lacks = gas * maxFeePerGas - await client.getBalance({ address: buyer });
-  if (lacks > 0n) await client.waitForTransactionReceipt({ hash: await sendTransaction({ to: buyer, value: lacks }) });
-  return client.sendRawTransaction({ serializedTransaction });
-}
-
-/** One transaction after the other: a buyer's, as it is signed, or a call of the facilitator's. */
-async function sendTransactions(transactions) {
-  const hashes = [];
-  for (const transaction of transactions) {
-    const hash = await (typeof transaction === 'string' ? sponsor(transaction) : sendTransaction(transaction));
-    const { status } = await client.waitForTransactionReceipt({ hash });
-    if (status !== 'success') throw new Error(`transaction ${hash}: ${status}`);
-    hashes.push(hash);
-  }
-  return hashes;
-}
-
 async function svmSigner() {
   const rpc = createSolanaRpc(svmUrl);
   return toFacilitatorSvmSigner(await solanaSigner('facilitator'), { [SVM.network]: rpc, 'solana-devnet': rpc });
@@ -96,7 +77,7 @@ facilitator.register(SVM.network, new ExactSvmScheme(onSvm, undefined, { maxComp
 
 const catalogue = new Map(); // url -> resource
 
-facilitator.registerExtension(createErc20ApprovalGasSponsoringExtension({ ...onEvm, sendTransactions }));
+facilitator.registerExtension(createErc20ApprovalGasSponsoringExtension({ ...onEvm, sendTransactions: sponsoring(client, sendTransaction) }));
 facilitator.registerExtension(BAZAAR).onAfterVerify(async ({ result, paymentPayload, requirements }) => {
   const found = result.isValid && extractDiscoveryInfo(paymentPayload, requirements);
   if (!found) return;
