@@ -22,8 +22,9 @@ func TestDepositsByPermit2(t *testing.T) {
 		sent     []string
 	}{
 		"/permit2/sponsored": {0, "", []string{"deposit"}},
-		"/permit2/erc20":     {0, "0.01", []string{"transaction", "transaction"}}, // the coins, and the deposit
-		"/permit2":           {10_000, "", []string{"deposit"}},
+		// the coins for the approval's gas, and the deposit
+		"/permit2/erc20": {0, "0.01", []string{"transaction", "transaction"}},
+		"/permit2":       {10_000, "", []string{"deposit"}},
 	} {
 		t.Run(path, func(t *testing.T) {
 			options := seller.options()

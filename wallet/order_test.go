@@ -219,7 +219,8 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 	var hashStruct func(name string, value map[string]any) []byte
 	hashStruct = func(name string, value map[string]any) []byte {
 		text := encodeType(name)
-		for _, inner := range []string{"DepositWitness", "TokenPermissions", "Witness"} { // in the order of the alphabet
+		// in the order of the alphabet
+		for _, inner := range []string{"DepositWitness", "TokenPermissions", "Witness"} {
 			if _, has := data.Types[inner]; has && strings.HasPrefix(name, "Permit") {
 				text += encodeType(inner)
 			}

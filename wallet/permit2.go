@@ -137,13 +137,13 @@ func (t *PermitTransfer) checkDeposit(self string) error {
 	if err := t.Into.check(self); err != nil {
 		return err
 	}
-	own := curve.AddressWord(self)
+	token := curve.AddressWord(t.Token)
 	switch {
-	case t.Into.Payer != "" || !bytes.Equal(curve.AddressWord(t.From), own):
+	case t.Into.Payer != "" || !bytes.Equal(curve.AddressWord(t.From), curve.AddressWord(self)):
 		return coded.Unsupported("the channel is an owner's, who signs for it themselves")
-	case t.Into.ChainID != t.ChainID || !bytes.Equal(curve.AddressWord(t.Into.Token), curve.AddressWord(t.Token)):
+	case t.Into.ChainID != t.ChainID || !bytes.Equal(curve.AddressWord(t.Into.Token), token):
 		return coded.Unsupported("the channel is of another token")
-	case t.To != "" || t.Facilitator != "" || t.NotBefore != 0 || isPermit2s(curve.AddressWord(t.Token)):
+	case t.To != "" || t.Facilitator != "" || t.NotBefore != 0 || isPermit2s(token):
 		return coded.Unsupported("it is no deposit")
 	case !isChannelAmount(t.Value):
 		return coded.Unsupported("it deposits nothing, or more than a channel can hold")
@@ -200,7 +200,8 @@ func (t *PermitTransfer) witness() permitWitness {
 	switch {
 	case t.Into != nil:
 		id := t.Into.id(t.From)
-		return permitWitness{permitCollector, []string{depositPermitType, depositWitnessType, permissionsType},
+		return permitWitness{permitCollector,
+			[]string{depositPermitType, depositWitnessType, permissionsType},
 			curve.HashWords(curve.Keccak256([]byte(depositWitnessType)), id[:]),
 			map[string]any{"channelId": hex0x(id[:])}}
 	case t.Facilitator != "":

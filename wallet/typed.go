@@ -21,7 +21,8 @@ func (t *PermitTransfer) order() (Order, error) {
 	w := t.witness()
 	message := map[string]any{
 		"permitted": map[string]any{"token": t.Token, "amount": decimal(t.Value)},
-		"spender":   w.spender, "nonce": decimal(t.Nonce), "deadline": number(t.Deadline), "witness": w.members,
+		"spender":   w.spender, "nonce": decimal(t.Nonce), "deadline": number(t.Deadline),
+		"witness": w.members,
 	}
 	return typedOrder(t.digest(), domain, message, append([]string{permit2DomainType}, w.types...)...)
 }

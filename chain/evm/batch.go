@@ -12,9 +12,9 @@ import (
 )
 
 // The scheme "batch-settlement" (x402-foundation, scheme_batch_settlement_evm.md): a deposit into a contract
-// that everybody uses, by ReceiveWithAuthorization of the token (EIP-3009) or by Permit2 where the seller asks
-// for that, and vouchers out of it. The agent
-// signs the vouchers, and is the payer too; or the payer is an owner who funds the channel (batchowner.go).
+// that everybody uses, by ReceiveWithAuthorization of the token (EIP-3009), or by Permit2 where the seller
+// asks for that, and vouchers out of it. The agent signs the vouchers, and is the payer too; or the payer is
+// an owner who funds the channel (batchowner.go).
 // What lies in a channel can go to its receiver as far as vouchers promise it, and back to the payer, and
 // nowhere else.
 

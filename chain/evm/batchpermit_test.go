@@ -79,7 +79,8 @@ func TestDepositsByPermit2AreRefusedBeforeSigning(t *testing.T) {
 			x402.InvalidRequirement},
 		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
 		"an owner's": {func(o *onchain.Order, _ *fakeNode) {
-			o.Channel.Deposit, o.Channel.Owners = money.Amount{}, &x402.OwnersDeposit{Salt: common.Hash{}.Hex(),
+			o.Channel.Deposit = money.Amount{}
+			o.Channel.Owners = &x402.OwnersDeposit{Salt: common.Hash{}.Hex(),
 				Signature: "0x" + strings.Repeat("00", 65)}
 		}, x402.InvalidRequirement},
 	} {

@@ -32,7 +32,7 @@ type Permit2Authorization struct {
 	Facilitator          string      // EIP-55, with UptoProxy
 	Channel              common.Hash // that is paid into, with PermitCollector
 	Nonce                [32]byte    // big endian; one space for all that the payer signs by Permit2
-	ValidAfter, Deadline int64       // Unix seconds; a block counts whose time is neither before nor after them
+	ValidAfter, Deadline int64       // Unix seconds; a block counts whose time is not before or after them
 }
 
 // DecodePermit2 reads the `permit2Authorization` object: exactly its keys, every value a string in canonical

@@ -156,7 +156,7 @@ func (a wire3009) read(amount string) (d *message.Deposit, signature [65]byte, e
 	return d, signature, err
 }
 
-// read reads a deposit by Permit2, which has to be the channel's own: what its message says twice is the same.
+// read reads a deposit by Permit2, which has to be the channel's own: what is said twice is the same.
 func (p wirePermit) read(amount, id string, of x402.ChannelConfig) (d *message.Deposit, signature [65]byte,
 	err error) {
 	value, errValue := money.ParseAmount(amount)

@@ -27,7 +27,8 @@ func TestDepositsEqualTheVectors(t *testing.T) {
 			require.Equal(t, name != "batch_deposit_eip3009", m.Deposit.ByPermit2)
 			require.NoError(t, CheckChannel(m, signed))
 			again := must.Get(EncodeChannel(m, signed))(t)
-			require.Equal(t, strings.Join(strings.Fields(string(all[name].Payload.Payload)), ""), string(again))
+			sent := strings.Join(strings.Fields(string(all[name].Payload.Payload)), "")
+			require.Equal(t, sent, string(again))
 			digest := must.Get(DepositDigest(usdc, m.Config, *m.Deposit))(t)
 			require.Equal(t, all[name].TypedData[0].Digest, fmt.Sprintf("0x%x", digest))
 			signed.Deposit[3] ^= 1

@@ -208,8 +208,7 @@ func PermitDigests(d message.PermitDraft) ([][32]byte, error) {
 	return [][32]byte{d.Digest}, nil
 }
 
-// witnessOf is hashStruct of the witness, and the end of the message's type, which names it: the types in the
-// order of their names.
+// witnessOf is hashStruct of the witness, and the end of the message's type, which names it.
 func witnessOf(a message.Permit2Authorization) (hash []byte, kinds string, err error) {
 	isDeposit := message.SameAddress(a.Spender, message.PermitCollector)
 	if isDeposit && a.To == "" && a.Facilitator == "" && a.ValidAfter == 0 && a.Channel != (common.Hash{}) {
@@ -260,8 +259,8 @@ func CheckChannel(m message.Channel, s message.Signatures) error {
 	return CheckDeposit(m.Asset, m.Config, *m.Deposit, s.Deposit)
 }
 
-// ChannelDigests are those of the voucher, of the deposit that goes with it, and of the deposit's approval, as
-// far as they are there.
+// ChannelDigests are those of the voucher, of the deposit that goes with it, and of the deposit's approval,
+// as far as they are there.
 func ChannelDigests(m message.Channel) (digests [][32]byte, err error) {
 	id, err := message.ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
