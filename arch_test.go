@@ -166,6 +166,10 @@ var arrows = map[string][]string{
 	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",
 		"x402"},
 	"scheme/siwx/check": {"history", "scheme/signing", "wallet", "x402"},
+	// a way of tests alone
+	"scheme/schemetest": {"chain/evm/message", "chain/evm/payload", "scheme", "x402", "x402/money",
+		"x402/onchain"},
+	"scheme/schemetest/check": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of

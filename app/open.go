@@ -72,8 +72,12 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
 	toPay := parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
-		guard: local}.ways()
-	bind(&guard.Recorder.Rules, rules, toPay)
+		guard: local, onEVM: onEVM}
+	ways := toPay.ways()
+	if a.also != nil {
+		ways = append(ways, a.also(toPay)...)
+	}
+	bind(&guard.Recorder.Rules, rules, ways)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
@@ -88,7 +92,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
-	register(engine, rules, toPay)
+	register(engine, rules, ways)
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
 	}
@@ -353,8 +357,7 @@ func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
-		Budget: budgetRules(rules), Assets: assets,
-		MaxTimeout: rules.Policy.MaxTimeout,
+		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
 // parts are what the ways to pay are made of.
@@ -34,6 +35,7 @@ type parts struct {
 	height func(ctx context.Context, network string) (uint64, error)
 	knows  func(ctx context.Context, network, address string) bool // the owner's facilitators
 	guard  *seal.Guard
+	onEVM  onchain.Signer // it is nil where nothing is built
 }
 
 // byFamily has one value for each family of chains.
@@ -51,7 +53,8 @@ type way struct {
 // ways registers the ways to pay, the simplest first.
 func (p parts) ways() []way {
 	permits, byPermit2 := permit2way.Exact{ApprovalGas: p.settings.approvalGas}, p.evm.ByPermit2()
-	transfer := exact.Check{Vaults: p.settings.vaults, TokenAccounts: p.settings.tokenAccounts, Height: p.height}
+	transfer := exact.Check{Vaults: p.settings.vaults, TokenAccounts: p.settings.tokenAccounts,
+		Height: p.height}
 	permit := permit2.Check{ApprovalGas: p.settings.approvalGas, KnowsFacilitator: p.knows}
 	const onEVM, onSolana = "eip155", "solana"
 	transfers := byFamily[pay.Scheme]{onEVM: p.evm, onSolana: p.solana}
