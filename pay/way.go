@@ -22,6 +22,14 @@ func (e *Engine) way(name string) (w scheme.Way, rank int) {
 	return unregistered{}, len(e.Ways)
 }
 
+// simplest is the name of the simplest way to pay, by which most sellers are paid.
+func (e *Engine) simplest() string {
+	if len(e.Ways) == 0 {
+		return ""
+	}
+	return e.Ways[0].Name()
+}
+
 // wayOf is the way that a payment was made by.
 func (e *Engine) wayOf(p history.Payment) scheme.Way {
 	w, _ := e.way(p.Scheme)
