@@ -152,7 +152,7 @@ var arrows = map[string][]string{
 	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
 	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
-	"scheme/batch":     {"scheme", "x402"},
+	"scheme/batch":     {"history", "scheme", "x402"},
 	"scheme/exact":     {"scheme", "x402"},
 	"scheme/mpp":       {"scheme", "x402"},
 	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},

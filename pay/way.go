@@ -95,6 +95,9 @@ func (e *Engine) charged(p history.Payment) *money.Amount {
 	return e.wayOf(p).Charged(p)
 }
 
+// NoReceipt says why no receipt is made of a settled payment. It is nil if one is.
+func (e *Engine) NoReceipt(p history.Payment) error { return e.wayOf(p).NoReceipt(p) }
+
 // awaitTurns waits until no payment before this one is under way that would be in its way (scheme.Way). It
 // lasts until the purchase ends.
 func (p *Purchase) awaitTurns(ctx context.Context) error {
