@@ -62,7 +62,8 @@ type Way interface {
 	AskChainAgain() bool
 	// OpenDespite says why a payment is open although its receipt says that it was settled; "": it is not.
 	OpenDespite(r wire.Settlement, paid history.Payment) string
-	// Charged is what a payment came to by its receipt. It is nil if that is not known, or what was signed for.
+	// Charged is what a payment came to by its receipt. It is nil if that is not known, or is what was signed
+	// for.
 	Charged(p history.Payment) *money.Amount
 	// NoReceipt says why no receipt is made of a settled payment. It is nil if one is.
 	NoReceipt(p history.Payment) error

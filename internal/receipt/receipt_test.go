@@ -231,9 +231,11 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 		})
 	}
 	p.State = history.Settled
-	require.ErrorContains(t, must.Err(Of(p, nil, x402.NewRegistry(nil), scheme.Plain{}, now)), "not given away")
+	assets := x402.NewRegistry(nil)
+	require.ErrorContains(t, must.Err(Of(p, nil, assets, scheme.Plain{}, now)), "not given away")
 	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"state":"settled","transaction":"t","block":1}`)
-	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), scheme.Plain{}, now)
+	bought := &history.Content{Body: []byte("weather"), Truncated: true}
+	r, err := Of(p, bought, assets, scheme.Plain{}, now)
 	require.NoError(t, err)
 	require.Equal(t, "t", r.Chain.Transaction)
 	require.False(t, r.Content.Whole)

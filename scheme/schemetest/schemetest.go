@@ -1,5 +1,5 @@
-// Package schemetest is a way to pay that exists in tests alone: a cheque that a bank of the test's cashes. It
-// shows what a new way to pay takes: this folder, and one line in package app.
+// Package schemetest is a way to pay that exists in tests alone: a cheque, which a bank of the test's cashes.
+// It shows what a new way to pay takes: this folder, and one line in package app.
 //
 // What must stay true: nothing of the program names it.
 package schemetest
