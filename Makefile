@@ -184,7 +184,7 @@ reproducible: release
 
 # What the compilers of other platforms would reject; with VET=1 of the tests, too, and on Windows not of e2e, whose tests speak to
 # terminals and signals of Unix. `make release` builds all six.
-CROSS := darwin-arm64 windows-amd64
+CROSS := windows-amd64
 VET   :=
 cross:
 	for platform in $(CROSS); do \

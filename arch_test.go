@@ -153,7 +153,7 @@ var arrows = map[string][]string{
 	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
 	// permit2: a deposit may be one by Permit2, with that one's approval
-	"scheme/batch":     {"scheme", "scheme/permit2", "x402"},
+	"scheme/batch":     {"history", "scheme", "scheme/permit2", "x402"},
 	"scheme/exact":     {"scheme", "x402"},
 	"scheme/mpp":       {"scheme", "x402"},
 	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},
@@ -168,6 +168,10 @@ var arrows = map[string][]string{
 	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",
 		"x402"},
 	"scheme/siwx/check": {"history", "scheme/signing", "wallet", "x402"},
+	// a way of tests alone
+	"scheme/schemetest": {"chain/evm/message", "chain/evm/payload", "scheme", "x402", "x402/money",
+		"x402/onchain"},
+	"scheme/schemetest/check": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of

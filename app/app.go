@@ -49,6 +49,8 @@ type app struct {
 	passkeys    *passkey.Checker
 	parties     metrics.Parties // how facilitators and nodes answered, for metrics
 
+	also func(parts) []way // ways to pay beside those of the program, for tests; may be nil
+
 	watch func(steps.Report) // counts calls, or sales, for metrics; nil: nobody does
 
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none

@@ -93,7 +93,8 @@ func (a *app) keepHomeClosed(ctx context.Context) {
 			return
 		case <-tick.C:
 			a.closeHome(ctx)
-			_ = closeTo(filepath.Dir(a.env.Service), filepath.Base(a.env.Service), 0o666) // it may lie elsewhere
+			// The socket may lie elsewhere.
+			_ = closeTo(filepath.Dir(a.env.Service), filepath.Base(a.env.Service), 0o666)
 		}
 	}
 }

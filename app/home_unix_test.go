@@ -62,7 +62,8 @@ func TestADirectoryOfNoWallet_StaysOpen(t *testing.T) {
 func TestClosingAHome_FollowsNoLink(t *testing.T) {
 	home, target := t.TempDir(), filepath.Join(t.TempDir(), "id_ed25519")
 	require.NoError(t, os.WriteFile(target, nil, 0o600))
-	name, link, file := filepath.Join(home, socketName), filepath.Join(home, "link"), filepath.Join(home, "file")
+	name := filepath.Join(home, socketName)
+	link, file := filepath.Join(home, "link"), filepath.Join(home, "file")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

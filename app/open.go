@@ -71,8 +71,13 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
-	guard.Recorder.Rules.Checks = checks{evm: on.evm, knows: settlers.HasSigner, guard: local}.of(rules,
-		settings)
+	toPay := parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
+		guard: local, onEVM: onEVM}
+	ways := toPay.ways()
+	if a.also != nil {
+		ways = append(ways, a.also(toPay)...)
+	}
+	bind(&guard.Recorder.Rules, rules, ways)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
@@ -80,14 +85,14 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	book := locks.New(store)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
-		Schemes: on.schemes(signed.Budget.Account), Ways: ways(settings, settlers.HasSigner),
+		Schemes: map[pay.SchemeKey]pay.Scheme{}, Statuses: onRooch.Statuses(),
 		Owners: owners(on.evm), Floats: floats{Exact: on.evm},
-		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: book,
 		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
+	register(engine, rules, ways)
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
 	}
@@ -166,33 +171,6 @@ func (a *app) chains(rules *config.Config, of networkSettings, evmSigner, solana
 	})
 	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
 	return on
-}
-
-// schemes are the ways to pay, by the family of the chain. Only the wallet's own account has channels.
-func (c chains) schemes(account string) map[pay.SchemeKey]pay.Scheme {
-	byPermit2 := c.evm.ByPermit2()
-	list := map[pay.SchemeKey]pay.Scheme{
-		{Scheme: x402.Exact, Family: "eip155"}:   c.evm,
-		{Scheme: x402.Exact, Family: "solana"}:   c.solana,
-		{Scheme: x402.MPP, Family: "eip155"}:     c.evm,
-		{Scheme: x402.MPP, Family: "solana"}:     c.solana,
-		{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
-		{Scheme: x402.Upto, Family: "eip155"}:    byPermit2,
-	}
-	if account == "" {
-		list[batchOnEVM] = c.evmChannels
-	}
-	return list
-}
-
-var batchOnEVM = pay.SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}
-
-// statuses say what became of what no scheme of this account pays, or of what is no payment.
-func (c chains) statuses(onRooch nuwa.Nodes) map[pay.SchemeKey]pay.StatusReader {
-	list := onRooch.Statuses()
-	list[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = c.evm
-	list[batchOnEVM] = c.evmChannels
-	return list
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of
@@ -379,8 +357,7 @@ func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
 // signedUnder is what who signs has to know of the owner's rules.
 func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
-		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
-		MaxTimeout: rules.Policy.MaxTimeout,
+		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
 	}
 }
 

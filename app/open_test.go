@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
@@ -21,6 +22,8 @@ import (
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 	"x402-wallet/x402/publicnode"
 )
 
@@ -130,4 +133,13 @@ func TestFacilitators_KnownFacilitators(t *testing.T) {
 		all := (&app{}).facilitators(rules, nil, nil, nil)
 		require.Equal(t, want, all.HasSigner(t.Context(), config.Base, cdp))
 	}
+}
+
+// Who signs reads what became of a voucher by its channel, and of anything else by its nonce.
+func TestStatusOfAVoucher(t *testing.T) {
+	on := chains{evm: evm.New(evm.Options{})}
+	on.evmChannels = on.evm.Channels(time.Hour)
+	_, err := on.status(t.Context(), x402.Evidence{Network: "eip155:8453", Channel: "0x01",
+		Ceiling: money.NewAmount(1)})
+	require.True(t, x402.HasCode(err, x402.RPCError), err) // it would ask the node, of which there is none
 }

@@ -250,7 +250,7 @@ func settingsOf(c *config.Config, account string) networkSettings {
 
 func policy(c *config.Config, s networkSettings) pay.Policy {
 	return pay.Policy{
-		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
+		Prefer: c.Policy.Prefer, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: s.tokenAccounts,
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
 		LowFunds: c.Notify.LowFunds,

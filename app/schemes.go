@@ -19,44 +19,108 @@ import (
 	"x402-wallet/scheme/signing"
 	siwx "x402-wallet/scheme/siwx/check"
 	"x402-wallet/scheme/vault"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/onchain"
 )
 
-// checks makes the schemes' checks.
-type checks struct {
-	evm    *evm.Exact
-	height func(ctx context.Context, network string) (uint64, error) // see exact.Check
-	knows  func(ctx context.Context, network, address string) bool   // the owner's facilitators
+// parts are what the ways to pay are made of.
+type parts struct {
+	chains
+	rules    *config.Config
+	settings networkSettings
+	// height is nil where this process builds what it signs: see exact.Check.
+	height func(ctx context.Context, network string) (uint64, error)
+	knows  func(ctx context.Context, network, address string) bool // the owner's facilitators
 	guard  *seal.Guard
+	onEVM  onchain.Signer // it is nil where nothing is built
 }
 
-// of returns the checks by the schemes' names in the ledger.
-func (c checks) of(rules *config.Config, s networkSettings) map[string]signing.Check {
-	channels := c.evm.Channels(rules.Policy.ChannelDelay)
-	transfers := exact.Check{Vaults: s.vaults, TokenAccounts: s.tokenAccounts, Height: c.height}
-	permits := permit2.Check{ApprovalGas: s.approvalGas, KnowsFacilitator: c.knows}
-	return map[string]signing.Check{
-		x402.Exact: transfers, x402.MPP: transfers,
-		x402.Permit2: permits, x402.Upto: permits,
-		x402.Allowance:    allowance.Check{Rules: s.allowances, Account: c.evm.AccountState},
-		x402.SignInScheme: siwx.Check{},
-		x402.BatchSettlement: batch.Check{MaxDelay: rules.Policy.ChannelDelay,
-			Claimed: func(ctx context.Context, network, channel string) (money.Amount, error) {
-				read, err := channels.ReadChannel(ctx, network, channel)
-				return read.Claimed, err
-			},
-			FundedByOwner: c.guard.OwnChannel, Permits: permits},
+// byFamily has one value for each family of chains.
+type byFamily[T any] map[string]T
+
+// way is a way to pay, with all that a wallet has of it.
+type way struct {
+	name  string                     // in the ledger
+	asks  scheme.Way                 // nil where no seller asks for it
+	pays  byFamily[pay.Scheme]       // signs and reads the chain
+	reads byFamily[pay.StatusReader] // where nothing in pays reads the chain
+	check signing.Check
+}
+
+// ways registers the ways to pay, the simplest first.
+func (p parts) ways() []way {
+	permits, byPermit2 := permit2way.Exact{ApprovalGas: p.settings.approvalGas}, p.evm.ByPermit2()
+	transfer := exact.Check{Vaults: p.settings.vaults, TokenAccounts: p.settings.tokenAccounts,
+		Height: p.height}
+	permit := permit2.Check{ApprovalGas: p.settings.approvalGas, KnowsFacilitator: p.knows}
+	const onEVM, onSolana = "eip155", "solana"
+	transfers := byFamily[pay.Scheme]{onEVM: p.evm, onSolana: p.solana}
+	return []way{
+		{name: x402.Exact, asks: exactway.Way{}, pays: transfers, check: transfer},
+		{name: x402.MPP, asks: mpp.Way{}, pays: transfers, check: transfer},
+		{name: x402.Permit2, asks: permits, pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
+		{name: x402.Upto, asks: permit2way.Upto{Exact: permits, KnowsFacilitator: p.knows},
+			pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
+		{name: x402.BatchSettlement, asks: batchway.Way{ByPermit2: permits},
+			pays: byFamily[pay.Scheme]{onEVM: p.evmChannels},
+			check: batch.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed, Permits: permit,
+				FundedByOwner: p.guard.OwnChannel}},
+		{name: x402.Allowance, reads: byFamily[pay.StatusReader]{onEVM: p.evm},
+			check: allowance.Check{Rules: p.settings.allowances, Account: p.evm.AccountState}},
+		{name: x402.SignInScheme, check: siwx.Check{}},
 	}
 }
 
-// ways are the ways to pay, the simplest first.
-func ways(s networkSettings, knows func(ctx context.Context, network, address string) bool) []scheme.Way {
-	permits := permit2way.Exact{ApprovalGas: s.approvalGas}
-	return []scheme.Way{exactway.Way{}, mpp.Way{}, permits, permit2way.Upto{Exact: permits,
-		KnowsFacilitator: knows},
-		batchway.Way{ByPermit2: permits}}
+// claimed is how much of a channel was claimed on the chain.
+func (p parts) claimed(ctx context.Context, network, channel string) (money.Amount, error) {
+	read, err := p.evmChannels.ReadChannel(ctx, network, channel)
+	return read.Claimed, err
+}
+
+// bind gives who signs the checks of the ways to pay, and those by which the owner lets the wallet pay.
+func bind(signs *agent.Rules, rules *config.Config, ways []way) {
+	signs.Checks, signs.Schemes = map[string]signing.Check{}, allowed(rules, ways)
+	for _, w := range ways {
+		signs.Checks[w.name] = w.check
+	}
+}
+
+// allowed are the ways that the owner's rules name, or all that there are.
+func allowed(rules *config.Config, ways []way) (names []string) {
+	if rules.Policy.Schemes != nil {
+		return rules.Policy.Schemes
+	}
+	for _, w := range ways {
+		if w.asks != nil {
+			names = append(names, w.name)
+		}
+	}
+	return names
+}
+
+// register gives the engine the ways to pay. A named account has only some of them, but what became of its
+// payments is read in all.
+func register(e *pay.Engine, rules *config.Config, ways []way) {
+	e.Policy.Schemes = allowed(rules, ways)
+	for _, w := range ways {
+		if w.asks != nil {
+			e.Ways = append(e.Ways, w.asks)
+		}
+		isPaid := w.asks != nil && (e.Rules.Account == "" || !w.asks.OwnAccountOnly())
+		for family, s := range w.pays {
+			key := pay.SchemeKey{Scheme: w.name, Family: family}
+			e.Statuses[key] = s
+			if isPaid {
+				e.Schemes[key] = s
+			}
+		}
+		for family, reader := range w.reads {
+			e.Statuses[pay.SchemeKey{Scheme: w.name, Family: family}] = reader
+		}
+	}
 }
 
 // vaults pay from the owner's contracts.

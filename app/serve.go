@@ -144,13 +144,14 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	}
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
 	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
-	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
-	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
-	signed.Status = statusReader(onEVM, onSolana)
+	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
+		solana: svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})}
+	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
+	signed.Status = on.status
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
-	signed.Checks = checks{evm: onEVM, height: onSolana.Height, knows: settlers.HasSigner,
-		guard: a.Guard(store, rules, keys)}.of(rules, settingsOf(rules, ""))
+	bind(&signed, rules, parts{chains: on, rules: rules, settings: settingsOf(rules, ""),
+		height: on.solana.Height, knows: settlers.HasSigner, guard: a.Guard(store, rules, keys)}.ways())
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay
@@ -245,15 +246,12 @@ func (a *app) claimAndListen(ctx context.Context, file string, conf *paywallfile
 // terminal on which a person types a passphrase, and who has it can read there.
 type passedOn struct{ io.Writer }
 
-// statusReader asks the chain of a payment what became of it.
-func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x402.Evidence) (
-	x402.Status, error) {
-	return func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		if x402.IsSolana(e.Network) {
-			return onSolana.Status(ctx, e)
-		}
-		return onEVM.Status(ctx, e)
+// status asks the chain of a payment what became of it.
+func (c chains) status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	if x402.IsSolana(e.Network) {
+		return c.solana.Status(ctx, e)
 	}
+	return c.evmChannels.Status(ctx, e) // also of what is no voucher
 }
 
 // paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit): strangers can

@@ -176,7 +176,7 @@ func readWhole(path string, limit int64) ([]byte, error) {
 
 // receipt prints a payment's receipt, which is JSON for people too.
 func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
-	r, err := receipt.Stored(ctx, w.Store, id, w.Engine.Assets, time.Now())
+	r, err := receipt.Stored(ctx, w.Store, id, w.Engine.Assets, w.Engine, time.Now())
 	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
 	}

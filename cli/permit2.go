@@ -212,7 +212,7 @@ func noFloatUnderWay(ctx context.Context, w *tools.Wallet, network string) error
 		return err
 	}
 	for _, p := range open {
-		if p.Scheme == x402.Allowance {
+		if p.IsPull() {
 			return x402.Errorf(x402.CheckFailed, "a float is on its way to the agent's account on %s",
 				x402.Title(network)).WithHint("nothing was signed; run the command again in a " +
 				"minute, after x402-wallet reconcile")

@@ -93,7 +93,7 @@ func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPa
 	for _, network := range e.Policy.Prefer {
 		if asset, ok := e.Assets.Named(network, ""); ok && len(guesses) < maxGuesses {
 			guesses = append(guesses, option{asset: asset,
-				Requirement: x402.Requirement{Scheme: x402.Exact, Network: network}})
+				Requirement: x402.Requirement{Scheme: e.simplest(), Network: network}})
 		}
 	}
 	return guesses, false

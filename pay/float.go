@@ -18,6 +18,8 @@ import (
 // Floats moves an owner's money to the agent's own account, as far as they let it, so that a payment can be
 // made from there: evm.Exact.
 type Floats interface {
+	// Name is how the ledger names what it moves.
+	Name() string
 	// AllowanceOn is how the owner lets the agent spend on a network; nil: not at all.
 	AllowanceOn(network string) *x402.AllowanceRule
 	// DraftPull prepares a transaction that moves an amount, SignPull signs it, and SendPull brings it to the
@@ -40,8 +42,6 @@ const (
 	maxPulls = 4
 	// methodPull is what a pull's row says where a payment's says how its seller was asked.
 	methodPull = "transferFrom"
-	// dialectPull is what it says where a payment's says how its seller asked.
-	dialectPull x402.Dialect = "allowance"
 )
 
 // fund sees to it that what a held payment takes is at the agent's own account before it is signed for, by a
@@ -148,7 +148,7 @@ func (e *Engine) openPull(ctx context.Context, a x402.OwnerAllowance) (*history.
 	}
 	for _, p := range open {
 		switch {
-		case p.Scheme != x402.Allowance:
+		case !p.IsPull():
 			continue
 		case p.State == history.Reserved && e.leased(p): // another process is about to sign it
 			return nil, e.awaitSigned(ctx, p)
@@ -196,13 +196,13 @@ func (e *Engine) awaitSigned(ctx context.Context, p history.Payment) error {
 // price is 0.
 func (e *Engine) holdPull(ctx context.Context, asset x402.AssetInfo, draft x402.Pull, funds x402.Funds) (
 	*Purchase, error) {
-	id := history.NewID(e.Now())
+	id, name := history.NewID(e.Now()), e.Floats.Name()
 	requirement, err := json.Marshal(draft)
 	if err != nil {
 		return nil, err
 	}
 	p := history.Payment{ID: id, Fingerprint: sha256.Sum256([]byte(id)), Method: methodPull,
-		URL: "allowance:" + draft.Owner, Network: draft.Network, Scheme: x402.Allowance, Dialect: dialectPull,
+		URL: name + ":" + draft.Owner, Network: draft.Network, Scheme: name, Dialect: x402.Dialect(name),
 		Asset: asset.Key().Address, Symbol: asset.Symbol, Amount: draft.Amount, PayTo: draft.Agent,
 		Source: draft.Owner, Requirement: requirement}
 	written, err := e.inflight.begin(id, p.Fingerprint, ctx)

@@ -363,7 +363,7 @@ func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
 
 func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds,
 	err error) {
-	scheme, ok := e.scheme(x402.Exact, network)
+	scheme, ok := e.scheme(e.simplest(), network)
 	if !ok {
 		return funds, nil
 	}

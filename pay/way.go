@@ -22,6 +22,14 @@ func (e *Engine) way(name string) (w scheme.Way, rank int) {
 	return unregistered{}, len(e.Ways)
 }
 
+// simplest is the name of the simplest way to pay, by which most sellers are paid.
+func (e *Engine) simplest() string {
+	if len(e.Ways) == 0 {
+		return ""
+	}
+	return e.Ways[0].Name()
+}
+
 // wayOf is the way that a payment was made by.
 func (e *Engine) wayOf(p history.Payment) scheme.Way {
 	w, _ := e.way(p.Scheme)
@@ -86,6 +94,9 @@ func (e *Engine) charged(p history.Payment) *money.Amount {
 	}
 	return e.wayOf(p).Charged(p)
 }
+
+// NoReceipt says why no receipt is made of a settled payment. It is nil if one is.
+func (e *Engine) NoReceipt(p history.Payment) error { return e.wayOf(p).NoReceipt(p) }
 
 // awaitTurns waits until no payment before this one is under way that would be in its way (scheme.Way). It
 // lasts until the purchase ends.

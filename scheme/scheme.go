@@ -62,8 +62,11 @@ type Way interface {
 	AskChainAgain() bool
 	// OpenDespite says why a payment is open although its receipt says that it was settled; "": it is not.
 	OpenDespite(r wire.Settlement, paid history.Payment) string
-	// Charged is what a payment came to by its receipt. It is nil if that is not known, or what was signed for.
+	// Charged is what a payment came to by its receipt. It is nil if that is not known, or is what was signed
+	// for.
 	Charged(p history.Payment) *money.Amount
+	// NoReceipt says why no receipt is made of a settled payment. It is nil if one is.
+	NoReceipt(p history.Payment) error
 }
 
 // AccountTurn names the turn of the agent's own account on a network, whose transactions come one after
@@ -105,3 +108,6 @@ func (Plain) OpenDespite(wire.Settlement, history.Payment) string { return "" }
 
 // Charged implements Way.
 func (Plain) Charged(history.Payment) *money.Amount { return nil }
+
+// NoReceipt implements Way.
+func (Plain) NoReceipt(history.Payment) error { return nil }

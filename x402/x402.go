@@ -66,6 +66,9 @@ const (
 // MPP is the scheme of options that were asked for in MPP.
 const MPP = "mpp"
 
+// Ways are the names in policy.schemes of the ways to pay, the simplest first.
+func Ways() []string { return []string{Exact, MPP, Permit2, Upto, BatchSettlement} }
+
 // The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a
 // payment.
 const (

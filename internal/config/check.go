@@ -119,7 +119,6 @@ func (c *Checker) policy(written *file) policy {
 		// a file that names its networks means those, unless it says otherwise
 		PublicNodes:       len(written.Networks) == 0,
 		KnownFacilitators: f.KnownFacilitators == nil || *f.KnownFacilitators,
-		Schemes:           slices.Clone(schemes),
 		ChannelDeposit:    c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
 		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour,
 			channelterms.MinWithdrawDelay, channelterms.MaxWithdrawDelay),
@@ -141,16 +140,13 @@ func (c *Checker) policy(written *file) policy {
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
 		for _, scheme := range p.Schemes {
-			c.OneOf("policy.schemes", &scheme, schemes...)
+			c.OneOf("policy.schemes", &scheme, x402.Ways()...)
 		}
 		c.Refuse(len(p.Schemes) == 0, "policy.schemes",
 			`is empty, so nothing could be paid; it must hold "exact"`)
 	}
 	return p
 }
-
-// schemes are the ways of paying that the wallet has, and those that it uses where the owner names none.
-var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.BatchSettlement, x402.MPP}
 
 // channelNetworks are Rooch's, on which the Nuwa payment channels live.
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}

@@ -88,7 +88,10 @@ var tightenings = map[string]func(from, to any) bool{
 	"policy.channel_deposit": noMore[money.Dollars], "policy.channel_delay": noMore[time.Duration],
 	"policy.new_payee": stricter, "policy.payee_change": stricter,
 	"policy.sign_in":  stricter,
-	"policy.loopback": within, "policy.schemes": within,
+	"policy.loopback": within,
+	"policy.schemes": func(from, to any) bool { // nil is all that there are
+		return len(from.([]string)) == 0 || (len(to.([]string)) > 0 && within(from, to))
+	},
 	"policy.deny_hosts":         func(from, to any) bool { return within(to, from) },
 	"env":                       func(_, to any) bool { return !to.(bool) },
 	"policy.public_nodes":       func(_, to any) bool { return !to.(bool) },
@@ -162,7 +165,7 @@ func snake(field string) string {
 
 var wordStart = pattern.Lazy(`([^A-Z])([A-Z])`)
 
-var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in",
+var unset = map[string]string{"policy.allow_hosts": "any", "policy.schemes": "all", "assets": "those built in",
 	"facilitators": "those built in"}
 
 // show writes a value for a person; secrets stay hidden.

@@ -82,7 +82,7 @@ type policy struct {
 	// how much content is stored, but for what nobody got yet
 	ContentQuota Size
 	Prefer       []string // CAIP-2, best first
-	Schemes      []string
+	Schemes      []string // ways to pay; nil for all that there are
 	// of batch-settlement: what may lie in the channels of one seller, and how long it may take to come
 	// back from a seller that does not help
 	ChannelDeposit money.Dollars

@@ -258,7 +258,7 @@ func payment(l *look) (frame, error) {
 	if all.Content != nil {
 		v.Content, v.Cut = &all, all.ContentTruncated
 	}
-	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
+	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.wallet.Engine, l.o.Now())
 	v.Receipt = err == nil
 	return frame{Title: "Payment " + p.ID, Here: "history", Body: v.body}, nil
 }
@@ -298,7 +298,8 @@ func content(l *look) error {
 // receiptOf gives the receipt, as x402-wallet show --receipt prints it.
 func receiptOf(l *look) error {
 	id := l.r.PathValue("id")
-	r, err := receipt.Stored(l.r.Context(), l.wallet.Store, id, l.wallet.Engine.Assets, l.o.Now())
+	engine := l.wallet.Engine
+	r, err := receipt.Stored(l.r.Context(), l.wallet.Store, id, engine.Assets, engine, l.o.Now())
 	if err != nil {
 		return missing(err, "there is no payment with this id")
 	}

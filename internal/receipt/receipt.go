@@ -94,8 +94,8 @@ type fingerprint struct {
 var askChain = x402.Command("reconcile")
 
 // Stored is the receipt of a payment in the ledger, with what it bought; history.ErrNotFound.
-func Stored(ctx context.Context, store *history.Store, id string, assets *x402.Registry, now time.Time) (
-	*Receipt, error) {
+func Stored(ctx context.Context, store *history.Store, id string, assets *x402.Registry, ways Ways,
+	now time.Time) (*Receipt, error) {
 	p, err := store.Payment(ctx, id)
 	if err != nil {
 		return nil, err
@@ -104,11 +104,17 @@ func Stored(ctx context.Context, store *history.Store, id string, assets *x402.R
 	if c, err := store.Content(ctx, id); err == nil || errors.Is(err, history.ErrContentRemoved) {
 		bought = &c
 	}
-	return Of(p, bought, assets, now)
+	return Of(p, bought, assets, ways, now)
+}
+
+// Ways say of payments why no receipt is made of them: pay.Engine.
+type Ways interface {
+	NoReceipt(p history.Payment) error
 }
 
 // Of is the receipt of a settled payment. An error says why there is none (yet).
-func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
+func Of(p history.Payment, content *history.Content, assets *x402.Registry, ways Ways, now time.Time) (
+	*Receipt, error) {
 	if p.IsSignIn() {
 		return nil, x402.Errorf(x402.InvalidArgument, "this is a sign-in: nothing was paid")
 	}
@@ -132,14 +138,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
 			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet show %s", p.ID)
 	}
-	if p.Proof != history.Chain && p.Scheme == x402.Upto {
-		return nil, x402.Errorf(x402.InvalidArgument, "what the payment came to rests on the seller's word").
-			WithHint("x402-wallet reconcile asks the chain")
-	}
-	if p.Scheme == x402.BatchSettlement {
-		return nil, x402.Errorf(x402.InvalidArgument, "it was paid through a channel with a deposit, of "+
-			"which no receipt is made: a voucher is for all that the seller charged").
-			WithHint("its voucher and what the seller said are in x402-wallet show %s", p.ID)
+	if err := ways.NoReceipt(p); err != nil {
+		return nil, err
 	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -225,14 +226,16 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 		history.Unknown: false, history.Failed: false, history.Settled: true} {
 		t.Run(fmt.Sprint(state), func(t *testing.T) {
 			p.State = state
-			_, err := Of(p, nil, x402.NewRegistry(nil), now.Add(2*time.Minute))
+			_, err := Of(p, nil, x402.NewRegistry(nil), scheme.Plain{}, now.Add(2*time.Minute))
 			require.Equal(t, ok, err == nil, state)
 		})
 	}
 	p.State = history.Settled
-	require.ErrorContains(t, must.Err(Of(p, nil, x402.NewRegistry(nil), now)), "not given away")
+	assets := x402.NewRegistry(nil)
+	require.ErrorContains(t, must.Err(Of(p, nil, assets, scheme.Plain{}, now)), "not given away")
 	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"state":"settled","transaction":"t","block":1}`)
-	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), now)
+	bought := &history.Content{Body: []byte("weather"), Truncated: true}
+	r, err := Of(p, bought, assets, scheme.Plain{}, now)
 	require.NoError(t, err)
 	require.Equal(t, "t", r.Chain.Transaction)
 	require.False(t, r.Content.Whole)

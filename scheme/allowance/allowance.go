@@ -15,6 +15,9 @@ import (
 // Texts explain to people what is in the way of a float.
 type Texts struct{}
 
+// Name is how the ledger names the transfers.
+func (Texts) Name() string { return x402.Allowance }
+
 // Lack explains that an owner's account does not cover a price: the agent may take too little of
 // it, or too little is there.
 func (Texts) Lack(o scheme.Option, funds x402.Funds, lack *history.ShortOfFunds) error {

@@ -5,6 +5,7 @@
 package batch
 
 import (
+	"x402-wallet/history"
 	"x402-wallet/scheme"
 	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
@@ -34,3 +35,10 @@ func (Way) OwnAccountOnly() bool { return true }
 
 // SellerSettles implements scheme.Way: the seller counts what a channel holds.
 func (Way) SellerSettles() bool { return true }
+
+// NoReceipt implements scheme.Way: a voucher is for all that its channel's seller charged.
+func (Way) NoReceipt(p history.Payment) error {
+	return x402.Errorf(x402.InvalidArgument, "it was paid through a channel with a deposit, of which no "+
+		"receipt is made: a voucher is for all that the seller charged").
+		WithHint("its voucher and what the seller said are in x402-wallet show %s", p.ID)
+}

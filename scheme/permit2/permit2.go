@@ -169,3 +169,12 @@ func (Upto) Charged(p history.Payment) *money.Amount {
 	}
 	return &amount
 }
+
+// NoReceipt implements scheme.Way: a receipt says what the chain showed that was charged.
+func (Upto) NoReceipt(p history.Payment) error {
+	if p.Proof == history.Chain {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidArgument, "what the payment came to rests on the seller's word").
+		WithHint("x402-wallet reconcile asks the chain")
+}
