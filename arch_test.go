@@ -153,11 +153,11 @@ var arrows = map[string][]string{
 	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
 	// permit2: a deposit may be one by Permit2, with that one's approval
-	"scheme/batch":     {"history", "scheme", "scheme/permit2", "x402"},
-	"scheme/exact":     {"scheme", "x402"},
-	"scheme/mpp":       {"scheme", "x402"},
-	"scheme/permit2":   {"history", "scheme", "x402", "x402/money", "x402/wire"},
-	"scheme/vault":     {"history", "scheme", "x402", "x402/money"},
+	"scheme/batch":   {"history", "scheme", "scheme/permit2", "x402"},
+	"scheme/exact":   {"scheme", "x402"},
+	"scheme/mpp":     {"scheme", "x402"},
+	"scheme/permit2": {"history", "scheme", "x402", "x402/money", "x402/wire"},
+	"scheme/vault":   {"history", "scheme", "x402", "x402/money"},
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
 		"wallet", "x402"},

@@ -32,6 +32,8 @@ type Channels interface {
 	// that are the same but for it salt tells which is meant: 0x and 64 hex digits, or "" for zeros. It asks
 	// nobody.
 	Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (x402.ChannelConfig, string, error)
+	// DepositFunds are those that the agent deposits from as r asks for it.
+	DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds, error)
 	// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
 	ReadChannel(ctx context.Context, network, id string) (onchain.ChannelBalance, error)
@@ -281,11 +283,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 		w.quotes = [][sha256.Size]byte{terms(priced(p, *o), *o)} // as a person is asked
 		return w, nil
 	}
-	payer := Scheme(e.Channels)
-	if byPermit2, ok := e.scheme(x402.Permit2, o.Network); ok && o.ByPermit2() {
-		payer = byPermit2 // which reads what Permit2 may move, too
-	}
-	funds, err := payer.Funds(ctx, o.Network, o.asset)
+	funds, err := e.Channels.DepositFunds(ctx, o.Requirement, o.asset)
 	if err != nil {
 		return nil, err
 	}

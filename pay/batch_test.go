@@ -350,9 +350,9 @@ type signingChannels struct {
 
 func (*signingChannels) Payable(x402.Requirement, x402.AssetInfo) error { return nil }
 
-func (c *signingChannels) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds,
-	error) {
-	f, err := c.chain.Funds(ctx, network, asset)
+func (c *signingChannels) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (
+	x402.Funds, error) {
+	f, err := c.chain.Funds(ctx, r.Network, asset)
 	f.Source = testAgent
 	return f, err
 }

@@ -189,6 +189,11 @@ func voucherText(seed uint64, id string, ceiling uint64) string {
 	return fmt.Sprintf("0x%x", sha256.Sum256(fmt.Appendf(nil, "the key of %d: %s %d", seed, id, ceiling)))
 }
 
+func (c *simChannels) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds,
+	error) {
+	return c.Funds(ctx, r.Network, asset)
+}
+
 func (c *simChannels) OwnVoucher(_, id string, v x402.ChannelVoucher) bool {
 	ceiling, _ := v.Ceiling.Uint64()
 	return v.Signature == voucherText(c.s.seed, id, ceiling)

@@ -113,6 +113,16 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 	return config, hash.Hex(), err
 }
 
+// DepositFunds are those that the agent deposits from: with what Permit2 may move of them where the seller
+// asks for Permit2.
+func (c *Channels) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds,
+	error) {
+	if r.ByPermit2() {
+		return c.ByPermit2().Funds(ctx, r.Network, asset)
+	}
+	return c.Funds(ctx, r.Network, asset)
+}
+
 // OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 	var hash common.Hash
