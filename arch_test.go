@@ -149,11 +149,14 @@ var arrows = map[string][]string{
 	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
 		"x402/onchain"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
-	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt
-	"scheme":           {"history", "x402", "x402/money", "x402/wire"},
+	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt;
+	// onchain: what is ordered of a channel
+	"scheme":           {"history", "x402", "x402/money", "x402/onchain", "x402/wire"},
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
-	// permit2: a deposit may be one by Permit2, with that one's approval
-	"scheme/batch":   {"history", "scheme", "scheme/permit2", "x402"},
+	// permit2: a deposit may be one by Permit2, with that one's approval; seller: it is asked for money back;
+	// channelterms: what it asks of a channel
+	"scheme/batch": {"history", "scheme", "scheme/permit2", "seller", "x402", "x402/channelterms",
+		"x402/money", "x402/onchain", "x402/wire"},
 	"scheme/exact":   {"scheme", "x402"},
 	"scheme/mpp":     {"scheme", "x402"},
 	"scheme/permit2": {"history", "scheme", "x402", "x402/money", "x402/wire"},
@@ -182,9 +185,7 @@ var arrows = map[string][]string{
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/channelterms", "x402/foreign",
-		"x402/onchain",
-		"x402/remedy"},
+		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/foreign", "x402/onchain", "x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"scheme/nuwa": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},
@@ -212,18 +213,20 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "budget/standing", "history", "history/alerts",
 		"history/report", "history/subscriptions", "internal/loopback", "internal/passkey", "x402/money",
 		"internal/receipt", "internal/passkey/invitation", "tools", "x402", "x402/wire"},
-	// nuwa: a call of a service that has a channel goes through it; facilitator: what it lists for sale;
+	// nuwa: a call of a service that has a channel goes through it; batch: what lies in channels with a
+	// deposit; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
 	// how a wallet stands, as they say it
-	"tools": {"internal/ask", "budget", "budget/schedule", "budget/standing", "scheme/nuwa", "facilitator",
+	"tools": {"internal/ask", "budget", "budget/schedule", "budget/standing", "scheme/batch", "scheme/nuwa",
+		"facilitator",
 		"history", "history/alerts", "history/content", "history/report", "history/subscriptions",
 		"internal/mcpconn", "internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay",
 		"seller", "x402", "x402/wire", "x402/weburl", "x402/onchain"},
-	// tools: a command prints its tool's answer; nuwa: or what it shows of a channel
+	// tools: a command prints its tool's answer; batch, nuwa: or what they show of a channel
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
+	"cli": {"scheme/batch", "scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
 		"wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget", "budget/schedule", "budget/standing", "scheme/nuwa", "internal/child",

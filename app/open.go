@@ -24,7 +24,9 @@ import (
 	"x402-wallet/internal/notify"
 	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/scheme/nuwa"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -71,27 +73,26 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
-	toPay := parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
-		guard: local, onEVM: onEVM}
-	ways := toPay.ways()
-	if a.also != nil {
-		ways = append(ways, a.also(toPay)...)
-	}
-	bind(&guard.Recorder.Rules, rules, ways)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
 	})
 	book := locks.New(store)
+	deposits := &batch.Channels{Chain: on.evmChannels, Ledger: book, Guard: guard, Sellers: sellers,
+		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas}, Assets: assets,
+		MaxDeposit: rules.Policy.ChannelDeposit, Deadline: rules.Policy.Deadline, Now: time.Now, Log: a.log}
+	ways := a.ways(parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
+		guard: local, onEVM: onEVM, deposits: deposits})
+	bind(&guard.Recorder.Rules, rules, ways)
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{}, Statuses: onRooch.Statuses(),
 		Owners: owners(on.evm), Floats: floats{Exact: on.evm},
-		Channels: on.evmChannels, ChannelBook: book,
 		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
+	deposits.Engine = engine
 	register(engine, rules, ways)
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
@@ -117,8 +118,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Close:    func() error { return errors.Join(sellers.Close(), book.CloseLocks(), h.Close()) },
 		Accounts: accounts(keys, rules), Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: settings.tokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
-		Subscriptions: subscriptions(rules),
-		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
+		Subscriptions: subscriptions(rules), Deposits: deposits,
+		Warnings: slices.Concat(keys.Warnings, rules.Warnings, environ.Ignored(a.env, rules)),
 	}, nil
 }
 

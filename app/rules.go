@@ -252,8 +252,7 @@ func policy(c *config.Config, s networkSettings) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: s.tokenAccounts,
-		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		LowFunds: c.Notify.LowFunds,
+		WalletSettles: c.WalletSettles, LowFunds: c.Notify.LowFunds,
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"x402-wallet/scheme"
 	allowanceway "x402-wallet/scheme/allowance"
 	allowance "x402-wallet/scheme/allowance/check"
-	batchway "x402-wallet/scheme/batch"
-	batch "x402-wallet/scheme/batch/check"
+	"x402-wallet/scheme/batch"
+	batchcheck "x402-wallet/scheme/batch/check"
 	exactway "x402-wallet/scheme/exact"
 	exact "x402-wallet/scheme/exact/check"
 	"x402-wallet/scheme/mpp"
@@ -36,6 +36,8 @@ type parts struct {
 	knows  func(ctx context.Context, network, address string) bool // the owner's facilitators
 	guard  *seal.Guard
 	onEVM  onchain.Signer // it is nil where nothing is built
+	// deposits are the channels that hold money, of which who signs needs none.
+	deposits *batch.Channels
 }
 
 // byFamily has one value for each family of chains.
@@ -64,14 +66,21 @@ func (p parts) ways() []way {
 		{name: x402.Permit2, asks: permits, pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
 		{name: x402.Upto, asks: permit2way.Upto{Exact: permits, KnowsFacilitator: p.knows},
 			pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
-		{name: x402.BatchSettlement, asks: batchway.Way{ByPermit2: permits},
-			pays: byFamily[pay.Scheme]{onEVM: p.evmChannels},
-			check: batch.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed, Permits: permit,
+		{name: x402.BatchSettlement, asks: p.deposits, pays: byFamily[pay.Scheme]{onEVM: p.evmChannels},
+			check: batchcheck.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed, Permits: permit,
 				FundedByOwner: p.guard.OwnChannel}},
 		{name: x402.Allowance, reads: byFamily[pay.StatusReader]{onEVM: p.evm},
 			check: allowance.Check{Rules: p.settings.allowances, Account: p.evm.AccountState}},
 		{name: x402.SignInScheme, check: siwx.Check{}},
 	}
+}
+
+// ways are those of the program, and of a test.
+func (a *app) ways(p parts) []way {
+	if a.also == nil {
+		return p.ways()
+	}
+	return append(p.ways(), a.also(p)...)
 }
 
 // claimed is how much of a channel was claimed on the chain.

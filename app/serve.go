@@ -25,6 +25,7 @@ import (
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
 	"x402-wallet/paywall"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -151,7 +152,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
 	bind(&signed, rules, parts{chains: on, rules: rules, settings: settingsOf(rules, ""),
-		height: on.solana.Height, knows: settlers.HasSigner, guard: a.Guard(store, rules, keys)}.ways())
+		deposits: &batch.Channels{}, height: on.solana.Height, knows: settlers.HasSigner, guard: a.Guard(store, rules, keys)}.ways())
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	batchcheck "x402-wallet/scheme/batch/check"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -26,7 +26,7 @@ func (p *Program) channelRefundCommand(ui *ui, passphrase *passphraseSource) *co
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 				return askWallet(ui, "waiting for the seller", func() (refundOut, error) {
-					list, err := w.Engine.RefundBatch(ctx, strings.ToLower(args[0]))
+					list, err := w.Deposits.Refund(ctx, strings.ToLower(args[0]))
 					return refundOut{list}, err
 				}, func(out refundOut) {
 					if len(out.Refunds) == 0 {
@@ -42,7 +42,7 @@ func (p *Program) channelRefundCommand(ui *ui, passphrase *passphraseSource) *co
 }
 
 type refundOut struct {
-	Refunds []pay.BatchRefund `json:"refunds"`
+	Refunds []batch.Refund `json:"refunds"`
 }
 
 // withdrawOut is a step of taking a deposit back without its seller.
@@ -52,7 +52,7 @@ type withdrawOut struct {
 }
 
 type withdrawStep struct {
-	pay.BatchWithdrawal
+	batch.Withdrawal
 	Made *vaultTransfer `json:"transaction,omitempty"`
 }
 
@@ -92,7 +92,7 @@ type withdrawer struct {
 }
 
 // send makes a step's transaction; nil: nobody signs it here.
-func (by withdrawer) send(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer,
+func (by withdrawer) send(ctx context.Context, w *tools.Wallet, b batch.Withdrawal) (*vaultTransfer,
 	error) {
 	switch {
 	case by.isAgent:
@@ -125,8 +125,8 @@ type withdrawSigner interface {
 func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, by withdrawer) error {
 	out := withdrawOut{Steps: []withdrawStep{}, Next: x402.Next{Do: x402.Done}}
 	again := x402.Command("channel", "withdraw", host)
-	err := w.Engine.WithdrawBatch(ctx, host, by.isAgent, func(b pay.BatchWithdrawal) error {
-		step := withdrawStep{BatchWithdrawal: b}
+	err := w.Deposits.Withdraw(ctx, host, by.isAgent, func(b batch.Withdrawal) error {
+		step := withdrawStep{Withdrawal: b}
 		var err error
 		if !b.Ready.IsZero() {
 			out.Next = x402.Next{Do: x402.Wait, At: x402.Stamp(b.Ready), Command: again}
@@ -188,7 +188,7 @@ func shownTransaction(t onchain.OwnerTransaction) vaultTransfer {
 }
 
 // sendWithdrawal signs a step with the wallet's key, which reads it from its parts, and sends it.
-func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer, error) {
+func sendWithdrawal(ctx context.Context, w *tools.Wallet, b batch.Withdrawal) (*vaultTransfer, error) {
 	signer, isOne := w.Keys.(withdrawSigner)
 	if !isOne {
 		return nil, x402.Errorf(x402.Internal, "the channel cannot be signed for")
@@ -213,11 +213,11 @@ func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal)
 }
 
 // deposits are the channels with a deposit, as a table.
-func (u *ui) deposits(list []pay.BatchReport) {
+func (u *ui) deposits(list []batch.Report) {
 	if len(list) == 0 {
 		return
 	}
-	rows := each(list, func(r pay.BatchReport) []string {
+	rows := each(list, func(r batch.Report) []string {
 		money := "the agent"
 		if r.IsOwners {
 			money = r.Payer

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/scheme/nuwa"
 	"x402-wallet/tools"
 	walletnuwa "x402-wallet/wallet/nuwa"
@@ -62,7 +62,7 @@ func (p *Program) showChannel(ui *ui, service runs) runs {
 	return func(cmd *cobra.Command, args []string) error {
 		found := false
 		err := p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
-			list, err := w.Engine.BatchList(ctx, strings.ToLower(args[0]))
+			list, err := w.Deposits.List(ctx, strings.ToLower(args[0]))
 			if x402.HasCode(err, x402.InvalidArgument) {
 				return nil
 			}
@@ -188,14 +188,14 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 	if err != nil {
 		return err
 	}
-	deposits, err := w.Engine.BatchList(ctx, "")
+	deposits, err := w.Deposits.List(ctx, "")
 	if err != nil {
 		return err
 	}
 	all := struct {
 		nuwa.List
-		Deposits []pay.BatchReport `json:"deposits"`
-	}{out, append([]pay.BatchReport{}, deposits...)}
+		Deposits []batch.Report `json:"deposits"`
+	}{out, append([]batch.Report{}, deposits...)}
 	return u.answer(all, func() {
 		u.deposits(deposits)
 		if out.DID != "" {

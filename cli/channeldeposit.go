@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
-	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	batchcheck "x402-wallet/scheme/batch/check"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -27,7 +27,7 @@ type depositFlags struct {
 
 // depositOut is a channel that an owner funds, and what is to be signed for it.
 type depositOut struct {
-	pay.OwnersChannel
+	batch.OwnersChannel
 	Deposit money.Amount    `json:"deposit,omitzero"`    // that the agent's next call brings, once signed
 	Until   string          `json:"until,omitempty"`     // when it can be brought no more
 	Sign    json.RawMessage `json:"typedData,omitempty"` // for eth_signTypedData_v4, by the owner
@@ -82,8 +82,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 			return usagef("--network %s is not a network that is known", safe(f.network))
 		}
 	}
-	c, err := waitFor(ui, "waiting for the seller", func() (pay.OwnersChannel, error) {
-		return w.Engine.FindOwners(ctx, url, f.owner, network)
+	c, err := waitFor(ui, "waiting for the seller", func() (batch.OwnersChannel, error) {
+		return w.Deposits.FindOwners(ctx, url, f.owner, network)
 	})
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 	if d != nil {
 		out.Deposit, out.Until = d.Value, x402.Stamp(time.Unix(d.ValidBefore, 0))
 		if d.Signature == "" {
-			out.Sign, err = w.Engine.TypedData(c, *d)
+			out.Sign, err = w.Deposits.TypedData(c, *d)
 			if err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 	for _, line := range lines {
 		ui.note("  %s", safe(line))
 	}
-	err = w.Engine.FundOwners(ctx, c, d, func(row history.Channel) ([]byte, error) {
+	err = w.Deposits.FundOwners(ctx, c, d, func(row history.Channel) ([]byte, error) {
 		guard, done, err := p.ownerOf(ctx, ui, w.Store, loosening{
 			prompt: "Passphrase, to let the agent sign for this channel: ", title: "Fund a channel",
 			lines: lines})
@@ -127,7 +127,7 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 
 // deposit is what the owner deposits: drafted, and signed where their key is here, or what was drafted before
 // with their signature; nil: nothing.
-func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported.Key) (*x402.OwnersDeposit,
+func (f depositFlags) deposit(w *tools.Wallet, c batch.OwnersChannel, key imported.Key) (*x402.OwnersDeposit,
 	error) {
 	if f.signature != "" {
 		draft, err := c.Unsigned()
@@ -138,7 +138,7 @@ func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported
 		if err != nil {
 			return nil, err
 		}
-		signed, err := w.Engine.SignedOwners(c, draft, signature)
+		signed, err := w.Deposits.SignedOwners(c, draft, signature)
 		return &signed, err
 	}
 	if f.amount == "0" {
@@ -148,7 +148,7 @@ func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported
 	if err != nil {
 		return nil, err
 	}
-	draft, err := w.Engine.DraftOwners(amount)
+	draft, err := w.Deposits.DraftOwners(amount)
 	if err != nil || f.keypair == "" {
 		return &draft, err
 	}
@@ -156,12 +156,12 @@ func (f depositFlags) deposit(w *tools.Wallet, c pay.OwnersChannel, key imported
 	if err != nil {
 		return nil, err
 	}
-	signed, err := w.Engine.SignedOwners(c, draft, signature)
+	signed, err := w.Deposits.SignedOwners(c, draft, signature)
 	return &signed, err
 }
 
 // signDeposit signs a deposit with its owner's key, which reads it from its parts.
-func signDeposit(key imported.Key, c pay.OwnersChannel, d x402.OwnersDeposit) (sig [65]byte, err error) {
+func signDeposit(key imported.Key, c batch.OwnersChannel, d x402.OwnersDeposit) (sig [65]byte, err error) {
 	of, err := batchcheck.PaymentChannel(c.Network, c.Config)
 	if err != nil {
 		return sig, err

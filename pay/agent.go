@@ -1,10 +1,6 @@
 package pay
 
-import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-)
+import "context"
 
 type agentKey struct{}
 
@@ -20,15 +16,4 @@ func WithAgent(ctx context.Context, name string) context.Context {
 func AgentFrom(ctx context.Context) string {
 	name, _ := ctx.Value(agentKey{}).(string)
 	return name
-}
-
-// channelSalt tells an agent's channels with deposits from those of others with the same seller: what is
-// deposited counts in the windows of who deposits it, so nobody else spends it. It follows from the name, so
-// that a lost book is no lost channel.
-func channelSalt(agent string) string {
-	if agent == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte("x402-wallet agent " + agent))
-	return "0x" + hex.EncodeToString(sum[:])
 }

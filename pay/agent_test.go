@@ -133,24 +133,6 @@ func TestNoAgentSignsInForWhatAnotherBought(t *testing.T) {
 	require.Equal(t, []string{"bob", "ann", ""}, signedIn, "a sign-in is an agent's, too")
 }
 
-// A deposit counts in the windows of the agent that makes it, so nobody else's vouchers spend it: each has a
-// channel of its own with the same seller.
-func TestAgentsHaveTheirOwnChannels(t *testing.T) {
-	b, _ := ownersBench(t)
-	ids := map[string]bool{}
-	for _, agent := range []string{"", "ann", "bob"} {
-		o := batchAsked("0xSeller")
-		row, _, _, err := b.openBatch(t.Context(), intent{host: testHost, agent: agent}, &o, true)
-		require.NoError(t, err)
-		again, _, _, err := b.openBatch(t.Context(), intent{host: testHost, agent: agent}, &o, true)
-		require.NoError(t, err)
-		require.Equal(t, row.ID, again.ID)
-		ids[row.ID] = true
-	}
-	require.Len(t, ids, 3)
-	require.Regexp(t, "^0x[0-9a-f]{64}$", channelSalt("ann"))
-}
-
 // The quote that a person approves is one agent's: another one's same call is asked about anew.
 func TestAnApprovalIsOneAgents(t *testing.T) {
 	b := agentBench(t)

@@ -75,7 +75,8 @@ func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPa
 			e.Log.Debug("read what was paid last", "err", err)
 		}
 		for _, p := range slices.Backward(recent) {
-			if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok && p.Scheme != x402.BatchSettlement {
+			_, isOne := e.channelled(p.Scheme)
+			if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok && !isOne {
 				e.paidIn.note(p.Host, option{asset: asset,
 					Requirement: x402.Requirement{Scheme: p.Scheme, Network: p.Network}})
 			}
@@ -185,7 +186,7 @@ func (all readings) take(ctx context.Context, o option, now time.Time) (funds x4
 // out: how much of it counts is different for each option.
 func (all readings) with(of option, funds x402.Funds) readings {
 	isRead := slices.ContainsFunc(all, func(r *reading) bool { return r.funds.ReadAt.Equal(funds.ReadAt) })
-	if isRead || funds.Permitted != nil || of.isBatch() {
+	if isRead || funds.Permitted != nil || of.isChannelled() {
 		return all
 	}
 	done := make(chan struct{})

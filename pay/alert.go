@@ -57,7 +57,7 @@ func (e *Engine) alertDamage(ctx context.Context, found error) {
 	if !x402.HasCode(found, x402.LedgerCorrupt) {
 		return
 	}
-	ctx, cancel := detached(ctx)
+	ctx, cancel := e.Detached(ctx)
 	defer cancel()
 	if err := e.Store.AlertDamage(ctx, x402.AsError(found).Message); err != nil {
 		e.Log.Warn("tell the owner of the ledger", "err", err)

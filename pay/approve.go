@@ -30,8 +30,8 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 	for _, s := range plainIfNil(o.way).ApprovalTerms(o.Requirement) {
 		part(s)
 	}
-	if o.batch != nil {
-		part(o.batch.row.ID) // another channel is another question
+	if o.use != nil {
+		part(o.use.Channel) // another channel is another question
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

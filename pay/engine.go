@@ -16,7 +16,7 @@
 //	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
 //	            is needed; alert.go what else the owner is told of
-//	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
+//	channel.go  the same of what is paid through a channel, and what its seller's answer means
 //	next.go     what to do after a refusal
 //	many.go     several purchases under one ceiling and one yes; manyhold.go what is held in one step,
 //	            manyask.go what a person is asked about it
@@ -149,10 +149,6 @@ type Engine struct {
 	Transport Transport
 	Settler   Settler
 	Deferred  Deferred // nil: there are none
-	// Channels pays through channels with a deposit, and ChannelBook is what the ledger knows of them; nil:
-	// that is not done.
-	Channels    Channels
-	ChannelBook ChannelBook
 	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read. It asks
 	// nobody for the passphrase, and returns at once; nil: a payment unlocks them.
 	UnlockAhead func()
@@ -197,8 +193,6 @@ type Policy struct {
 	Schemes       []string          // payment schemes that may be used
 	MaxTimeout    time.Duration     // the longest validity that is ever signed
 	Deadline      time.Duration     // for one call, and again for finishing what was sent
-	// what may lie in the channels of one seller (batch-settlement)
-	ChannelDeposit money.Dollars
 	// below how much what is left to pay from is little, so that the owner is told; 0: never
 	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect; nil: none

@@ -370,13 +370,13 @@ func (b *bench) clockForward() {
 	b.Now = func() time.Time { return time.Now().Add(b.Policy.MaxTimeout + maxSkew) }
 }
 
-// testWays are all ways, as package app has them.
+// testWays are all ways, as package app has them, the one through channels last.
 func testWays(approvalGas map[string]money.Amount,
 	knows func(ctx context.Context, network, address string) bool) []scheme.Way {
 	permits := permit2.Exact{ApprovalGas: approvalGas}
 	return []scheme.Way{exact.Way{}, mpp.Way{}, permits, permit2.Upto{Exact: permits,
 		KnowsFacilitator: knows},
-		batch.Way{}}
+		&batch.Channels{}}
 }
 
 func everybody(context.Context, string, string) bool { return true }

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/budget/standing"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -62,7 +63,7 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 		}
 		coded := x402.AsError(err)
 		var taken *history.AlreadyPaying
-		mayTry := aboutOption(coded.Code) || (o.isBatch() && aboutDeposit(coded.Code))
+		mayTry := aboutOption(coded.Code) || (o.isChannelled() && aboutDeposit(coded.Code))
 		if errors.As(err, &taken) || !mayTry {
 			return nil, err
 		}
@@ -103,8 +104,8 @@ func aboutDeposit(code x402.Code) bool {
 // reserve holds the money of an option: the vault's, if the owner has one, or the agent's own. The reason
 // against the better of them is the one that is told.
 func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, found *quote) (*Purchase, error) {
-	if o.isBatch() {
-		return e.reserveBatch(ctx, caller, q, o, found)
+	if c, isOne := o.way.(scheme.Channelled); isOne {
+		return e.reserveThrough(ctx, caller, c, q, o, found)
 	}
 	found.releaseChannel()
 	var first error
@@ -188,6 +189,7 @@ type proposal struct {
 	sessionCap func() (*money.Dollars, error)
 	many       *many        // that it is one of; nil: it is made by itself
 	earlier    []budget.Ask // what those before it take, held in the same step
+	unlock     func()       // gives its channel on to the next call; nil: it goes through none
 }
 
 // propose asks for exactly one option.
@@ -232,10 +234,7 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 func (e *Engine) purchase(ctx context.Context, w *proposal, reserved history.Payment) *Purchase {
 	note(ctx, reserved)
 	p := &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
-		approval: w.hold.Approval}
-	if w.option.batch != nil {
-		p.unlock = w.option.batch.unlock
-	}
+		approval: w.hold.Approval, unlock: w.unlock}
 	if w.many != nil {
 		p.shared = &w.many.shared
 	}
@@ -274,7 +273,7 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 // undoHold releases a hold that may have been written although the ledger said that it could not be.
 // Nothing of it was signed, and nothing will be.
 func (e *Engine) undoHold(ctx context.Context, id string) {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := e.Detached(ctx)
 	defer cancel()
 	_, err := e.Store.Payment(ctx, id)
 	if err == nil {

@@ -222,7 +222,7 @@ func (e *Engine) releaseLease(ctx context.Context, id string) { e.disown(ctx, id
 // disown takes this process's name out of a payment's row, where it is; waiter says that nobody waits either.
 // Where it is not, the payment may be somebody else's by now.
 func (e *Engine) disown(ctx context.Context, id string, waiter bool) {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := e.Detached(ctx)
 	defer cancel()
 	p, err := e.Store.Payment(ctx, id)
 	self := e.Store.Self()

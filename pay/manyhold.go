@@ -189,7 +189,7 @@ func (r *manyRow) ruleOutAbove(worth money.Dollars) {
 func (m *many) count(worth money.Dollars, ask budget.Ask, o option) {
 	m.plan.taken = m.plan.taken.Add(worth)
 	m.plan.asks = append(m.plan.asks, ask)
-	if o.isBatch() {
+	if o.isChannelled() {
 		m.plan.channels["host "+ask.Host], m.plan.channels["payee "+o.Network+" "+o.PayTo] = true, true
 	}
 }
@@ -204,7 +204,7 @@ func isAboutWindow(err error) bool {
 func (m *many) oneChannelEach(r *manyRow) {
 	for i := range r.found.options {
 		o := &r.found.options[i]
-		if o.why != nil || !o.isBatch() {
+		if o.why != nil || !o.isChannelled() {
 			continue
 		}
 		if m.plan.channels["host "+r.in.host] || m.plan.channels["payee "+o.Network+" "+o.PayTo] {
@@ -220,10 +220,7 @@ func (m *many) oneChannelEach(r *manyRow) {
 // propose is what holds a payment that is made by itself, up to its decision.
 func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func()) (*Purchase, error) {
 	p := &Purchase{Payment: w.hold.Payment, engine: e, option: w.option, funds: w.hold.Funds, proposal: w,
-		written: written}
-	if w.option.batch != nil {
-		p.unlock = w.option.batch.unlock
-	}
+		written: written, unlock: w.unlock}
 	m.plan.readings = m.plan.readings.with(w.option, w.hold.Funds)
 	w.earlier = m.plan.asks
 	err := e.decide(ctx, w)

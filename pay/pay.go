@@ -109,7 +109,7 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 	return asked, r, nil
 }
 
-// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement). No other call
+// buyRecounted is buy, once more where a seller counts from another sum. No other call
 // uses the channel between the two tries.
 func (e *Engine) buyRecounted(ctx, caller context.Context, in intent, found *quote) (r Result, err error) {
 	defer found.releaseChannel()

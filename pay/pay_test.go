@@ -518,7 +518,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 	must.Get(openBench(t, b.home, b.chain, "10000", nil).Reconcile(t.Context()))(t)
 	var said bytes.Buffer
 	b.Log = slog.New(slog.NewTextHandler(&said, nil))
-	require.Equal(t, history.Failed, b.askChain(t.Context(), read).State)
+	require.Equal(t, history.Failed, b.AskChain(t.Context(), read).State)
 	require.Empty(t, said.String())
 }
 

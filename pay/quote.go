@@ -30,19 +30,19 @@ type quote struct {
 	ahead     readings // of the chain, while the seller was asked
 	// what a batch of payments holds already of the best option; nil: nothing, it is still to be held
 	held *Purchase
-	kept *keptChannel // between the two tries of a call (batch-settlement); may be nil
+	kept *keptChannel // between the two tries of a call; may be nil
 }
 
 type option struct {
 	x402.Requirement
 	asset       x402.AssetInfo
-	price       money.Dollars // above every limit where nothing says what the asset is worth
-	target      string        // where the request led, and the payment goes; "": to its own URL
-	account     string        // that pays, as budget.Rules has it
-	source      scheme.Source // nil: the agent's own account, or what is delegated to it
-	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
-	owners      string        // the channel that an owner funds, which it is paid through; "": there is none
-	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
+	price       money.Dollars      // above every limit where nothing says what the asset is worth
+	target      string             // where the request led, and the payment goes; "": to its own URL
+	account     string             // that pays, as budget.Rules has it
+	source      scheme.Source      // nil: the agent's own account, or what is delegated to it
+	use         *scheme.ChannelUse // what it takes of its channel; nil: that is not decided, or it has none
+	channel     string             // that an owner funds, which it is paid through; "": there is none
+	maxValidity time.Duration      // of what is signed (x402.Funds); 0: no such limit
 	way         scheme.Way
 	extensions  map[string]json.RawMessage // of the challenge
 	stage       stage                      // how far it came
@@ -230,7 +230,7 @@ func (e *Engine) candidates(options []option) []int {
 		if rx, ry := rank(x.Network), rank(y.Network); rx != ry {
 			return rx < ry
 		}
-		if cx, cy := x.isBatch(), y.isBatch(); cx != cy && x.price == y.price {
+		if cx, cy := x.isChannelled(), y.isChannelled(); cx != cy && x.price == y.price {
 			return cy // a deposit is money that lies elsewhere
 		}
 		if x.price != y.price {
@@ -444,8 +444,8 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
-	if o.isBatch() {
-		return e.wouldPassBatch(ctx, q, o, chain)
+	if c, isOne := o.way.(scheme.Channelled); isOne {
+		return e.wouldPassThrough(ctx, c, q, o, chain)
 	}
 	var first error
 	for _, from := range e.sources(ctx, q.host, o) {

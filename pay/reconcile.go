@@ -127,7 +127,7 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 		const note = "its process ended: whether the seller got it is not known"
 		return e.endSignIn(ctx, p, history.Outcome{Note: note})
 	}
-	return e.askChain(ctx, p)
+	return e.AskChain(ctx, p)
 }
 
 // releaseAbandoned releases a hold whose process ended before anything was signed. As it was read
@@ -154,7 +154,7 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 	return fresh, err
 }
 
-// askChain asks the chain what became of a payment and records an answer that proves something:
+// AskChain asks the chain what became of a payment and records an answer that proves something:
 //
 //	the chain says   a payment that is      becomes
 //	settled          submitted, unknown     settled (chain)
@@ -170,7 +170,7 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 // that is alive.
 //
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
-func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
+func (e *Engine) AskChain(ctx context.Context, p history.Payment) history.Payment {
 	reader, ok := e.statusReader(p.Scheme, p.Network)
 	if !ok || p.Evidence == (x402.Evidence{}) {
 		return p

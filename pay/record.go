@@ -15,9 +15,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// detached is a context for recording how a call ended: it goes on when the call's own is over, for a
+// Detached is a context for recording how a call ended: it goes on when the call's own is over, for a
 // short time. What cannot be recorded because another program holds the ledger, reconciliation finds.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+func (*Engine) Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	wait := detachedWait
 	if until, bounded := ctx.Deadline(); bounded {
 		wait = min(max(time.Until(until), wait), recordWait)
@@ -57,7 +57,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	}
 	if err == nil && saved.State == history.Unknown && v.served {
 		// content without a receipt: the chain may know already
-		saved = e.askChain(ctx, saved)
+		saved = e.AskChain(ctx, saved)
 	}
 	note(ctx, saved)
 	if !v.served && mayBeStored(saved, outcome.Content) {
@@ -91,7 +91,7 @@ func mayBeStored(p history.Payment, came *history.Content) bool {
 func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome,
 	served bool) (saved history.Payment, unstored, err error) {
 	finish := func(o history.Outcome) (history.Payment, error) {
-		ctx, cancel := detached(ctx)
+		ctx, cancel := e.Detached(ctx)
 		defer cancel()
 		return e.Store.Finish(ctx, p.ID, o)
 	}

@@ -185,8 +185,8 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 	if p.State == history.Reserved {
 		return r, false, e.releaseUnsigned(ctx, p)
 	}
-	if p.Scheme == x402.BatchSettlement {
-		unlock, err := e.lockChannels(ctx, p.Network, p.Host, p.Evidence.Channel)
+	if c, isOne := e.channelled(p.Scheme); isOne {
+		unlock, err := c.Lock(ctx, p.Network, p.Host, p.Evidence.Channel)
 		if err != nil {
 			e.giveUp(ctx, p.ID)
 			return r, false, err
@@ -207,7 +207,7 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 		// A claim, too: a facilitator that settled and named another transaction, or settled
 		// nothing, would otherwise keep the seller refusing this call until the next
 		// reconciliation, which a single command never makes.
-		p = e.askChain(ctx, p)
+		p = e.AskChain(ctx, p)
 	}
 	if p.State == history.Failed {
 		return r, false, nil

@@ -34,6 +34,11 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/scheme"
+	"x402-wallet/scheme/batch"
+	"x402-wallet/scheme/exact"
+	"x402-wallet/scheme/mpp"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -232,6 +237,7 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 				ApproveAbove: 1_000_000, Rate: 1000},
 			Policy: pay.Policy{Prefer: []string{onBase, onSolana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+			Ways:   []scheme.Way{exact.Way{}, mpp.Way{}, permit2.Exact{}, permit2.Upto{}, &batch.Channels{}},
 			Assets: x402.NewRegistry(nil), Schemes: schemes, Store: store, Asker: asking.Asker{Store: store},
 			Now:   time.Now,
 			Guard: historytest.Guard{Store: store}, Log: slog.New(slog.DiscardHandler),

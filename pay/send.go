@@ -22,9 +22,12 @@ import (
 // the payment is shown again, and ignored again.
 func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
-	if p.Scheme == x402.BatchSettlement {
-		shown := wire.Attach(p.Dialect, e.payloadNow(ctx, p, again))
-		return e.finishBatch(ctx, p, e.show(ctx, q, p, again, shown))
+	if c, isOne := e.channelled(p.Scheme); isOne {
+		payload := p.Payload
+		if again {
+			payload = c.ShownAgain(ctx, p)
+		}
+		return e.finishCounted(ctx, c, p, e.show(ctx, q, p, again, wire.Attach(p.Dialect, payload)))
 	}
 	if e.walletSettles(p) {
 		return e.settleAndShow(ctx, q, p, again)
@@ -52,7 +55,7 @@ func (e *Engine) lookAgain(ctx context.Context, f facts) facts {
 	if !f.again || f.settled || !isRefused || !plainIfNil(f.way).AskChainAgain() {
 		return f
 	}
-	f.paid = e.askChain(ctx, f.paid)
+	f.paid = e.AskChain(ctx, f.paid)
 	f.settled = f.paid.State == history.Settled
 	return f
 }

@@ -37,7 +37,7 @@ type Purchase struct {
 	shared   *onchain.Shared   // with the rest of its batch; nil: it is in none
 	proposal *proposal         // of a batch, as long as it is not held
 	written  func()            // says that it is held, or will not be; of a proposal
-	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
+	// gives a channel on to the next call; nil: the payment goes through none
 	unlock func()
 }
 
@@ -88,15 +88,15 @@ func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 	}
 	e, r := p.engine, p.option.Requirement
 	scheme, _ := e.payer(p.option)
-	plan := p.option.batch
-	if plan != nil {
-		r.Amount = plan.price // of which the row may hold more, as a deposit
+	use := p.option.use
+	if use != nil {
+		r.Amount = use.Price // of which the row may hold more, as a deposit
 	}
 	order := onchain.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
 		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now(),
 		Shared: p.shared}
-	if plan != nil {
-		order.Channel = &plan.order
+	if use != nil {
+		order.Channel = &use.Order
 	}
 	if e.walletSettles(p.Payment) {
 		var err error
@@ -125,8 +125,8 @@ func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 		}
 		signed := history.Signed{Payload: payload, Requirement: wire.RequirementJSON(r),
 			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()}
-		if plan != nil {
-			next, err := plan.row.WithVoucher(p.Payment.ID, *a.Voucher, plan.order.Deposit)
+		if use != nil {
+			next, err := use.Signed(p.Payment.ID, *a.Voucher)
 			if err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ func (p *Purchase) End(answered bool) {
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
 // written the hold stays, and whoever looks at it next ends it.
 func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := e.Detached(ctx)
 	defer cancel()
 	err := e.Store.Release(ctx, p.ID, x402.AsError(cause).Error())
 	if errors.Is(err, history.ErrTransition) { // the unlock agent signed it, and its answer was lost

@@ -212,7 +212,7 @@ func (p *Purchase) signSignIn(ctx context.Context, m x402.SignIn) error {
 	if err == nil {
 		return nil
 	}
-	ending, cancel := detached(ctx)
+	ending, cancel := e.Detached(ctx)
 	defer cancel()
 	if release := e.Store.Release(ending, p.Payment.ID, x402.AsError(err).Error()); release != nil {
 		e.endSignIn(ending, p.Payment, history.Outcome{Note: "it was signed, and not sent"})
@@ -286,7 +286,7 @@ func (e *Engine) signedIn(ctx context.Context, p history.Payment, a *seller.Answ
 // endSignIn writes down what came of a sign-in that was signed: it is settled, which says of one that
 // nothing is open any more.
 func (e *Engine) endSignIn(ctx context.Context, p history.Payment, o history.Outcome) history.Payment {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := e.Detached(ctx)
 	defer cancel()
 	o.State, o.ReleaseLease, o.ClearWaiter = history.Settled, true, true
 	saved, err := e.Store.Finish(ctx, p.ID, o)

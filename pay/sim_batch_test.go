@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
@@ -167,7 +168,7 @@ func (*simChannels) VoucherAlone(_ string, payload json.RawMessage) (json.RawMes
 
 const aloneMark = `{"alone":true,`
 
-var _ Channels = (*simChannels)(nil)
+var _ batch.Chain = (*simChannels)(nil)
 
 func (c *simChannels) Address() string { return c.s.host(9) }
 
@@ -309,7 +310,7 @@ func (s *sim) channelMoves(alive []*process, may func(int, func())) {
 		p := alive[len(s.trace)%len(alive)]
 		may(s.mix.refund, func() {
 			s.askBack(p, "refund", func(ctx context.Context) error {
-				return must.Err(p.engine.RefundBatch(ctx, c.host))
+				return must.Err(p.channels.Refund(ctx, c.host))
 			})
 		})
 		may(s.mix.withdraw, func() { s.withdraw(p, c.host) })
@@ -346,7 +347,7 @@ func (s *sim) claim(c *simChannel) {
 // withdraw is the owner's taking what is left in the channels with a host, in two steps.
 func (s *sim) withdraw(p *process, host string) {
 	s.askBack(p, "withdraw", func(ctx context.Context) error {
-		return p.engine.WithdrawBatch(ctx, host, false, func(w BatchWithdrawal) error {
+		return p.channels.Withdraw(ctx, host, false, func(w batch.Withdrawal) error {
 			if !w.Ready.IsZero() {
 				return nil
 			}

@@ -200,23 +200,23 @@ func (s *sim) fund(p *process, url string) {
 	s.funding = true
 	s.background(p, "fund "+url, func(ctx context.Context) error {
 		defer func() { s.funding = false }()
-		c, err := p.engine.FindOwners(ctx, url, s.owner(), "")
+		c, err := p.channels.FindOwners(ctx, url, s.owner(), "")
 		if err != nil {
 			return err
 		}
 		var deposit *x402.OwnersDeposit
 		if s.chance(90) {
-			draft, err := p.engine.DraftOwners(money.NewAmount(amount))
+			draft, err := p.channels.DraftOwners(money.NewAmount(amount))
 			if err != nil {
 				return err
 			}
-			signed, err := p.engine.SignedOwners(c, draft, [65]byte{})
+			signed, err := p.channels.SignedOwners(c, draft, [65]byte{})
 			if err != nil {
 				return err
 			}
 			deposit = &signed
 		}
-		return p.engine.FundOwners(ctx, c, deposit, func(history.Channel) ([]byte, error) {
+		return p.channels.FundOwners(ctx, c, deposit, func(history.Channel) ([]byte, error) {
 			s.at(ctx, p, "the owner seals")
 			return []byte(simSeal), nil
 		})

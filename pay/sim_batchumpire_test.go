@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"x402-wallet/history"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/x402/money"
 )
 
@@ -55,7 +56,7 @@ func (s *sim) booked(row history.Channel) {
 	if err == nil && signed.IsOwners() {
 		s.bookedOwners(row, signed, book)
 	}
-	if !s.lying && !s.mix.remembers && book.Stopped != "" && book.Stopped != withdrawn {
+	if !s.lying && !s.mix.remembers && book.Stopped != "" && book.Stopped != "its money was asked back" {
 		s.fail("B7: an honest seller's channel %s is stopped: %s", row.ID[:8], book.Stopped)
 	}
 	if c := s.channel(row.ID); err == nil && book.Stopped != "" && c != nil {
@@ -162,7 +163,7 @@ func (s *sim) compareBooks() {
 	p := s.living()[0]
 	for _, host := range []string{s.host(0), s.host(1)} {
 		s.background(p, "look at the channels", func(ctx context.Context) error {
-			return p.engine.withBatch(ctx, host, func(r BatchReport) error {
+			return p.channels.Each(ctx, host, func(r batch.Report) error {
 				c := s.channel(r.Channel)
 				if c == nil {
 					return nil

@@ -34,6 +34,7 @@ import (
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/pgtest"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -271,10 +272,11 @@ type sim struct {
 
 // process is an engine with its own way to the ledger.
 type process struct {
-	id     int
-	engine *Engine
-	raw    ledger
-	dead   atomic.Bool
+	id       int
+	engine   *Engine
+	channels *batch.Channels
+	raw      ledger
+	dead     atomic.Bool
 }
 
 // parked is a goroutine that waits for the scheduler.
@@ -396,29 +398,36 @@ func (s *sim) step() {
 	synctest.Wait()
 }
 
+// simDeadline is no multiple of what the engine polls by.
+const simDeadline = 30*time.Second + 7*time.Millisecond
+
 // start begins a process.
 func (s *sim) start() {
 	p := &process{id: len(s.procs) + 1, raw: ledger{s.g.open()}}
 	store := &simStore{Store: p.raw, s: s, p: p}
 	channels := &simChannels{simScheme: simScheme{s, p}}
+	p.channels = &batch.Channels{Chain: channels, Ledger: store, Guard: simGuard{store},
+		Sellers: &simSeller{s, p}, Assets: simAssets, MaxDeposit: money.Dollars(s.most),
+		Deadline: simDeadline, Now: s.wallet, Log: slog.New(slog.DiscardHandler)}
+	ways := testWays(nil, everybody)
+	ways[len(ways)-1] = p.channels
 	p.engine = &Engine{
 		ofRow: ofRow,
 		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto,
 			x402.BatchSettlement}, Networks: []string{testNetwork},
-			MaxTimeout: 300 * time.Second, ChannelDeposit: money.Dollars(s.most),
-			Deadline: 30*time.Second + 7*time.Millisecond}, // no multiple of what the engine polls by
+			MaxTimeout: 300 * time.Second, Deadline: simDeadline},
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
 			{Scheme: x402.MPP, Family: "eip155"}:             &simScheme{s, p},
 			{Scheme: x402.Permit2, Family: "eip155"}:         &simPermits{simScheme{s, p}},
 			{Scheme: x402.Upto, Family: "eip155"}:            &simScheme{s, p},
 			{Scheme: x402.BatchSettlement, Family: "eip155"}: channels},
-		Channels: channels, ChannelBook: store, SignIns: &simSignIns{s, p},
-		Ways: testWays(nil, everybody), Floats: &simFloats{s: s, p: p}, Statuses: map[SchemeKey]StatusReader{
+		SignIns: &simSignIns{s, p}, Ways: ways, Floats: &simFloats{s: s, p: p}, Statuses: map[SchemeKey]StatusReader{
 			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s: s, p: p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Asker: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),
 	}
+	p.channels.Engine = p.engine
 	s.procs = append(s.procs, p)
 	s.say("process %d begins", p.id)
 }

@@ -3,7 +3,8 @@
 // signed.
 //
 // What must stay true: a way says what is special about it, and decides nothing about money. The rules, the
-// hold, the verdict and the states are the engine's, the same for all.
+// hold, the verdict and the states are the engine's, the same for all. A way with channels keeps their books,
+// and ends vouchers by what those show.
 package scheme
 
 import (

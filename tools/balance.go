@@ -95,10 +95,10 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 
 // ownersChannels are those that owners fund, until they have had back what was left.
 func (w *Wallet) ownersChannels(ctx context.Context) (rows []channelRow, err error) {
-	if w.Engine.ChannelBook == nil {
+	if w.Deposits == nil {
 		return nil, nil
 	}
-	list, err := w.Engine.BatchList(ctx, "")
+	list, err := w.Deposits.List(ctx, "")
 	for _, c := range list {
 		if c.IsOwners && !c.IsOver {
 			rows = append(rows, channelRow{Host: c.Server, Network: c.Network, Owner: c.Payer, Asset: c.Asset,

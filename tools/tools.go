@@ -27,6 +27,7 @@ import (
 	"x402-wallet/history/content"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/scheme/nuwa"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -48,6 +49,7 @@ type Wallet struct {
 	Facilitators *facilitator.Client // nil: none
 	Servers      *seller.Client      // the MCP servers that it buys from; nil: none
 	Channels     *nuwa.Manager       // payment channels; nil: the owner set none up
+	Deposits     *batch.Channels     // channels with a deposit; nil: there are none
 
 	// VerifySeals checks the whole ledger with its seals: own takes this process's key, unlocking it,
 	// else whoever holds one.

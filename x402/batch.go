@@ -7,7 +7,7 @@ import (
 // Channels of the scheme "batch-settlement" (x402-foundation, scheme_batch_settlement_evm.md; reference
 // packages 2.27): the buyer deposits once, signs for each call a voucher for all that it has been charged so
 // far, and the seller claims the newest of many at once. What a seller says of a channel is read here; what
-// is believed of it is package pay's to decide.
+// is believed of it is package scheme/batch's to decide.
 
 // BatchSettlement is the scheme that pays from a deposit by vouchers.
 const BatchSettlement = "batch-settlement"

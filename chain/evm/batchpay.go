@@ -20,7 +20,7 @@ import (
 )
 
 // Channels is scheme "batch-settlement" on every configured eip155 network, with vouchers by the agent. It
-// keeps no book of what was promised: package pay does. It is safe for concurrent use.
+// keeps no book of what was promised: package scheme/batch does. It is safe for concurrent use.
 type Channels struct {
 	*Exact
 	longest time.Duration // what withdrawDelay may be

@@ -39,6 +39,7 @@ import (
 	"x402-wallet/internal/loopback"
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -75,9 +76,10 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
-		Asker: asking.Asker{Store: b.store}, ChannelBook: locks.New(b.store),
+		Asker: asking.Asker{Store: b.store},
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
-			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
+			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)},
+		Deposits: &batch.Channels{Ledger: locks.New(b.store), Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet
 	listener := must.Get(loopback.Listen(t.Context(), "127.0.0.1:0"))(t)
 	b.Server = New(listener.Addr(), Options{Idle: idle,

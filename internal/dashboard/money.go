@@ -91,7 +91,7 @@ func (l *look) balances() (balances, error) {
 			read.Rows = append(read.Rows, holdingOf(row))
 		}
 	}
-	channels, err := l.wallet.Engine.BatchList(l.r.Context(), "")
+	channels, err := l.wallet.Deposits.List(l.r.Context(), "")
 	if err != nil {
 		return balances{}, err
 	}

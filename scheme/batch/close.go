@@ -1,6 +1,7 @@
-package pay
+package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -17,8 +18,8 @@ import (
 // once; or taken without it, by two transactions with the channel's delay between them. Either way the money
 // goes to the account from which it came: the agent's, or that of the owner who funds the channel.
 
-// BatchReport is what is known of a channel with a deposit. Amounts are atomic units.
-type BatchReport struct {
+// Report is what is known of a channel with a deposit. Amounts are atomic units.
+type Report struct {
 	Server    string            `json:"server"`
 	Network   string            `json:"network"`
 	Channel   string            `json:"channel"`
@@ -39,14 +40,13 @@ type BatchReport struct {
 	IsOver    bool              `json:"isOver,omitempty"` // an owner had back what was left of it
 	Prices    map[string]string `json:"prices"`           // of deposited, charged, locked, left and claimed
 
-	row    history.Channel
-	config x402.ChannelConfig
+	of channel
 }
 
-// BatchList is every channel with a deposit that the ledger knows; host: those of one seller, as the chain
+// List is every channel with a deposit that the ledger knows; host: those of one seller, as the chain
 // has them, too.
-func (e *Engine) BatchList(ctx context.Context, host string) (list []BatchReport, err error) {
-	rows, err := e.ChannelBook.BatchChannels(ctx)
+func (b *Channels) List(ctx context.Context, host string) (list []Report, err error) {
+	rows, err := b.Ledger.BatchChannels(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +54,15 @@ func (e *Engine) BatchList(ctx context.Context, host string) (list []BatchReport
 		if host != "" && row.Server != host {
 			continue
 		}
-		r, err := e.batchReport(row)
+		c, err := read(row)
 		if err != nil {
 			return nil, err
 		}
+		r := b.report(c)
 		if host != "" {
-			if chain, err := e.Channels.ReadChannel(ctx, row.Network, row.ID); err == nil {
+			if chain, err := b.Chain.ReadChannel(ctx, row.Network, row.ID); err == nil {
 				r.Claimed = &chain.Claimed
-				r.Prices["claimed"] = e.priced(row, chain.Claimed)
+				r.Prices["claimed"] = b.priced(c, chain.Claimed)
 			}
 		}
 		list = append(list, r)
@@ -73,107 +74,88 @@ func (e *Engine) BatchList(ctx context.Context, host string) (list []BatchReport
 	return list, nil
 }
 
-func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
-	signed, book, err := row.Batch()
-	if err != nil {
-		return r, err
-	}
-	r = BatchReport{Server: row.Server, Network: row.Network, Channel: row.ID, Asset: signed.Config.Token,
-		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(),
-		Vouchers: row.Nonce, Deposited: book.Holds(), Charged: row.Claimed,
-		Promised: row.Amount, Locked: book.Holds().SubFloor(row.Claimed), Delay: delay(signed.Config),
-		Stopped: book.Stopped, IsOver: book.Over, row: row, config: signed.Config}
-	base := batchState{promised: row.Amount, charged: row.Claimed, book: book}.base()
-	r.Left = book.Holds().SubFloor(base)
-	if book.Deposit != nil {
-		r.Pending = book.Deposit.Amount
+func (b *Channels) report(c channel) Report {
+	config, holds := c.signed.Config, c.book.Holds()
+	r := Report{Server: c.Server, Network: c.Network, Channel: c.ID, Asset: config.Token,
+		Receiver: config.Receiver, Payer: config.Payer, IsOwners: c.signed.IsOwners(), Vouchers: c.Nonce,
+		Deposited: holds, Charged: c.Claimed, Promised: c.Amount, Locked: c.unclaimed(),
+		Left: holds.SubFloor(c.state().base()), Delay: delay(config), Stopped: c.book.Stopped,
+		IsOver: c.book.Over, of: c}
+	if c.book.Deposit != nil {
+		r.Pending = c.book.Deposit.Amount
 		r.Locked, _ = r.Locked.Add(r.Pending)
 	}
-	if d := book.Owners; d != nil && d.Signature != "" { // at the owner's account until a call brings it
+	if d := c.book.Owners; d != nil && d.Signature != "" { // at the owner's account until a call brings it
 		r.Pending = d.Value
 	}
-	r.Prices = map[string]string{"deposited": e.priced(row, r.Deposited), "charged": e.priced(row, r.Charged),
-		"locked": e.priced(row, r.Locked), "left": e.priced(row, r.Left)}
-	return r, nil
+	r.Prices = map[string]string{"deposited": b.priced(c, r.Deposited), "charged": b.priced(c, r.Charged),
+		"locked": b.priced(c, r.Locked), "left": b.priced(c, r.Left)}
+	return r
 }
 
 // priced is an amount of a channel's token in dollars.
-func (e *Engine) priced(row history.Channel, amount money.Amount) string {
-	signed, _, err := row.Batch()
-	asset, known := e.Assets.Asset(row.Network, signed.Config.Token)
-	if err != nil || !known {
+func (b *Channels) priced(c channel, amount money.Amount) string {
+	asset, known := b.Assets.Asset(c.Network, c.signed.Config.Token)
+	if !known {
 		return amount.String()
 	}
 	return asset.Dollars(amount).Price()
 }
 
-// withBatch does something with each channel of a seller that still holds money, as the only one that uses
+// Each does something with each channel of a seller that still holds money, as the only one that uses
 // them; it fails where there is none.
-func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport) error) error {
-	if err := e.Guard.CheckConfig(ctx); err != nil {
+func (b *Channels) Each(ctx context.Context, host string, f func(Report) error) error {
+	if err := b.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
-	list, err := e.BatchList(ctx, host)
+	list, err := b.List(ctx, host)
+	for _, r := range list {
+		if err == nil {
+			err = b.with(ctx, host, r.of, f)
+		}
+	}
+	return err
+}
+
+// with does something with one channel, as the only one that uses it, after its book was brought up to date.
+func (b *Channels) with(ctx context.Context, host string, c channel, f func(Report) error) error {
+	unlock, err := b.Lock(ctx, c.Network, host, c.ID)
 	if err != nil {
 		return err
 	}
-	for _, r := range list {
-		err := func() error {
-			unlock, err := e.lockChannels(ctx, r.Network, host, r.Channel)
-			if err != nil {
-				return err
-			}
-			defer unlock()
-			row, err := e.ChannelBook.Channel(ctx, r.row.Service, r.row.Key)
-			if err != nil {
-				return err
-			}
-			signed, book, err := row.Batch()
-			if err != nil {
-				return err
-			}
-			if signed.IsOwners() {
-				row, book, err = e.readOwners(ctx, row, book)
-				if err != nil {
-					return err
-				}
-			}
-			if err := e.proveDeposits(ctx, book); err != nil {
-				return err
-			}
-			row, book, err = e.updateBook(ctx, row, book)
-			if err != nil {
-				return err
-			}
-			now, err := e.batchReport(row.WithBook(book))
-			if err == nil {
-				err = f(now)
-			}
-			return err
-		}()
-		if err != nil {
-			return err
-		}
+	defer unlock()
+	c, err = b.find(ctx, c.Service, c.Key)
+	if err == nil && c.signed.IsOwners() {
+		c, err = b.readOwners(ctx, c)
 	}
-	return nil
+	if err == nil {
+		err = b.proveDeposits(ctx, c.book)
+	}
+	if err == nil {
+		c, err = b.updateBook(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	return f(b.report(c))
 }
 
 // proveDeposits asks the chain about the deposits that are there by their seller's word.
-func (e *Engine) proveDeposits(ctx context.Context, book history.BatchBook) error {
+func (b *Channels) proveDeposits(ctx context.Context, book history.BatchBook) error {
 	for _, d := range book.Taken {
-		p, err := e.Store.Payment(ctx, d.Payment)
+		p, err := b.Ledger.Payment(ctx, d.Payment)
 		if err != nil {
 			return err
 		}
 		if p.State == history.Settled && p.Proof != history.Chain {
-			e.askChain(ctx, p)
+			b.Engine.AskChain(ctx, p)
 		}
 	}
 	return nil
 }
 
-// BatchRefund is what became of asking a seller for what it did not charge.
-type BatchRefund struct {
+// Refund is what became of asking a seller for what it did not charge.
+type Refund struct {
 	Channel     string       `json:"channel"`
 	Payer       string       `json:"payer"`    // whom it came back to
 	IsOwners    bool         `json:"isOwners"` // that is an owner, not the agent
@@ -182,15 +164,15 @@ type BatchRefund struct {
 	Transaction string       `json:"transaction,omitempty"`
 }
 
-// RefundBatch asks a seller to give back what lies in its channels and was not charged. It shows the newest
+// Refund asks a seller to give back what lies in its channels and was not charged. It shows the newest
 // voucher that was charged, and promises nothing new. What came back the chain says.
-func (e *Engine) RefundBatch(ctx context.Context, host string) (list []BatchRefund, err error) {
-	list = []BatchRefund{}
-	err = e.withBatch(ctx, host, func(r BatchReport) error {
+func (b *Channels) Refund(ctx context.Context, host string) (list []Refund, err error) {
+	list = []Refund{}
+	err = b.Each(ctx, host, func(r Report) error {
 		if r.Locked.IsZero() {
 			return nil
 		}
-		refund, err := e.refund(ctx, r)
+		refund, err := b.askBack(ctx, r)
 		if err == nil {
 			list = append(list, refund)
 		}
@@ -199,12 +181,9 @@ func (e *Engine) RefundBatch(ctx context.Context, host string) (list []BatchRefu
 	return list, err
 }
 
-func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, err error) {
+func (b *Channels) askBack(ctx context.Context, r Report) (out Refund, err error) {
 	out.Channel, out.Payer, out.IsOwners = r.Channel, r.Payer, r.IsOwners
-	signed, book, err := r.row.Batch()
-	if err != nil {
-		return out, err
-	}
+	config, book := r.of.signed.Config, r.of.book
 	instead := func(format string, args ...any) error {
 		command := x402.Command("channel", "withdraw", r.Server)
 		return x402.Errorf(x402.PaymentRejected, format, args...).
@@ -215,7 +194,7 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 		return out, instead("what the seller charged last is not known to the unit, and then it gives " +
 			"nothing back")
 	}
-	p, err := e.Store.Payment(ctx, signed.Payment)
+	p, err := b.Ledger.Payment(ctx, r.of.signed.Payment)
 	if err != nil {
 		return out, err
 	}
@@ -226,7 +205,7 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	if err != nil {
 		return out, err
 	}
-	payload, err := e.Channels.Refund(r.Network, r.config, *book.Charged)
+	payload, err := b.Chain.Refund(r.Network, config, *book.Charged)
 	if err != nil {
 		return out, err
 	}
@@ -235,25 +214,25 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	if err != nil {
 		return out, err
 	}
-	before, err := e.Channels.ReadChannel(ctx, r.Network, r.Channel)
+	before, err := b.Chain.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
 		return out, err
 	}
 	if before.Block < book.Block {
-		return out, nodeBehind(r.row, book, before)
+		return out, r.of.nodeBehind(before)
 	}
-	answer, err := e.Transport.Present(ctx, e.target(intent{Request: Request{Request: seller.Request{
-		Method: p.Method, URL: p.URL}}}, p), wire.Attach(p.Dialect, payment))
+	answer, err := b.Sellers.Present(ctx, seller.Request{Method: p.Method, URL: cmp.Or(p.Target, p.URL)},
+		wire.Attach(p.Dialect, payment))
 	if err != nil {
 		return out, instead("the seller could not be asked: %v", x402.AsError(err).Message)
 	}
 	defer answer.Release()
-	after, err := e.syncBatch(ctx, r)
+	after, err := b.sync(ctx, r.of)
 	if err != nil {
 		return out, err
 	}
 	out.Refunded = before.Balance.SubFloor(after.Balance)
-	out.Price = e.priced(r.row, out.Refunded)
+	out.Price = b.priced(r.of, out.Refunded)
 	if answer.Settlement != nil {
 		out.Transaction = answer.Settlement.Transaction
 	}
@@ -263,37 +242,33 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	return out, nil
 }
 
-// syncBatch reads a channel from the chain into its book: what came back is no longer there. A channel of an
+// sync reads a channel from the chain into its book: what came back is no longer there. A channel of an
 // owner's, of which nothing is left to come back, is over until they fund it again. With errBehind nothing is
 // written.
-func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain onchain.ChannelBalance, err error) {
-	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
+func (b *Channels) sync(ctx context.Context, c channel) (chain onchain.ChannelBalance, err error) {
+	chain, err = b.Chain.ReadChannel(ctx, c.Network, c.ID)
 	if err != nil {
 		return chain, err
 	}
-	signed, book, err := r.row.Batch()
-	if err != nil {
-		return chain, err
-	}
-	row, book, isNewer := seen(r.row, book, chain)
+	c, isNewer := c.seen(chain)
 	if !isNewer {
-		return chain, nodeBehind(row, book, chain)
+		return chain, c.nodeBehind(chain)
 	}
-	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && book.IsProven()
-	if isOut && book.Stopped == withdrawn {
-		book.Stopped = ""
+	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && c.book.IsProven()
+	if isOut && c.book.Stopped == withdrawn {
+		c.book.Stopped = ""
 	}
-	if isOut && signed.IsOwners() {
-		book.Over, book.Owners = true, nil
+	if isOut && c.signed.IsOwners() {
+		c.book.Over, c.book.Owners = true, nil
 	}
-	return chain, e.ChannelBook.SaveChannel(ctx, row.WithBook(book))
+	return chain, b.save(ctx, c)
 }
 
 // withdrawn is why nothing is signed in a channel whose money was asked back.
 const withdrawn = "its money was asked back"
 
-// BatchWithdrawal is one step of taking a channel's money back without its seller.
-type BatchWithdrawal struct {
+// Withdrawal is one step of taking a channel's money back without its seller.
+type Withdrawal struct {
 	Channel     string                   `json:"channel"`
 	Config      x402.ChannelConfig       `json:"config"`
 	Amount      money.Amount             `json:"amount"`
@@ -303,52 +278,48 @@ type BatchWithdrawal struct {
 	IsLast      bool                     `json:"isLast"` // it takes what was asked back
 }
 
-// WithdrawBatch is the next step for each channel with a seller that still holds money. From then on nothing
+// Withdraw is the next step for each channel with a seller that still holds money. From then on nothing
 // more is signed in it. do makes the transaction, or prints it; byAgent says that the agent's account makes
 // it, also out of a channel that an owner funds, and else it is the payer's.
-func (e *Engine) WithdrawBatch(ctx context.Context, host string, byAgent bool,
-	do func(BatchWithdrawal) error) error {
-	return e.withBatch(ctx, host, func(r BatchReport) error {
-		chain, err := e.syncBatch(ctx, r)
+func (b *Channels) Withdraw(ctx context.Context, host string, byAgent bool,
+	do func(Withdrawal) error) error {
+	return b.Each(ctx, host, func(r Report) error {
+		c, config := r.of, r.of.signed.Config
+		chain, err := b.sync(ctx, c)
 		left := chain.Balance.SubFloor(chain.Claimed)
 		if err != nil || left.IsZero() {
 			return err
 		}
-		w := BatchWithdrawal{Channel: r.Channel, Config: r.config, Amount: left, Price: e.priced(r.row, left)}
+		w := Withdrawal{Channel: r.Channel, Config: config, Amount: left, Price: b.priced(c, left)}
 		if began := chain.WithdrawBegan; !began.IsZero() {
 			w.Amount, w.IsLast = chain.Withdrawing, true
-			w.Price = e.priced(r.row, w.Amount)
-			ready := began.Add(time.Duration(r.config.WithdrawDelay) * time.Second)
+			w.Price = b.priced(c, w.Amount)
+			ready := began.Add(time.Duration(config.WithdrawDelay) * time.Second)
 			if ready.After(chain.At) {
 				w.Ready = ready
 				return do(w)
 			}
 		}
-		row, err := e.ChannelBook.Channel(ctx, r.row.Service, r.row.Key)
+		c, err = b.find(ctx, c.Service, c.Key)
 		if err != nil {
 			return err
 		}
-		_, book, err := row.Batch()
-		if err != nil {
+		c.book.Stopped = withdrawn
+		if err := b.save(ctx, c); err != nil {
 			return err
 		}
-		book.Stopped = withdrawn
-		if err := e.ChannelBook.SaveChannel(ctx, row.WithBook(book)); err != nil {
-			return err
-		}
-		from := r.config.Payer
+		from := config.Payer
 		if byAgent {
-			from = r.config.PayerAuthorizer
+			from = config.PayerAuthorizer
 		}
-		w.Transaction, err = e.Channels.Withdrawal(ctx, r.Network, from, r.config, chain)
+		w.Transaction, err = b.Chain.Withdrawal(ctx, r.Network, from, config, chain)
+		if err == nil {
+			err = do(w)
+		}
 		if err != nil {
 			return err
 		}
-		if err := do(w); err != nil {
-			return err
-		}
-		r.row = row.WithBook(book)
-		_, err = e.syncBatch(ctx, r)
+		_, err = b.sync(ctx, c)
 		if errors.Is(err, context.Canceled) || errors.Is(err, errBehind) { // the next step reads it again
 			return nil
 		}

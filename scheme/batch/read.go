@@ -1,4 +1,4 @@
-package pay
+package batch
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // errBehind says that a node knows less of a channel than the book does.
 var errBehind = errors.New("the node is behind")
 
-// seen is a channel's row and book after a node said how it is on the chain:
+// seen is a channel after a node said how it is on the chain:
 //
 //	of a block                            charged        deposited            the rest
 //	before the one that the book rests on the more of it as the book has it   isNewer is false
@@ -27,26 +27,25 @@ var errBehind = errors.New("the node is behind")
 // What is claimed never gets less, so that it is true of any block. While a deposit is on its way, or there
 // by the seller's word, what was deposited stays as it is, because nobody says whether that is in what the
 // chain has.
-func seen(row history.Channel, book history.BatchBook, chain onchain.ChannelBalance) (_ history.Channel,
-	_ history.BatchBook, isNewer bool) {
-	if chain.Claimed.Cmp(row.Claimed) > 0 {
-		row.Claimed = chain.Claimed
+func (c channel) seen(chain onchain.ChannelBalance) (_ channel, isNewer bool) {
+	if chain.Claimed.Cmp(c.Claimed) > 0 {
+		c.Claimed = chain.Claimed
 	}
-	if chain.Block < book.Block {
-		return row, book, false
+	if chain.Block < c.book.Block {
+		return c, false
 	}
-	book.Block = chain.Block
-	if book.IsProven() {
-		book.Funds = chain.Balance
+	c.book.Block = chain.Block
+	if c.book.IsProven() {
+		c.book.Funds = chain.Balance
 	}
-	return row, book, true
+	return c, true
 }
 
 // nodeBehind refuses what is asked of a node that is behind the book of a channel.
-func nodeBehind(row history.Channel, book history.BatchBook, chain onchain.ChannelBalance) error {
+func (c channel) nodeBehind(chain onchain.ChannelBalance) error {
 	return x402.Errorf(x402.RPCError, "%w: it is at block %d, and the channel with %s was seen in block %d",
-		errBehind, chain.Block, x402.Brief(row.Server), book.Block).
-		WithHint("make the same call again when the node of %s has caught up", x402.Title(row.Network))
+		errBehind, chain.Block, x402.Brief(c.Server), c.book.Block).
+		WithHint("make the same call again when the node of %s has caught up", x402.Title(c.Network))
 }
 
 // provenIn is the block that the proof of a payment rests on; 0: it has none that names one.
@@ -58,25 +57,21 @@ func provenIn(p history.Payment) uint64 {
 	return status.Block
 }
 
-// isEmptied reports whether a state in which nothing is left for a voucher is from after all that was
-// deposited in its channel: before that the channel was as empty.
-func (e *Engine) isEmptied(ctx context.Context, p history.Payment, status x402.Status) bool {
-	row, err := e.ChannelBook.Channel(ctx, p.Evidence.Channel, e.Channels.Address())
+// IsEmptied implements scheme.Channelled. The state is from after all that was deposited in the channel:
+// before that the channel was as empty.
+func (b *Channels) IsEmptied(ctx context.Context, p history.Payment, status x402.Status) bool {
+	c, err := b.find(ctx, p.Evidence.Channel, b.Chain.Address())
 	if err != nil {
 		return false
 	}
-	_, book, err := row.Batch()
-	if err != nil {
-		return false
-	}
-	book, err = e.withDeposits(ctx, book, e.Store.Payment)
+	book, err := b.withDeposits(ctx, c.book, b.Ledger.Payment)
 	return err == nil && book.IsProven() && status.Block >= book.Block
 }
 
 // withDeposits is a channel's book with what became of its deposits, as look has their payments. One that its
 // seller says it has is there when the chain shows it: until then it may come to nothing, and no less lies
 // with the seller.
-func (e *Engine) withDeposits(ctx context.Context, book history.BatchBook,
+func (b *Channels) withDeposits(ctx context.Context, book history.BatchBook,
 	look func(context.Context, string) (history.Payment, error)) (history.BatchBook, error) {
 	deposits := book.Taken[:len(book.Taken):len(book.Taken)]
 	if book.Deposit != nil {
