@@ -44,8 +44,8 @@ func (w *Paywall) CheckChannels(ctx context.Context) error {
 					o.Way.Extra(o.Option, k, map[string]json.RawMessage{}) == nil
 			})
 			if !signs && err == nil {
-				return fmt.Errorf("the tool %q: no facilitator names a %s for %s on %s in its /supported, so "+
-					"nobody could claim: sell it otherwise, or by another facilitator", t.Name,
+				return fmt.Errorf("the tool %q: no facilitator names a %s for %s on %s in its /supported, "+
+					"so nobody could claim: sell it otherwise, or by another facilitator", t.Name,
 					o.Way.SettlerIn(o.Network), o.scheme(), x402.Title(o.Network))
 			}
 		}

@@ -117,7 +117,7 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 	if r.receipt && r.settlement != nil {
 		receipt := base64.StdEncoding.EncodeToString(r.receiptJSON())
 		header.Set(wire.ReceiptHeader(r.version), receipt)
-		if p := w.protocol(); p != nil && r.isAnswer && r.settlement.Success {
+		if p := w.protocol(); p != nil && r.byProtocol && r.settlement.Success {
 			header.Set(p.Receipt(r.settlement, w.now()))
 		}
 	}

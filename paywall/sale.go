@@ -85,7 +85,7 @@ type result struct {
 	tab        selling.Tab     // that the payment is counted in; nil: it is settled by itself
 	sale       *Sale
 	version    int  // the buyer's
-	isAnswer   bool // the payment came in another protocol than x402
+	byProtocol bool // the payment came in another protocol than x402
 	isFree     bool // it was metered, and cost nothing
 }
 
@@ -194,7 +194,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	}
 	s.out.version = p.Version
 	s.offer, s.signed, err = s.match(p, s.out.offers)
-	s.sale.Payment, s.out.isAnswer, s.out.tab = p.raw, p.answer != nil, s.signed.Tab
+	s.sale.Payment, s.out.byProtocol, s.out.tab = p.raw, p.answer != nil, s.signed.Tab
 	if err == nil && p.Version == 2 && len(p.Extensions) > 0 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}

@@ -75,7 +75,7 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &wire.Settlement{Success: true}}
 	}
 	if s.signed.Tab != nil {
-		counted := s.signed.Tab.Settle(ctx, s.submission(), &s.row)
+		counted := s.signed.Tab.Settle(ctx, s.submission, &s.row)
 		s.out.extra = counted.Extra
 		if counted.Outcome == facilitator.Settled && s.claimAbove > 0 {
 			s.wakeClaims() // enough may be owed now
@@ -90,9 +90,9 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 }
 
 // outcomeOf is what a facilitator's answer means for the sale. Where a refusal proves nothing
-// (Traits.DoubtsRefusals), the chain is asked: what came by it, came before this facilitator was asked; and unless its
-// nonce is unused, it may still have paid. And a facilitator that says it took another amount than it was
-// asked to is not believed.
+// (selling.Traits.DoubtsRefusals) the chain is asked: what came by the payment, came before this facilitator
+// was asked; and unless its nonce is unused, it may still have paid. And a facilitator that says it took
+// another amount than it was asked to is not believed.
 func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
 	outcome := settleOutcomeOf(said)
 	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&

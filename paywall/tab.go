@@ -50,7 +50,7 @@ func (s *saleRun) notCounted(err error, reason string) {
 
 // refund gives back what is left of what the payment is counted in.
 func (s *saleRun) refund(ctx context.Context) {
-	back, err := s.signed.Tab.Refund(ctx, s.submission())
+	back, err := s.signed.Tab.Refund(ctx, s.submission)
 	if err != nil {
 		s.notCounted(err, "the book of sales cannot be written; nothing was given back")
 		return

@@ -53,8 +53,8 @@ type Way interface {
 	Extension(o Option) (name string, declaration json.RawMessage)
 	// Accepted are the terms of an offer as a buyer accepted them, where those are ours, too.
 	Accepted(ours x402.Requirement, theirs json.RawMessage) x402.Requirement
-	// Read reads a payment, and compares it with what was asked. With ErrExpired, what was signed is complete:
-	// the payment may have had its run.
+	// Read reads a payment, and compares it with what was asked. What it returns with ErrExpired is complete,
+	// because the payment may have had its run.
 	Read(p Shown, s Shop) (Signed, error)
 }
 
@@ -145,10 +145,11 @@ type Tab interface {
 	Check(ctx context.Context, said map[string]json.RawMessage) (refusal string, err error)
 	// Open opens the sale that it pays for: no other request counts until it is released.
 	Open(ctx context.Context, sale book.Sale) (book.Sale, error)
-	// Settle counts the payment. What was counted is on disk when it returns.
-	Settle(ctx context.Context, as facilitator.Submission, sale *book.Sale) Counted
+	// Settle counts the payment; as is how a facilitator is given it. What was counted is on disk when it
+	// returns.
+	Settle(ctx context.Context, as func() facilitator.Submission, sale *book.Sale) Counted
 	// Refund gives back what is left, instead of Open and Settle.
-	Refund(ctx context.Context, as facilitator.Submission) (Counted, error)
+	Refund(ctx context.Context, as func() facilitator.Submission) (Counted, error)
 	// Release ends what Open began for a sale, where nothing was counted.
 	Release(ctx context.Context, sale string)
 	// Corrected are an offer's terms with what was counted, for a buyer who counts otherwise.

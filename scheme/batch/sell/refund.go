@@ -16,8 +16,10 @@ import (
 // A buyer asks back what is not charged: by the newest voucher, which promises nothing new. In one
 // transaction what was charged is claimed and the rest goes to the channel's payer, whoever asked.
 
-// Refund implements selling.Tab: it gives back what is left in the channel, or as much of it as was asked for.
-func (t *tab) Refund(ctx context.Context, as facilitator.Submission) (back selling.Counted, err error) {
+// Refund implements selling.Tab: it gives back what is left in the channel, or as much of it as was asked
+// for.
+func (t *tab) Refund(ctx context.Context, as func() facilitator.Submission) (back selling.Counted,
+	err error) {
 	amount := t.channel.Balance.SubFloor(t.channel.Charged)
 	if amount.IsZero() {
 		return back, &selling.Refusal{Reason: noRest, Cause: selling.ErrRejected}
@@ -34,8 +36,9 @@ func (t *tab) Refund(ctx context.Context, as facilitator.Submission) (back selli
 		return back, t.whyNotHeld(err)
 	}
 	ctx = context.WithoutCancel(ctx)
-	as.Payload = t.refundPayload(amount)
-	back.Result = t.Facilitators.Settle(ctx, as)
+	asked := as()
+	asked.Payload = t.refundPayload(amount)
+	back.Result = t.Facilitators.Settle(ctx, asked)
 	if back.Outcome != facilitator.Settled {
 		t.Release(ctx, holder)
 		return back, nil

@@ -121,8 +121,10 @@ func (t *tab) whyNotHeld(err error) error {
 	return &selling.Refusal{Reason: busy, Cause: err}
 }
 
-// Settle implements selling.Tab: it brings the deposit to the chain, if there is one, and charges the voucher.
-func (t *tab) Settle(ctx context.Context, as facilitator.Submission, sale *book.Sale) (c selling.Counted) {
+// Settle implements selling.Tab: it brings the deposit to the chain, if there is one, and charges the
+// voucher.
+func (t *tab) Settle(ctx context.Context, as func() facilitator.Submission, sale *book.Sale) (
+	c selling.Counted) {
 	c.Result = facilitator.Result{Outcome: facilitator.Settled, Settlement: &wire.Settlement{Success: true}}
 	if t.payment.Deposit != nil {
 		c.Result = t.settleDeposit(ctx, as, sale)
@@ -147,16 +149,16 @@ func (t *tab) Settle(ctx context.Context, as facilitator.Submission, sale *book.
 
 // settleDeposit has the deposit settled. Where nobody says whether it was, the chain does: a voucher that the
 // channel covers is as good with it as without.
-func (t *tab) settleDeposit(ctx context.Context, as facilitator.Submission,
+func (t *tab) settleDeposit(ctx context.Context, as func() facilitator.Submission,
 	sale *book.Sale) facilitator.Result {
-	said := t.Facilitators.Settle(ctx, as)
+	said := t.Facilitators.Settle(ctx, as())
 	switch said.Outcome {
 	case facilitator.Settled:
 		if settledState(t.channel, said.Settlement) != nil {
 			t.channel.Balance, _ = t.channel.Balance.Add(t.payment.deposited())
 		}
 	case facilitator.Unknown:
-		if t.isCovered(ctx, as) {
+		if t.isCovered(ctx, as()) {
 			found := &wire.Settlement{Success: true, Amount: t.payment.deposited().String()}
 			if said.Settlement != nil {
 				found.Transaction = said.Settlement.Transaction

@@ -71,7 +71,8 @@ func (Protocol) Ask(o selling.Option, host string, until time.Time) string {
 // Read implements selling.Protocol: it reads the credential in Authorization.
 func (Protocol) Read(header http.Header, host string) (*selling.Answer, error) {
 	values := header.Values("Authorization")
-	if len(values) != 1 || len(values[0]) < len(scheme) || !strings.EqualFold(values[0][:len(scheme)], scheme) {
+	if len(values) != 1 || len(values[0]) < len(scheme) ||
+		!strings.EqualFold(values[0][:len(scheme)], scheme) {
 		return nil, nil
 	}
 	raw, err := selling.Unwrap("Authorization", strings.TrimSpace(values[0][len(scheme):]))

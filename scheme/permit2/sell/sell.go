@@ -3,8 +3,8 @@
 // payee and a nonce of Permit2, whose nonces are the payer's on that network, whatever the token.
 //
 // What must stay true: everything that was asked for is in what is signed. Whether the signature is valid is
-// for the facilitator to say. A permit that was used before is refused by facilitators for other reasons, so
-// that a refusal of its settlement proves nothing.
+// for the facilitator to say. The refusal of its settlement proves nothing: a permit that was used before, by
+// whomever, is refused for its allowance or because it cannot be simulated.
 package sell
 
 import (
