@@ -22,12 +22,12 @@ func (t *tab) Refund(ctx context.Context, as func() facilitator.Submission) (bac
 	err error) {
 	amount := t.channel.Balance.SubFloor(t.channel.Charged)
 	if amount.IsZero() {
-		return back, &selling.Refusal{Reason: noRest, Cause: selling.ErrRejected}
+		return back, refuse(noRest, selling.ErrRejected)
 	}
 	if t.payment.Amount != nil {
 		asked, err := money.ParseAmount(*t.payment.Amount)
 		if err != nil || asked.IsZero() {
-			return back, &selling.Refusal{Reason: badRefund, Cause: selling.ErrRejected}
+			return back, refuse(badRefund, selling.ErrRejected)
 		}
 		amount = asked
 	}

@@ -47,8 +47,14 @@ func (t *tab) Count(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	return t.expects(known)
+	if !t.expects(known) {
+		return refuse(mismatch, selling.ErrRejected)
+	}
+	return nil
 }
+
+// refuse is why a channel does not take a payment.
+func refuse(why string, cause error) error { return &selling.Refusal{Reason: why, Cause: cause} }
 
 // price is what a voucher has to promise more than was charged.
 func (t *tab) price() money.Amount {
@@ -58,15 +64,16 @@ func (t *tab) price() money.Amount {
 	return t.shown.Option.Amount
 }
 
-// expects refuses a voucher that is not for what was charged and the price. Then the buyer is told the count.
-func (t *tab) expects(known book.SoldChannel) error {
+// expects reports whether the voucher is for what was charged and the price. Otherwise the buyer is told the
+// count.
+func (t *tab) expects(known book.SoldChannel) bool {
 	t.channel = &known
 	due, fits := known.Charged.Add(t.price())
 	if fits && due == t.payment.Voucher.Ceiling {
-		return nil
+		return true
 	}
 	t.correction = &known
-	return &selling.Refusal{Reason: mismatch, Cause: selling.ErrRejected}
+	return false
 }
 
 // Check implements selling.Tab, of a channel that stands on the chain as a facilitator says.
@@ -83,7 +90,7 @@ func (t *tab) Check(ctx context.Context, said map[string]json.RawMessage) (refus
 		return short, nil
 	case t.channel.Voucher.Signature == "" && t.channel.Claimed.Cmp(t.channel.Charged) > 0:
 		t.channel.Charged = t.channel.Claimed // that was charged at least, before this book
-		if t.expects(*t.channel) != nil {
+		if !t.expects(*t.channel) {
 			return mismatch, nil
 		}
 	}
@@ -111,14 +118,14 @@ func (t *tab) whyNotHeld(err error) error {
 	var moved *book.ChannelMoved
 	switch {
 	case errors.As(err, &moved):
-		if refusal := t.expects(moved.Channel); refusal != nil {
-			return refusal
+		if !t.expects(moved.Channel) {
+			return refuse(mismatch, selling.ErrRejected)
 		}
 		// of a channel that another request made known meanwhile
 	case !errors.Is(err, book.ErrChannelBusy):
 		return err
 	}
-	return &selling.Refusal{Reason: busy, Cause: err}
+	return refuse(busy, err)
 }
 
 // Settle implements selling.Tab: it brings the deposit to the chain, if there is one, and charges the
