@@ -177,10 +177,21 @@ var arrows = map[string][]string{
 	"scheme/schemetest/check": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
-	// message, payload, decode: it reads itself what it is paid; steps: what a sale is made of
-	"paywall": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
-		"internal/child", "internal/loopback", "internal/mcpconn", "internal/steps", "paywall/book",
-		"x402/money", "x402", "x402/wire", "x402/channelterms", "x402/remedy"},
+	// what the paywall asks about a way to be paid; facilitator: who settles it; book: channels are counted
+	// there
+	"scheme/selling": {"facilitator", "paywall/book", "x402", "x402/money", "x402/wire"},
+	// message, payload, decode: a seller reads itself what it is paid
+	"scheme/batch/sell": {"chain/evm/message", "facilitator", "paywall/book", "scheme/selling", "x402",
+		"x402/channelterms", "x402/money", "x402/wire"},
+	"scheme/exact/sell": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
+		"scheme/selling", "x402", "x402/money"},
+	"scheme/mpp/sell":     {"scheme/selling", "x402", "x402/wire"},
+	"scheme/permit2/sell": {"chain/evm/message", "facilitator", "scheme/selling", "x402"},
+	// message, decode: it spells payees' addresses; steps: what a sale is made of
+	"paywall": {"chain/evm/message", "chain/svm/decode", "facilitator", "internal/child", "internal/loopback",
+		"internal/mcpconn", "internal/steps", "paywall/book", "scheme/batch/sell", "scheme/exact/sell",
+		"scheme/mpp/sell", "scheme/permit2/sell", "scheme/selling", "x402/money", "x402", "x402/wire",
+		"x402/channelterms", "x402/remedy"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
 	// steps: what a payment is made of

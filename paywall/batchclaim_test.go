@@ -226,6 +226,15 @@ func typedDigest(t *testing.T, name, version, contract string, message []byte) [
 }
 
 const (
+	// the reference's words, which clients act upon
+	batchMismatch  = "invalid_batch_settlement_evm_cumulative_amount_mismatch"
+	batchBusy      = "invalid_batch_settlement_evm_channel_busy"
+	batchShort     = "invalid_batch_settlement_evm_cumulative_exceeds_balance"
+	batchWithdrawn = "invalid_batch_settlement_evm_withdrawal_pending"
+	batchNoRest    = "invalid_batch_settlement_evm_refund_no_balance"
+	batchBadRefund = "invalid_batch_settlement_evm_refund_amount_invalid"
+	zeroAddress    = "0x0000000000000000000000000000000000000000"
+
 	batchContract  = "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003"
 	batchCollector = "0x4020806089470a89826cB9fB1f4059150b550004"
 )

@@ -3,8 +3,9 @@ package paywall
 import (
 	"encoding/json"
 	"maps"
-	"slices"
+	"net/http"
 
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -25,8 +26,10 @@ func (w *Paywall) unpaidMessage() string {
 // can be asked for again, what the ways to pay need, and the tool's own.
 func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{extensionIdentifier: declaredIdentifier(t.RequireIdentifier)}
-	if slices.ContainsFunc(offers, func(o offer) bool { return o.isSponsored() }) {
-		all[x402.EIP2612Sponsoring] = declaredSponsoring()
+	for _, o := range offers {
+		if name, declaration := o.Way.Extension(o.Option); name != "" {
+			all[name] = declaration
+		}
 	}
 	if declared := t.declared.Load(); declared != nil {
 		all[extensionBazaar] = *declared
@@ -74,4 +77,27 @@ func errorBody(r result) map[string]any {
 		body[wire.MetaReceipt] = r.receiptJSON()
 	}
 	return body
+}
+
+// termsOf are an offer's terms as they stand in a challenge.
+func (r result) termsOf(o offer, version int) json.RawMessage {
+	if r.tab == nil {
+		return o.terms[version].Raw
+	}
+	return r.tab.Corrected(o.Option, o.terms[version].Raw)
+}
+
+// askBy adds a challenge of another protocol for each offer to a 402.
+func (w *Paywall) askBy(p selling.Protocol, header http.Header, t *tool, r result, host string) {
+	if t.RequireIdentifier { // which other protocols have no place for
+		return
+	}
+	for _, o := range r.offers {
+		if o.terms[2].Raw == nil {
+			continue
+		}
+		if asked := p.Ask(o.Option, host, w.now().Add(t.MaxTimeout)); asked != "" {
+			header.Add("WWW-Authenticate", asked)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
 )
 
@@ -30,7 +31,7 @@ func TestForgedPayments(t *testing.T) {
 	})
 	c := l.call(t, nil, nil).challenge()
 	const other = "0x1111111111111111111111111111111111111111"
-	long, deep := strings.Repeat("x", maxPayment), strings.Repeat("[", 70)+strings.Repeat("]", 70)
+	long, deep := strings.Repeat("x", selling.MaxPayment), strings.Repeat("[", 70)+strings.Repeat("]", 70)
 	refused := func(t *testing.T, payment, want string) {
 		t.Helper()
 		g := l.call(t, nil,

@@ -13,6 +13,7 @@ import (
 	"net/http"
 
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402/wire"
 )
 
@@ -38,8 +39,8 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			return
 		}
 		shown, err := paymentInHeader(r.Header)
-		if w.options.MPP && shown == nil && err == nil {
-			shown, err = mppCredential(r.Header, r.Host)
+		if p := w.protocol(); p != nil && shown == nil && err == nil {
+			shown, err = paymentBy(p, r)
 		}
 		var body []byte
 		signIn := ""
@@ -90,13 +91,23 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 func paymentInHeader(header http.Header) (found *payment, err error) {
 	for _, name := range wire.PaymentHeaders() {
 		for _, said := range header.Values(name) {
-			found, err = found.add(decodeBase64(name, said))
+			found, err = found.add(selling.Unwrap(name, said))
 			if err != nil {
 				return nil, err
 			}
 		}
 	}
 	return found, nil
+}
+
+// paymentBy finds the payment of an HTTP request by another protocol. From here on it is one of version 2:
+// verified, settled and recorded like any other. nil, nil: there is none.
+func paymentBy(p selling.Protocol, r *http.Request) (*payment, error) {
+	answer, err := p.Read(r.Header, r.Host)
+	if answer == nil {
+		return nil, err
+	}
+	return &payment{Version: 2, answer: answer, Payload: answer.Payload}, nil
 }
 
 // answerHTTP writes a sale's outcome (x402 v1 and v2 HTTP transports).
@@ -106,8 +117,8 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 	if r.receipt && r.settlement != nil {
 		receipt := base64.StdEncoding.EncodeToString(r.receiptJSON())
 		header.Set(wire.ReceiptHeader(r.version), receipt)
-		if r.inMPP && r.settlement.Success {
-			header.Set(mppReceiptHeader, mppReceipt(r.settlement, w.now()))
+		if p := w.protocol(); p != nil && r.byProtocol && r.settlement.Success {
+			header.Set(p.Receipt(r.settlement, w.now()))
 		}
 	}
 	switch r.answer {
@@ -141,8 +152,8 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *too
 		if r.version == 2 {
 			header.Set(wire.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}
-		if w.options.MPP {
-			w.askInMPP(header, t, r, asked.Host)
+		if p := w.protocol(); p != nil {
+			w.askBy(p, header, t, r, asked.Host)
 		}
 		writeJSON(rw, http.StatusPaymentRequired, said)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/internal/steps"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402/wire"
 )
 
@@ -167,7 +168,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 		switch said := meta[key].(type) {
 		case nil:
 		case string:
-			found, err = found.add(decodeBase64(key, said))
+			found, err = found.add(selling.Unwrap(key, said))
 		case map[string]any:
 			found, err = found.add(json.Marshal(said))
 		default:
@@ -179,7 +180,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 	}
 	for _, name := range wire.PaymentHeaders() {
 		if said := header.Get(name); found == nil && said != "" {
-			found, err = found.add(decodeBase64(name, said))
+			found, err = found.add(selling.Unwrap(name, said))
 		}
 		if err != nil {
 			return nil, err
@@ -196,7 +197,7 @@ func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest,
 		return w.toolAnswer(r)
 	case reject:
 		code := int64(jsonrpc.CodeInvalidParams)
-		if errors.Is(r.cause, errNotJSON) {
+		if errors.Is(r.cause, selling.ErrNotJSON) {
 			code = jsonrpc.CodeParseError
 		}
 		return nil, &jsonrpc.Error{Code: code, Message: r.reason, Data: jsonOf(errorBody(r))}

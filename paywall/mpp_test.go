@@ -69,7 +69,7 @@ func TestSellsInMPP(t *testing.T) {
 	require.Equal(t, 200, response.StatusCode)
 	paid := s.Settlements()[0]
 	require.EqualValues(t, 2000, paid.Amount)
-	text := must.Get(base64.RawURLEncoding.DecodeString(response.Header.Get(mppReceiptHeader)))(t)
+	text := must.Get(base64.RawURLEncoding.DecodeString(response.Header.Get("Payment-Receipt")))(t)
 	receipt := must.JSON[map[string]string](text)(t)
 	require.Equal(t, paid.Transaction, receipt["reference"])
 	require.Equal(t, "success", receipt["status"])

@@ -14,6 +14,8 @@ import (
 
 	evm "x402-wallet/chain/evm/message"
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/facilitator"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/remedy"
@@ -89,15 +91,7 @@ type tool struct {
 
 // option is an Option that was checked.
 type option struct {
-	Network string
-	PayTo   string
-	Amount  money.Amount
-	Price   money.Dollars
-	Asset   x402.AssetInfo
-	way     string // x402.Exact, Permit2, Upto or BatchSettlement
-	// of BatchSettlement
-	minDeposit    money.Amount
-	withdrawDelay time.Duration
+	selling.Option
 	// terms are those of version 2 where they are the same for every call; nil: they are made for each
 	terms *x402.Requirement
 }
@@ -120,12 +114,12 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		return nil, fail(fmt.Errorf("buyers read at most %d ways to pay", x402.MaxAccepts))
 	}
 	var err error
-	made.options, err = w.checkOptions(t.Accepts)
+	made.options, err = w.checkOptions(t, t.Accepts)
 	if err != nil {
 		return nil, fail(err)
 	}
 	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options),
-		made.checkWays(made.options), w.checkDiscovery(made)); err != nil {
+		w.checkDiscovery(made)); err != nil {
 		return nil, fail(err)
 	}
 	for i, o := range made.options {
@@ -155,23 +149,23 @@ func (w *Paywall) checkExtras(t Tool) error {
 
 // checkMetering reads the price of a kilobyte, and refuses what cannot be metered.
 func (t *tool) checkMetering(options []option) (err error) {
-	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
+	isMetered := slices.ContainsFunc(options, func(o option) bool { return o.Way.Traits().IsMetered })
 	if t.PerKilobyte != "" {
 		t.perKilobyte, err = money.ParseDollars(strings.TrimPrefix(t.PerKilobyte, "$"))
 	}
 	switch {
 	case err != nil || (t.PerKilobyte != "" && t.perKilobyte <= 0):
 		return fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte)
-	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
+	case t.PerKilobyte != "" && !isMetered && t.Quote == nil:
 		return errors.New("a price of a kilobyte is for the scheme upto")
 	}
 	return nil
 }
 
-func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
+func (w *Paywall) checkOptions(t Tool, list []Option) (all []option, err error) {
 	var faults []error
 	for i, o := range list {
-		made, err := w.checkOption(o)
+		made, err := w.checkOption(t, o)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("option %d: %w", i+1, err))
 		} else if slices.ContainsFunc(all, func(other option) bool { return other == made }) {
@@ -182,7 +176,7 @@ func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
 	return all, errors.Join(faults...)
 }
 
-func (w *Paywall) checkOption(o Option) (made option, err error) {
+func (w *Paywall) checkOption(t Tool, o Option) (made option, err error) {
 	made.Network, err = network(o.Network)
 	if err != nil {
 		return made, err
@@ -194,7 +188,10 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 	if err != nil {
 		return made, err
 	}
-	made.way, err = w.way(o, made.Asset)
+	said := selling.Said{Scheme: o.Scheme, ByPermit2: o.Permit2 || made.Asset.Permit2Only,
+		MinDeposit: o.MinDeposit, WithdrawDelay: o.WithdrawDelay, IsUpfront: t.Upfront,
+		MaxTimeout: t.MaxTimeout}
+	made.Way, err = w.way(said, made.Asset)
 	if err != nil {
 		return made, err
 	}
@@ -206,7 +203,7 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 	if err != nil {
 		return made, err
 	}
-	return made, made.readDeposit(o)
+	return made, made.Way.Complete(&made.Option, said, w.shop())
 }
 
 func network(name string) (string, error) {
@@ -343,11 +340,7 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 	if err != nil {
 		return nil, err
 	}
-	options, err = w.checkOptions(list)
-	if err == nil {
-		err = t.checkWays(options)
-	}
-	return options, err
+	return w.checkOptions(t.Tool, list)
 }
 
 func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string, versions []int) (
@@ -382,35 +375,24 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 	}
 	if version == 1 {
 		name, named := x402.V1Name(o.Network)
-		if !named || o.way != x402.Exact {
-			return r, fmt.Errorf("%s cannot be paid by %s in version 1", o.Network, o.way)
+		if is := o.Way.Traits(); !named || is.IsNewer {
+			return r, fmt.Errorf("%s cannot be paid by %s in version 1", o.Network, is.Name)
 		}
 		entry["network"], entry["maxAmountRequired"], entry["resource"] = name, o.Amount, resource
 		entry["description"], entry["mimeType"] = t.Description, t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
+	var kind facilitator.Kind
 	if o.isSettledByOne() {
-		kind, err := w.settlerKind(ctx, o, version)
+		kind, err = w.settlerKind(ctx, o, version)
 		if err != nil {
 			return r, err
 		}
 		maps.Copy(extra, kind.Extra)
-		switch o.way {
-		case x402.Upto:
-			err = w.nameSettler(o.Network, kind.Settler(), extra)
-		case x402.BatchSettlement:
-			err = o.channelExtra(kind, extra)
-		}
-		if err != nil {
-			return r, err
-		}
 	}
-	if !x402.IsSolana(o.Network) && (!o.isByPermit2() || o.Asset.HasPermit()) {
-		extra["name"], extra["version"] = jsonOf(o.Asset.Name), jsonOf(o.Asset.Version)
-	}
-	if o.isByPermit2() {
-		extra["assetTransferMethod"] = jsonOf(x402.Permit2)
+	if err := o.Way.Extra(o.Option, kind, extra); err != nil {
+		return r, err
 	}
 	if t.Upfront {
 		extra["paymentFlow"] = jsonOf("upfront")

@@ -2,29 +2,14 @@ package paywall
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
-	"time"
 
-	evm "x402-wallet/chain/evm/message"
-	"x402-wallet/chain/evm/payload"
-	"x402-wallet/chain/svm/decode"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
-	"x402-wallet/x402/wire"
 )
-
-// maxPayment bounds a payment as it is presented: with extensions echoed the longest real one has 8 KiB.
-const maxPayment = x402.MaxHeader
-
-// errNotJSON: the payment is no JSON at all, which JSON-RPC has a code of its own for.
-var errNotJSON = errors.New("it is not JSON")
 
 // payment is a parsed PaymentPayload.
 type payment struct {
@@ -36,16 +21,16 @@ type payment struct {
 	Payload    json.RawMessage            `json:"payload"`  // the scheme's own
 	Extensions map[string]json.RawMessage `json:"extensions"`
 
-	mpp  *mppChallenge // what it answers where it came in MPP; nil: it came in x402
-	name string        // the buyer's, once readIdentifier has read it
+	answer *selling.Answer // by which it came in another protocol; nil: it came in x402
+	name   string          // the buyer's, once readIdentifier has read it
 }
 
 // decodePayment reads a PaymentPayload of either version, strictly.
 func decodePayment(raw []byte) (*payment, error) {
 	p := &payment{}
-	if err := x402.DecodeStrict(raw, maxPayment, p); err != nil {
+	if err := x402.DecodeStrict(raw, selling.MaxPayment, p); err != nil {
 		if !json.Valid(raw) {
-			err = errNotJSON
+			err = selling.ErrNotJSON
 		}
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
@@ -88,78 +73,59 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// decodeBase64 reads a payment in base64.
-func decodeBase64(where, text string) ([]byte, error) {
-	if len(text) > base64.StdEncoding.EncodedLen(maxPayment) {
-		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidRequest, maxPayment)
-	}
-	raw, err := wire.Unwrap(where, text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w, nor base64 of it", ErrInvalidRequest, errNotJSON)
-	}
-	return raw, nil
-}
-
-// signed is what a payment's own signature covers, as far as it can be read here.
-type signed struct {
-	uniqueKey string // the nonce or message hash: the same for every spelling of this payment
-	payer     string // "" where it cannot be read here
-	expires   time.Time
-	evidence  x402.Evidence   // what the chain can be asked by; zero where it cannot be
-	channel   *channelPayment // by batch-settlement; nil: it is not
-}
-
 // Why a payment is not what was asked for, in the reference server's words where it has any.
 var (
 	errNoMatch    = fmt.Errorf("%w: no matching payment requirements", ErrPaymentRejected)
-	errPayee      = fmt.Errorf("%w: it pays another payee", ErrPaymentRejected)
-	errAmount     = fmt.Errorf("%w: it pays another amount", ErrPaymentRejected)
-	errAsset      = fmt.Errorf("%w: it pays in another asset", ErrPaymentRejected)
-	errNotYet     = fmt.Errorf("%w: it is not valid yet", ErrPaymentRejected)
-	errExpired    = fmt.Errorf("%w: it has expired, or is about to", ErrPaymentRejected)
 	errExtensions = fmt.Errorf("%w: extension_echo_mismatch", ErrPaymentRejected)
-	errNonce      = fmt.Errorf("%w: its nonce is not the challenge's", ErrPaymentRejected)
-	errSignedBy   = fmt.Errorf("%w: it is not signed by its payer", ErrPaymentRejected)
 )
 
 // match finds the offer that a payment was made for, and reads what it signs. In version 2 the payment
 // names its offer, and every member of the offer has to be in it; in version 1 only what is signed can
 // tell two tokens of one network apart. In both, what is signed has to be what was asked for.
-func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
+func (w *Paywall) match(p *payment, offers []offer) (offer, selling.Signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
-		if o.way == x402.Upto && p.Version == 2 {
-			o.terms[2] = w.uptoTerms(o.terms[2], p.Accepted)
+		if p.Version == 2 {
+			o.terms[2] = o.Way.Accepted(o.terms[2], p.Accepted)
 		}
 		r := o.terms[p.Version]
 		if r.Version == 0 || !p.names(o, r) {
 			continue
 		}
 		p.accept(r)
-		read := w.readEVM
-		switch {
-		case x402.IsSolana(o.Network):
-			read = w.readSolana
-		case o.way == x402.BatchSettlement:
-			read = w.readChannel
-		case o.way != x402.Exact:
-			read = w.readPermit2
-		}
-		s, err := read(p, o)
-		if err == nil || errors.Is(err, errExpired) {
+		s, err := o.Way.Read(p.shown(o, r), w.shop())
+		if err == nil || errors.Is(err, selling.ErrExpired) {
 			return o, s, err
 		}
-		if errors.Is(refusal, errNoMatch) || !errors.Is(err, errPayee) {
+		if errors.Is(refusal, errNoMatch) || !errors.Is(err, selling.ErrPayee) {
 			refusal = err
 		}
 	}
-	return offer{}, signed{}, refusal
+	return offer{}, selling.Signed{}, refusal
+}
+
+// accept makes another protocol's payment one of version 2, for the offer that it answers.
+func (p *payment) accept(r x402.Requirement) {
+	if p.answer == nil {
+		return
+	}
+	p.Accepted = r.Raw
+	p.raw = jsonOf(map[string]any{"x402Version": 2, "accepted": p.Accepted, "payload": p.Payload})
+}
+
+// shown is the payment as its way reads it, for an offer of which r are the terms in its version.
+func (p *payment) shown(o offer, r x402.Requirement) selling.Shown {
+	s := selling.Shown{Option: o.Option, Asked: r, Version: p.Version, Raw: p.raw, Payload: p.Payload}
+	if p.answer != nil {
+		s.Nonce = &p.answer.Nonce
+	}
+	return s
 }
 
 // names reports whether the payment says that it is for this offer, of which r are the terms in its version.
 func (p *payment) names(o offer, r x402.Requirement) bool {
-	if p.mpp != nil {
-		return p.mpp.isFor(o)
+	if p.answer != nil {
+		return p.answer.IsFor(o.Option)
 	}
 	if p.Version == 2 {
 		return matchesOffer(p.Accepted, r.Raw)
@@ -200,126 +166,6 @@ func containsAll(a, b map[string]any) bool {
 		}
 	}
 	return true
-}
-
-// authorized are the keys of a payload by EIP-3009.
-type authorized struct {
-	Authorization json.RawMessage `json:"authorization"`
-	Signature     string          `json:"signature"`
-}
-
-// readEVM reads an EIP-3009 authorization. Whether its signature is valid is for the facilitator to
-// say: nobody else can for a contract wallet (ERC-1271), whose signature may look like a plain key's. But
-// in V1, where only that tells two tokens apart, a signature of a plain key has to be the payer's, over this
-// token.
-func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
-	var said authorized
-	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
-		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
-	}
-	a, err := evm.DecodeAuthorization(said.Authorization)
-	if err != nil {
-		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
-	}
-	now := w.now()
-	switch {
-	case !strings.EqualFold(a.To, o.PayTo):
-		return s, errPayee
-	case a.Value != o.Amount:
-		return s, errAmount
-	case p.mpp != nil && a.Nonce != p.mpp.nonce():
-		return s, errNonce
-	case a.ValidAfter > now.Unix():
-		return s, errNotYet
-	case p.Version == 1 && len(said.Signature) == 2+2*65 && !isSignedByPayer(p, o):
-		return s, errSignedBy
-	}
-	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms[p.Version].MaxTimeout))
-	s.payer = a.From
-	nonce := "0x" + hex.EncodeToString(a.Nonce[:])
-	asset := money.NewAsset(o.Network, o.Asset.Address)
-	s.uniqueKey = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
-	end := time.Unix(a.ValidBefore, 0)
-	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To,
-		Amount: a.Value, Nonce: nonce, ValidBefore: a.ValidBefore, ExpiresAt: end}
-	if end.Sub(now) <= w.settleMargin {
-		return s, errExpired // s is complete: the payment may have had its run
-	}
-	return s, nil
-}
-
-func isSignedByPayer(p *payment, o offer) bool {
-	_, _, err := payload.Recover(o.Network, o.Asset, p.Payload)
-	return err == nil
-}
-
-// blockhashLife is how long a Solana transaction stays valid at least, counted from when it reaches
-// us: 150 blocks of 0.4 s.
-const blockhashLife = 60 * time.Second
-
-// readSolana reads a transaction. Wallets may add instructions of their own that this package cannot
-// read (Lighthouse); then only the facilitator compares it with the offer, which it does in any case.
-func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
-	var said struct {
-		Transaction string `json:"transaction"`
-	}
-	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
-		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
-	}
-	message, err := transactionMessage(said.Transaction)
-	if err != nil {
-		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
-	}
-	now := w.now()
-	s.uniqueKey = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
-	s.expires = earlier(now.Add(blockhashLife), now.Add(o.terms[p.Version].MaxTimeout))
-	t, err := decode.Transaction(said.Transaction)
-	if err != nil {
-		return s, nil //nolint:nilerr // with instructions of the wallet's own, see above
-	}
-	destination, err := decode.AssociatedAccount(o.PayTo, o.Asset.Address, o.Asset.Token2022)
-	switch {
-	case err != nil || t.Destination != destination:
-		return s, errPayee
-	case t.Mint != o.Asset.Address:
-		return s, errAsset
-	case t.Amount != o.Amount:
-		return s, errAmount
-	}
-	s.payer = t.Authority
-	own := t.Signers[1] // the authority: decode saw to it
-	if !own.Verified {
-		return s, errSignedBy
-	}
-	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo,
-		Amount: t.Amount, Signature: own.Signature, Source: t.Source, Destination: t.Destination,
-		Memo: t.Memo, FeePayer: t.FeePayer, Blockhash: t.Blockhash, ExpiresAt: s.expires}
-	return s, nil
-}
-
-var errNoTransaction = errors.New("it is no transaction")
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// transactionMessage is the part of a transaction that its signatures cover: the same for every
-// spelling of it.
-func transactionMessage(text string) ([]byte, error) {
-	const packet = 1232 // bytes, Solana's limit for a transaction
-	raw, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) == 0 || len(raw) > packet {
-		return nil, errNoTransaction
-	}
-	signatures := int(raw[0])
-	start := 1 + 64*signatures
-	if signatures > 16 || len(raw) <= start {
-		return nil, errNoTransaction
-	}
-	return raw[start:], nil
 }
 
 // checkExtensions compares the extensions that come back with those that were declared: what is echoed

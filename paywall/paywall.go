@@ -8,14 +8,14 @@
 // was asked (network, asset, amount, payee), never with its name alone. The order of steps in sale.go and
 // the table in outcome.go hold that. Nothing here can spend: no key of money is in this package.
 //
-// The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what
-// a buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale),
-// outcome.go (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it
-// is paid), batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and
-// batchrefund.go (counting in it, getting the money, giving the rest back), proxy.go and mirror.go (a
-// paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's questions
-// and notifications to buyers), bazaar.go and listing.go (being found), limiter.go, sessions.go, calls.go,
-// body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can take).
+// The files, in reading order: ways.go (the ways to be paid, which are in scheme/*/sell), offer.go (what a
+// call costs), challenge.go (asking for it), payment.go (what a buyer presents, and for which offer), sale.go
+// and settle.go (the life of one sale), outcome.go (its table), claims.go (getting money that is counted
+// first), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
+// proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go
+// (upstream's questions and notifications to buyers), bazaar.go and listing.go (being found), limiter.go,
+// sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors
+// can take).
 package paywall
 
 import (
@@ -35,6 +35,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/steps"
 	"x402-wallet/paywall/book"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,18 +44,18 @@ import (
 // the buyer reads is chosen where the error arises.
 var (
 	ErrPaymentRequired     = errors.New("no payment was presented")
-	ErrPaymentRejected     = errors.New("the payment is not valid for this")
-	ErrInvalidRequest      = errors.New("the payment cannot be parsed")
+	ErrPaymentRejected     = selling.ErrRejected
+	ErrInvalidRequest      = selling.ErrInvalid
 	ErrPaymentUsed         = errors.New("the payment has been used")
 	ErrVerifyUnavailable   = errors.New("no facilitator could verify the payment")
 	ErrToolExecutionFailed = errors.New("the tool failed; nothing was settled")
 	ErrTooLate             = errors.New("the payment would have expired before it was settled")
 	ErrGone                = errors.New("the buyer disconnected before it was settled")
 	ErrAborted             = errors.New("a hook stopped the sale")
-	ErrSettlementFailed    = errors.New("the payment was not settled")
+	ErrSettlementFailed    = selling.ErrNotSettled
 	ErrSettlementUnknown   = errors.New("whether the payment was settled is not known")
 	ErrPrice               = errors.New("the price is not known")
-	errBook                = errors.New("the book of sales could not be read or written")
+	errBook                = selling.ErrBook
 )
 
 // The dialects, for Options.Dialect. Payments are read in all.
@@ -66,11 +67,7 @@ const (
 )
 
 // Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
-type Facilitators interface {
-	Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
-	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
-	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
-}
+type Facilitators = selling.Facilitators
 
 // SaleStore is where sales are written: a *book.Book. All methods are called concurrently, also by several
 // processes on one store.
@@ -94,22 +91,8 @@ type SaleStore interface {
 	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (book.Sale,
 		error)
 
-	// The rest is for batch-settlement. Each channel is held by one request at a time, in whatever process.
-
-	// SoldChannel is a channel as it stands, or book.ErrNotFound.
-	SoldChannel(ctx context.Context, network, id string) (book.SoldChannel, error)
-	// OwedChannels are those out of which not all that was charged has been paid out.
-	OwedChannels(ctx context.Context) ([]book.SoldChannel, error)
-	// OpenChannelSale opens a sale that holds the channel: see book.Book.
-	OpenChannelSale(ctx context.Context, sale book.Sale, c book.SoldChannel, until time.Time) (
-		book.Sale, error)
-	// HoldChannel gives the channel to a request that is no sale.
-	HoldChannel(ctx context.Context, c book.SoldChannel, holder string, until time.Time) error
-	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
-	ChargeChannel(ctx context.Context, sale book.Sale, c book.SoldChannel) error
-	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
-	UpdateSoldChannel(ctx context.Context, network, id, holder string,
-		change func(*book.SoldChannel)) error
+	// The rest is for payments that are counted in channels.
+	selling.Channels
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool those of
@@ -181,6 +164,7 @@ type Options struct {
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
 type Paywall struct {
 	options Options
+	ways    []selling.Way
 	tools   map[string]*tool
 	now     func() time.Time
 	log     *slog.Logger
@@ -205,13 +189,11 @@ type Paywall struct {
 	withheld withheld
 	seen     *seenPayments
 
-	mu    sync.Mutex                    // of closed, kinds and settlers
-	kinds map[string][]facilitator.Kind // who settled what when last asked, by network
-	// the addresses of facilitators that buyers were told to name, by network
-	settlers map[string][]string
-	closed   bool
-	sales    sync.WaitGroup
-	running  atomic.Int64 // of them
+	mu      sync.Mutex                    // of closed and kinds
+	kinds   map[string][]facilitator.Kind // who settled what when last asked, by network
+	closed  bool
+	sales   sync.WaitGroup
+	running atomic.Int64 // of them
 }
 
 const (
@@ -227,9 +209,9 @@ const (
 func New(o Options) (*Paywall, error) {
 	w := &Paywall{
 		options:        o,
+		ways:           newWays(),
 		tools:          map[string]*tool{},
 		kinds:          map[string][]facilitator.Kind{},
-		settlers:       map[string][]string{},
 		now:            o.Now,
 		log:            o.Log,
 		settleMargin:   8 * time.Second,
@@ -327,8 +309,10 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
 					x402.Title(o.Network), err))
 			default:
-				by := map[string]string{x402.Upto: " by upto",
-					x402.BatchSettlement: " by batch-settlement"}[o.way]
+				by := ""
+				if o.scheme() != w.ways[0].Traits().Scheme {
+					by = " by " + o.scheme()
+				}
 				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments%s on %s",
 					w.options.Version, by, x402.Title(o.Network)))
 			}
@@ -401,13 +385,7 @@ func (w *Paywall) Payees() (all []Payee) {
 	return all
 }
 
-func jsonOf(v any) json.RawMessage {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("not JSON: %T", v)) // of our own types: cannot happen
-	}
-	return text
-}
+func jsonOf(v any) json.RawMessage { return selling.JSON(v) }
 
 // clip bounds a stranger's text to 200 bytes on one line.
 func clip(s string) string {

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/must"
 	"x402-wallet/paywall/book"
+	mpp "x402-wallet/scheme/mpp/sell"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
@@ -391,73 +392,12 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	terms := func(name string) x402.Requirement { return *w.tools[name].options[0].terms }
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
-	require.Empty(t, mppRequest(offer{option: w.tools["a"].options[0],
-		terms: [3]x402.Requirement{2: terms("a")}}), "MPP has authorizations only")
+	require.Empty(t, mpp.Protocol{}.Ask(w.tools["a"].options[0].Option, "", time.Now()),
+		"MPP has authorizations only")
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {
 		_, is := w.declaredExtensions(w.tools[name], []offer{{
 			option: w.tools[name].options[0]}})[x402.EIP2612Sponsoring]
 		require.Equal(t, isSponsored, is, name)
 	}
-}
-
-// Whatever a buyer sends, what is taken for the payment of an offer is one, by another reader's account.
-func FuzzReadPermit2(f *testing.F) {
-	const payTo, payer = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
-		"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
-	w, err := New(Options{Facilitators: newPermitBank(), Store: testBook, Now: func() time.Time {
-		return time.Unix(1740672089, 0)
-	},
-		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "84532", PayTo: payTo, Amount: "10000",
-			Permit2: true},
-			{Network: "84532", PayTo: payTo, Amount: "10000", Scheme: "upto"}}}}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	offers, err := w.offers(context.Background(), w.tools["a"], Call{}, "", nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, o := range offers {
-		a := evm.Permit2Authorization{From: payer, To: payTo, Token: o.Asset.Address, Amount: o.Amount,
-			Spender: evm.ExactProxy, Deadline: 1740672149}
-		if o.way == x402.Upto {
-			a.Spender, a.Facilitator = evm.UptoProxy, bankAddress
-		}
-		text, err := payload.EncodePermit2Authorization(a)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add([]byte(`{"signature":"0x` + strings.Repeat("11",
-			65) + `","permit2Authorization":` + string(text) + `}`))
-	}
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		for _, o := range offers {
-			s, err := w.readPermit2(&payment{Version: 2, Payload: payload}, o)
-			if err != nil {
-				continue
-			}
-			var said struct {
-				Authorization struct {
-					Permitted struct{ Token, Amount string }
-					Spender   string
-					Witness   struct{ To, Facilitator string }
-				} `json:"permit2Authorization"`
-			}
-			require.NoError(t, json.Unmarshal(payload, &said))
-			a := said.Authorization
-			spender, facilitator := evm.ExactProxy, ""
-			if o.way == x402.Upto {
-				spender, facilitator = evm.UptoProxy, bankAddress
-			}
-			for _, same := range [][2]string{{a.Permitted.Token, o.Asset.Address}, {a.Permitted.Amount,
-				"10000"},
-				{a.Spender, spender}, {a.Witness.To, payTo}, {a.Witness.Facilitator, facilitator}} {
-				require.True(t, strings.EqualFold(same[0], same[1]), "%s is not %s", same[0], same[1])
-			}
-			require.NotEmpty(t, s.payer)
-			require.Equal(t, o.way, s.evidence.Way)
-			require.True(t, s.expires.After(w.now()))
-		}
-	})
 }

@@ -12,6 +12,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/steps"
 	"x402-wallet/paywall/book"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -80,13 +81,12 @@ type result struct {
 	offers     []offer
 	settlement *wire.Settlement
 	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
-	extra      json.RawMessage // what its receipt says of the channel that paid; nil: none did
-	// how the channel stands of a buyer who counts otherwise; nil: they do not
-	correction *book.SoldChannel
+	extra      json.RawMessage // what its receipt says of the tab that was counted in; nil: none was
+	tab        selling.Tab     // that the payment is counted in; nil: it is settled by itself
 	sale       *Sale
 	version    int  // the buyer's
-	inMPP      bool // the payment came in MPP
-	isFree     bool // it was paid by upto, and cost nothing
+	byProtocol bool // the payment came in another protocol than x402
+	isFree     bool // it was metered, and cost nothing
 }
 
 // saleRun is a running request, handled by one goroutine.
@@ -95,11 +95,9 @@ type saleRun struct {
 	request
 	facts
 	payment    *payment
-	unreadable error             // why there is none
-	channel    *book.SoldChannel // that pays it, as it stands; nil: none does
-	isCharged  bool              // the channel was
+	unreadable error // why there is none
 	offer      offer
-	signed     signed
+	signed     selling.Signed
 	sale       *Sale
 	row        book.Sale
 	out        result
@@ -148,7 +146,7 @@ func (w *Paywall) sell(ctx context.Context, r request) (out result) {
 			s.runTool(ctx)
 		}
 	case !s.readPayment(ctx) || !s.verify(ctx):
-	case s.signed.channel.isRefund():
+	case s.signed.IsRefund():
 		s.refund(ctx)
 	case s.openSale(ctx):
 		s.runAndSettle(ctx)
@@ -196,15 +194,15 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	}
 	s.out.version = p.Version
 	s.offer, s.signed, err = s.match(p, s.out.offers)
-	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
+	s.sale.Payment, s.out.byProtocol, s.out.tab = p.raw, p.answer != nil, s.signed.Tab
 	if err == nil && p.Version == 2 && len(p.Extensions) > 0 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}
-	if (err == nil || errors.Is(err, errExpired)) && !s.signed.channel.isRefund() {
+	if (err == nil || errors.Is(err, selling.ErrExpired)) && !s.signed.IsRefund() {
 		err = cmp.Or(p.readIdentifier(s.tool), err)
 	}
 	// A buyer that paid in time and asks for a lost answer after the expiry is not asked to pay again.
-	if errors.Is(err, errExpired) && s.isUsed(ctx) {
+	if errors.Is(err, selling.ErrExpired) && s.isUsed(ctx) {
 		s.presented = matching
 		return false
 	}
@@ -218,20 +216,20 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	}
 	s.presented = matching
 	s.sale.Requirement = s.offer.terms[p.Version]
-	s.sale.Payer, s.sale.Expires = s.signed.payer, s.signed.expires
+	s.sale.Payer, s.sale.Expires = s.signed.Payer, s.signed.Expires
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
-	if s.offer.way == x402.Upto {
+	if s.offer.Way.Traits().IsMetered {
 		s.sale.meter = &meter{asset: s.offer.Asset, ceiling: s.offer.Amount}
 	}
-	if s.signed.channel != nil {
-		return s.countVoucher(ctx)
+	if s.signed.Tab != nil {
+		return s.count(ctx)
 	}
-	return !s.seen.has(s.signed.uniqueKey) || !s.isUsed(ctx)
+	return !s.seen.has(s.signed.UniqueKey) || !s.isUsed(ctx)
 }
 
 // isUsed looks the payment up in the sale store. True: the request ends here.
 func (s *saleRun) isUsed(ctx context.Context) bool {
-	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.uniqueKey)
+	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.UniqueKey)
 	switch {
 	case errors.Is(err, book.ErrNotFound):
 		return false
@@ -251,7 +249,7 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 func (s *saleRun) replay(ctx context.Context, earlier book.Sale) {
 	s.priorUse = alreadyUsed
 	switch id := s.payment.name; {
-	case s.signed.uniqueKey != earlier.UniqueKey && s.callHash != earlier.Call:
+	case s.signed.UniqueKey != earlier.UniqueKey && s.callHash != earlier.Call:
 		s.explain(nil, "this payment-identifier names another call, which was paid for; nothing was settled")
 		return
 	case id == "" || id != earlier.Identifier || s.callHash != earlier.Call:
@@ -291,13 +289,13 @@ func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 		return false
 	}
 	said, err := s.options.Facilitators.Verify(ctx, s.submission())
-	if err == nil && said.Valid && s.channel != nil {
-		said.Reason, err = s.checkChannel(ctx, said.Extra)
+	if err == nil && said.Valid && s.signed.Tab != nil {
+		said.Reason, err = s.signed.Tab.Check(ctx, said.Extra)
 		said.Valid = said.Reason == ""
 	}
 	switch {
 	// it was settled while the facilitator was asked; or before, and was not looked up yet
-	case !said.Valid && s.channel == nil && s.isUsed(ctx):
+	case !said.Valid && s.signed.Tab == nil && s.isUsed(ctx):
 		return false
 	case err != nil:
 		s.verification = noAnswer
@@ -325,18 +323,16 @@ func (s *saleRun) submission() facilitator.Submission {
 		Version:      s.payment.Version,
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
-		Validity:     s.signed.expires.Sub(s.now()),
+		Validity:     s.signed.Expires.Sub(s.now()),
 		Asset:        s.offer.Asset.Address,
 		Symbol:       s.offer.Asset.Symbol,
 		Price:        s.offer.Price,
 	}
-	if s.channel == nil {
-		submission.Payer = s.signed.payer
+	if s.signed.Tab == nil {
+		submission.Payer = s.signed.Payer
 	}
-	if s.offer.isSettledByOne() {
-		submission.Sticky = true
-		submission.FeePayer = cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
-			r.ExtraString("receiverAuthorizer"))
+	if key := s.offer.Way.SettlerIn(s.offer.Network); key != "" {
+		submission.Sticky, submission.FeePayer = true, r.ExtraString(key)
 	}
 	return submission
 }
@@ -346,32 +342,34 @@ func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
 	ctx, step := steps.Begin(ctx, steps.Take)
 	defer func() { step.EndAs(codeIf(!isOpen, cmp.Or(verifyCodes[s.verification], codePaymentUsed))) }()
 	o := s.offer
-	row, err := s.open(ctx, book.Sale{
-		UniqueKey:   s.signed.uniqueKey,
+	open := s.options.Store.OpenSale
+	if s.signed.Tab != nil {
+		open = s.signed.Tab.Open
+	}
+	row, err := open(ctx, book.Sale{
+		UniqueKey:   s.signed.UniqueKey,
 		Resource:    s.resource,
 		Call:        s.callHash,
 		Identifier:  s.payment.name,
 		Network:     o.Network,
-		Scheme:      o.way,
+		Scheme:      o.Way.Traits().Name,
 		Asset:       o.Asset.Address,
 		Symbol:      o.Asset.Symbol,
 		Amount:      o.Amount,
 		Price:       o.Price,
 		PayTo:       o.PayTo,
-		Payer:       s.signed.payer,
+		Payer:       s.signed.Payer,
 		Requirement: o.terms[s.payment.Version].Raw,
 		Payload:     s.payment.raw,
 	})
-	s.seen.add(s.signed.uniqueKey)
+	s.seen.add(s.signed.UniqueKey)
 	var sold *book.AlreadySold
 	switch {
 	case errors.As(err, &sold):
 		s.replay(ctx, sold.Sale)
 		return false
-	case err != nil && s.explainHold(err):
-		return false
 	case err != nil:
-		s.bookFailed(err, "the book of sales cannot be written; the payment was not used")
+		s.notCounted(err, "the book of sales cannot be written; the payment was not used")
 		return false
 	}
 	s.row = row
@@ -419,7 +417,7 @@ func refusalOr(err error, text string) string {
 // execute runs the tool for as long as the payment will still be valid when it is settled, in a
 // goroutine of its own: a tool that ignores its context must not outlive the payment.
 func (s *saleRun) execute(ctx context.Context) runOutcome {
-	limit := s.signed.expires.Sub(s.now()) - s.settleMargin
+	limit := s.signed.Expires.Sub(s.now()) - s.settleMargin
 	if s.upfront {
 		limit = maxTimeout
 	}

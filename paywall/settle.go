@@ -74,8 +74,13 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	if s.out.isFree {
 		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &wire.Settlement{Success: true}}
 	}
-	if s.channel != nil {
-		return s.settleChannel(ctx)
+	if s.signed.Tab != nil {
+		counted := s.signed.Tab.Settle(ctx, s.submission, &s.row)
+		s.out.extra = counted.Extra
+		if counted.Outcome == facilitator.Settled && s.claimAbove > 0 {
+			s.wakeClaims() // enough may be owed now
+		}
+		return counted.Result
 	}
 	submission := s.submission()
 	if s.sale.meter != nil {
@@ -84,11 +89,10 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	return s.options.Facilitators.Settle(ctx, submission)
 }
 
-// outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves
-// nothing: a permit that was used before, by whomever, is refused for its allowance or because it cannot be
-// simulated. So the chain is asked: what came by it, came before this facilitator was asked; and unless its
-// nonce is unused, it may still have paid. And a facilitator that says it took another amount than it was
-// asked to is not believed.
+// outcomeOf is what a facilitator's answer means for the sale. Where a refusal proves nothing
+// (selling.Traits.DoubtsRefusals) the chain is asked: what came by the payment, came before this facilitator
+// was asked; and unless its nonce is unused, it may still have paid. And a facilitator that says it took
+// another amount than it was asked to is not believed.
 func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
 	outcome := settleOutcomeOf(said)
 	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&
@@ -96,7 +100,7 @@ func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settle
 	switch {
 	case outcome == settled && isOther:
 		return unknown
-	case outcome != refused || s.signed.evidence.Way == "":
+	case outcome != refused || !s.offer.Way.Traits().DoubtsRefusals:
 		return outcome
 	case s.options.Received == nil:
 		return unknown
@@ -115,8 +119,8 @@ func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settle
 
 // evidence is what the chain is asked by, what became of a sale's payment.
 func (s *saleRun) evidence(row book.Sale) x402.Evidence {
-	e := s.signed.evidence
-	if e.Way == x402.Upto {
+	e := s.signed.Evidence
+	if s.offer.Way.Traits().IsMetered {
 		e.Amount = row.Amount
 	}
 	return e
@@ -141,7 +145,7 @@ func settleOutcomeOf(said facilitator.Result) settleOutcome {
 func (s *saleRun) explainSettlement(err error) {
 	switch s.settlement {
 	case notSent, unknown:
-		if s.channel != nil {
+		if s.signed.Tab != nil {
 			s.explain(err, cmp.Or(s.row.Note, "no facilitator settled it; nothing was charged"))
 			return
 		}
@@ -173,7 +177,7 @@ func (s *saleRun) buyerSettlement(said *wire.Settlement) *wire.Settlement {
 	}
 	given.Network = s.offer.terms[s.payment.Version].NetworkName
 	if given.Payer == "" {
-		given.Payer = s.signed.payer
+		given.Payer = s.signed.Payer
 	}
 	if given.Success {
 		given.ErrorReason, given.ErrorMessage = "", ""
@@ -191,7 +195,7 @@ func (s *saleRun) buyerSettlement(said *wire.Settlement) *wire.Settlement {
 // resolveOnChain asks the chain about a settlement that a facilitator left open, until the chain
 // knows, the payment has expired, or confirmTimeout is over. True: row says what the chain proved.
 func (s *saleRun) resolveOnChain(ctx context.Context, row *book.Sale) bool {
-	if s.options.Received == nil || s.signed.evidence.Network == "" {
+	if s.options.Received == nil || s.signed.Evidence.Network == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.confirmTimeout)
@@ -207,7 +211,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *book.Sale) bool {
 			row.State, row.Transaction = book.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
 			proved := result{settlement: &wire.Settlement{Success: true, Transaction: status.Transaction,
-				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer}}
+				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.Payer}}
 			row.Receipt = proved.receiptJSON()
 			return true
 		case err == nil && status.State == x402.Expired:
@@ -256,7 +260,9 @@ func (s *saleRun) finish(ctx context.Context) result {
 		s.writeSale(ctx)
 	}
 	s.note(ctx)
-	s.releaseChannel(ctx, s.row.ID)
+	if s.signed.Tab != nil {
+		s.signed.Tab.Release(ctx, s.row.ID)
+	}
 	hooks := &s.options.Hooks
 	if hooks.AfterSettle != nil && s.settlement != notSettled {
 		_ = s.callHook(func() error { hooks.AfterSettle(ctx, s.sale); return nil })

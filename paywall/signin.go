@@ -134,7 +134,7 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 	}
 	s.row = row
 	s.sale.ID, s.sale.Payer, s.sale.SignedIn = row.ID, payer, true
-	s.signed.expires = s.now().Add(s.tool.MaxTimeout)
+	s.signed.Expires = s.now().Add(s.tool.MaxTimeout)
 	s.isSignedIn = true
 	return true
 }

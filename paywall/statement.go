@@ -76,7 +76,7 @@ func (w *Paywall) signOffers(t *tool, offers []offer, resource string) json.RawM
 
 // signReceipt makes the extension of the receipt of what is delivered.
 func (s *saleRun) signReceipt() {
-	payer := s.signed.payer
+	payer := s.signed.Payer
 	if payer == "" && s.out.settlement != nil {
 		payer = s.out.settlement.Payer
 	}

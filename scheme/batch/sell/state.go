@@ -1,4 +1,4 @@
-package paywall
+package sell
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"x402-wallet/paywall/book"
-	"x402-wallet/x402"
+	"x402-wallet/scheme/selling"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/wire"
 )
@@ -58,33 +58,17 @@ func channelState(c book.SoldChannel) map[string]any {
 		"chargedCumulativeAmount": c.Charged}
 }
 
-// corrected is an offer to a buyer who counts otherwise: with our count, and the voucher that proves it.
-func corrected(terms json.RawMessage, c book.SoldChannel) json.RawMessage {
-	return withExtra(terms, func(extra map[string]json.RawMessage) {
-		extra["channelState"] = jsonOf(channelState(c))
+// Corrected implements selling.Tab: it says our count, and the voucher that proves it.
+func (t *tab) Corrected(o selling.Option, terms json.RawMessage) json.RawMessage {
+	c := t.correction
+	if _, isOurs := o.Way.(Way); c == nil || !isOurs || o.Network != c.Network {
+		return terms
+	}
+	return selling.WithExtra(terms, func(extra map[string]json.RawMessage) {
+		extra["channelState"] = selling.JSON(channelState(*c))
 		if c.Voucher.Signature != "" {
-			extra["voucherState"] = jsonOf(map[string]any{"signedMaxClaimable": c.Voucher.Ceiling,
+			extra["voucherState"] = selling.JSON(map[string]any{"signedMaxClaimable": c.Voucher.Ceiling,
 				"signature": c.Voucher.Signature})
 		}
 	})
-}
-
-// withExtra are terms with another extra.
-func withExtra(terms json.RawMessage, change func(extra map[string]json.RawMessage)) json.RawMessage {
-	var entry, extra map[string]json.RawMessage
-	if json.Unmarshal(terms, &entry) != nil || json.Unmarshal(entry["extra"], &extra) != nil {
-		return terms // ours: cannot happen
-	}
-	change(extra)
-	entry["extra"] = jsonOf(extra)
-	return jsonOf(entry)
-}
-
-// termsOf are an offer's terms as they stand in a challenge.
-func (r result) termsOf(o offer, version int) json.RawMessage {
-	c := r.correction
-	if c != nil && o.way == x402.BatchSettlement && o.Network == c.Network {
-		return corrected(o.terms[version].Raw, *c)
-	}
-	return o.terms[version].Raw
 }
