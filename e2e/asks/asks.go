@@ -107,3 +107,16 @@ func (a Asks) SignSolana(ctx context.Context, t Transaction) (signature [64]byte
 	copy(signature[:], made)
 	return signature, err
 }
+
+// SignIn asks for the signature of a sign-in.
+func (a Asks) SignIn(ctx context.Context, payment string, m x402.SignIn) ([]byte, error) {
+	text, err := m.Text()
+	if err != nil {
+		return nil, err
+	}
+	d := onchain.Draft{Payment: payment, Message: []byte(text), Length: 65}
+	if x402.IsSolana(m.ChainID) {
+		d.Length = 64
+	}
+	return a(ctx, d)
+}
