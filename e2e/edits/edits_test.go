@@ -43,7 +43,6 @@ type round struct {
 	shell    *shell
 	template *template
 	seed     uint64
-	isFree   bool // of edits
 	when     string
 	again    bool // the same edits after each signature
 	left     int  // edits that are still to be made
@@ -67,7 +66,8 @@ func TestEdits(t *testing.T) {
 		older[i] = w.olderFile(s, i)
 	}
 	for i := range *rounds {
-		r := round{world: w, template: &made, seed: first + uint64(i), isFree: i%8 == 0}
+		r := round{world: w, template: &made, seed: first + uint64(i)}
+		w.isFree = r.seed%8 == 0
 		w.rand = rand.New(rand.NewPCG(r.seed, 0))
 		r.shell = &shell{plan: all, w: w, rand: w.rand, older: older[w.rand.IntN(len(older))]}
 		for i := range ways {

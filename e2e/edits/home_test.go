@@ -68,6 +68,7 @@ type world struct {
 	*counts
 	t      *testing.T
 	rand   *rand.Rand
+	isFree bool // of edits
 	home   string
 	keys   *wallet.Wallet
 	far    *wallet.Wallet // of the team far
@@ -135,7 +136,10 @@ func (c *chain) clone() *chain {
 }
 
 func newWorld(t *testing.T) *world {
-	dir := must.Get(os.MkdirTemp("", "e"))(t) // a path that a socket can have
+	dir, err := os.MkdirTemp("/dev/shm", "e") // in memory, if the system has that: no power is cut here
+	if err != nil {
+		dir = must.Get(os.MkdirTemp("", "e"))(t) // a path that a socket can have
+	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	w := &world{t: t, counts: &counts{refused: map[string]int{}, ways: map[string]int{}}, home: filepath.Join(dir, "h"), end: func() {}, moment: func(string) {}}
 	w.hole = func(x wanted, why string) { t.Fatalf("signed without an edit, though %s: %s", why, x) }
@@ -336,7 +340,7 @@ func (w *world) beginAgent() {
 	w.recorder.Started = w.ticker.now()
 	l := must.Get(client.Listen(w.t.Context(), w.home))(w.t)
 	s := &agent.Server{Locked: w.keys.Locked, Lock: func() {}, Store: w.store, Now: w.ticker.now,
-		Log: slog.New(slog.DiscardHandler), Guard: w.guard, Recorder: w.recorder, Approver: w.approver,
+		Log: slog.New(panics{slog.DiscardHandler, w.t}), Guard: w.guard, Recorder: w.recorder, Approver: w.approver,
 		Rules: func(ctx context.Context) (agent.Rules, error) {
 			return w.rules(), w.guard.VerifySeals(ctx)
 		}}
@@ -350,6 +354,21 @@ func (w *world) beginAgent() {
 	}
 	remote := client.Client{Home: w.home, Before: func() bool { return true }}
 	w.ask = client.Signer{Remote: &remote, Local: &agent.Recorder{}}.Sign
+}
+
+// panics fails the test when the unlock agent says that it panicked.
+type panics struct {
+	slog.Handler
+	t *testing.T
+}
+
+func (p panics) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p panics) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		p.t.Error(r.Message)
+	}
+	return nil
 }
 
 // asksRemote asks the unlock agent for something that is no signature.

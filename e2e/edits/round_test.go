@@ -2,6 +2,7 @@ package edits
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 
@@ -155,7 +156,8 @@ func (r *round) attacks() {
 		r.givesBack()
 	}
 	if r.rand.IntN(8) == 0 && !r.isFree {
-		_, _ = r.store.NewSession(r.t.Context(), nil, nil) // which no owner sealed
+		_, _ = r.store.NewSession(r.t.Context(), nil, nil)
+		r.shell.log = append(r.shell.log, "-- and a session began that no owner sealed")
 	}
 	r.signsSmall(12)
 }
@@ -219,6 +221,7 @@ func (r *round) isTold() {
 		return
 	}
 	r.umpire.approvals = append(r.umpire.approvals, yes{wanted: x})
+	r.ways["passkey"]++
 	for range 2 { // which is one too many
 		_ = r.try(x)
 	}
@@ -310,6 +313,9 @@ func (w *world) signs(x wanted, p history.Payment) error {
 	w.tried++
 	if err := x.sign(w, x, keeping, p); err != nil {
 		w.refused[code(err)]++
+		if w.rand == nil || w.isFree || w.rand.IntN(2) == 0 { // as package pay does
+			_ = w.store.Release(w.t.Context(), p.ID, "it was not signed")
+		}
 		return err
 	}
 	w.signed++
@@ -350,6 +356,9 @@ func (w *world) isSigned(x wanted) {
 func code(err error) string {
 	if err == nil {
 		return "signed"
+	}
+	if _, is := errors.AsType[*history.AlreadyPaying](err); is {
+		return "ALREADY_PAYING"
 	}
 	return string(x402.AsError(err).Code)
 }

@@ -88,7 +88,7 @@ type umpire struct {
 // signature is one that was handed out.
 type signature struct {
 	id, way, agent, host, key, source, unique string
-	counts                                    uint64
+	counts, price                             uint64 // what counts of it still; what it did when it was signed
 	at                                        time.Time
 	process                                   int
 	isOutgoing                                bool // out of the agent's account on base
@@ -233,6 +233,16 @@ func (u *umpire) isTooFast(now time.Time) string {
 	return ""
 }
 
+// lastMinute is how many were signed then, by any process: an honest ledger lets no new one be faster.
+func (u *umpire) lastMinute(now time.Time) (n int) {
+	for _, s := range u.signed {
+		if now.Sub(s.at) < budget.RateWindow {
+			n++
+		}
+	}
+	return n
+}
+
 // overfills refuses a float by which more would lie at the agent's account than a float, or one call, and
 // what this process has signed for.
 func (u *umpire) overfills(w wanted) string {
@@ -324,18 +334,20 @@ func (u *umpire) ordered() (last uint64) {
 	last = u.limits.subscriptionMax
 	for _, s := range u.signed {
 		if strings.HasPrefix(s.key, "x402-subscription:") {
-			last = s.counts
+			last = s.price
 		}
 	}
 	return last
 }
 
-// approvalOf is the owner's yes to something, by its place; less than 0: there is none that was not used.
+// approvalOf is the owner's yes to something, by its place; less than 0: there is none that was not used. What
+// was signed had one if its terms are those: an honest wallet asks for each request anew.
 func (u *umpire) approvalOf(w wanted) int {
 	return slices.IndexFunc(u.approvals, func(y yes) bool {
 		o := y.wanted
 		return !y.isUsed && o.agent == w.agent && o.host == w.host && o.method == w.method &&
-			o.path == w.path && o.network == w.network && o.payTo == w.payTo && w.amount <= o.amount
+			o.path == w.path && o.network == w.network && o.payTo == w.payTo && w.amount <= o.amount &&
+			(w.id != "" || o.fingerprint == w.fingerprint)
 	})
 }
 
@@ -350,7 +362,7 @@ func (u *umpire) note(w wanted, now time.Time) {
 		u.approvals[i].isUsed = true
 	}
 	s := signature{id: w.id, way: w.way, agent: w.agent, host: w.host, key: w.key, source: w.source,
-		counts: w.counts, at: now, process: u.process, unique: w.unique}
+		counts: w.counts, price: w.counts, at: now, process: u.process, unique: w.unique}
 	if w.channel != "" {
 		u.promised[w.channel] = max(u.promised[w.channel], w.ceiling)
 	}

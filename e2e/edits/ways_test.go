@@ -239,7 +239,7 @@ func (w *world) voucher(r *rand.Rand, isOwners, isDeposit bool) wanted {
 	switch {
 	case isDeposit:
 		x.amount = pick(r, max(price, 20_000), price+r.Uint64N(90_000))
-		x.counts = x.amount
+		x.counts, x.isOutgoing = x.amount, true
 	case isOwners && x.ceiling > w.umpire.promised[id]:
 		x.counts = price
 	default:
