@@ -58,6 +58,11 @@ func TestEdits(t *testing.T) {
 	made := newTemplate(w)
 	require.NoError(t, w.open())
 	all := newPlan(w)
+	all.learn(w, func() {
+		w.rand = rand.New(rand.NewPCG(1, 2))
+		w.begin(false, nil)
+		w.signsAll(w.rand, true)
+	})
 	require.NoError(t, w.close())
 	n := w.counts
 	*n = counts{refused: map[string]int{}, after: map[string]int{}, ways: map[string]int{}}

@@ -31,9 +31,10 @@ func (r *round) play() {
 		_ = r.close()
 	}()
 	r.left, r.first = 1+r.rand.IntN(3), true
-	r.when = pick(r.rand, "now", "reserved", "read", "signed")
-	r.again = r.rand.IntN(3) == 0
 	isRemote, isRunning := r.rand.IntN(3) == 0, r.rand.IntN(2) == 0
+	moments := []string{"now", "reserved", "read", "signed"} // which an unlock agent has no more
+	r.when = moments[r.rand.IntN(map[bool]int{true: 3, false: 4}[isRemote])]
+	r.again = r.rand.IntN(3) == 0
 	r.begin(isRemote, nil)
 	if isRunning {
 		r.signsSmall(1 + r.rand.IntN(2))
@@ -69,9 +70,10 @@ func (r *round) turn(moment string) {
 			_, _ = r.shell.db.Exec(statement)
 		}
 	}
-	for ; r.left > 0; r.left-- {
+	for number := 0; r.left > 0; r.left-- {
 		before := r.shell.changed
-		r.shell.edit()
+		r.shell.edit(number > 0 && r.rand.IntN(2+number) > 0)
+		number++
 		r.edited++
 		r.rows += r.shell.changed - before
 	}
