@@ -2,8 +2,8 @@
 //
 // What must stay true: whoever writes to ledger.db as they like, and has no key, gets no signature beyond the
 // owner's limits, for nobody whom the owner did not approve, out of nothing that is frozen. The judge is an
-// umpire that reads nothing in the ledger. The edits are made from the schema: a new table or column is edited
-// without being named here. Without edits the same payments pass.
+// umpire that reads nothing in the ledger. The edits are made from the schema, so that a new table or column
+// is edited without being named here. Without edits the same payments pass.
 //
 // The files: edits_test.go (the rounds), shell_test.go (the edits), umpire_test.go (the owner's limits, and
 // what was signed), ways_test.go (what is to be signed), template_test.go (the ledger that a round begins
@@ -84,7 +84,8 @@ func TestEdits(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds in %.1f s: %d edits of %d rows, %d columns of %d tables; %d of %d signatures made",
-		*rounds, time.Since(begin).Seconds(), n.edited, n.rows, len(all.edited), len(all.tables), n.signed, n.tried)
+		*rounds, time.Since(begin).Seconds(), n.edited, n.rows, len(all.edited), len(all.tables),
+		n.signed, n.tried)
 	for what, list := range map[string]map[string]int{"refused": n.refused, "ways": n.ways,
 		"first payment after the edits": n.after} {
 		t.Logf("%s: %v", what, sorted(list))

@@ -141,7 +141,8 @@ func newWorld(t *testing.T) *world {
 		dir = must.Get(os.MkdirTemp("", "e"))(t) // a path that a socket can have
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	w := &world{t: t, counts: &counts{refused: map[string]int{}, ways: map[string]int{}}, home: filepath.Join(dir, "h"), end: func() {}, moment: func(string) {}}
+	w := &world{t: t, counts: &counts{refused: map[string]int{}, ways: map[string]int{}},
+		home: filepath.Join(dir, "h"), end: func() {}, moment: func(string) {}}
 	w.hole = func(x wanted, why string) { t.Fatalf("signed without an edit, though %s: %s", why, x) }
 	w.ticker.set(begin.AddDate(0, 0, -30))
 	w.keys, w.far = w.newKeys(w.home), w.newKeys(filepath.Join(dir, "f"))
@@ -219,8 +220,8 @@ func built(t *testing.T, keys *wallet.Wallet) exact.Solana {
 	kept := &drafts{address: address}
 	on := svm.New(svm.Options{Signer: kept, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	funds := must.Get(on.Funds(t.Context(), sandbox.Solana, usdcSolana))(t)
-	_, err := on.Authorize(t.Context(), onchain.Order{Asset: usdcSolana, Source: funds.Source, Now: time.Now(),
-		Validity: time.Minute, Requirement: x402.Requirement{Version: 2, Scheme: "exact",
+	_, err := on.Authorize(t.Context(), onchain.Order{Asset: usdcSolana, Source: funds.Source,
+		Now: time.Now(), Validity: time.Minute, Requirement: x402.Requirement{Version: 2, Scheme: "exact",
 			Network: sandbox.Solana, Amount: money.NewAmount(10_000), Asset: usdcSolana.Address,
 			PayTo: s.PayToSolana, Extra: map[string]json.RawMessage{
 				"feePayer": must.Get(json.Marshal(s.FeePayer))(t)}}})
@@ -246,7 +247,9 @@ func (c watched) Read(ctx context.Context, q signing.Question) (signing.Message,
 // checks are those that package app registers, with the chain's answers from w.chain.
 func (w *world) checks() map[string]signing.Check {
 	transfers := exact.Check{Vaults: map[string]string{base: ownersVault},
-		Height: func(context.Context, string) (uint64, error) { return w.solana.Evidence.LastValidBlockHeight, nil }}
+		Height: func(context.Context, string) (uint64, error) {
+			return w.solana.Evidence.LastValidBlockHeight, nil
+		}}
 	permits := permit2.Check{ApprovalGas: map[string]money.Amount{base: money.NewAmount(100_000)},
 		KnowsFacilitator: func(_ context.Context, network, address string) bool {
 			return network == base && address == settler
@@ -340,7 +343,8 @@ func (w *world) beginAgent() {
 	w.recorder.Started = w.ticker.now()
 	l := must.Get(client.Listen(w.t.Context(), w.home))(w.t)
 	s := &agent.Server{Locked: w.keys.Locked, Lock: func() {}, Store: w.store, Now: w.ticker.now,
-		Log: slog.New(panics{slog.DiscardHandler, w.t}), Guard: w.guard, Recorder: w.recorder, Approver: w.approver,
+		Log: slog.New(panics{slog.DiscardHandler, w.t}), Guard: w.guard, Recorder: w.recorder,
+		Approver: w.approver,
 		Rules: func(ctx context.Context) (agent.Rules, error) {
 			return w.rules(), w.guard.VerifySeals(ctx)
 		}}

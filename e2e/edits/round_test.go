@@ -50,7 +50,8 @@ func (r *round) play() {
 
 // report says that something was signed that the owner's limits forbid.
 func (r *round) report(x wanted, why string) {
-	r.t.Errorf("signed, though %s\n%s\n-args -edits.seed %d -edits.rounds 1; by %s, edits at %q, again %t:\n%s",
+	r.t.Errorf("signed, though %s\n%s\n"+
+		"-args -edits.seed %d -edits.rounds 1; by %s, edits at %q, again %t:\n%s",
 		why, x, r.seed, map[bool]string{true: "the unlock agent", false: "the wallet itself"}[r.isRemote],
 		r.when, r.again, strings.Join(r.shell.log, ";\n"))
 }
@@ -185,7 +186,8 @@ func (r *round) signsSmall(most int) {
 		err := r.try(x)
 		isEdited := len(r.shell.log) > 0
 		if err != nil && !isEdited {
-			r.t.Errorf("refused without an edit: %v\n%s\n-args -edits.seed %d -edits.rounds 1", err, x, r.seed)
+			r.t.Errorf("refused without an edit: %v\n%s\n-args -edits.seed %d -edits.rounds 1", err, x,
+				r.seed)
 		}
 		if isEdited && r.first {
 			r.first = false
@@ -204,7 +206,8 @@ func (r *round) isTold() {
 	var challenge []byte
 	var err error
 	if r.isRemote {
-		challenge, err = r.asksRemote(agent.Request{Op: "passkey", Passkey: &agent.PasskeyRequest{Question: q}})
+		challenge, err = r.asksRemote(agent.Request{Op: "passkey",
+			Passkey: &agent.PasskeyRequest{Question: q}})
 	} else {
 		challenge, err = r.approver.Challenge(ctx, q)
 	}

@@ -73,7 +73,8 @@ func (p *plan) contents(w *world) (all map[string]string) {
 		for _, c := range t.columns {
 			names = append(names, "quote("+c.name+")")
 		}
-		all[t.name] = strings.Join(texts(w, db, "SELECT "+strings.Join(names, " || ',' || ")+" FROM "+t.name), "\n")
+		rows := texts(w, db, "SELECT "+strings.Join(names, " || ',' || ")+" FROM "+t.name)
+		all[t.name] = strings.Join(rows, "\n")
 	}
 	return all
 }

@@ -43,11 +43,12 @@ func newTemplate(w *world) (made template) {
 		prices: map[string]uint64{}, signedIn: map[string]bool{}, promised: map[string]uint64{}}
 	const much = 1 << 40
 	w.umpire.limits = limits{perCall: 100_000, approveAbove: 40_000, session: much, day: much, month: much,
-		host: much, ann: much, lab: much, subscriptionMax: 60_000, subscriptionAll: much, rate: 1000, float: 50_000}
+		host: much, ann: much, lab: much, subscriptionMax: 60_000, subscriptionAll: much,
+		rate: 1000, float: 50_000}
 	w.chain = &chain{claimed: map[string]uint64{}, status: map[string]x402.Status{}}
 	r := rand.New(rand.NewPCG(1, 1)) // the same history for every seed of the edits
-	for i, at := range []time.Time{begin.AddDate(0, 0, -26), begin.AddDate(0, 0, -14), begin.AddDate(0, 0, -1),
-		begin.Add(-4 * time.Hour), begin.Add(-10 * time.Minute)} {
+	for i, at := range []time.Time{begin.AddDate(0, 0, -26), begin.AddDate(0, 0, -14),
+		begin.AddDate(0, 0, -1), begin.Add(-4 * time.Hour), begin.Add(-10 * time.Minute)} {
 		w.ticker.set(at)
 		require.NoError(w.t, w.open())
 		w.begin(false, nil)

@@ -88,7 +88,7 @@ type umpire struct {
 // signature is one that was handed out.
 type signature struct {
 	id, way, agent, host, key, source, unique string
-	counts, price                             uint64 // what counts of it still; what it did when it was signed
+	counts, price                             uint64 // what counts of it still; what did
 	at                                        time.Time
 	process                                   int
 	isOutgoing                                bool // out of the agent's account on base
@@ -340,8 +340,8 @@ func (u *umpire) ordered() (last uint64) {
 	return last
 }
 
-// approvalOf is the owner's yes to something, by its place; less than 0: there is none that was not used. What
-// was signed had one if its terms are those: an honest wallet asks for each request anew.
+// approvalOf is the owner's yes to something, by its place; less than 0: there is none that was not used.
+// What was signed had one if its terms are those: an honest wallet asks for each request anew.
 func (u *umpire) approvalOf(w wanted) int {
 	return slices.IndexFunc(u.approvals, func(y yes) bool {
 		o := y.wanted

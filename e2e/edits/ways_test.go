@@ -130,8 +130,9 @@ func (w *world) transfer(r *rand.Rand, scheme string) wanted {
 
 func (w *world) authorization(x wanted, p history.Payment) message.Transfer {
 	return message.Transfer{Payment: p.ID, Asset: usdc, OfVault: x.source == ownersVault,
-		Authorization: message.Authorization3009{From: x.source, To: x.payTo, Value: money.NewAmount(x.amount),
-			ValidBefore: w.ticker.now().Unix() + 60, Nonce: sha256.Sum256([]byte(p.ID))}}
+		Authorization: message.Authorization3009{From: x.source, To: x.payTo,
+			Value: money.NewAmount(x.amount), ValidBefore: w.ticker.now().Unix() + 60,
+			Nonce: sha256.Sum256([]byte(p.ID))}}
 }
 
 func (w *world) fromVault(r *rand.Rand) wanted {
@@ -247,8 +248,8 @@ func (w *world) voucher(r *rand.Rand, isOwners, isDeposit bool) wanted {
 	}
 	x.row = func(p *history.Payment) {
 		p.Scheme = x402.BatchSettlement
-		p.Requirement = json.RawMessage(fmt.Sprintf(`{"scheme":"batch-settlement","network":%q,"amount":"%d",`+
-			`"asset":%q,"payTo":%q}`, base, price, usdc.Address, config.Receiver))
+		p.Requirement = json.RawMessage(fmt.Sprintf(`{"scheme":"batch-settlement","network":%q,`+
+			`"amount":"%d","asset":%q,"payTo":%q}`, base, price, usdc.Address, config.Receiver))
 	}
 	x.sign = func(w *world, x wanted, a asks.Asks, p history.Payment) error {
 		m := message.Channel{Payment: p.ID, Asset: usdc, Config: config, Ceiling: money.NewAmount(x.ceiling)}
