@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -138,6 +139,9 @@ func (r *round) reopens(isRemote, isRunning bool) bool {
 // attacks tries what is forbidden, then small sums until one is refused, and what gives money back.
 func (r *round) attacks() {
 	r.signsSmall(1)
+	for range 2 {
+		r.asksAgain()
+	}
 	for range 4 {
 		way := ways[r.rand.IntN(len(ways))]
 		for range 20 {
@@ -163,6 +167,21 @@ func (r *round) attacks() {
 		r.shell.log = append(r.shell.log, "-- and a session began that no owner sealed")
 	}
 	r.signsSmall(12)
+}
+
+// asksAgain tries what a person said no to, or somebody else yes, and what was approved once and bought.
+func (r *round) asksAgain() {
+	list := r.template.refused
+	for _, y := range r.umpire.approvals {
+		if y.isUsed {
+			list = append(slices.Clip(list), y.wanted)
+		}
+	}
+	x := pick(r.rand, list...)
+	if x.channel == "" { // its ceiling was another one
+		x.isApproved, x.key = false, ""
+		_ = r.try(x)
+	}
 }
 
 // signsSmall signs small sums in one way until one is refused. Without edits none is.

@@ -159,8 +159,15 @@ func (s *shell) edit(isHot bool) {
 		}
 		t := s.tables[slices.IndexFunc(s.tables, func(t table) bool { return t.name == at.table })]
 		c := t.columns[slices.IndexFunc(t.columns, func(c column) bool { return c.name == at.column })]
-		statements, of := s.statements(t, c)
-		n, err := s.run(statements...)
+		n, of, err := int64(0), []string(nil), error(nil)
+		for range 10 {
+			var statements []string
+			statements, of = s.statements(t, c)
+			n, err = s.run(statements...)
+			if err == nil && n > 0 {
+				break
+			}
+		}
 		if err != nil || n == 0 {
 			s.left = append(s.left, at)
 			continue
@@ -219,7 +226,9 @@ func (s *shell) statements(t table, c column) (statements []string, of []string)
 	for _, c := range t.columns {
 		all = append(all, c.name)
 	}
-	switch s.rand.IntN(16) {
+	switch s.rand.IntN(18) {
+	case 16, 17:
+		return s.olderTables(), nil
 	case 0:
 		return []string{"DELETE FROM " + t.name + where}, all
 	case 1:
@@ -239,6 +248,18 @@ func (s *shell) statements(t table, c column) (statements []string, of []string)
 			[]string{c.name, d.name}
 	}
 	return []string{set(c, s.value(t, c, row), where)}, []string{c.name}
+}
+
+// olderTables puts whole tables back to what they were: some of those that signatures write.
+func (s *shell) olderTables() (statements []string) {
+	for _, t := range s.tables {
+		isHot := slices.ContainsFunc(s.hot, func(c cell) bool { return c.table == t.name })
+		if isHot && s.rand.IntN(3) > 0 {
+			statements = append(statements, "DELETE FROM main."+t.name,
+				fmt.Sprintf("INSERT INTO main.%[1]s SELECT * FROM older.%[1]s", t.name))
+		}
+	}
+	return statements
 }
 
 // copied is a copy of a row behind all others, with another value in a column, and with others in what may be

@@ -28,6 +28,7 @@ type template struct {
 
 	shown   history.Approval // a question that was shown to the owner
 	pending wanted           // what it is about
+	refused []wanted         // to which the owner did not say yes, or not they
 	held    []heldPayment    // that are reserved, and not signed
 }
 
@@ -176,11 +177,16 @@ func (w *world) waits(r *rand.Rand, made *template) {
 		return x, must.Get(w.asks(x))(w.t)
 	}
 	made.pending, made.shown = asked("pending")
-	_, denied := asked("denied")
+	ask := func(name string) history.Approval {
+		x, a := asked(name)
+		made.refused = append(made.refused, x)
+		return a
+	}
+	denied := ask("denied")
 	must.Get(w.store.Deny(w.t.Context(), denied.ID, "owner"))(w.t)
-	_, declined := asked("declined")
+	declined := ask("declined")
 	must.Get(w.store.Decline(w.t.Context(), declined.ID, "client"))(w.t)
-	_, accepted := asked("accepted")
+	accepted := ask("accepted")
 	must.Get(w.store.Accept(w.t.Context(), accepted.ID, "client"))(w.t)
 	x, approved := asked("approved")
 	must.Get(w.guard.Approve(w.t.Context(), approved, "owner"))(w.t)
