@@ -82,8 +82,13 @@ platforms:
 SEQUENCES := 100000
 SEEDS     := 20000
 EXECS     := 10000
-.PHONY: proof model simulation fuzz patient failover
-proof: model simulation failover fuzz crash patient
+ROUNDS    := 10000
+.PHONY: proof model simulation fuzz patient failover edits
+proof: model simulation edits failover fuzz crash patient
+
+# A shell edits the ledger at random, and tries to get more signed than the owner allows. -edits.seed repeats a round.
+edits: need-go
+	go test -count=1 -timeout 3h -v -run TestEdits ./e2e/edits -args -edits.seed 0 -edits.rounds $(ROUNDS) | grep -v '^=== '
 
 # Waits until what was signed for has expired by the wallet's own clock.
 patient: prep

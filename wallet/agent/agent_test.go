@@ -29,6 +29,7 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/chain/svm"
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/e2e/asks"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
@@ -608,7 +609,7 @@ func (r *recorder) Sign(_ context.Context, d onchain.Draft) ([]byte, error) {
 }
 
 // draft is a transaction for 10,000 units that waits for its signature, and what its payment's row says.
-func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (transaction, func(*history.Payment)) {
+func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (asks.Transaction, func(*history.Payment)) {
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	w.onSolana.Store(chain)
@@ -626,7 +627,7 @@ func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (transaction, fu
 		}})
 	require.ErrorIs(w.t, err, context.Canceled)
 	require.NotEmpty(w.t, asked.Message)
-	return transaction{Solana: must.JSON[exact.Solana](asked.Message)(w.t)}, row
+	return asks.Transaction{Solana: must.JSON[exact.Solana](asked.Message)(w.t)}, row
 }
 
 func TestTheAgentOnSolana(t *testing.T) {
@@ -636,7 +637,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	w := newWorld(t)
 	s.Fund(w.solana, 1_000_000)
 	draft, row := w.draft(s, asset)
-	of := func(p history.Payment) transaction {
+	of := func(p history.Payment) asks.Transaction {
 		d := draft
 		d.Payment = p.ID
 		return d

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/e2e/asks"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
@@ -182,9 +183,9 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 // What was promised in a channel is what the last sealed voucher promised: a row that says more raises
 // nothing, in the unlock agent as in a process that signs for itself.
 func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
-	for name, sign := range map[string]func(w *batchWorld) asks{
-		"unlock agent": func(w *batchWorld) asks { return w.client.asks },
-		"this process": func(w *batchWorld) asks { return w.signsItself() },
+	for name, sign := range map[string]func(w *batchWorld) asks.Asks{
+		"unlock agent": func(w *batchWorld) asks.Asks { return w.client.Asks },
+		"this process": func(w *batchWorld) asks.Asks { return w.signsItself() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newBatchWorld(t)
@@ -217,10 +218,10 @@ func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
 }
 
 // signsItself is a process with the key, which records what it signs with a payload.
-func (w *batchWorld) signsItself() asks {
+func (w *batchWorld) signsItself() asks.Asks {
 	guard := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	r := w.recorder(w.keys, guard, &Tally{})
-	return asks{func(ctx context.Context, d onchain.Draft) ([]byte, error) {
+	return func(ctx context.Context, d onchain.Draft) ([]byte, error) {
 		signatures, err := r.Sign(ctx, d.Payment, d.Message)
 		if err != nil {
 			return nil, err
@@ -228,7 +229,7 @@ func (w *batchWorld) signsItself() asks {
 		p := must.Get(w.store.Payment(ctx, d.Payment))(w.t)
 		return signatures, r.Submit(ctx, p, history.Signed{Payload: []byte(`{}`), Requirement: p.Requirement,
 			Evidence: r.Kept(p.ID).Evidence}, false)
-	}}
+	}
 }
 
 // A payment that is said to be prepaid gets no signature that moves money by itself.

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
+	"x402-wallet/e2e/asks"
 	"x402-wallet/history"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/must"
@@ -178,7 +179,7 @@ func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
 		p := w.reserve(1_000, byWay(x402.Upto))
 		d := w.permit(p)
 		e := d.Evidence()
-		must.Get(own.Sign(t.Context(), p.ID, must.Get(encodePermit(d))(t)))(t)
+		must.Get(own.Sign(t.Context(), p.ID, must.Get(asks.EncodePermit(d))(t)))(t)
 		return own.Submit(t.Context(), p, history.Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 			Evidence:  e,
 			UniqueKey: e.Unique()}, false)

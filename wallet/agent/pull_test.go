@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
+	"x402-wallet/e2e/asks"
 	"x402-wallet/history"
 	"x402-wallet/internal/must"
 	"x402-wallet/wallet"
@@ -34,7 +35,7 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 }
 
 // asker is a process without the key.
-func (w *world) asker() asks {
+func (w *world) asker() asks.Asks {
 	locked := must.Get(wallet.Open(w.home))(w.t)
 	return w.signer(locked, &client.Client{Home: w.home, Before: locked.Locked})
 }
