@@ -209,6 +209,11 @@ func (c *signingChannels) Funds(ctx context.Context, network string, asset x402.
 	return f, err
 }
 
+func (c *signingChannels) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (
+	x402.Funds, error) {
+	return c.Funds(ctx, r.Network, asset)
+}
+
 func (*signingChannels) Status(context.Context, x402.Evidence) (x402.Status, error) {
 	return x402.Status{}, nil
 }
