@@ -237,8 +237,8 @@ var arrows = map[string][]string{
 	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// signer: it is tried before it is sealed
-	"cli": {"scheme/batch", "scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer", "wallet/imported",
-		"wallet/nuwa",
+	"cli": {"scheme/batch", "scheme/batch/check", "wallet/agent", "wallet/agent/client", "wallet/signer",
+		"wallet/imported", "wallet/nuwa",
 		"wallet/owner", "wallet/recovery", "wallet/terminal", "wallet/unlock", "internal/ask",
 		"internal/books", "budget", "budget/schedule", "budget/standing", "scheme/nuwa", "internal/child",
 		"internal/config", "internal/config/callers", "internal/config/edit", "internal/config/environ",

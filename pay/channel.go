@@ -243,8 +243,8 @@ func (e *Engine) Worth(p history.Payment) money.Dollars {
 	return p.Price
 }
 
-// Offered is the option of a way that the seller at a URL offers and that could be paid, and its host; network
-// "": on any. It is nil where the seller offers none. Nothing is written.
+// Offered is the option of a way that the seller at a URL offers and that could be paid, and its host;
+// network "": on any. It is nil where the seller offers none. Nothing is written.
 func (e *Engine) Offered(ctx context.Context, way, url, network string) (_ *scheme.Option, host string,
 	err error) {
 	in, err := Request{Request: seller.Request{Method: http.MethodGet, URL: url}, Network: network}.

@@ -421,7 +421,8 @@ func (s *sim) start() {
 			{Scheme: x402.Permit2, Family: "eip155"}:         &simPermits{simScheme{s, p}},
 			{Scheme: x402.Upto, Family: "eip155"}:            &simScheme{s, p},
 			{Scheme: x402.BatchSettlement, Family: "eip155"}: channels},
-		SignIns: &simSignIns{s, p}, Ways: ways, Floats: &simFloats{s: s, p: p}, Statuses: map[SchemeKey]StatusReader{
+		SignIns: &simSignIns{s, p}, Ways: ways, Floats: &simFloats{s: s, p: p},
+		Statuses: map[SchemeKey]StatusReader{
 			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s: s, p: p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Asker: store, Guard: simGuard{store}, Now: s.wallet,

@@ -29,8 +29,8 @@ type Channelled interface {
 	ShownAgain(ctx context.Context, p history.Payment) json.RawMessage
 	// Count writes down what a seller's answer to a payment says of the channel. The channel is this call's.
 	Count(ctx context.Context, p history.Payment, a ChannelAnswer) (Counted, error)
-	// EndVoucher ends a payment by a voucher that moved nothing by itself: charged, as the seller's books show,
-	// or not, so that the purchase may begin anew; false: it stays as it is.
+	// EndVoucher ends a payment by a voucher that moved nothing by itself: charged, as the seller's books
+	// show, or not, so that the purchase may begin anew; false: it stays as it is.
 	EndVoucher(ctx context.Context, p history.Payment, charged bool) bool
 	// IsEmptied reports whether a state of the chain ends a payment by a voucher: nothing is left for it
 	// there, after all that was deposited.
@@ -46,8 +46,8 @@ type ChannelCall struct {
 	Agent, Host string       // as the owner's rules name them
 	URL         string       // as the ledger keeps it
 	Channel     string       // of an owner's, which it is kept to; "": the agent pays with its own deposits
-	Most        money.Amount // that one deposit may be, by the owner's rules for a call and the caller's offer
-	// Beyond refuses the least deposit that would do, where those are against it, and not that there is so
+	Most        money.Amount // that one deposit may be, by per_call and by the caller's offer
+	// Beyond refuses the least deposit that would do, where these are against it, and not that there is so
 	// little room for deposits with the host.
 	Beyond func(least money.Amount, room money.Dollars) error
 }

@@ -49,7 +49,7 @@ type Wallet struct {
 	Facilitators *facilitator.Client // nil: none
 	Servers      *seller.Client      // the MCP servers that it buys from; nil: none
 	Channels     *nuwa.Manager       // payment channels; nil: the owner set none up
-	Deposits     *batch.Channels     // channels with a deposit; nil: there are none
+	Deposits     *batch.Channels     // channels with a deposit; it is nil if there are none
 
 	// VerifySeals checks the whole ledger with its seals: own takes this process's key, unlocking it,
 	// else whoever holds one.

@@ -110,7 +110,7 @@ type Engine interface {
 	Offered(ctx context.Context, way, url, network string) (o *scheme.Option, host string, err error)
 	// AskChain asks the chain what became of a payment, and writes down what that proves.
 	AskChain(ctx context.Context, p history.Payment) history.Payment
-	// Detached is a context for writing down how a call ended, which goes on a little when the call's is over.
+	// Detached is a context for writing down how a call ended: it goes on a little when the call's is over.
 	Detached(ctx context.Context) (context.Context, context.CancelFunc)
 }
 

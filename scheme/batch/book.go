@@ -48,7 +48,8 @@ type count struct {
 //
 // Where a voucher above all that we know was shown (S), it was signed by this wallet before its ledger was
 // lost: the next one may go beyond it by the price, and no further.
-func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (scheme.Counted, money.Amount) {
+func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (scheme.Counted,
+	money.Amount) {
 	if c.success {
 		return judgeTaken(c.ChannelCount, channel, ceiling, price)
 	}

@@ -151,8 +151,8 @@ func (b *Channels) TypedData(c OwnersChannel, d x402.OwnersDeposit) (json.RawMes
 }
 
 // SignedOwners is a deposit with its owner's signature, if it is that.
-func (b *Channels) SignedOwners(c OwnersChannel, d x402.OwnersDeposit, signature [65]byte) (x402.OwnersDeposit,
-	error) {
+func (b *Channels) SignedOwners(c OwnersChannel, d x402.OwnersDeposit, signature [65]byte) (
+	x402.OwnersDeposit, error) {
 	return b.Chain.Signed(c.Token, c.Config, d, signature)
 }
 

@@ -147,16 +147,17 @@ func (c channel) exhausted(call scheme.ChannelCall, left money.Amount) error {
 	owner, wanted := c.signed.Config.Payer, call.Amount.Times(fewCalls)
 	command := x402.Command("channel", "deposit", call.URL, "--owner", owner, "--network", call.Network,
 		"--amount", wanted.Units(call.Token.Decimals))
+	price, there := call.Price.Price(), call.Token.Dollars(left).Price()
 	return x402.Errorf(x402.InsufficientFunds, "the channel that its owner funds with %s does not cover the "+
-		"price %s: %s is left in it", x402.Brief(call.Host), call.Price.Price(), call.Token.Dollars(left).Price()).
+		"price %s: %s is left in it", x402.Brief(call.Host), price, there).
 		WithHint("the owner funds it by: %s", command).
-		WithDetail("layer", "chain").WithDetail("network", call.Network).WithDetail("asset", call.Token.Address).
-		WithDetail("symbol", call.Token.Symbol).WithDetail("source", c.Source).WithDetail("owner", owner).
+		WithDetail("layer", "chain").WithDetail("network", call.Network).
+		WithDetail("asset", call.Token.Address).WithDetail("symbol", call.Token.Symbol).
+		WithDetail("source", c.Source).WithDetail("owner", owner).
 		WithDetail("available", left).WithDetail("requested", call.Amount).
 		WithDetail("short", call.Amount.SubFloor(left)).
-		WithCommand(command, "Please put more into your channel with "+x402.Brief(call.Host)+" ("+owner+" on "+
-			x402.Title(call.Network)+"): the price is "+call.Price.Price()+", and "+call.Token.Dollars(left).Price()+
-			" is left in it.")
+		WithCommand(command, "Please put more into your channel with "+x402.Brief(call.Host)+" ("+owner+
+			" on "+x402.Title(call.Network)+"): the price is "+price+", and "+there+" is left in it.")
 }
 
 // refusedNote is what a payment says whose voucher was refused and can be claimed all the same.

@@ -70,6 +70,14 @@ func TestPlanOfAChannel(t *testing.T) {
 	}
 }
 
+const (
+	countNothing  = scheme.CountNothing
+	countCharged  = scheme.CountCharged
+	countBefore   = scheme.CountBefore
+	countRejected = scheme.CountRejected
+	countTooMuch  = scheme.CountTooMuch
+)
+
 // The table of what sellers say (judgeCount), for a voucher of 4000 over 3000 that were charged, or over what
 // the book says instead. A voucher that is shown again was charged where others, that promise more, were
 // charged after it; one that is shown for the first time was not.
@@ -101,36 +109,36 @@ func TestJudgeCount(t *testing.T) {
 		want          scheme.Counted
 		charged, book uint64
 	}{
-		"took it, in no words":               {took(nil), scheme.CountCharged, 4000, 3000},
-		"took it for its price":              {took(with(say(4000), 1000)), scheme.CountCharged, 4000, 3000},
-		"took it for less":                   {took(with(say(3600), 600)), scheme.CountCharged, 3600, 3000},
-		"took it, and says the sum":          {took(say(4000)), scheme.CountCharged, 4000, 3000},
-		"took more":                          {took(with(say(5000), 2000)), scheme.CountTooMuch, 4000, 3000},
-		"took another sum":                   {took(with(say(5000), 1000)), scheme.CountTooMuch, 4000, 3000},
-		"took it from another channel":       {took(elsewhere(4000)), scheme.CountTooMuch, 4000, 3000},
-		"says nothing":                       {count{}, scheme.CountNothing, 3000, 3000},
-		"counts less":                        {foreign(say(2000)), scheme.CountRejected, 2000, 3000},
-		"counts the same":                    {foreign(say(3000)), scheme.CountRejected, 3000, 3000},
-		"counts more, without a voucher":     {foreign(say(3500)), scheme.CountNothing, 3000, 3000},
-		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), scheme.CountNothing, 3000, 3000},
-		"counts more than its voucher":       {ours(showing(say(3501), 3500)), scheme.CountNothing, 3000, 3000},
-		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), scheme.CountRejected, 3500, 3000},
-		"shown again, and it was charged":    {shownAgain(4000, 4000), scheme.CountBefore, 4000, 3000},
-		"shown first, and it says so":        {ours(showing(say(4000), 4000)), scheme.CountNothing, 3000, 3000},
-		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), scheme.CountNothing, 3000, 3000},
-		"shown again, and it charged a part": {shownAgain(3500, 4000), scheme.CountBefore, 3500, 3000},
-		"a lost ledger's":                    {ours(showing(say(9000), 9000)), scheme.CountRejected, 9000, 3000},
-		"counts in another channel":          {ours(elsewhere(1)), scheme.CountNothing, 3000, 3000},
-		"shown again, and it is in the book": {shownAgain(4000, 4000), scheme.CountBefore, 4000, 4000},
-		"shown again, with no voucher":       {again(foreign(say(4000))), scheme.CountBefore, 4000, 4000},
-		"shown again, and later ones are":    {shownAgain(6000, 6000), scheme.CountBefore, 6000, 6000},
-		"shown again, and it counts less":    {again(foreign(say(3000))), scheme.CountRejected, 3000, 4000},
-		"shown first, and it counts less":    {foreign(say(2000)), scheme.CountRejected, 2000, 4000},
-		"shown again, below what is charged": {again(foreign(say(6000))), scheme.CountBefore, 6000, 6000},
-		"shown again, and it says its own":   {again(foreign(say(4000))), scheme.CountBefore, 4000, 6000},
-		"shown again, and it says a part":    {again(foreign(say(3001))), scheme.CountBefore, 3001, 6000},
-		"shown again, and it was not taken":  {again(foreign(say(3000))), scheme.CountRejected, 3000, 6000},
-		"shown first, below what is charged": {foreign(say(6000)), scheme.CountRejected, 6000, 6000},
+		"took it, in no words":               {took(nil), countCharged, 4000, 3000},
+		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000, 3000},
+		"took it for less":                   {took(with(say(3600), 600)), countCharged, 3600, 3000},
+		"took it, and says the sum":          {took(say(4000)), countCharged, 4000, 3000},
+		"took more":                          {took(with(say(5000), 2000)), countTooMuch, 4000, 3000},
+		"took another sum":                   {took(with(say(5000), 1000)), countTooMuch, 4000, 3000},
+		"took it from another channel":       {took(elsewhere(4000)), countTooMuch, 4000, 3000},
+		"says nothing":                       {count{}, countNothing, 3000, 3000},
+		"counts less":                        {foreign(say(2000)), countRejected, 2000, 3000},
+		"counts the same":                    {foreign(say(3000)), countRejected, 3000, 3000},
+		"counts more, without a voucher":     {foreign(say(3500)), countNothing, 3000, 3000},
+		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000, 3000},
+		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000, 3000},
+		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500, 3000},
+		"shown again, and it was charged":    {shownAgain(4000, 4000), countBefore, 4000, 3000},
+		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000, 3000},
+		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000, 3000},
+		"shown again, and it charged a part": {shownAgain(3500, 4000), countBefore, 3500, 3000},
+		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000, 3000},
+		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000, 3000},
+		"shown again, and it is in the book": {shownAgain(4000, 4000), countBefore, 4000, 4000},
+		"shown again, with no voucher":       {again(foreign(say(4000))), countBefore, 4000, 4000},
+		"shown again, and later ones are":    {shownAgain(6000, 6000), countBefore, 6000, 6000},
+		"shown again, and it counts less":    {again(foreign(say(3000))), countRejected, 3000, 4000},
+		"shown first, and it counts less":    {foreign(say(2000)), countRejected, 2000, 4000},
+		"shown again, below what is charged": {again(foreign(say(6000))), countBefore, 6000, 6000},
+		"shown again, and it says its own":   {again(foreign(say(4000))), countBefore, 4000, 6000},
+		"shown again, and it says a part":    {again(foreign(say(3001))), countBefore, 3001, 6000},
+		"shown again, and it was not taken":  {again(foreign(say(3000))), countRejected, 3000, 6000},
+		"shown first, below what is charged": {foreign(say(6000)), countRejected, 6000, 6000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(c.book))
@@ -168,12 +176,12 @@ func (m *channelModel) buy(price uint64) {
 		said := m.answer()
 		outcome, charged := judgeCount(said, "c", ceiling, units(price), m.state.charged)
 		require.LessOrEqual(m.t, amountOf(charged), m.highest, "nothing counts that was not promised")
-		if outcome == scheme.CountNothing {
+		if outcome == countNothing {
 			m.state.book.Vouchers = append(m.state.book.Vouchers, history.BatchOpen{Amount: ceiling})
 			return
 		}
 		m.state.charged, m.state.book.Vouchers = charged, nil
-		if outcome != scheme.CountRejected {
+		if outcome != countRejected {
 			return
 		}
 	}
@@ -246,8 +254,8 @@ func TestAnHonestSellerIsPaidOnce(t *testing.T) {
 					break
 				}
 				outcome, sum := judgeCount(c, "c", ceiling, s.price, s.charged)
-				require.NotEqual(rt, scheme.CountNothing, outcome)
-				require.NotEqual(rt, scheme.CountTooMuch, outcome)
+				require.NotEqual(rt, countNothing, outcome)
+				require.NotEqual(rt, countTooMuch, outcome)
 				s.charged, s.book.Vouchers = sum, nil
 			}
 			if reaches {

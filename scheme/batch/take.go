@@ -184,7 +184,8 @@ func delay(c x402.ChannelConfig) string {
 
 // roomWith is how much more may be deposited with a host, in dollars: what policy.channel_deposit leaves of
 // what lies in its channels. Whoever asks for a new channel each time gets no more by that.
-func (b *Channels) roomWith(ctx context.Context, host string, c channel) (room, lies money.Dollars, err error) {
+func (b *Channels) roomWith(ctx context.Context, host string, c channel) (room, lies money.Dollars,
+	err error) {
 	rows, err := b.Ledger.BatchChannels(ctx)
 	if err != nil {
 		return 0, 0, err
