@@ -2,7 +2,6 @@ package history
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -111,11 +110,6 @@ func TestASubmitTakesItsChannelOn(t *testing.T) {
 		err := submit(second, on(second, row(), 5))
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "what was promised is remembered: %v", err)
 		require.Equal(t, Reserved, stands(second))
-
-		owners := hold(strings.Repeat("c", channelIDLength))
-		require.True(t, owners.FromOwners())
-		err = submit(owners, nil)
-		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "an owner's channel takes a step: %v", err)
 	})
 }
 
