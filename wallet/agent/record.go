@@ -75,9 +75,9 @@ func (r *Recorder) take(id string) (k kept, isKept bool) {
 	return k, isKept
 }
 
-// keyholder is what this process brings to a row that it seals. m is the message whose signature is recorded. It
-// is nil for a row that is no signature, or one of a payment channel that package scheme/nuwa has checked. here
-// says that a person at this process's client approved the payment.
+// keyholder is what this process brings to a row that it seals. m is the message whose signature is recorded.
+// It is nil for a row that is no signature, or one of a payment channel that package scheme/nuwa has checked.
+// here says that a person at this process's client approved the payment.
 func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message, here bool) (
 	history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
