@@ -138,7 +138,8 @@ func (w *world) authorization(x wanted, p history.Payment) message.Transfer {
 func (w *world) fromVault(r *rand.Rand) wanted {
 	x := w.transfer(r, x402.Exact)
 	x.source, x.isOutgoing = ownersVault, false
-	if x.account = ""; x.agent == "eve" {
+	x.account = ""
+	if x.agent == "eve" {
 		x.agent = ""
 	}
 	return x
