@@ -94,6 +94,7 @@ type world struct {
 	believed   history.Payment
 	message    signing.Message // that was read last
 	signatures []byte          // that were handed out last
+	ceiling    uint64          // of the voucher that was asked for last
 }
 
 // ticker is the time of the whole world. It begins at a noon, so that no window ends in a round.
@@ -415,8 +416,9 @@ func (w *world) put(s snapshot) {
 	}
 }
 
-// config of the channel with a host: the agent's own, or one that an owner funds.
-func (w *world) config(isOwners bool) (c x402.ChannelConfig, id string) {
+// config of a channel: the agent's own, one that an owner funds, or another one in which nothing is signed
+// before the edits.
+func (w *world) config(isOwners, isNew bool) (c x402.ChannelConfig, id string) {
 	_, evm := w.keys.Addresses()
 	c = x402.ChannelConfig{Payer: evm, PayerAuthorizer: evm, Receiver: payees[0],
 		ReceiverAuthorizer: payees[1], Token: usdc.Address, WithdrawDelay: 900,
@@ -424,13 +426,16 @@ func (w *world) config(isOwners bool) (c x402.ChannelConfig, id string) {
 	if isOwners {
 		c.Payer = channelOwner
 	}
+	if isNew {
+		c.WithdrawDelay++
+	}
 	sum := must.Get(message.ChannelID(base, c))(w.t)
 	return c, sum.Hex()
 }
 
 // openChannel writes the row of a channel; an owner's has the owner's seal.
-func (w *world) openChannel(isOwners bool, host string) {
-	config, id := w.config(isOwners)
+func (w *world) openChannel(isOwners, isNew bool, host string) {
+	config, id := w.config(isOwners, isNew)
 	_, evm := w.keys.Addresses()
 	row := history.Channel{Service: id, Key: evm, Server: host, Network: base, Source: evm, ID: id}
 	signed := history.BatchSigned{Config: config}
