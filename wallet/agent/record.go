@@ -76,8 +76,8 @@ func (r *Recorder) take(id string) (k kept, isKept bool) {
 }
 
 // keyholder is what this process brings to a row that it seals. m is the message whose signature is recorded;
-// nil for a row that is no signature, or one of a payment channel that package scheme/nuwa has checked. here says
-// that a person at this process's client approved the payment.
+// nil for a row that is no signature, or one of a payment channel that package scheme/nuwa has checked. here
+// says that a person at this process's client approved the payment.
 func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message, here bool) (
 	history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
