@@ -66,16 +66,16 @@ var (
 // world is a home with keys and a ledger, the process that signs, and what the shell has of it.
 type world struct {
 	*counts
-	t      *testing.T
-	rand   *rand.Rand
-	isFree bool // of edits
-	home   string
-	keys   *wallet.Wallet
-	far    *wallet.Wallet // of the team far
-	ticker ticker
-	solana exact.Solana // a payment that was built, of which others are made
-	owners *passkeytest.Authenticator
-	paskey passkey.Key
+	t          *testing.T
+	rand       *rand.Rand
+	isFree     bool // of edits
+	home       string
+	keys       *wallet.Wallet
+	far        *wallet.Wallet // of the team far
+	ticker     ticker
+	solana     exact.Solana // a payment that was built, of which others are made
+	owners     *passkeytest.Authenticator
+	registered passkey.Key // as the rules have it
 
 	store  *history.Store
 	umpire *umpire
@@ -147,7 +147,7 @@ func newWorld(t *testing.T) *world {
 	w.hole = func(x wanted, why string) { t.Fatalf("signed without an edit, though %s: %s", why, x) }
 	w.ticker.set(begin.AddDate(0, 0, -30))
 	w.keys, w.far = w.newKeys(w.home), w.newKeys(filepath.Join(dir, "f"))
-	w.owners, w.paskey = invited(t)
+	w.owners, w.registered = invited(t)
 	w.solana = built(t, w.keys)
 	require.NoError(t, ledgers.Create(t.Context(), w.home, history.Options{Now: w.ticker.now}))
 	return w
@@ -310,7 +310,7 @@ func (w *world) begin(isRemote bool, known *agent.Recorder) {
 		Account: w.account}
 	w.approver = &agent.Approver{Store: w.store, Guard: w.guard, Checker: passkey.NewChecker(),
 		Passkeys: func(context.Context) (map[string]passkey.Key, error) {
-			return map[string]passkey.Key{"phone": w.paskey}, nil
+			return map[string]passkey.Key{"phone": w.registered}, nil
 		}}
 	if isRemote {
 		w.beginAgent()

@@ -345,12 +345,12 @@ func (w *world) signs(x wanted, p history.Payment) error {
 	}
 	w.signed++
 	w.ways[x.way]++
-	w.isSigned(x)
+	w.tells(x)
 	return nil
 }
 
-// isSigned tells the umpire of a signature.
-func (w *world) isSigned(x wanted) {
+// tells lets the umpire know of a signature.
+func (w *world) tells(x wanted) {
 	b := w.believed
 	x.id, x.agent, x.host, x.method, x.key = b.ID, b.Agent, b.Host, b.Method, b.IdempotencyKey
 	if at, err := url.Parse(b.URL); err == nil && !x.isPull {
