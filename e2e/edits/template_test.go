@@ -62,6 +62,7 @@ func newTemplate(w *world) (made template) {
 		}
 		w.day(r, i)
 		if i == 4 {
+			w.ticker.set(begin.Add(-time.Minute)) // a client's yes is good for a short time
 			w.waits(r, &made)
 		}
 		require.NoError(w.t, w.close())
@@ -91,8 +92,8 @@ func (w *world) day(r *rand.Rand, number int) {
 	require.NoError(w.t, w.guard.Checkpoint(w.t.Context()))
 }
 
-// signsAll signs in every way, but for what is left to the rounds: the first vouchers of two channels, and what
-// the subscription buys today.
+// signsAll signs in every way, but for what is left to the rounds: the first vouchers of two channels, and
+// what the subscription buys today.
 func (w *world) signsAll(r *rand.Rand, isToday bool) {
 	for _, each := range ways {
 		isLeft := each.name == "first voucher" || each.name == "owner's first voucher"

@@ -227,8 +227,8 @@ func (w *world) permit(r *rand.Rand, scheme string) wanted {
 	return x
 }
 
-// voucher is of one of the channels, with a deposit, or paid from what is there. Now and then it promises more
-// than its price, also beyond what the channel's row says.
+// voucher is of one of the channels, with a deposit, or paid from what is there. Now and then it promises
+// more than its price, also beyond what the channel's row says.
 func (w *world) voucher(r *rand.Rand, isOwners, isNew, isDeposit bool) wanted {
 	x := w.plain(r)
 	config, id := w.config(isOwners, isNew)
@@ -241,7 +241,7 @@ func (w *world) voucher(r *rand.Rand, isOwners, isNew, isDeposit bool) wanted {
 	}
 	price := pick[uint64](r, 2_000, 1_000+r.Uint64N(3_000), 5_000+r.Uint64N(40_000))
 	x.amount, x.price = price, price
-	x.ceiling = w.umpire.promised[id] + pick(r, price, price, price+1, 10*price, 0)
+	x.ceiling = max(1, w.umpire.promised[id]+pick(r, price, price, price+1, 10*price, 0))
 	switch {
 	case isDeposit:
 		x.amount = pick(r, max(price, 20_000), price+r.Uint64N(90_000))
