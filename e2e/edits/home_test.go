@@ -66,16 +66,16 @@ var (
 // world is a home with keys and a ledger, the process that signs, and what the shell has of it.
 type world struct {
 	*counts
-	t      *testing.T
-	rand   *rand.Rand
-	isFree bool // of edits
-	home   string
-	keys   *wallet.Wallet
-	far    *wallet.Wallet // of the team far
-	ticker ticker
-	solana exact.Solana // a payment that was built, of which others are made
-	owners *passkeytest.Authenticator
-	paskey passkey.Key
+	t          *testing.T
+	rand       *rand.Rand
+	isFree     bool // of edits
+	home       string
+	keys       *wallet.Wallet
+	far        *wallet.Wallet // of the team far
+	ticker     ticker
+	solana     exact.Solana // a payment that was built, of which others are made
+	owners     *passkeytest.Authenticator
+	registered passkey.Key // as the rules have it
 
 	store  *history.Store
 	umpire *umpire
@@ -94,6 +94,7 @@ type world struct {
 	believed   history.Payment
 	message    signing.Message // that was read last
 	signatures []byte          // that were handed out last
+	ceiling    uint64          // of the voucher that was asked for last
 }
 
 // ticker is the time of the whole world. It begins at a noon, so that no window ends in a round.
@@ -146,7 +147,7 @@ func newWorld(t *testing.T) *world {
 	w.hole = func(x wanted, why string) { t.Fatalf("signed without an edit, though %s: %s", why, x) }
 	w.ticker.set(begin.AddDate(0, 0, -30))
 	w.keys, w.far = w.newKeys(w.home), w.newKeys(filepath.Join(dir, "f"))
-	w.owners, w.paskey = invited(t)
+	w.owners, w.registered = invited(t)
 	w.solana = built(t, w.keys)
 	require.NoError(t, ledgers.Create(t.Context(), w.home, history.Options{Now: w.ticker.now}))
 	return w
@@ -309,7 +310,7 @@ func (w *world) begin(isRemote bool, known *agent.Recorder) {
 		Account: w.account}
 	w.approver = &agent.Approver{Store: w.store, Guard: w.guard, Checker: passkey.NewChecker(),
 		Passkeys: func(context.Context) (map[string]passkey.Key, error) {
-			return map[string]passkey.Key{"phone": w.paskey}, nil
+			return map[string]passkey.Key{"phone": w.registered}, nil
 		}}
 	if isRemote {
 		w.beginAgent()
@@ -415,8 +416,9 @@ func (w *world) put(s snapshot) {
 	}
 }
 
-// config of the channel with a host: the agent's own, or one that an owner funds.
-func (w *world) config(isOwners bool) (c x402.ChannelConfig, id string) {
+// config of a channel: the agent's own, one that an owner funds, or another one in which nothing is signed
+// before the edits.
+func (w *world) config(isOwners, isNew bool) (c x402.ChannelConfig, id string) {
 	_, evm := w.keys.Addresses()
 	c = x402.ChannelConfig{Payer: evm, PayerAuthorizer: evm, Receiver: payees[0],
 		ReceiverAuthorizer: payees[1], Token: usdc.Address, WithdrawDelay: 900,
@@ -424,13 +426,16 @@ func (w *world) config(isOwners bool) (c x402.ChannelConfig, id string) {
 	if isOwners {
 		c.Payer = channelOwner
 	}
+	if isNew {
+		c.WithdrawDelay++
+	}
 	sum := must.Get(message.ChannelID(base, c))(w.t)
 	return c, sum.Hex()
 }
 
 // openChannel writes the row of a channel; an owner's has the owner's seal.
-func (w *world) openChannel(isOwners bool, host string) {
-	config, id := w.config(isOwners)
+func (w *world) openChannel(isOwners, isNew bool, host string) {
+	config, id := w.config(isOwners, isNew)
 	_, evm := w.keys.Addresses()
 	row := history.Channel{Service: id, Key: evm, Server: host, Network: base, Source: evm, ID: id}
 	signed := history.BatchSigned{Config: config}

@@ -101,7 +101,7 @@ func (r *round) ownerActs() {
 	case 3:
 		r.lands()
 	case 4:
-		_, own := r.config(false)
+		_, own := r.config(false, false)
 		r.chain.claimed[own] = r.umpire.promised[own]
 	}
 	require.NoError(r.t, r.guard.Checkpoint(ctx)) // whoever holds the key has seen it
@@ -199,7 +199,8 @@ func (r *round) signsSmall(most int) {
 			return
 		}
 		x, found := r.allowed(r.rand, in)
-		if !found {
+		if !found { // the limits are used up: one more
+			_ = r.try(x)
 			return
 		}
 		err := r.try(x)
@@ -285,7 +286,7 @@ func (r *round) givesBack() {
 		r.hole(wanted{way: s.way, id: s.id, amount: s.counts}, "its money was given back ("+op+
 			"), and the chain says "+string(truth.State)+truth.Note)
 	}
-	s.counts = 0
+	s.counts, s.isOver = 0, true
 }
 
 // looks is what package pay does about a payment that has no end.
@@ -344,12 +345,12 @@ func (w *world) signs(x wanted, p history.Payment) error {
 	}
 	w.signed++
 	w.ways[x.way]++
-	w.isSigned(x)
+	w.tells(x)
 	return nil
 }
 
-// isSigned tells the umpire of a signature.
-func (w *world) isSigned(x wanted) {
+// tells lets the umpire know of a signature.
+func (w *world) tells(x wanted) {
 	b := w.believed
 	x.id, x.agent, x.host, x.method, x.key = b.ID, b.Agent, b.Host, b.Method, b.IdempotencyKey
 	if at, err := url.Parse(b.URL); err == nil && !x.isPull {
@@ -359,9 +360,10 @@ func (w *world) isSigned(x wanted) {
 		x.unique = evidence.Evidence.Unique()
 	}
 	if x.channel != "" {
+		x.ceiling = w.ceiling
 		price, _ := b.Amount.Uint64()
 		x.amount, x.price = price, price // a deposit counts, whatever the call costs
-		if x.counts > 0 && x.host == ownersHost {
+		if x.counts > 0 && x.isOwners {
 			x.counts = x.ceiling - min(x.ceiling, w.umpire.promised[x.channel])
 		}
 	}

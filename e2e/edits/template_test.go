@@ -55,11 +55,14 @@ func newTemplate(w *world) (made template) {
 		w.begin(false, nil)
 		if i == 0 {
 			require.NoError(w.t, w.guard.Seal(w.t.Context(), false))
-			w.openChannel(false, channelHost)
-			w.openChannel(true, ownersHost)
+			w.openChannel(false, false, channelHost)
+			w.openChannel(true, false, ownersHost)
+			w.openChannel(false, true, channelHost)
+			w.openChannel(true, true, ownersHost)
 		}
 		w.day(r, i)
 		if i == 4 {
+			w.ticker.set(begin.Add(-time.Minute)) // a client's yes is good for a short time
 			w.waits(r, &made)
 		}
 		require.NoError(w.t, w.close())
@@ -89,10 +92,12 @@ func (w *world) day(r *rand.Rand, number int) {
 	require.NoError(w.t, w.guard.Checkpoint(w.t.Context()))
 }
 
-// signsAll signs in every way, but for the subscription where that is today's: it is still to be bought.
+// signsAll signs in every way, but for what is left to the rounds: the first vouchers of two channels, and
+// what the subscription buys today.
 func (w *world) signsAll(r *rand.Rand, isToday bool) {
 	for _, each := range ways {
-		if isToday && each.name == "subscription" {
+		isLeft := each.name == "first voucher" || each.name == "owner's first voucher"
+		if isLeft || (isToday && each.name == "subscription") {
 			continue
 		}
 		x, found := w.allowed(r, each)
@@ -138,7 +143,7 @@ func (w *world) outcomes(r *rand.Rand) {
 			w.chain.status[s.unique] = x402.Status{State: x402.Expired, Note: "over"}
 			must.Get(w.recorder.Expire(w.t.Context(), p.ID, p.Evidence,
 				history.Expiry(p, w.chain.status[s.unique])))(w.t)
-			w.umpire.signed[i].counts = 0
+			w.umpire.signed[i].counts, w.umpire.signed[i].isOver = 0, true
 		case 1:
 			w.chain.status[s.unique] = x402.Status{Note: "not seen"}
 			must.Get(w.store.Finish(w.t.Context(), p.ID, history.Outcome{State: history.Unknown,

@@ -92,6 +92,7 @@ type signature struct {
 	at                                        time.Time
 	process                                   int
 	isOutgoing                                bool // out of the agent's account on base
+	isOver                                    bool // it expired, and can be bought again
 }
 
 // yes is an approval of the owner's.
@@ -209,7 +210,7 @@ func (u *umpire) isAgain(w wanted) string {
 		if s.id == w.id && w.id != "" {
 			return "signed twice"
 		}
-		if w.key != "" && s.key == w.key && s.agent == w.agent {
+		if w.key != "" && s.key == w.key && s.agent == w.agent && !s.isOver {
 			return "bought twice"
 		}
 	}

@@ -33,6 +33,7 @@ type wanted struct {
 	isOrdered, isSignIn, isPull   bool
 	isStrange                     bool // who settles it is not known
 	isOutgoing                    bool // out of the agent's account on base
+	isOwners                      bool // out of a channel that an owner funds
 	isApproved                    bool // the owner is asked first
 
 	fingerprint [sha256.Size]byte
@@ -81,9 +82,11 @@ var ways = []way{
 	{"Solana as delegate", (*world).asDelegate},
 	{"Permit2", func(w *world, r *rand.Rand) wanted { return w.permit(r, x402.Permit2) }},
 	{"upto", func(w *world, r *rand.Rand) wanted { return w.permit(r, x402.Upto) }},
-	{"deposit", func(w *world, r *rand.Rand) wanted { return w.voucher(r, false, true) }},
-	{"voucher", func(w *world, r *rand.Rand) wanted { return w.voucher(r, false, false) }},
-	{"owner's channel", func(w *world, r *rand.Rand) wanted { return w.voucher(r, true, false) }},
+	{"deposit", func(w *world, r *rand.Rand) wanted { return w.voucher(r, false, false, true) }},
+	{"voucher", func(w *world, r *rand.Rand) wanted { return w.voucher(r, false, false, false) }},
+	{"first voucher", func(w *world, r *rand.Rand) wanted { return w.voucher(r, false, true, false) }},
+	{"owner's channel", func(w *world, r *rand.Rand) wanted { return w.voucher(r, true, false, false) }},
+	{"owner's first voucher", func(w *world, r *rand.Rand) wanted { return w.voucher(r, true, true, false) }},
 	{"allowance", (*world).pull},
 	{"sign-in", func(w *world, r *rand.Rand) wanted { return w.signIn(r, base) }},
 	{"sign-in on Solana", func(w *world, r *rand.Rand) wanted { return w.signIn(r, sandbox.Solana) }},
@@ -138,7 +141,8 @@ func (w *world) authorization(x wanted, p history.Payment) message.Transfer {
 func (w *world) fromVault(r *rand.Rand) wanted {
 	x := w.transfer(r, x402.Exact)
 	x.source, x.isOutgoing = ownersVault, false
-	if x.account = ""; x.agent == "eve" {
+	x.account = ""
+	if x.agent == "eve" {
 		x.agent = ""
 	}
 	return x
@@ -223,20 +227,21 @@ func (w *world) permit(r *rand.Rand, scheme string) wanted {
 	return x
 }
 
-// voucher is of one of the two channels, with a deposit, or paid from what is there. Now and then it promises
-// more than its price.
-func (w *world) voucher(r *rand.Rand, isOwners, isDeposit bool) wanted {
+// voucher is of one of the channels, with a deposit, or paid from what is there. Now and then it promises
+// more than its price, also beyond what the channel's row says.
+func (w *world) voucher(r *rand.Rand, isOwners, isNew, isDeposit bool) wanted {
 	x := w.plain(r)
-	config, id := w.config(isOwners)
+	config, id := w.config(isOwners, isNew)
 	x.agent, x.account, x.path, x.payTo = pick(r, "", "ann", "bob"), "", "/call", config.Receiver
 	_, x.source = w.keys.Addresses()
-	x.host, x.channel = channelHost, id
+	x.host, x.channel, x.isOwners = channelHost, id, isOwners
+	isByRow := r.IntN(2) == 0
 	if isOwners {
 		x.host, x.source = ownersHost, id
 	}
 	price := pick[uint64](r, 2_000, 1_000+r.Uint64N(3_000), 5_000+r.Uint64N(40_000))
 	x.amount, x.price = price, price
-	x.ceiling = w.umpire.promised[id] + pick(r, price, price, price+1, 10*price, 0)
+	x.ceiling = max(1, w.umpire.promised[id]+pick(r, price, price, price+1, 10*price, 0))
 	switch {
 	case isDeposit:
 		x.amount = pick(r, max(price, 20_000), price+r.Uint64N(90_000))
@@ -252,7 +257,12 @@ func (w *world) voucher(r *rand.Rand, isOwners, isDeposit bool) wanted {
 			`"amount":"%d","asset":%q,"payTo":%q}`, base, price, usdc.Address, config.Receiver))
 	}
 	x.sign = func(w *world, x wanted, a asks.Asks, p history.Payment) error {
-		m := message.Channel{Payment: p.ID, Asset: usdc, Config: config, Ceiling: money.NewAmount(x.ceiling)}
+		w.ceiling = x.ceiling
+		row, err := w.store.Channel(w.t.Context(), id, config.PayerAuthorizer)
+		if at, _ := row.Amount.Uint64(); isByRow && err == nil {
+			w.ceiling = at + x.ceiling - min(x.ceiling, w.umpire.promised[id])
+		}
+		m := message.Channel{Payment: p.ID, Asset: usdc, Config: config, Ceiling: money.NewAmount(w.ceiling)}
 		if isDeposit {
 			m.Deposit = &message.Deposit{Value: money.NewAmount(x.amount),
 				ValidBefore: w.ticker.now().Unix() + 60, Salt: sha256.Sum256([]byte(p.ID))}
