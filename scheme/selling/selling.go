@@ -41,16 +41,16 @@ var (
 // Way is a way to be paid. Embed Plain for what is not special about it. It is safe for concurrent use.
 type Way interface {
 	Traits() Traits
-	// SettlerIn names the member of an offer's extra that says who alone can settle a payment on a network. It
-	// is "" where whoever knows the scheme can.
+	// SettlerIn names the member of an offer's extra that says who alone can settle a payment on a network.
+	// It is "" where whoever knows the scheme can.
 	SettlerIn(network string) string
 	// Complete takes what else the seller says into an option whose price is known, and refuses what cannot
 	// be sold by it.
 	Complete(o *Option, said Said, s Shop) error
 	// Extra adds to an offer's extra. k is the only kind that settles it; it is zero where there are others.
 	Extra(o Option, k facilitator.Kind, extra map[string]json.RawMessage) error
-	// Extension returns what a challenge declares beside its options because of this one. The name is "" where
-	// that is nothing.
+	// Extension returns what a challenge declares beside its options because of this one. The name is ""
+	// where that is nothing.
 	Extension(o Option) (name string, declaration json.RawMessage)
 	// Accepted are the terms of an offer as a buyer accepted them, where those are ours, too.
 	Accepted(ours x402.Requirement, theirs json.RawMessage) x402.Requirement
@@ -78,8 +78,8 @@ type Traits struct {
 type Claimer interface {
 	// Claim claims all that is owed. What is not done with an error is tried again by the next call.
 	Claim(ctx context.Context, s Shop) ([]Claim, error)
-	// IsClaimDue reports whether something that is owed is as old as age, or cannot wait, or whether all that is
-	// owed comes to above. An above of 0 is never reached.
+	// IsClaimDue reports whether something that is owed is as old as age, or cannot wait, or whether all that
+	// is owed comes to above. An above of 0 is never reached.
 	IsClaimDue(ctx context.Context, s Shop, age time.Duration, above money.Dollars) bool
 }
 
