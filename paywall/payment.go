@@ -21,7 +21,7 @@ type payment struct {
 	Payload    json.RawMessage            `json:"payload"`  // the scheme's own
 	Extensions map[string]json.RawMessage `json:"extensions"`
 
-	answer *selling.Answer // by which it came in another protocol; nil: it came in x402
+	answer *selling.Answer // nil where it came in x402
 	name   string          // the buyer's, once readIdentifier has read it
 }
 

@@ -81,8 +81,8 @@ type result struct {
 	offers     []offer
 	settlement *wire.Settlement
 	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
-	extra      json.RawMessage // what its receipt says of the tab that was counted in; nil: none was
-	tab        selling.Tab     // that the payment is counted in; nil: it is settled by itself
+	extra      json.RawMessage // what its receipt says of the tab
+	tab        selling.Tab     // nil where the payment is settled by itself
 	sale       *Sale
 	version    int  // the buyer's
 	byProtocol bool // the payment came in another protocol than x402

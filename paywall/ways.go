@@ -21,7 +21,7 @@ func newWays() []selling.Way {
 	return []selling.Way{exact.Way{}, permit2.Exact{}, &permit2.Upto{}, batch.Way{}}
 }
 
-// protocol is what HTTP handlers sell in beside x402; nil: nothing.
+// protocol is another one than x402 that HTTP handlers sell in. It is nil if there is none.
 func (w *Paywall) protocol() selling.Protocol {
 	if !w.options.MPP {
 		return nil
@@ -29,7 +29,7 @@ func (w *Paywall) protocol() selling.Protocol {
 	return mpp.Protocol{}
 }
 
-// shop is what the ways are given.
+// shop has all that the ways need.
 func (w *Paywall) shop() selling.Shop {
 	return selling.Shop{Channels: w.options.Store, Facilitators: w.options.Facilitators,
 		Assets: w.options.Assets, VerifyOnly: w.options.VerifyOnly, SharedPayTo: w.options.SharedPayTo,

@@ -41,15 +41,16 @@ var (
 // Way is a way to be paid. Embed Plain for what is not special about it. It is safe for concurrent use.
 type Way interface {
 	Traits() Traits
-	// SettlerIn names the member of an offer's extra that says who alone can settle a payment on a network;
-	// "": whoever knows the scheme can.
+	// SettlerIn names the member of an offer's extra that says who alone can settle a payment on a network.
+	// It is "" where whoever knows the scheme can.
 	SettlerIn(network string) string
 	// Complete takes what else the seller says into an option whose price is known, and refuses what cannot
 	// be sold by it.
 	Complete(o *Option, said Said, s Shop) error
 	// Extra adds to an offer's extra. k is the only kind that settles it; it is zero where there are others.
 	Extra(o Option, k facilitator.Kind, extra map[string]json.RawMessage) error
-	// Extension is what a challenge with an option declares beside its options; "": nothing.
+	// Extension returns what a challenge declares beside its options because of this one. The name is ""
+	// where that is nothing.
 	Extension(o Option) (name string, declaration json.RawMessage)
 	// Accepted are the terms of an offer as a buyer accepted them, where those are ours, too.
 	Accepted(ours x402.Requirement, theirs json.RawMessage) x402.Requirement
@@ -77,12 +78,12 @@ type Traits struct {
 type Claimer interface {
 	// Claim claims all that is owed. What is not done with an error is tried again by the next call.
 	Claim(ctx context.Context, s Shop) ([]Claim, error)
-	// IsClaimDue reports whether something that is owed is as old as age, or cannot wait, or whether above is
-	// owed in all; 0: however much.
+	// IsClaimDue reports whether something that is owed is as old as age, or cannot wait, or whether all that
+	// is owed comes to above. An above of 0 is never reached.
 	IsClaimDue(ctx context.Context, s Shop, age time.Duration, above money.Dollars) bool
 }
 
-// Claim is what was claimed and paid out at once, for one payee.
+// Claim has all that was claimed and paid out at once, for one payee.
 type Claim struct {
 	Network, PayTo, Asset string
 	Channels              int
@@ -90,7 +91,7 @@ type Claim struct {
 	Transactions          []string     // the claims', then of the payment
 }
 
-// Said is what the seller says of an option besides its price.
+// Said has the seller's words about an option, besides its price.
 type Said struct {
 	Scheme        string
 	ByPermit2     bool // the seller asks for it, or the token has no EIP-3009
@@ -120,10 +121,10 @@ type Shown struct {
 	Version int
 	Raw     json.RawMessage // the PaymentPayload
 	Payload json.RawMessage // its payload
-	Nonce   *[32]byte       // the only one that was asked for; nil: any
+	Nonce   *[32]byte       // the only one that is taken; nil where any is
 }
 
-// Signed is what a payment's own signature covers, as far as a way reads it.
+// Signed has what a payment's own signature covers, as far as a way reads it.
 type Signed struct {
 	UniqueKey string // the nonce or message hash: the same for every spelling of this payment
 	Payer     string // "" where it is not read
@@ -198,7 +199,7 @@ type Channels interface {
 		change func(*book.SoldChannel)) error
 }
 
-// Shop is what a paywall has for its ways.
+// Shop has all that a way needs of its paywall.
 type Shop struct {
 	Channels
 	Facilitators

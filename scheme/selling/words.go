@@ -20,11 +20,11 @@ var ErrNotJSON = errors.New("it is not JSON")
 
 // Protocol is another one than x402 by which the same payments are asked for and shown over HTTP.
 type Protocol interface {
-	// Ask is a WWW-Authenticate that asks for an option until then; "" where it cannot.
+	// Ask returns a WWW-Authenticate that asks for an option until then. It is "" where that cannot be asked.
 	Ask(o Option, host string, until time.Time) string
-	// Read reads the payment in a request's header. nil, nil: there is none.
+	// Read reads the payment in a request's header. It returns nil, nil if there is none.
 	Read(header http.Header, host string) (*Answer, error)
-	// Receipt is a settlement in a header of the answer.
+	// Receipt returns a header of the answer, with a settlement.
 	Receipt(s *wire.Settlement, now time.Time) (name, value string)
 }
 

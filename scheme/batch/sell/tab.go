@@ -28,8 +28,8 @@ type tab struct {
 	payment *payment
 	until   time.Time // when a hold of the channel ends
 
-	channel    *book.SoldChannel // as it stands; nil: it was not looked up
-	correction *book.SoldChannel // told to a buyer who counts otherwise; nil: they do not
+	channel    *book.SoldChannel // as it stands; nil until it was looked up
+	correction *book.SoldChannel // told to a buyer who counts otherwise
 	isCharged  bool
 }
 

@@ -29,7 +29,7 @@ const (
 // Protocol is a selling.Protocol.
 type Protocol struct{}
 
-// challenge is what a credential says it answers.
+// challenge has what a credential says of the one it answers.
 type challenge struct {
 	ID      string `json:"id"`
 	Realm   string `json:"realm"`
@@ -38,7 +38,7 @@ type challenge struct {
 	Request string `json:"request"`
 }
 
-// request is what an option asks for, in RFC 8785's form; "" where it cannot be asked for in MPP.
+// request asks for an option, in RFC 8785's form. It is "" where MPP cannot.
 func request(o selling.Option) string {
 	chain, isEVM := x402.ChainID(o.Network)
 	if !isEVM || o.Way.Traits().Name != x402.Exact {
@@ -50,7 +50,7 @@ func request(o selling.Option) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// realmOf is who asks: the host, without its port.
+// realmOf names who asks: the host, without its port.
 func realmOf(host string) string {
 	if bare, _, err := net.SplitHostPort(host); err == nil {
 		return bare
