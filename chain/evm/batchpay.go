@@ -139,23 +139,8 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	if err := c.Payable(o.Requirement, o.Asset); err != nil {
 		return a, err
 	}
-	if o.Channel.Owners != nil {
-		if err := channelterms.ForOwners(o.Requirement); err != nil {
-			return a, err
-		}
-	}
-	if !o.Channel.Deposit.IsZero() {
-		if o.Validity < minValidity || o.Validity > maxValidity {
-			return a, invalid("a validity of %s: it is neither below %s nor above %s", o.Validity,
-				minValidity, maxValidity)
-		}
-		n, err := c.node(o.Requirement.Network)
-		if err != nil {
-			return a, err
-		}
-		if err := n.readyAt(ctx, o.Now); err != nil {
-			return a, err
-		}
+	if err := c.mayDeposit(ctx, o); err != nil {
+		return a, err
 	}
 	m, err := c.draftChannel(o)
 	if err != nil {
@@ -193,6 +178,25 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 		a.Extensions, err = c.approvalOf(m, signatures.Approval)
 	}
 	return a, err
+}
+
+// mayDeposit says why the deposit of an order must not even be drafted, or nil.
+func (c *Channels) mayDeposit(ctx context.Context, o onchain.Order) error {
+	if o.Channel.Owners != nil {
+		return channelterms.ForOwners(o.Requirement)
+	}
+	if o.Channel.Deposit.IsZero() {
+		return nil
+	}
+	if o.Validity < minValidity || o.Validity > maxValidity {
+		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
+			maxValidity)
+	}
+	n, err := c.node(o.Requirement.Network)
+	if err != nil {
+		return err
+	}
+	return n.readyAt(ctx, o.Now)
 }
 
 // approveDeposit adds to a deposit by Permit2 the approval that has to be signed with it.
