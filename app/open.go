@@ -79,7 +79,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	})
 	book := locks.New(store)
 	deposits := &batch.Channels{Chain: on.evmChannels, Ledger: book, Guard: guard, Sellers: sellers,
-		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas}, Assets: assets,
+		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas},
+		MayPermit: rules.Policy.Has(x402.Permit2), Assets: assets,
 		MaxDeposit: rules.Policy.ChannelDeposit, Deadline: rules.Policy.Deadline, Now: time.Now, Log: a.log}
 	ways := a.ways(parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
 		guard: local, onEVM: onEVM, deposits: deposits})

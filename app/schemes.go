@@ -67,7 +67,8 @@ func (p parts) ways() []way {
 		{name: x402.Upto, asks: permit2way.Upto{Exact: permits, KnowsFacilitator: p.knows},
 			pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
 		{name: x402.BatchSettlement, asks: p.deposits, pays: byFamily[pay.Scheme]{onEVM: p.evmChannels},
-			check: batchcheck.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed, Permits: permit,
+			check: batchcheck.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed,
+				Permits: permit, MayPermit: p.rules.Policy.Has(x402.Permit2),
 				FundedByOwner: p.guard.OwnChannel}},
 		{name: x402.Allowance, reads: byFamily[pay.StatusReader]{onEVM: p.evm},
 			check: allowance.Check{Rules: p.settings.allowances, Account: p.evm.AccountState}},
@@ -97,13 +98,10 @@ func bind(signs *agent.Rules, rules *config.Config, ways []way) {
 	}
 }
 
-// allowed are the ways that the owner's rules name, or all that there are.
+// allowed are the ways that sellers ask for and the owner's rules have.
 func allowed(rules *config.Config, ways []way) (names []string) {
-	if rules.Policy.Schemes != nil {
-		return rules.Policy.Schemes
-	}
 	for _, w := range ways {
-		if w.asks != nil {
+		if w.asks != nil && rules.Policy.Has(w.name) {
 			names = append(names, w.name)
 		}
 	}

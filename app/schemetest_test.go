@@ -100,7 +100,7 @@ func TestASchemeIsAFolderAndALine(t *testing.T) {
 	newChequeWorld(t, false).refused(x402.InvalidRequirement, "first", 50_000)
 	w := newChequeWorld(t, true)
 	paid := must.Get(w.buys("first", 50_000))(t)
-	require.Contains(t, paid.Content, "goods of /first")
+	require.Contains(t, paid.Content, "the goods")
 	require.Equal(t, 1, w.bank.Cashed())
 	require.Equal(t, "settled", w.row(paid.PaymentID).Transactions[0].Status)
 
@@ -115,7 +115,7 @@ func TestASchemeIsAFolderAndALine(t *testing.T) {
 	asked := w.refused(x402.ApprovalRequired, "approved", 300_000)
 	shown := must.Get(w.store().Asked(t.Context(), asked.Details["approvalId"].(string)))(t)
 	require.NoError(t, w.app.ApproveTyped(t.Context(), w.store(), shown, []byte(chequePass)))
-	require.Contains(t, must.Get(w.buys("approved", 300_000))(t).Content, "goods of /approved")
+	require.Contains(t, must.Get(w.buys("approved", 300_000))(t).Content, "the goods")
 	w.refused(x402.ApprovalRequired, "approved", 300_000)
 
 	// reconciled: one whose answer was lost, and one that was never cashed

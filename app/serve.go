@@ -152,7 +152,8 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
 	bind(&signed, rules, parts{chains: on, rules: rules, settings: settingsOf(rules, ""),
-		deposits: &batch.Channels{}, height: on.solana.Height, knows: settlers.HasSigner, guard: a.Guard(store, rules, keys)}.ways())
+		deposits: &batch.Channels{}, height: on.solana.Height, knows: settlers.HasSigner,
+		guard: a.Guard(store, rules, keys)}.ways())
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay

@@ -264,7 +264,8 @@ func (w *world) checks() map[string]signing.Check {
 			Account: func(context.Context, string, string, string) (money.Amount, uint64, error) {
 				return money.NewAmount(w.chain.balance), w.chain.landed, nil
 			}},
-		x402.BatchSettlement: batch.Check{MaxDelay: 24 * time.Hour, FundedByOwner: w.guard.OwnChannel,
+		x402.BatchSettlement: batch.Check{MaxDelay: 24 * time.Hour, Permits: permits, MayPermit: true,
+			FundedByOwner: w.guard.OwnChannel,
 			Claimed: func(_ context.Context, _, id string) (money.Amount, error) {
 				return money.NewAmount(w.chain.claimed[id]), nil
 			}},

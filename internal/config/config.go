@@ -12,6 +12,7 @@ package config
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,6 +89,9 @@ type policy struct {
 	ChannelDeposit money.Dollars
 	ChannelDelay   time.Duration
 }
+
+// Has reports whether the owner lets the wallet pay by a way.
+func (p policy) Has(way string) bool { return p.Schemes == nil || slices.Contains(p.Schemes, way) }
 
 // network is the owner's node for one network.
 type network struct {

@@ -37,6 +37,7 @@ type Channels struct {
 	scheme.Plain
 	Chain      Chain
 	ByPermit2  permit2.Exact // knows what Permit2 may move, for deposits by it
+	MayPermit  bool          // the owner's rules have Permit2
 	Ledger     Ledger        // it is nil where there are no channels
 	Guard      Guard
 	Sellers    Sellers
@@ -124,6 +125,15 @@ func (*Channels) OwnAccountOnly() bool { return true }
 
 // SellerSettles implements scheme.Way: the seller counts what a channel holds.
 func (*Channels) SellerSettles() bool { return true }
+
+// WhyNot implements scheme.Way: an owner who leaves Permit2 out has no deposit by it either.
+func (b *Channels) WhyNot(_ scheme.Call, o scheme.Option) error {
+	if !o.ByPermit2() || b.MayPermit {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidRequirement, "the seller takes deposits by Permit2, and the owner's rules "+
+		"do not have that (policy.schemes)").WithHint("nothing was signed; take another option or seller")
+}
 
 // Spendable implements scheme.Way.
 func (b *Channels) Spendable(o scheme.Option, f x402.Funds) x402.Funds {

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -344,4 +345,13 @@ func TestAgentsHaveTheirOwnChannels(t *testing.T) {
 	}
 	require.Len(t, ids, 3)
 	require.Regexp(t, "^0x[0-9a-f]{64}$", saltOf("ann"))
+}
+
+// An owner who leaves Permit2 out has no deposit by it either.
+func TestDepositsByPermit2AreTheOwnersToAllow(t *testing.T) {
+	o := scheme.Option{Requirement: x402.Requirement{Scheme: x402.BatchSettlement,
+		Extra: map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"permit2"`)}}}
+	require.True(t, x402.HasCode((&Channels{}).WhyNot(scheme.Call{}, o), x402.InvalidRequirement))
+	require.NoError(t, (&Channels{MayPermit: true}).WhyNot(scheme.Call{}, o))
+	require.NoError(t, (&Channels{}).WhyNot(scheme.Call{}, scheme.Option{}))
 }

@@ -136,7 +136,7 @@ func (b *Bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			w.Header().Set("PAYMENT-RESPONSE", encode(map[string]any{"success": true, "transaction": nonce,
 				"network": b.Token.Network, "payer": b.Account}))
-			_, _ = w.Write([]byte("goods of " + r.URL.Path))
+			_, _ = w.Write([]byte("the goods"))
 			return
 		}
 	}

@@ -181,6 +181,7 @@ type settings struct {
 	vaults        map[string]string
 	tokenAccounts map[string]string
 	approvalGas   map[string]money.Amount
+	noPermits     bool // the owner leaves Permit2 out
 	allowances    map[string]x402.AllowanceRule
 	knows         func(ctx context.Context, network, address string) bool
 	channelDelay  time.Duration
@@ -212,7 +213,7 @@ func (w *world) checks() map[string]signing.Check {
 				return s.balance, s.count, nil
 			}},
 		x402.BatchSettlement: batch.Check{MaxDelay: s.channelDelay, FundedByOwner: w.guard.OwnChannel,
-			Permits: permits,
+			Permits: permits, MayPermit: !s.noPermits,
 			Claimed: func(context.Context, string, string) (money.Amount, error) { return s.claimed, nil }},
 	}
 }

@@ -94,9 +94,12 @@ func TestTheAgentSignsNoOtherDepositByPermit2(t *testing.T) {
 		})
 	}
 	w := newBatchWorld(t)
-	p := w.call(10_000) // of a seller who does not ask for Permit2
-	m := w.message(p, 1000, 10_000)
-	m.Deposit.ByPermit2 = true
+	w.set(func(s *settings) { s.noPermits = true })
+	_, m := w.permitCall(10_000)
 	_, err := w.client.SignChannel(t.Context(), m)
-	w.refused(err, "its way")
+	w.refused(err, "its scheme")
+	p := w.call(10_000) // of a seller who does not ask for Permit2
+	m = w.message(p, 1000, 10_000)
+	m.Deposit.ByPermit2 = true
+	w.refused(must.Err(w.client.SignChannel(t.Context(), m)), "its way")
 }

@@ -31,8 +31,10 @@ type Check struct {
 	MaxDelay time.Duration
 	// Claimed asks the chain how much of a channel was claimed.
 	Claimed func(ctx context.Context, network, channel string) (money.Amount, error)
-	// Permits decides about the approval that goes with a deposit by Permit2.
-	Permits permit2.Check
+	// Permits decides about the approval that goes with a deposit by Permit2. MayPermit says whether the
+	// owner's rules have Permit2 at all.
+	Permits   permit2.Check
+	MayPermit bool
 	// FundedByOwner reports whether the owner sealed that they fund a channel.
 	FundedByOwner func(ctx context.Context, c history.Channel, seal []byte) (bool, error)
 }
@@ -170,6 +172,7 @@ func (v *voucher) compare(q signing.Question) error {
 			(isDeposit && p.Amount.Cmp(asked.Amount) > 0)),
 		signing.Is("sum", v.raise(v.row.Amount).Cmp(asked.Amount) <= 0),
 		signing.Is("way", !isDeposit || v.Deposit.ByPermit2 == asked.ByPermit2()),
+		signing.Is("scheme", !isDeposit || !v.Deposit.ByPermit2 || v.check.MayPermit),
 		signing.Is("validity", !isDeposit || q.Lives(v.Deposit.ValidBefore)))
 }
 
