@@ -165,7 +165,8 @@ func snake(field string) string {
 
 var wordStart = pattern.Lazy(`([^A-Z])([A-Z])`)
 
-var unset = map[string]string{"policy.allow_hosts": "any", "policy.schemes": "all", "assets": "those built in",
+var unset = map[string]string{"policy.allow_hosts": "any", "policy.schemes": "all",
+	"assets":       "those built in",
 	"facilitators": "those built in"}
 
 // show writes a value for a person; secrets stay hidden.

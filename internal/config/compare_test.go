@@ -221,3 +221,11 @@ func template(t *testing.T) string {
 	text := must.Get(os.ReadFile("environ/template.toml"))(t)
 	return string(text)
 }
+
+// Where the owner names no ways to pay all are allowed: any list is stricter, and to drop the list loosens.
+func TestCompare_Schemes(t *testing.T) {
+	all, few := must.Get(Parse(nil))(t), must.Get(Parse([]byte("[policy]\nschemes = [\"exact\"]\n")))(t)
+	require.False(t, Loosens(Compare(all, few)))
+	require.True(t, Loosens(Compare(few, all)))
+	require.False(t, few.Policy.Has("upto"))
+}

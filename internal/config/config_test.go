@@ -54,13 +54,13 @@ func TestDefaults(t *testing.T) {
 		Teams: map[string]Team{}, Agents: map[string]eachAgent{},
 	}, c.Budget)
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
+	assert.True(t, c.Policy.Has("exact") && c.Policy.Has("one to come"), "all ways that there are")
 	assert.Equal(t, policy{
 		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow,
 		PayeeChange: budget.RuleAsk, PriceJump: 3, SignIn: budget.RuleAsk, MaxFailures: 20,
 		Loopback:   []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
 		Prefer:      []string{SolanaMainnet, Base},
-		Schemes:     []string{"exact", "permit2", "upto", "batch-settlement", "mpp"},
 		PublicNodes: true, KnownFacilitators: true,
 		ChannelDeposit: dollars(t, "0.10"), ChannelDelay: 24 * time.Hour,
 	}, c.Policy)
