@@ -132,7 +132,8 @@ func (b *Channels) WhyNot(_ scheme.Call, o scheme.Option) error {
 		return nil
 	}
 	return x402.Errorf(x402.InvalidRequirement, "the seller takes deposits by Permit2, and the owner's "+
-		"rules do not have that (policy.schemes)").WithHint("nothing was signed; take another option or seller")
+		"rules do not have that (policy.schemes)").
+		WithHint("nothing was signed; take another option or seller")
 }
 
 // Spendable implements scheme.Way.
