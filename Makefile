@@ -26,7 +26,7 @@ demo-fleet: need-go need-postgres build
 	go run ./examples/fleet -program $(BIN)
 
 # All tests but those of `make nightly`. `make lint` runs the checks of `go vet`, so that they are not run here again.
-TEST := go test -count=1 -vet=off -timeout 15m
+TEST := go test -count=1 -vet=off -timeout 25m
 test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) $(TEST) -p 4 -skip '^($(SLOW))$$' ./e2e/cli ./e2e $$(go list ./... | grep -vE '^x402-wallet/($(RACED)|$(NIGHTLY))$$')
 	$(TEST) -run '^($(ALONE))$$' ./pay
@@ -189,7 +189,7 @@ reproducible: release
 
 # What the compilers of other platforms would reject; with VET=1 of the tests, too, and on Windows not of e2e, whose tests speak to
 # terminals and signals of Unix. `make release` builds all six.
-CROSS := windows-amd64
+CROSS := darwin-arm64 windows-amd64
 VET   :=
 cross:
 	for platform in $(CROSS); do \
