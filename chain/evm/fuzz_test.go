@@ -122,4 +122,8 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A connection whose question was given up while it was dialled may stay idle for a while.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}

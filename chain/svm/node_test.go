@@ -252,7 +252,11 @@ func TestPayableAsset(t *testing.T) {
 	require.Equal(t, keyOf(person(1)).String(), e.Address())
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A connection whose question was given up while it was dialled may stay idle for a while.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+}
 
 // saying is a node that answers each method with one result, whatever is asked.
 type saying map[string]string
