@@ -129,6 +129,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
+		if p.isDown() { // a server asked for nothing but this would be busy long after Up
+			client.Close()
+			continue
+		}
 		server, err := p.dial()
 		if err != nil {
 			client.Close() // what a client of a server that is down sees, too
@@ -143,6 +147,12 @@ func (p *Proxy) accept() {
 		p.mu.Unlock()
 		p.running.Go(w.run)
 	}
+}
+
+func (p *Proxy) isDown() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down
 }
 
 func (p *Proxy) forget(w *wire) {
