@@ -73,10 +73,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
-	sellers := seller.New(seller.Options{
-		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
-		Agent: pay.AgentFrom,
-	})
+	sellers := seller.New(seller.Options{Loopback: rules.Policy.Loopback, Servers: a.servers(rules),
+		Version: a.version, Log: a.log, Agent: pay.AgentFrom})
 	book := locks.New(store)
 	deposits := &batch.Channels{Chain: on.evmChannels, Ledger: book, Guard: guard, Sellers: sellers,
 		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas},

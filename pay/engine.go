@@ -14,7 +14,7 @@
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	signin.go   signing in instead, where it was bought before
-//	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
+//	hold.go     the budgets: money is held, of the owner's vault first (source.go); approve.go where a person
 //	            is needed; alert.go what else the owner is told of
 //	channel.go  the same of what is paid through a channel, and what its seller's answer means
 //	next.go     what to do after a refusal
@@ -86,7 +86,7 @@ type Transport interface {
 	Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error)
 }
 
-// Deferred pays sellers that serve first and are paid with a later request: channel.Manager. How it
+// Deferred pays sellers that serve first and are paid with a later request: nuwa.Manager. How it
 // holds, signs and records is the same as for any other purchase, and Engine has the means.
 type Deferred interface {
 	// Serves reports whether a request's seller is one of these; service is its name.
