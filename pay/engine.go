@@ -14,8 +14,8 @@
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	signin.go   signing in instead, where it was bought before
-//	hold.go     the budgets: money is held, of the owner's vault first (source.go); approve.go where a person
-//	            is needed; alert.go what else the owner is told of
+//	hold.go     the budgets: money is held, of the owner's vault first (source.go); approve.go where a
+//	            person is needed; alert.go what else the owner is told of
 //	channel.go  the same of what is paid through a channel, and what its seller's answer means
 //	next.go     what to do after a refusal
 //	many.go     several purchases under one ceiling and one yes; manyhold.go what is held in one step,
