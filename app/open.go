@@ -91,7 +91,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
-	deposits.Engine = engine
+	deposits.Engine, guard.Recorder.Rules.Delegated = engine, engine.SessionCap
 	register(engine, rules, ways)
 	if h.hooks != nil {
 		engine.Hooks = h.hooks

@@ -145,13 +145,19 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	}
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
 	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
+	of := settingsOf(rules, "")
+	var own client.Signer // for its address alone: the chains are only read here
+	own.Account, _ = keys.Addresses()
 	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
-		solana: svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})}
+		solana: svm.New(svm.Options{Signer: own, RPC: rpc, TokenAccounts: of.tokenAccounts, HTTP: nodes,
+			Now: time.Now})}
 	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
 	signed.Status = on.status
+	signed.Delegated = pay.Delegation{Networks: networksInOrder(rules), TokenAccounts: of.tokenAccounts,
+		Assets: signed.Assets, Funds: on.solana.Funds, Log: a.log}.Limit
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
-	bind(&signed, rules, parts{chains: on, rules: rules, settings: settingsOf(rules, ""),
+	bind(&signed, rules, parts{chains: on, rules: rules, settings: of,
 		deposits: &batch.Channels{}, height: on.solana.Height, knows: settlers.HasSigner,
 		guard: a.Guard(store, rules, keys)}.ways())
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so

@@ -41,6 +41,9 @@ type Keyholder struct {
 	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
+	// SessionCap is an upper bound for the cap of a session in which nothing was signed yet. A nil one is no
+	// bound.
+	SessionCap *money.Dollars
 }
 
 // Sealed is what the sealed rows say beside the sums.
@@ -315,13 +318,14 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 }
 
 // sealedFacts are what Permit decides by: of what was signed and nothing else, without the payment
-// itself, at the time at which it was reserved.
-func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, err error) {
+// itself, at the time at which it was reserved. atMost is an upper bound for the cap of a new session.
+func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query, atMost *money.Dollars) (f budget.Facts,
+	err error) {
 	f.Now, f.Used = p.Created, s.Usage(p.Session, q, p.Created)
 	f.Session = budget.Session{ID: p.Session, Last: p.Created}
 	f.Session.Cap = s.Session.Cap
 	if s.Session.ID != p.Session {
-		f.Session.Cap, err = t.sessionCap(p.Session)
+		f.Session.Cap, err = t.sessionCap(p.Session, atMost)
 	}
 	if err != nil {
 		return f, err
@@ -344,9 +348,16 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 	return f, err
 }
 
-func (t *tx) sessionCap(id string) (limit *money.Dollars, err error) {
+// sessionCap is the lower of what the table has and atMost: the table alone can be edited.
+func (t *tx) sessionCap(id string, atMost *money.Dollars) (limit *money.Dollars, err error) {
 	err = t.Row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
-	return limit, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
+	if err != nil {
+		return nil, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
+	}
+	if limit == nil || atMost != nil && *atMost < *limit {
+		limit = atMost
+	}
+	return limit, nil
 }
 
 // sameSession refuses a payment whose session is not the one that was signed in last, unless it is

@@ -208,7 +208,7 @@ func (t *tx) permitted(p Payment, g *seals.Signature, step *Step, k Keyholder) (
 	if err := t.keyIsFree(last.memory, p); err != nil {
 		return nil, err
 	}
-	facts, err := t.sealedFacts(last, p, query)
+	facts, err := t.sealedFacts(last, p, query, k.SessionCap)
 	if err != nil {
 		return nil, err
 	}

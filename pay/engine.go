@@ -15,7 +15,7 @@
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (source.go); approve.go where a
-//	            person is needed; alert.go what else the owner is told of
+//	            person is needed; delegation.go a session's limit; alert.go what else the owner is told of
 //	channel.go  the same of what is paid through a channel, and what its seller's answer means
 //	next.go     what to do after a refusal
 //	many.go     several purchases under one ceiling and one yes; manyhold.go what is held in one step,
@@ -210,9 +210,6 @@ const (
 	// maxSkew between our clock and the seller's Date; beyond it a validity we sign would not be
 	// what we think it is.
 	maxSkew = 2 * time.Minute
-	// capWait is how long a session's beginning waits for what may have been delegated, where the
-	// owner named no account.
-	capWait = 3 * time.Second
 	// maxDecisions is how often a payment is decided on while the ledger changes under it. Each
 	// time only somebody else's hold, or a session's end, can have come in between, so that more
 	// than two are rare.

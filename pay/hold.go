@@ -335,58 +335,6 @@ func (e *Engine) sessionCapOnce(ctx context.Context) func() (*money.Dollars, err
 	return sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })
 }
 
-// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated,
-// in dollars; nil when nothing is. A node that does not tell is an error where the owner
-// named an account that delegates; where no delegation is known of, it is none. What is delegated to another
-// account than the wallet's own is no cap of the session, which is all accounts'.
-func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
-	if e.Rules.Session != nil || e.Rules.Account != "" {
-		return nil, nil
-	}
-	for _, network := range e.Policy.Networks {
-		asset, known := e.Assets.Named(network, "")
-		if !known || !x402.IsSolana(network) {
-			continue
-		}
-		funds, err := e.delegated(ctx, network, asset)
-		if err != nil {
-			return nil, err
-		}
-		if funds.Delegated != nil {
-			worth := asset.Dollars(*funds.Delegated)
-			return &worth, nil
-		}
-	}
-	return nil, nil
-}
-
-func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds,
-	err error) {
-	scheme, ok := e.scheme(e.simplest(), network)
-	if !ok {
-		return funds, nil
-	}
-	named := e.Policy.TokenAccounts[network] != ""
-	if !named {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, capWait)
-		defer cancel()
-	}
-	funds, err = scheme.Funds(ctx, network, asset)
-	switch {
-	case x402.HasCode(err, x402.NoDelegation), x402.HasCode(err, x402.DelegateMismatch):
-		return x402.Funds{}, nil
-	case err != nil && !named:
-		e.Log.Warn("a session begins, and whether anything is delegated is not known", "network", network,
-			"err", err)
-		return x402.Funds{}, nil
-	case err != nil:
-		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its "+
-			"cap: try again when the node of %s answers", x402.Title(network))
-	}
-	return funds, nil
-}
-
 // budgetAsk is a payment as the owner's rules are asked about it.
 func budgetAsk(p history.Payment) budget.Ask {
 	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Key: p.IdempotencyKey,

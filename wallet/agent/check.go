@@ -12,6 +12,7 @@ import (
 	"x402-wallet/scheme/signing"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Rules are what who signs has to know of the owner's config.
@@ -25,6 +26,9 @@ type Rules struct {
 	MaxTimeout time.Duration // the longest validity that is ever signed
 	// Status asks the nodes of these very rules what became of a payment. Only the unlock agent needs it.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
+	// Delegated asks the chain for how much is delegated to the wallet's own account, or nil if nothing is: the
+	// cap of a session where the owner set none.
+	Delegated func(ctx context.Context) (*money.Dollars, error)
 	// MayPay asks the owner's program about a payment before its signature is recorded; it may be nil. Only
 	// the unlock agent asks it, because it does not know whether the process that pays did.
 	MayPay func(ctx context.Context, p history.Payment) error

@@ -99,6 +99,19 @@ func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message
 	return k, err
 }
 
+// signer is the keyholder of a payment's signature. The cap of a session in which nothing was signed is only in a
+// table, so the chain is asked what is delegated, before the ledger is locked.
+func (r *Recorder) signer(ctx context.Context, rules Rules, p history.Payment, m signing.Message, here bool) (
+	history.Keyholder, error) {
+	k, err := r.keyholder(ctx, rules, m, here)
+	if err != nil || rules.Delegated == nil || rules.Budget.Session != nil || rules.Budget.Account != "" ||
+		r.Tally.began(p.Session) {
+		return k, err
+	}
+	k.SessionCap, err = rules.Delegated(ctx)
+	return k, err
+}
+
 // termsOf are the terms of a payment that counts what its amount is worth.
 func termsOf(p history.Payment, asset x402.AssetInfo) signing.Terms {
 	worth := asset.Dollars(p.Amount)
@@ -209,7 +222,7 @@ func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history
 	case signed.Evidence != own.signed.Evidence:
 		return refuse("it is not the message that was signed for this payment")
 	}
-	k, err := r.keyholder(ctx, r.Rules, own.message, here)
+	k, err := r.signer(ctx, r.Rules, p, own.message, here)
 	if err != nil {
 		return err
 	}
@@ -229,7 +242,7 @@ func (r *Recorder) recorded(ctx context.Context, p history.Payment, signed histo
 // RecordVoucher does the same for a payment channel: see history.Store.RecordVoucher.
 func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
-	k, err := r.keyholder(ctx, r.Rules, nil, here)
+	k, err := r.signer(ctx, r.Rules, p, nil, here)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -248,7 +261,7 @@ func (r *Recorder) record(ctx context.Context, rules Rules, p history.Payment, m
 			return err
 		}
 	}
-	k, err := r.keyholder(ctx, rules, m, false)
+	k, err := r.signer(ctx, rules, p, m, false)
 	if err != nil {
 		return err
 	}

@@ -646,6 +646,58 @@ func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
 	require.True(t, x402.HasCode(permit("gone", 0), x402.PolicyDenied))
 }
 
+// Where the owner set no limit of a session, what the chain says is delegated is one, also before anything was
+// signed in the session, when its cap is in a table alone.
+func TestSessionCap_IsNoMoreThanTheChainSays(t *testing.T) {
+	for name, edit := range map[string]string{
+		"raised": `UPDATE sessions SET cap = 1000000000`,
+		"none":   `UPDATE sessions SET cap = NULL`,
+		"lower":  `UPDATE sessions SET cap = 300000`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			asked, delegated := 0, money.Dollars(500_000)
+			w.allow(func(r *Rules) {
+				r.Budget.Session = nil
+				r.Delegated = func(context.Context) (*money.Dollars, error) {
+					asked++
+					return new(delegated), nil
+				}
+			})
+			limit := must.Get(w.store.NewSession(t.Context(), new(delegated), nil))(t).Cap
+			require.Equal(t, delegated, *limit)
+			w.sql(edit)
+			_, err := w.pays(500_001)
+			require.ErrorContains(t, err, "session budget")
+			_, err = w.pays(300_000)
+			require.NoError(t, err)
+			w.sql(`UPDATE sessions SET cap = 1000000000`) // what was signed seals it
+			delegated = 900_000                           // and a session's limit is what was delegated at its start
+			for units, fits := range map[uint64]bool{200_001: false, 200_000: name != "lower"} {
+				if _, err = w.pays(units); fits {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, "session budget")
+				}
+			}
+			require.Equal(t, 2, asked)
+		})
+	}
+}
+
+// A node that does not tell what is delegated is no reason to sign without a limit.
+func TestSessionCap_TheNodeIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) {
+		r.Budget.Session = nil
+		r.Delegated = func(context.Context) (*money.Dollars, error) {
+			return nil, x402.Errorf(x402.RPCError, "no answer")
+		}
+	})
+	_, err := w.pays(1)
+	requireCode(t, err, x402.RPCError)
+}
+
 // Who holds the key asks the owner's program itself: whoever else uses the agent may not have asked it.
 func TestTheAgentAsksTheOwnersProgram(t *testing.T) {
 	w := newWorld(t)
