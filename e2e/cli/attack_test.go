@@ -210,6 +210,28 @@ func TestNothingIsUsedTwice(t *testing.T) {
 	})
 }
 
+// What is delegated is the cap of a session, also where the ledger says another one before anything was signed.
+func TestSessionCap_Raised(t *testing.T) {
+	t.Parallel()
+	for name, isRemote := range map[string]bool{"own process": false, "unlock agent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := attacked(t, 0, sandbox.Rules{Session: "-"})
+			v.Delegate(v.addresses()["solana"], 2_500) // $0.0025
+			if isRemote {
+				v.unlocks()
+			}
+			v.owner("session", "new")
+			require.Equal(t, "2500", v.get(`SELECT cap FROM sessions`))
+			v.sql(`UPDATE sessions SET cap = NULL`)
+			v.pays(0, "paid", "--idempotency-key", "1")
+			v.pays(0, "paid", "--idempotency-key", "2")
+			v.pays(3, "session budget", "--idempotency-key", "3")
+			require.Equal(t, 2, v.Signatures())
+		})
+	}
+}
+
 // agentSigns asks the unlock agent's socket, as any process of the user can.
 func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
 	v.t.Helper()
