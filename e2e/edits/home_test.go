@@ -95,6 +95,8 @@ type world struct {
 	message    signing.Message // that was read last
 	signatures []byte          // that were handed out last
 	ceiling    uint64          // of the voucher that was asked for last
+	// the wallet counted more for a signature than it is worth: a voucher below what was promised before
+	hasCountedMore bool
 }
 
 // ticker is the time of the whole world. It begins at a noon, so that no window ends in a round.
