@@ -132,10 +132,10 @@ var arrows = map[string][]string{
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
 	"chain/evm/message": {"x402/money", "x402"},
 	"chain/evm/payload": {"chain/evm/message", "x402/money", "x402"},
-	// the checks: a message is given to who signs in the form that they read
+	// the check: a message is given to who signs in the form that they read
 	"chain/evm": {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc",
-		"scheme/allowance/check", "scheme/batch/check", "scheme/permit2/check", "x402",
-		"x402/channelterms", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
+		"scheme/allowance/check", "x402", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
+	"chain/evm/evmtest": {"chain/evm/message", "internal/must", "x402/money", "x402", "x402/onchain"},
 	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "scheme/exact/check", "x402",
 		"x402/observe", "x402/onchain", "x402/remedy"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
@@ -155,12 +155,15 @@ var arrows = map[string][]string{
 	"scheme/allowance": {"history", "scheme", "x402", "x402/money", "x402/remedy"},
 	// permit2: a deposit may be one by Permit2, with that one's approval; seller: it is asked for money back;
 	// channelterms: what it asks of a channel
-	"scheme/batch": {"history", "scheme", "scheme/permit2", "seller", "x402", "x402/channelterms",
-		"x402/money", "x402/onchain", "x402/wire"},
-	"scheme/exact":   {"scheme", "x402"},
-	"scheme/mpp":     {"scheme", "x402"},
-	"scheme/permit2": {"history", "scheme", "x402", "x402/money", "x402/wire"},
-	"scheme/vault":   {"history", "scheme", "x402", "x402/money"},
+	// evm, message, payload, check: what is built and signed, in the form that who signs reads
+	"scheme/batch": {"chain/evm", "chain/evm/message", "chain/evm/payload", "history", "scheme",
+		"scheme/batch/check", "scheme/permit2", "seller", "x402", "x402/channelterms", "x402/money",
+		"x402/onchain", "x402/wire"},
+	"scheme/exact": {"scheme", "x402"},
+	"scheme/mpp":   {"scheme", "x402"},
+	"scheme/permit2": {"chain/evm", "chain/evm/message", "chain/evm/payload", "chain/rpc", "history", "scheme",
+		"scheme/permit2/check", "x402", "x402/money", "x402/onchain", "x402/wire"},
+	"scheme/vault": {"history", "scheme", "x402", "x402/money"},
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",
 		"wallet", "x402"},
@@ -299,7 +302,8 @@ var leaves = []string{"internal/pattern", "internal/ownfile"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/message", "chain/evm/payload", "wallet"},
+	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/evmtest", "chain/evm/message",
+		"chain/evm/payload", "scheme/batch", "scheme/permit2", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "scheme/exact/check",

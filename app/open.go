@@ -76,7 +76,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	sellers := seller.New(seller.Options{Loopback: rules.Policy.Loopback, Servers: a.servers(rules),
 		Version: a.version, Log: a.log, Agent: pay.AgentFrom})
 	book := locks.New(store)
-	deposits := &batch.Channels{Chain: on.evmChannels, Ledger: book, Guard: guard, Sellers: sellers,
+	deposits := &batch.Channels{Chain: on.contract, Ledger: book, Guard: guard, Sellers: sellers,
 		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas},
 		MayPermit: rules.Policy.Has(x402.Permit2), Assets: assets,
 		MaxDeposit: rules.Policy.ChannelDeposit, Deadline: rules.Policy.Deadline, Now: time.Now, Log: a.log}
@@ -107,7 +107,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}
 	return &tools.Wallet{
 		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
-		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
+		EVM: on.evm, Permits: on.permits, Solana: on.solana, Facilitators: settlers, Servers: sellers,
+		Channels:    channels,
 		VerifySeals: sealsVerifier(store, local, remote), Passkeys: passkeys(rules),
 		ByPasskey:     client.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
@@ -153,23 +154,24 @@ func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) 
 }
 
 type chains struct {
-	evm         *evm.Exact
-	evmChannels *evm.Channels
-	solana      *svm.Exact
+	evm      *evm.Exact
+	permits  *permit2.Payer
+	contract *batch.Contract // of channels
+	solana   *svm.Exact
 }
 
 func (a *app) chains(rules *config.Config, of networkSettings, evmSigner, solanaSigner onchain.Signer,
 	nodes *http.Client) (on chains) {
 	on.evm = evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: of.vaults, Allowances: of.allowances,
-		ApprovalGas: of.approvalGas, HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 		Observe: a.parties.Node,
 	})
 	on.solana = svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: of.tokenAccounts, HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
-	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
+	on.readContracts(rules, of)
 	return on
 }
 

@@ -16,9 +16,11 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/cli"
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -137,9 +139,12 @@ func TestFacilitators_KnownFacilitators(t *testing.T) {
 
 // Who signs reads what became of a voucher by its channel, and of anything else by its nonce.
 func TestStatusOfAVoucher(t *testing.T) {
+	rules := must.Get(config.Parse([]byte("# none\n")))(t)
 	on := chains{evm: evm.New(evm.Options{})}
-	on.evmChannels = on.evm.Channels(time.Hour)
-	_, err := on.status(t.Context(), x402.Evidence{Network: "eip155:8453", Channel: "0x01",
-		Ceiling: money.NewAmount(1)})
+	on.readContracts(rules, settingsOf(rules, ""))
+	ways := parts{chains: on, rules: rules, deposits: &batch.Channels{}}.ways()
+	_, err := statusOf(ways)(t.Context(), history.Payment{Scheme: x402.BatchSettlement,
+		Network: config.Base, Evidence: x402.Evidence{Network: config.Base, Channel: "0x01",
+			Ceiling: money.NewAmount(1)}})
 	require.True(t, x402.HasCode(err, x402.RPCError), err) // it would ask the node, of which there is none
 }

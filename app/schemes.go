@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"maps"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
 	"x402-wallet/scheme"
@@ -54,7 +56,7 @@ type way struct {
 
 // ways registers the ways to pay, the simplest first.
 func (p parts) ways() []way {
-	permits, byPermit2 := permit2way.Exact{ApprovalGas: p.settings.approvalGas}, p.evm.ByPermit2()
+	permits := permit2way.Exact{ApprovalGas: p.settings.approvalGas}
 	transfer := exact.Check{Vaults: p.settings.vaults, TokenAccounts: p.settings.tokenAccounts,
 		Height: p.height}
 	permit := permit2.Check{ApprovalGas: p.settings.approvalGas, KnowsFacilitator: p.knows}
@@ -63,10 +65,10 @@ func (p parts) ways() []way {
 	return []way{
 		{name: x402.Exact, asks: exactway.Way{}, pays: transfers, check: transfer},
 		{name: x402.MPP, asks: mpp.Way{}, pays: transfers, check: transfer},
-		{name: x402.Permit2, asks: permits, pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
+		{name: x402.Permit2, asks: permits, pays: byFamily[pay.Scheme]{onEVM: p.permits}, check: permit},
 		{name: x402.Upto, asks: permit2way.Upto{Exact: permits, KnowsFacilitator: p.knows},
-			pays: byFamily[pay.Scheme]{onEVM: byPermit2}, check: permit},
-		{name: x402.BatchSettlement, asks: p.deposits, pays: byFamily[pay.Scheme]{onEVM: p.evmChannels},
+			pays: byFamily[pay.Scheme]{onEVM: p.permits}, check: permit},
+		{name: x402.BatchSettlement, asks: p.deposits, pays: byFamily[pay.Scheme]{onEVM: p.contract},
 			check: batchcheck.Check{MaxDelay: p.rules.Policy.ChannelDelay, Claimed: p.claimed,
 				Permits: permit, MayPermit: p.rules.Policy.Has(x402.Permit2),
 				FundedByOwner: p.guard.OwnChannel}},
@@ -86,7 +88,7 @@ func (a *app) ways(p parts) []way {
 
 // claimed is how much of a channel was claimed on the chain.
 func (p parts) claimed(ctx context.Context, network, channel string) (money.Amount, error) {
-	read, err := p.evmChannels.ReadChannel(ctx, network, channel)
+	read, err := p.contract.ReadChannel(ctx, network, channel)
 	return read.Claimed, err
 }
 
@@ -118,16 +120,45 @@ func register(e *pay.Engine, rules *config.Config, ways []way) {
 		}
 		isPaid := w.asks != nil && (e.Rules.Account == "" || !w.asks.OwnAccountOnly())
 		for family, s := range w.pays {
-			key := pay.SchemeKey{Scheme: w.name, Family: family}
-			e.Statuses[key] = s
 			if isPaid {
-				e.Schemes[key] = s
+				e.Schemes[pay.SchemeKey{Scheme: w.name, Family: family}] = s
 			}
 		}
+	}
+	maps.Copy(e.Statuses, statuses(ways))
+}
+
+// statuses read what became of payments, by their ways.
+func statuses(ways []way) map[pay.SchemeKey]pay.StatusReader {
+	list := map[pay.SchemeKey]pay.StatusReader{}
+	for _, w := range ways {
+		for family, s := range w.pays {
+			list[pay.SchemeKey{Scheme: w.name, Family: family}] = s
+		}
 		for family, reader := range w.reads {
-			e.Statuses[pay.SchemeKey{Scheme: w.name, Family: family}] = reader
+			list[pay.SchemeKey{Scheme: w.name, Family: family}] = reader
 		}
 	}
+	return list
+}
+
+// statusOf asks the chain what became of a payment, for who signs.
+func statusOf(ways []way) func(ctx context.Context, p history.Payment) (x402.Status, error) {
+	list := statuses(ways)
+	return func(ctx context.Context, p history.Payment) (x402.Status, error) {
+		reader, known := list[pay.SchemeKey{Scheme: p.Scheme, Family: x402.Namespace(p.Network)}]
+		if !known {
+			return x402.Status{}, x402.Errorf(x402.CheckFailed,
+				"no chain says what became of a payment by %s", x402.Quote(p.Scheme))
+		}
+		return reader.Status(ctx, p.Evidence)
+	}
+}
+
+// readContracts has the contracts read by which the agent pays on EVM chains.
+func (c *chains) readContracts(rules *config.Config, of networkSettings) {
+	c.permits = permit2way.NewPayer(c.evm, of.approvalGas)
+	c.contract = batch.NewContract(c.permits, rules.Policy.ChannelDelay)
 }
 
 // vaults pay from the owner's contracts.

@@ -26,6 +26,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/paywall"
 	"x402-wallet/scheme/batch"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -151,15 +152,15 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
 		solana: svm.New(svm.Options{Signer: own, RPC: rpc, TokenAccounts: of.tokenAccounts, HTTP: nodes,
 			Now: time.Now})}
-	on.evmChannels = on.evm.Channels(rules.Policy.ChannelDelay)
-	signed.Status = on.status
+	on.readContracts(rules, of)
 	signed.Delegated = pay.Delegation{Networks: networksInOrder(rules), TokenAccounts: of.tokenAccounts,
 		Assets: signed.Assets, Funds: on.solana.Funds, Log: a.log}.Limit
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
-	bind(&signed, rules, parts{chains: on, rules: rules, settings: of,
-		deposits: &batch.Channels{}, height: on.solana.Height, knows: settlers.HasSigner,
-		guard: a.Guard(store, rules, keys)}.ways())
+	ways := parts{chains: on, rules: rules, settings: of, deposits: &batch.Channels{},
+		height: on.solana.Height, knows: settlers.HasSigner, guard: a.Guard(store, rules, keys)}.ways()
+	bind(&signed, rules, ways)
+	signed.Status = statusOf(ways)
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
 		signed.MayPay = h.MayPay
@@ -254,14 +255,6 @@ func (a *app) claimAndListen(ctx context.Context, file string, conf *paywallfile
 // terminal on which a person types a passphrase, and who has it can read there.
 type passedOn struct{ io.Writer }
 
-// status asks the chain of a payment what became of it.
-func (c chains) status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-	if x402.IsSolana(e.Network) {
-		return c.solana.Status(ctx, e)
-	}
-	return c.evmChannels.Status(ctx, e) // also of what is no voucher
-}
-
 // paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit): strangers can
 // send it large requests. Below it garbage may pile up to paywallGarbage percent of what is in use (see
 // debug.SetGCPercent): by Go's own target a sale would take up to a tenth more.
@@ -294,7 +287,8 @@ func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Opt
 	}
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	rpc := rules.Nodes()
-	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
+	onEVM := permit2.NewPayer(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now,
+		Observe: a.parties.Node}), nil)
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	list := conf.Facilitators
 	mayRun := func(context.Context) error { return nil } // its owner's, like its command

@@ -88,7 +88,7 @@ func permit2Asset(w *tools.Wallet, f permit2Flags) (asset x402.AssetInfo, err er
 func (u *ui) permitted(ctx context.Context, w *tools.Wallet, asset x402.AssetInfo) (out permit2Out,
 	err error) {
 	a, err := waitFor(u, "waiting for the node", func() (onchain.OwnAccount, error) {
-		return w.EVM.ReadPermitted(ctx, asset)
+		return w.Permits.ReadPermitted(ctx, asset)
 	})
 	return permit2Out{Network: a.Network, Account: a.Address, Asset: a.Asset, Symbol: asset.Symbol,
 		Amount: a.Permitted, Balance: a.Balance, Coins: a.Gas}, err
@@ -121,7 +121,7 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 		return err
 	}
 	t, err := waitFor(ui, "waiting for the node", func() (onchain.OwnerTransaction, error) {
-		return w.EVM.ApprovePermit2(ctx, asset, amount)
+		return w.Permits.Approve(ctx, asset, amount)
 	})
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 		return err
 	}
 	out.Hash = hash
-	gas, err := w.EVM.GasOf(ctx, t.Network, hash)
+	gas, err := w.Permits.GasOf(ctx, t.Network, hash)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/paywall"
 	"x402-wallet/paywall/book"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
 )
@@ -61,7 +62,8 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 	web := httptest.NewUnstartedServer(nil)
 	origin := "http://" + web.Listener.Addr().String()
 	store := testworld.NewBook(t, t.TempDir())
-	chain := evm.New(evm.Options{RPC: map[string]string{lab.EVM.Network: lab.EVM.URL}, Now: time.Now})
+	chain := permit2.NewPayer(evm.New(evm.Options{RPC: map[string]string{lab.EVM.Network: lab.EVM.URL},
+		Now: time.Now}), nil)
 	o := paywall.Options{Tools: tools, Store: store, Origin: origin, Received: chain.Received,
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
 			{Name: "lab0", URL: lab.Facilitators[0]}}})}

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -177,8 +178,8 @@ func TestStatusOfPermit2(t *testing.T) {
 	lab.EVMMint(key.Address(), 1_000_000)
 	lab.EVMApprovePermit2(key.Address(), 500_000)
 	asset, _ := x402.NewRegistry(nil).Asset(lab.EVM.Network, lab.EVM.Asset)
-	pays := evm.New(evm.Options{Signer: key,
-		RPC: map[string]string{lab.EVM.Network: lab.EVM.URL}}).ByPermit2()
+	pays := permit2.NewPayer(evm.New(evm.Options{Signer: key,
+		RPC: map[string]string{lab.EVM.Network: lab.EVM.URL}}), nil)
 	extra := map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"permit2"`)}
 	upto := map[string]json.RawMessage{"facilitatorAddress": json.RawMessage(`"` + vaultOwner + `"`)}
 	sign := func(scheme string) (json.RawMessage, x402.Evidence) {

@@ -354,7 +354,7 @@ func (t *tx) sessionCap(id string, atMost *money.Dollars) (limit *money.Dollars,
 	if err != nil {
 		return nil, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
 	}
-	if limit == nil || atMost != nil && *atMost < *limit {
+	if limit == nil || (atMost != nil && *atMost < *limit) {
 		limit = atMost
 	}
 	return limit, nil

@@ -44,6 +44,7 @@ type Wallet struct {
 	Alerts  alerts.Writer  // of what the owner may have to be told
 	Keys    keys
 	EVM     evmChain
+	Permits permits
 	Solana  solanaChain
 
 	Facilitators *facilitator.Client // nil: none
@@ -137,19 +138,20 @@ type evmChain interface {
 		error)
 	ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 		onchain.OwnerTransaction, error)
-	// ReadPermitted reads the agent's own account, ApprovePermit2 prepares the transaction that says what
-	// Permit2 may move out of it.
-	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (onchain.OwnAccount, error)
-	ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (onchain.OwnerTransaction,
-		error)
-	// GasOf is what a transaction cost, in wei.
-	GasOf(ctx context.Context, network, hash string) (money.Amount, error)
 	// VaultAddress is where the vault of a deployment will be.
 	VaultAddress(t onchain.OwnerTransaction) string
 	// Unsigned is a transaction's bytes without a signature.
 	Unsigned(t onchain.OwnerTransaction) ([]byte, error)
 	// SendOwner waits until the transaction is in a block, and names it.
 	SendOwner(ctx context.Context, t onchain.OwnerTransaction, signature [65]byte) (string, error)
+}
+
+// permits say what Permit2 may move out of the agent's own account.
+type permits interface {
+	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (onchain.OwnAccount, error)
+	// Approve prepares the transaction that changes that, and GasOf is what one cost, in wei.
+	Approve(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (onchain.OwnerTransaction, error)
+	GasOf(ctx context.Context, network, hash string) (money.Amount, error)
 }
 
 // solanaChain also reads SPL token accounts, and builds and sends what their owners sign.

@@ -19,7 +19,7 @@ import (
 // address for a sum (ERC-20), and the wallet moves a float from there to the agent's account when a payment
 // needs one (pull.go). The payment is then one of the agent's own, which every facilitator takes.
 
-var selectAllowance = []byte{0xdd, 0x62, 0xed, 0x3e}
+var SelectAllowance = []byte{0xdd, 0x62, 0xed, 0x3e}
 
 // AllowanceOn is how the owner lets the agent spend from their account on a network; nil: not at all.
 func (e *Exact) AllowanceOn(network string) *x402.AllowanceRule {
@@ -34,7 +34,7 @@ func (e *Exact) AllowanceOn(network string) *x402.AllowanceRule {
 // INVALID_ARGUMENT.
 func (e *Exact) ReadAllowance(ctx context.Context, network, owner string, asset x402.AssetInfo) (
 	a x402.OwnerAllowance, err error) {
-	n, err := e.node(network)
+	n, err := e.Node(network)
 	if err != nil {
 		return a, err
 	}
@@ -47,17 +47,17 @@ func (e *Exact) ReadAllowance(ctx context.Context, network, owner string, asset 
 
 // allowance reads at one block: between two, money may move from the owner to the agent, and would be counted
 // twice.
-func (e *Exact) allowance(ctx context.Context, n *node, owner common.Address, asset x402.AssetInfo) (
+func (e *Exact) allowance(ctx context.Context, n *Node, owner common.Address, asset x402.AssetInfo) (
 	a x402.OwnerAllowance, err error) {
-	self, err := e.self()
+	self, err := e.Self()
 	if err != nil {
 		return a, err
 	}
 	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != n.Network {
-		return a, internal("an asset of another network, or without an address", err)
+		return a, Internal("an asset of another network, or without an address", err)
 	}
-	tip, err := n.block(ctx, latest)
+	tip, err := n.Block(ctx, Latest)
 	if err != nil {
 		return a, err
 	}
@@ -65,23 +65,23 @@ func (e *Exact) allowance(ctx context.Context, n *node, owner common.Address, as
 	a = x402.OwnerAllowance{Network: n.Network, Owner: owner.Hex(), Agent: self.Hex(), Asset: token.Hex()}
 	word := func(into *money.Amount, selector []byte, args ...[]byte) func() error {
 		return func() error {
-			word, err := n.read(ctx, token, at, selector, args...)
+			word, err := n.Read(ctx, token, at, selector, args...)
 			*into = message.AmountOf(word)
 			return err
 		}
 	}
-	return a, together(
-		word(&a.Approved, selectAllowance, message.Word(owner), message.Word(self)),
-		word(&a.Balance, selectBalanceOf, message.Word(owner)),
-		word(&a.Float, selectBalanceOf, message.Word(self)),
+	return a, Together(
+		word(&a.Approved, SelectAllowance, message.Word(owner), message.Word(self)),
+		word(&a.Balance, SelectBalanceOf, message.Word(owner)),
+		word(&a.Float, SelectBalanceOf, message.Word(self)),
 		func() (err error) {
-			a.Gas, err = n.coins(ctx, self, at)
+			a.Gas, err = n.Coins(ctx, self, at)
 			return err
 		})
 }
 
-// coins is what an account has of the network's own money, in wei.
-func (n *node) coins(ctx context.Context, account common.Address, tag string) (money.Amount, error) {
+// Coins is what an account has of the network's own money, in wei.
+func (n *Node) Coins(ctx context.Context, account common.Address, tag string) (money.Amount, error) {
 	var wei hexutil.Big
 	if err := n.Call(ctx, &wei, "eth_getBalance", account.Hex(), tag); err != nil {
 		return money.Amount{}, err
@@ -93,8 +93,8 @@ func (n *node) coins(ctx context.Context, account common.Address, tag string) (m
 	return amount, nil
 }
 
-// together runs several at a time, and returns the first one's error, in their order.
-func together(questions ...func() error) error {
+// Together runs several at a time, and returns the first one's error, in their order.
+func Together(questions ...func() error) error {
 	errs := make([]error, len(questions))
 	var wait sync.WaitGroup
 	for i, ask := range questions {
@@ -110,11 +110,11 @@ func together(questions ...func() error) error {
 }
 
 // allowanceFunds is Funds of the agent's own account where an owner lets it take more from theirs.
-func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.AllowanceRule, asset x402.AssetInfo) (
+func (e *Exact) allowanceFunds(ctx context.Context, n *Node, rule x402.AllowanceRule, asset x402.AssetInfo) (
 	x402.Funds, error) {
 	owner, err := message.ParseAddress(rule.Owner)
 	if err != nil {
-		return x402.Funds{}, internal("the owner's address", err)
+		return x402.Funds{}, Internal("the owner's address", err)
 	}
 	readAt := e.now()
 	a, err := e.allowance(ctx, n, owner, asset)
@@ -132,12 +132,12 @@ func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amo
 	onchain.OwnerTransaction, error) {
 	agent, err := message.ParseAddress(a.Agent)
 	if err != nil {
-		return onchain.OwnerTransaction{}, internal("the agent's address", err)
+		return onchain.OwnerTransaction{}, Internal("the agent's address", err)
 	}
 	does := "let the agent spend"
 	if amount.IsZero() {
 		does = "let the agent spend nothing"
 	}
-	return e.estimated(ctx, onchain.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset,
+	return e.Estimated(ctx, onchain.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset,
 		Does: does, Data: payload.ApproveData(agent, amount)})
 }

@@ -3,7 +3,6 @@ package evm
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -29,11 +28,11 @@ func (e *Exact) Authorize(ctx context.Context, o onchain.Order) (onchain.Authori
 	if err := e.checkOrder(o); err != nil {
 		return onchain.Authorization{}, err
 	}
-	n, err := e.node(o.Requirement.Network)
+	n, err := e.Node(o.Requirement.Network)
 	if err != nil {
 		return onchain.Authorization{}, err
 	}
-	if err := n.readyAt(ctx, o.Now); err != nil {
+	if err := n.ReadyAt(ctx, o.Now); err != nil {
 		return onchain.Authorization{}, err
 	}
 	auth, err := e.draft(o)
@@ -42,7 +41,7 @@ func (e *Exact) Authorize(ctx context.Context, o onchain.Order) (onchain.Authori
 	}
 	object, err := e.encode(auth)
 	if err != nil {
-		return onchain.Authorization{}, internal("encoding the authorization", err)
+		return onchain.Authorization{}, Internal("encoding the authorization", err)
 	}
 	t, err := e.verifyDraft(object, o)
 	if err != nil {
@@ -56,23 +55,23 @@ func (e *Exact) checkOrder(o onchain.Order) error {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return err
 	}
-	if o.Validity < minValidity || o.Validity > maxValidity {
-		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
-			maxValidity)
+	if o.Validity < MinValidity || o.Validity > MaxValidity {
+		return Invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity,
+			MaxValidity)
 	}
 	c := o.Requirement.Charge
-	if c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(minValidity)) {
-		return invalid("the challenge ends in less than %s: nobody could settle in that time", minValidity)
+	if c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(MinValidity)) {
+		return Invalid("the challenge ends in less than %s: nobody could settle in that time", MinValidity)
 	}
 	payer, err := e.payer(o.Requirement.Network)
 	if err != nil {
 		return err
 	}
 	if (o.Source != "" || e.ofVaults) && !message.SameAddress(o.Source, payer.Hex()) {
-		return internal("the order's source is not the account that is spent from", nil)
+		return Internal("the order's source is not the account that is spent from", nil)
 	}
 	if o.Now.Unix() <= v1Backdate {
-		return internal("the order has no time", nil)
+		return Internal("the order has no time", nil)
 	}
 	return nil
 }
@@ -81,12 +80,15 @@ func (e *Exact) checkOrder(o onchain.Order) error {
 func (e *Exact) draft(o onchain.Order) (a message.Authorization3009, err error) {
 	payee, err := message.ParseAddress(o.Requirement.PayTo)
 	if err != nil {
-		return a, invalid("payTo is %v", err)
+		return a, Invalid("payTo is %v", err)
 	}
 	if c := o.Requirement.Charge; c != nil {
 		a.Nonce = payload.ChargeNonce(c)
-	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
-		return a, internal("reading 32 random bytes for the nonce", err)
+	} else {
+		a.Nonce, err = e.Random32()
+	}
+	if err != nil {
+		return a, err
 	}
 	payer, err := e.payer(o.Requirement.Network)
 	if err != nil {
@@ -112,7 +114,7 @@ func (e *Exact) draft(o onchain.Order) (a message.Authorization3009, err error) 
 func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer, err error) {
 	got, err := message.DecodeAuthorization(object)
 	if err != nil {
-		return t, internal("our own payload cannot be read", err)
+		return t, Internal("our own payload cannot be read", err)
 	}
 	payer, err := e.payer(o.Requirement.Network)
 	if err != nil {
@@ -130,18 +132,18 @@ func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer,
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
 		{"validAfter", got.ValidAfter == 0 || isBackdated},
 		{"validBefore", got.ValidBefore <= latestEnd &&
-			got.ValidBefore >= now+int64(minValidity/time.Second)},
+			got.ValidBefore >= now+int64(MinValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{} &&
 			(o.Requirement.Charge == nil || got.Nonce == payload.ChargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
-			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
+			return t, Internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
 				must.field), nil)
 		}
 	}
 	digest, err := payload.Digest(o.Asset, got)
 	if err != nil {
-		return t, internal("hashing our own payload", err)
+		return t, Internal("hashing our own payload", err)
 	}
 	return message.Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest,
 		OfVault: e.ofVaults}, nil
@@ -152,7 +154,7 @@ func (e *Exact) verifyDraft(object []byte, o onchain.Order) (t message.Transfer,
 func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
 	o onchain.Order) (onchain.Authorization,
 	error) {
-	signatures, err := e.askSigner(ctx, o.Payment, object, t.Digest)
+	signatures, err := e.AskSigner(ctx, o.Payment, object, t.Digest)
 	if err != nil {
 		return onchain.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
 	}
@@ -162,24 +164,24 @@ func (e *Exact) sign(ctx context.Context, object []byte, t message.Transfer,
 		readBack = payload.RecoverAgent
 		shown, err = payload.Wrap(t.Authorization, signature)
 		if err != nil {
-			return onchain.Authorization{}, internal("wrapping the signature", err)
+			return onchain.Authorization{}, Internal("wrapping the signature", err)
 		}
 	}
 	payload, err := payload.Encode(object, shown)
 	if err != nil {
-		return onchain.Authorization{}, internal("encoding the payload", err)
+		return onchain.Authorization{}, Internal("encoding the payload", err)
 	}
 	agent, signed, err := readBack(o.Requirement.Network, o.Asset, payload)
 	if err != nil || !message.SameAddress(agent, e.Address()) {
 		return onchain.Authorization{},
-			internal("our own signature does not recover to our address; it is dropped", err)
+			Internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	t.Authorization = signed
 	return onchain.Authorization{Payload: payload, Evidence: t.Evidence()}, nil
 }
 
-// askSigner has a message signed: over each of the digests.
-func (e *Exact) askSigner(ctx context.Context, payment string, object []byte, digests ...[32]byte) (
+// AskSigner has a message signed: over each of the digests.
+func (e *Exact) AskSigner(ctx context.Context, payment string, object []byte, digests ...[32]byte) (
 	signatures [][65]byte, err error) {
 	d := onchain.Draft{Payment: payment, Message: object, Length: 65 * len(digests)}
 	for _, digest := range digests {
@@ -187,7 +189,7 @@ func (e *Exact) askSigner(ctx context.Context, payment string, object []byte, di
 	}
 	all, err := e.signer.Sign(ctx, d)
 	if err == nil && len(all) != d.Length {
-		err = internal("the signer's answer has another length than its signatures", nil)
+		err = Internal("the signer's answer has another length than its signatures", nil)
 	}
 	if err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ func TestVectors(t *testing.T) {
 			var compact bytes.Buffer
 			require.NoError(t, json.Compact(&compact, want.Payload.Payload))
 			require.Equal(t, compact.String(), string(made.Payload), "key order included")
-			require.Len(t, signer.digests, 1)
-			require.Equal(t, want.TypedData[0].Digest, hexOf(signer.digests[0][:]))
+			require.Len(t, signer.Digests, 1)
+			require.Equal(t, want.TypedData[0].Digest, hexOf(signer.Digests[0][:]))
 			domain := must.Get(message.DomainSeparator(usdc))(t)
 			require.Equal(t, want.TypedData[0].DomainSeparator, domain.Hex())
 			require.Contains(t, string(made.Payload), want.TypedData[0].Signature)
@@ -93,7 +93,7 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 			made, err := e.Authorize(t.Context(), order(2))
 			requireCode(t, x402.Internal, err)
 			require.Empty(t, made.Payload)
-			require.Empty(t, signer.digests, "the signer was asked")
+			require.Empty(t, signer.Digests, "the signer was asked")
 		})
 	}
 }
@@ -108,19 +108,19 @@ func TestABadSignatureIsDropped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := testSigner(t)
-			signer.spoil = spoil
+			signer.Spoil = spoil
 			made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
 			require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
 			require.Empty(t, made.Payload, name)
 		})
 	}
 	signer := testSigner(t)
-	signer.key = other
+	signer.Key = other
 	_, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
 	require.True(t, x402.HasCode(err, x402.Internal), "another key: %v", err)
 
 	signer = testSigner(t)
-	signer.err = x402.Errorf(x402.WalletLocked, "locked")
+	signer.Err = x402.Errorf(x402.WalletLocked, "locked")
 	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "the signer's own error is kept: %v", err)
 }
@@ -131,12 +131,12 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 		code   x402.Code
 	}{
 		"5.9 s": {func(o *onchain.Order) {
-			o.Validity = minValidity - time.Millisecond
+			o.Validity = MinValidity - time.Millisecond
 		}, x402.InvalidRequirement},
 		"no validity": {func(o *onchain.Order) { o.Validity = 0 }, x402.InvalidRequirement},
 		"negative":    {func(o *onchain.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
 		"over a day": {func(o *onchain.Order) {
-			o.Validity = maxValidity + time.Second
+			o.Validity = MaxValidity + time.Second
 		}, x402.InvalidRequirement},
 		"no time":      {func(o *onchain.Order) { o.Now = time.Time{} }, x402.Internal},
 		"other source": {func(o *onchain.Order) { o.Source = stranger }, x402.Internal},
@@ -154,14 +154,14 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 			o := order(2)
 			test.change(&o)
 			requireCode(t, test.code, must.Err(newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)))
-			require.Empty(t, signer.digests)
+			require.Empty(t, signer.Digests)
 		})
 	}
 }
 
 func TestValidityIsTheOrders(t *testing.T) {
-	for i, validity := range []time.Duration{minValidity, 59*time.Second + 999*time.Millisecond,
-		maxValidity} {
+	for i, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond,
+		MaxValidity} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			o := order(2)
 			o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
@@ -191,8 +191,8 @@ func TestClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
-			f.date = test.date
-			f.born -= test.headLag * f.period
+			f.Date = test.date
+			f.Born -= test.headLag * f.Period
 			signer := testSigner(t)
 			_, err := f.exact(t, signer).Authorize(t.Context(), order(2))
 			if test.ok {
@@ -200,7 +200,7 @@ func TestClock(t *testing.T) {
 				return
 			}
 			requireCode(t, x402.ClockSuspect, err)
-			require.Empty(t, signer.digests)
+			require.Empty(t, signer.Digests)
 		})
 	}
 }
@@ -217,10 +217,10 @@ func TestClockIsAskedAgainWhenItIsOld(t *testing.T) {
 	}
 	require.NoError(t, pay(0))
 	require.NoError(t, pay(10*time.Second))
-	require.Zero(t, f.timesAsked("eth_getBlockByNumber"), "eth_chainId's answer told the time")
-	f.date = noon.Add(time.Minute).UTC().Format(http.TimeFormat)
+	require.Zero(t, f.TimesAsked("eth_getBlockByNumber"), "eth_chainId's answer told the time")
+	f.Date = noon.Add(time.Minute).UTC().Format(http.TimeFormat)
 	require.NoError(t, pay(time.Minute))
-	require.Equal(t, 1, f.timesAsked("eth_getBlockByNumber"))
+	require.Equal(t, 1, f.TimesAsked("eth_getBlockByNumber"))
 	require.True(t, x402.HasCode(pay(time.Hour), x402.ClockSuspect), "our clock jumped")
 }
 
@@ -246,7 +246,7 @@ func TestNonces(t *testing.T) {
 			e.rand = broken
 			_, err := e.Authorize(t.Context(), order(2))
 			require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
-			require.Empty(t, signer.digests, name)
+			require.Empty(t, signer.Digests, name)
 		})
 	}
 }
@@ -266,7 +266,7 @@ func TestOneSignatureOfOneType(t *testing.T) {
 	made := must.Get(newFakeNode(t).exact(t, signer).Authorize(context.Background(), o))(t)
 	_, auth, err := payload.Recover(sepolia, usdc, made.Payload)
 	require.NoError(t, err)
-	require.Equal(t, [][32]byte{must.Get(payload.Digest(usdc, auth))(t)}, signer.digests)
+	require.Equal(t, [][32]byte{must.Get(payload.Digest(usdc, auth))(t)}, signer.Digests)
 }
 
 // twin is the other signature of the same message, which old contracts took too (EIP-2).
@@ -278,25 +278,14 @@ func twin(t *testing.T, signature string) string {
 	return hexOf(raw)
 }
 
-// The ABI of EIP-20, EIP-3009, Permit2 and the proxies.
+// The ABI of EIP-20, EIP-3009 and the vault.
 func TestSelectors(t *testing.T) {
 	keccak := func(s string) string { return hexOf(crypto.Keccak256([]byte(s))) }
-	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(selectBalanceOf))
+	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(SelectBalanceOf))
 	require.Equal(t, keccak("authorizationState(address,bytes32)")[:10], hexOf(selectAuthorizationState))
 	require.Equal(t, keccak("state()")[:10], hexOf(selectState))
 	require.Equal(t, keccak("AuthorizationUsed(address,bytes32)"), topicUsed.Hex())
 	require.Equal(t, keccak("AuthorizationCanceled(address,bytes32)"), topicCanceled.Hex())
-	require.Equal(t, keccak("Transfer(address,address,uint256)"), topicTransfer.Hex())
-
-	const permit, approval = "((address,uint256),uint256,uint256)", "(uint256,uint256,bytes32,bytes32,uint8)"
-	require.Equal(t, keccak("allowance(address,address)")[:10], hexOf(selectAllowance))
-	require.Equal(t, keccak("nonces(address)")[:10], hexOf(selectNonces))
-	require.Equal(t, keccak("nonceBitmap(address,uint256)")[:10], hexOf(selectNonceBitmap))
-	require.Equal(t, keccak("UnorderedNonceInvalidation(address,uint256,uint256)"), topicInvalidated.Hex())
-	for i, call := range []string{"settle(" + permit + ",address,(address,uint256),bytes)",
-		"settleWithPermit(" + approval + "," + permit + ",address,(address,uint256),bytes)",
-		"settle(" + permit + ",uint256,address,(address,address,uint256),bytes)",
-		"settleWithPermit(" + approval + "," + permit + ",uint256,address,(address,address,uint256),bytes)"} {
-		require.Equal(t, keccak(call)[:10], hexOf(settleCalls[i].selector()))
-	}
+	require.Equal(t, keccak("Transfer(address,address,uint256)"), TopicTransfer.Hex())
+	require.Equal(t, keccak("allowance(address,address)")[:10], hexOf(SelectAllowance))
 }

@@ -1,20 +1,17 @@
-// Package evm pays on EVM chains: it signs EIP-3009 transfer authorizations, and where a token knows none
-// of those, or the price is known only afterwards, permits of Permit2; it reads what the chain lets the
-// agent spend, and later asks the chain what became of a payment.
+// Package evm pays on EVM chains: it signs EIP-3009 transfer authorizations, reads what the chain lets the
+// agent spend, and later asks the chain what became of a payment. The ways to pay that sign something else
+// are built on it: packages scheme/permit2 and scheme/batch.
 //
-// What must stay true: no other types of messages are ever signed for a payment, and the digest is computed
-// from the very JSON that is sent, after that JSON was read back and found to be the order. The EIP-712
-// domain comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
-// expired only because of a finalized block.
+// What must stay true: the digest is computed from the very JSON that is sent, after that JSON was read back
+// and found to be the order. The EIP-712 domain comes from the registry and the network's CAIP-2 id, never
+// from a seller. A payment is called expired only because of a finalized block.
 //
 // What is signed, its digests and its JSON are in package message, what is sent with its signature in package
 // payload: who is paid, and who signs, import those and nothing of this package.
 //
 // The files: exact.go (whether it can be paid, funds), authorize.go (sign), vault.go (paying out of the
 // owner's contract), allowance.go and pull.go (taking a float from the owner's account), owner.go (what
-// owners sign), transaction.go, status.go (what became of it), node.go (the owner's node, and its logs). By
-// Permit2: permitted.go (whether, funds, sign), approval.go and approve.go (what Permit2 may move),
-// permitstatus.go (what became of it). Channels: batch.go, batchpay.go, batchchain.go, batchowner.go.
+// owners sign), transaction.go, status.go (what became of it), node.go (the owner's node, and its logs).
 package evm
 
 import (
@@ -32,19 +29,18 @@ import (
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
 	"x402-wallet/x402/foreign"
-	"x402-wallet/x402/money"
 	"x402-wallet/x402/observe"
 	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/remedy"
 )
 
 const (
-	// minValidity is the shortest life of a signature worth giving: facilitators refuse one with
+	// MinValidity is the shortest life of a signature worth giving: facilitators refuse one with
 	// less than 6 s left (reference client 2.27, evm/src/exact/facilitator).
-	minValidity = 6 * time.Second
-	// maxValidity is the longest life ever given, whatever the owner's own cap is: the signature is
+	MinValidity = 6 * time.Second
+	// MaxValidity is the longest life ever given, whatever the owner's own cap is: the signature is
 	// a bearer cheque, and a hold on the budget for as long.
-	maxValidity = 24 * time.Hour
+	MaxValidity = 24 * time.Hour
 )
 
 // Options of New.
@@ -54,9 +50,6 @@ type Options struct {
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
 	Allowances map[string]x402.AllowanceRule
-	// CAIP-2 → the most that an approval that a seller sends may cost, in wei (approval.go); missing: none is
-	// signed
-	ApprovalGas map[string]money.Amount
 	// its Transport is used; redirects are refused. nil: a plain one without a proxy
 	HTTP *http.Client
 	Rand io.Reader        // nonces; nil: crypto/rand
@@ -68,12 +61,10 @@ type Options struct {
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
 type Exact struct {
 	signer onchain.Signer
-	nodes  map[string]*node
+	nodes  map[string]*Node
 	vaults map[string]common.Address
 	// owners that let the agent take from their accounts
 	allowances map[string]x402.AllowanceRule
-	// what approvals that sellers send may cost
-	gasOfApprovals map[string]money.Amount
 
 	ofVaults bool // it pays out of vaults, else out of the agent's own account
 	rand     io.Reader
@@ -86,8 +77,7 @@ type Exact struct {
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
 	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: payload.EncodeAuthorization,
-		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances,
-		gasOfApprovals: o.ApprovalGas}
+		nodes: map[string]*Node{}, vaults: map[string]common.Address{}, allowances: o.Allowances}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -108,6 +98,14 @@ func New(o Options) *Exact {
 	return e
 }
 
+// Random32 is 32 random bytes, for a nonce or a salt.
+func (e *Exact) Random32() (b [32]byte, err error) {
+	if _, err := io.ReadFull(e.rand, b[:]); err != nil {
+		return b, Internal("reading 32 random bytes", err)
+	}
+	return b, nil
+}
+
 // Address is the agent's address, EIP-55; "" when there is no wallet.
 func (e *Exact) Address() string {
 	if e.signer == nil {
@@ -116,24 +114,24 @@ func (e *Exact) Address() string {
 	return e.signer.Address()
 }
 
-func (e *Exact) self() (common.Address, error) {
+func (e *Exact) Self() (common.Address, error) {
 	if e.Address() == "" {
 		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
 			WithHint("the person runs: x402-wallet init")
 	}
 	address, err := message.ParseAddress(e.Address())
 	if err != nil {
-		return address, internal("the signer's own address", err)
+		return address, Internal("the signer's own address", err)
 	}
 	return address, nil
 }
 
-func (e *Exact) node(network string) (*node, error) {
+func (e *Exact) Node(network string) (*Node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
 	if _, err := message.ChainID(network); err != nil {
-		return nil, invalid("the network is no EVM network").WithDetail("network", x402.Brief(network))
+		return nil, Invalid("the network is no EVM network").WithDetail("network", x402.Brief(network))
 	}
 	return nil, remedy.NetworkOff(network)
 }
@@ -145,36 +143,32 @@ func (e *Exact) node(network string) (*node, error) {
 // extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != x402.Exact && r.Charge == nil {
-		return invalid("scheme is neither exact nor of MPP").WithDetail("scheme", x402.Brief(r.Scheme))
+		return Invalid("scheme is neither exact nor of MPP").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
-		return invalid("x402Version is neither 1 nor 2")
+		return Invalid("x402Version is neither 1 nor 2")
 	}
-	if _, err := e.node(r.Network); err != nil {
+	if _, err := e.Node(r.Network); err != nil {
 		return err
 	}
 	if r.Amount.IsZero() {
-		return invalid("amount is 0")
+		return Invalid("amount is 0")
 	}
-	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
-		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
-			minValidity/time.Second)
+	if r.MaxTimeout > 0 && r.MaxTimeout < MinValidity {
+		return Invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			MinValidity/time.Second)
 	}
-	if err := payableAsset(r, asset); err != nil {
+	if err := PayableAsset(r, asset); err != nil {
 		return err
 	}
 	if e.ofVaults && r.Charge != nil {
-		return invalid("servers of MPP take no signature of a contract")
+		return Invalid("servers of MPP take no signature of a contract")
 	}
-	self, err := e.self()
-	if err != nil {
-		return err
-	}
-	return payablePayee(r, asset, self, e.vaults[r.Network])
+	return e.PayablePayee(r, asset)
 }
 
-// payableToken refuses a token that is not the registry's.
-func payableToken(r x402.Requirement, asset x402.AssetInfo) error {
+// PayableToken refuses a token that is not the registry's.
+func PayableToken(r x402.Requirement, asset x402.AssetInfo) error {
 	if foreign.IsGateway(r) { // another domain, and a signature that is good for a week
 		return foreign.Refusal(foreign.Of(r))
 	}
@@ -185,16 +179,16 @@ func payableToken(r x402.Requirement, asset x402.AssetInfo) error {
 	return nil
 }
 
-// payableAsset compares the requirement with what the registry knows of the token, for EIP-3009.
-func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
-	if err := payableToken(r, asset); err != nil {
+// PayableAsset compares the requirement with what the registry knows of the token, for EIP-3009.
+func PayableAsset(r x402.Requirement, asset x402.AssetInfo) error {
+	if err := PayableToken(r, asset); err != nil {
 		return err
 	}
 	if asset.Permit2Only {
-		return invalid("the asset has no EIP-3009, and the seller does not ask for Permit2")
+		return Invalid("the asset has no EIP-3009, and the seller does not ask for Permit2")
 	}
 	if _, err := message.DomainSeparator(asset); err != nil {
-		e := invalid("the registry's entry of the asset is not usable: %v", err)
+		e := Invalid("the registry's entry of the asset is not usable: %v", err)
 		e.WithCommand(x402.Command("policy", "seal"), "The token "+asset.Address+" in config.toml lacks its "+
 			"EIP-712 name and version: please add them, and seal the rules.")
 		return e.WithHint("the person gives the asset its EIP-712 name and version in config.toml")
@@ -205,7 +199,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 		{"version", asset.Version, "it is not the registry's EIP-712 version of the asset"},
 	} {
 		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
-			return invalid("extra.%s: %s", must.key, must.reason).
+			return Invalid("extra.%s: %s", must.key, must.reason).
 				WithHint("it would have to be %q or absent", must.value).
 				WithDetail("sent", x402.Brief(string(sent)))
 		}
@@ -213,18 +207,22 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	return nil
 }
 
-// payablePayee refuses addresses that money must not go to.
-func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.Address) error {
+// PayablePayee refuses addresses that money must not go to.
+func (e *Exact) PayablePayee(r x402.Requirement, asset x402.AssetInfo) error {
+	self, err := e.Self()
+	if err != nil {
+		return err
+	}
 	payee, err := message.ParseAddress(r.PayTo)
 	switch {
 	case err != nil:
-		return invalid("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
+		return Invalid("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
 	case payee == common.Address{}:
-		return invalid("payTo is the zero address")
-	case payee == self || payee == vault:
-		return invalid("payTo is this wallet's own address")
+		return Invalid("payTo is the zero address")
+	case payee == self || payee == e.vaults[r.Network]:
+		return Invalid("payTo is this wallet's own address")
 	case message.SameAddress(payee.Hex(), asset.Address):
-		return invalid("payTo is the token's contract")
+		return Invalid("payTo is the token's contract")
 	}
 	return nil
 }
@@ -234,17 +232,17 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.A
 // RPC_ERROR, or CHECK_FAILED when the node serves another chain, and for a vault with NO_DELEGATION or
 // DELEGATE_MISMATCH; a node that is silent is never a zero.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
-	n, err := e.node(network)
+	n, err := e.Node(network)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	self, err := e.self()
+	self, err := e.Self()
 	if err != nil {
 		return x402.Funds{}, err
 	}
 	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != network {
-		return x402.Funds{}, internal("an asset of another network, or without an address", err)
+		return x402.Funds{}, Internal("an asset of another network, or without an address", err)
 	}
 	if e.ofVaults {
 		return e.vaultFunds(ctx, n, asset)
@@ -253,7 +251,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return e.allowanceFunds(ctx, n, rule, asset)
 	}
 	readAt := e.now()
-	word, err := n.read(ctx, token, latest, selectBalanceOf, message.Word(self))
+	word, err := n.Read(ctx, token, Latest, SelectBalanceOf, message.Word(self))
 	if err != nil {
 		return x402.Funds{}, err
 	}
@@ -261,12 +259,12 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	return x402.Funds{Source: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
 }
 
-// invalid makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
-func invalid(format string, args ...any) *x402.Error {
+// Invalid makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
+func Invalid(format string, args ...any) *x402.Error {
 	return &x402.Error{Code: x402.InvalidRequirement, Message: fmt.Sprintf(format, args...)}
 }
 
-func internal(what string, cause error) *x402.Error {
+func Internal(what string, cause error) *x402.Error {
 	return &x402.Error{Code: x402.Internal, Message: what, Err: cause}
 }
 

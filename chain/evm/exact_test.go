@@ -108,7 +108,7 @@ func TestPayable(t *testing.T) {
 			r, a := requirement(2), usdc
 			test.change(&r, &a)
 			err := f.exact(t, testSigner(t)).Payable(r, a)
-			require.Empty(t, f.asked, "Payable asks nobody")
+			require.Empty(t, f.Asked, "Payable asks nobody")
 			if test.why == "" {
 				require.NoError(t, err)
 				return
@@ -135,22 +135,22 @@ func TestNoWallet(t *testing.T) {
 
 func TestFunds(t *testing.T) {
 	f := newFakeNode(t)
-	f.balance = money.NewAmount(1_234_567)
+	f.Balance = money.NewAmount(1_234_567)
 	e := f.exact(t, testSigner(t))
-	require.Empty(t, f.asked, "New asks nobody")
+	require.Empty(t, f.Asked, "New asks nobody")
 	for range 3 {
 		got := must.Get(e.Funds(t.Context(), sepolia, usdc))(t)
-		require.Equal(t, x402.Funds{Source: us, Balance: f.balance, Free: f.balance, ReadAt: noon}, got)
+		require.Equal(t, x402.Funds{Source: us, Balance: f.Balance, Free: f.Balance, ReadAt: noon}, got)
 	}
-	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.asked)
+	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.Asked)
 	must.Get(e.Authorize(t.Context(), order(2)))(t)
-	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.asked,
+	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.Asked,
 		"what Funds has read, Authorize knows")
 }
 
 // says has a node answer a method with status and body.
 func says(method string, status int, body string) func(*fakeNode) {
-	return func(f *fakeNode) { f.say(method, status, body) }
+	return func(f *fakeNode) { f.Say(method, status, body) }
 }
 
 func TestFundsNeverGuesses(t *testing.T) {
@@ -158,7 +158,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 		lie  func(*fakeNode)
 		code x402.Code
 	}{
-		"another chain": {func(f *fakeNode) { f.chainID = 8453 }, x402.CheckFailed},
+		"another chain": {func(f *fakeNode) { f.ChainID = 8453 }, x402.CheckFailed},
 		"chain id not hex": {says("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":"84532"}`),
 			x402.RPCError},
 		"chain id null": {says("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":null}`), x402.RPCError},
@@ -178,23 +178,23 @@ func TestFundsNeverGuesses(t *testing.T) {
 		"a number":  {says("eth_call", 200, `{"id":ID,"result":5}`), x402.RPCError},
 		"no result": {says("eth_call", 200, `{"id":ID}`), x402.RPCError},
 		"an endless body": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 64)+`"}`+
+			f.Say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 64)+`"}`+
 				strings.Repeat(" ", 4<<20))
 		}, x402.RPCError},
 		"half a body": {func(f *fakeNode) {
-			f.override["eth_call"] = func(w http.ResponseWriter) bool {
+			f.Override["eth_call"] = func(w http.ResponseWriter) bool {
 				w.Header().Set("Content-Length", "99")
 				return true
 			}
 		}, x402.RPCError},
 		"a broken connection": {func(f *fakeNode) {
-			f.override["eth_call"] = func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }
+			f.Override["eth_call"] = func(http.ResponseWriter) bool { panic(http.ErrAbortHandler) }
 		}, x402.RPCError},
 		"a redirect": {func(f *fakeNode) {
-			f.override["eth_call"] = func(w http.ResponseWriter) bool {
-				w.Header().Set("Location", f.url)
+			f.Override["eth_call"] = func(w http.ResponseWriter) bool {
+				w.Header().Set("Location", f.URL)
 				w.WriteHeader(307)
-				delete(f.override, "eth_call")
+				delete(f.Override, "eth_call")
 				return true
 			}
 		}, x402.RPCError},
@@ -215,7 +215,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 // A wrong chain is not remembered as good, and nothing is signed on it.
 func TestWrongChainSignsNothing(t *testing.T) {
 	f := newFakeNode(t)
-	f.chainID = 1
+	f.ChainID = 1
 	signer := testSigner(t)
 	e := f.exact(t, signer)
 	for range 2 {
@@ -224,12 +224,12 @@ func TestWrongChainSignsNothing(t *testing.T) {
 			PayTo: payee, Nonce: "0x" + strings.Repeat("11", 32), ValidBefore: 1})
 		requireCode(t, x402.CheckFailed, err)
 	}
-	require.Empty(t, signer.digests)
-	require.Equal(t, 4, f.timesAsked("eth_chainId"))
-	require.Zero(t, f.timesAsked("eth_getLogs"), "the question beside that for the chain is the only one")
-	f.mu.Lock() // a question that was given up may arrive late
-	f.chainID = 84532
-	f.mu.Unlock()
+	require.Empty(t, signer.Digests)
+	require.Equal(t, 4, f.TimesAsked("eth_chainId"))
+	require.Zero(t, f.TimesAsked("eth_getLogs"), "the question beside that for the chain is the only one")
+	f.Mu.Lock() // a question that was given up may arrive late
+	f.ChainID = 84532
+	f.Mu.Unlock()
 	require.NoError(t, must.Err(e.Authorize(t.Context(), order(2))), "the owner mended it")
 }
 
@@ -251,7 +251,7 @@ func TestUnreachableNodes(t *testing.T) {
 			_, err := e.Authorize(t.Context(), order(2))
 			require.True(t, x402.HasCode(err, x402.RPCError), "%s: %v", name, err)
 			require.NotContains(t, err.Error()+causeOf(err), "SECRET-API-KEY", name)
-			require.Empty(t, signer.digests)
+			require.Empty(t, signer.Digests)
 		})
 	}
 }
@@ -302,9 +302,9 @@ func TestChargeEndsWithItsChallenge(t *testing.T) {
 	require.Equal(t, noon.Add(time.Minute).Unix(), made.Evidence.ValidBefore)
 
 	signer := testSigner(t)
-	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), charged(noon.Add(minValidity-1)))
+	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), charged(noon.Add(MinValidity-1)))
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), err)
-	require.Empty(t, signer.digests)
+	require.Empty(t, signer.Digests)
 
 	made = must.Get(newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), charged(time.Time{})))(t)
 	require.Equal(t, noon.Add(5*time.Minute).Unix(), made.Evidence.ValidBefore)
@@ -318,5 +318,5 @@ func TestAnotherNonceThanTheChallengesIsNotSigned(t *testing.T) {
 		return payload.EncodeAuthorization(a)
 	}
 	require.ErrorContains(t, must.Err(e.Authorize(t.Context(), charged(noon.Add(time.Hour)))), "nonce")
-	require.Empty(t, signer.digests)
+	require.Empty(t, signer.Digests)
 }

@@ -3,8 +3,6 @@ package evm
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -19,37 +17,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// saying is a node that answers a method with a given result, whatever is asked, and "latest" and
-// later blocks differently.
-type saying func(method, tag string) (result string)
-
-func (s saying) RoundTrip(r *http.Request) (*http.Response, error) {
-	var q struct {
-		ID     json.RawMessage
-		Method string
-		Params []json.RawMessage
-	}
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-		return nil, err
-	}
-	tag := ""
-	for _, p := range q.Params { // a block's tag is the only string that is not an address or a hash
-		if len(p) > 2 && p[0] == '"' && len(p) < 30 {
-			tag = strings.Trim(string(p), `"`)
-		}
-	}
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, s(q.Method, tag))
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
-		Request: r}, nil
-}
-
-func (s saying) exact() *Exact {
-	return New(Options{RPC: map[string]string{sepolia: "http://node"}, HTTP: &http.Client{Transport: s},
-		Now: func() time.Time {
-			return noon
-		}})
-}
-
 // Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if
 // it said so: unused at a finalized block whose time is past the end, or cancelled by an event of
 // this nonce.
@@ -58,7 +25,7 @@ func FuzzStatus(f *testing.F) {
 	block := func(n int, at int64) string { return fmt.Sprintf(`{"number":"%#x","timestamp":"%#x"}`, n, at) }
 	zero, one := `"`+common.Hash{}.Hex()+`"`, `"`+common.BytesToHash([]byte{1}).Hex()+`"`
 	event := func(topic common.Hash) string {
-		text, _ := json.Marshal([]logEntry{{Address: common.HexToAddress(e.Asset), BlockNumber: 5,
+		text, _ := json.Marshal([]LogEntry{{Address: common.HexToAddress(e.Asset), BlockNumber: 5,
 			TransactionHash: common.Hash{7},
 			Topics: []common.Hash{topic, common.BytesToHash(common.HexToAddress(e.Payer).Bytes()),
 				common.HexToHash(e.Nonce)}}})
@@ -90,11 +57,11 @@ func FuzzStatus(f *testing.F) {
 			switch {
 			case method == "eth_chainId":
 				return `"0x14a34"`
-			case method == "eth_call" && tag == latest:
+			case method == "eth_call" && tag == Latest:
 				return now
 			case method == "eth_call":
 				return final
-			case method == "eth_getBlockByNumber" && tag == finalized:
+			case method == "eth_getBlockByNumber" && tag == Finalized:
 				return finalBlock
 			case method == "eth_getBlockByNumber":
 				return tip
@@ -103,7 +70,7 @@ func FuzzStatus(f *testing.F) {
 			}
 			return receipt
 		})
-		status, err := node.exact().Status(t.Context(), e)
+		status, err := answeredBy(node).Status(t.Context(), e)
 		if err != nil {
 			require.Equal(t, x402.Open, status.State)
 			return

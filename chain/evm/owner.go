@@ -50,11 +50,11 @@ var (
 
 // limits are the arguments of allow, which the constructor takes too.
 func (e *Exact) limits(l onchain.VaultLimits) ([]byte, error) {
-	agent, err := e.self()
+	agent, err := e.Self()
 	if err != nil {
 		return nil, err
 	}
-	const least = minValidity + windowSlack
+	const least = MinValidity + windowSlack
 	if l.PerPeriod.IsZero() || l.PerPayment.IsZero() || l.Period < time.Second || l.MaxWindow < least {
 		return nil, x402.Errorf(x402.InvalidArgument,
 			"a vault's limits are above 0, and what the agent signs is good for %s at least", least)
@@ -71,7 +71,7 @@ func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x4
 	l onchain.VaultLimits) (onchain.OwnerTransaction, error) {
 	token, err := message.ParseAddress(asset.Address)
 	if err != nil || asset.Network != network {
-		return onchain.OwnerTransaction{}, internal("an asset of another network, or without an address", err)
+		return onchain.OwnerTransaction{}, Internal("an asset of another network, or without an address", err)
 	}
 	at, err := message.ParseAddress(owner)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x4
 	if err != nil {
 		return onchain.OwnerTransaction{}, err
 	}
-	return e.estimated(ctx, onchain.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
+	return e.Estimated(ctx, onchain.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
 		Data: slices.Concat(vaultCode(), message.Word(at), message.Word(token), limits)})
 }
 
@@ -110,7 +110,7 @@ func (e *Exact) ApproveVault(ctx context.Context, v onchain.Vault, amount money.
 	onchain.OwnerTransaction, error) {
 	at, err := message.ParseAddress(v.Address)
 	if err != nil {
-		return onchain.OwnerTransaction{}, internal("the vault's address", err)
+		return onchain.OwnerTransaction{}, Internal("the vault's address", err)
 	}
 	return e.call(ctx, v, v.Asset, "let the vault take the deposit", payload.ApproveData(at, amount))
 }
@@ -131,19 +131,19 @@ func (e *Exact) WithdrawVault(ctx context.Context, v onchain.Vault, amount money
 
 func (e *Exact) call(ctx context.Context, v onchain.Vault, to, does string, parts ...[]byte) (
 	onchain.OwnerTransaction, error) {
-	return e.estimated(ctx, onchain.OwnerTransaction{Network: v.Network, From: v.Owner, To: to, Does: does,
+	return e.Estimated(ctx, onchain.OwnerTransaction{Network: v.Network, From: v.Owner, To: to, Does: does,
 		Data: slices.Concat(parts...)})
 }
 
-// estimated completes a transaction by asking the node, which simulates it. Errors: CHECK_FAILED with the
+// Estimated completes a transaction by asking the node, which simulates it. Errors: CHECK_FAILED with the
 // node's reason where it would fail, RPC_ERROR.
-func (e *Exact) estimated(ctx context.Context, t onchain.OwnerTransaction) (onchain.OwnerTransaction, error) {
-	n, err := e.node(t.Network)
+func (e *Exact) Estimated(ctx context.Context, t onchain.OwnerTransaction) (onchain.OwnerTransaction, error) {
+	n, err := e.Node(t.Network)
 	if err != nil {
 		return t, err
 	}
-	t.ChainID = n.chainID
-	t.Gas, err = n.estimateGas(ctx, t.From, t.To, t.Data)
+	t.ChainID = n.ChainID
+	t.Gas, err = n.EstimateGas(ctx, t.From, t.To, t.Data)
 	if rpc.Refused(err) {
 		return t, x402.Errorf(x402.CheckFailed, "the transaction would fail").
 			WithDetail("reason", x402.Brief(err.Error())).
@@ -152,11 +152,11 @@ func (e *Exact) estimated(ctx context.Context, t onchain.OwnerTransaction) (onch
 	if err != nil {
 		return t, err
 	}
-	t.Nonce, err = n.transactionCount(ctx, t.From, pending)
+	t.Nonce, err = n.TransactionCount(ctx, t.From, Pending)
 	if err != nil {
 		return t, err
 	}
-	t.MaxFee, t.Tip, err = n.fees(ctx)
+	t.MaxFee, t.Tip, err = n.Fees(ctx)
 	return t, err
 }
 
@@ -192,13 +192,13 @@ const (
 // r ‖ s ‖ v, v 27 or 28. An error names the transaction where it may have landed.
 func (e *Exact) SendOwner(ctx context.Context, t onchain.OwnerTransaction, signature [65]byte) (hash string,
 	err error) {
-	n, err := e.node(t.Network)
+	n, err := e.Node(t.Network)
 	if err != nil {
 		return "", err
 	}
 	tx, err := ownerTransaction(t)
 	if err != nil {
-		return "", internal("encoding the transaction", err)
+		return "", Internal("encoding the transaction", err)
 	}
 	signed, hash, err := tx.Signed(signature, t.From)
 	if err != nil {
@@ -209,7 +209,7 @@ func (e *Exact) SendOwner(ctx context.Context, t onchain.OwnerTransaction, signa
 		return hash, x402.AsError(err).WithDetail("transaction", hash)
 	}
 	for end := time.Now().Add(confirmTimeout); ; {
-		var r *receipt
+		var r *Receipt
 		err := n.Call(ctx, &r, "eth_getTransactionReceipt", hash)
 		if err == nil && r != nil && r.Status != nil {
 			if *r.Status != 1 {

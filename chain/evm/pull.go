@@ -31,7 +31,7 @@ import (
 // cannot pay the gas, POLICY_DENIED where that would be more than the owner allows, RPC_ERROR.
 func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (p x402.Pull,
 	err error) {
-	n, err := e.node(asset.Network)
+	n, err := e.Node(asset.Network)
 	if err != nil {
 		return p, err
 	}
@@ -40,29 +40,29 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 		return p, x402.Errorf(x402.NoDelegation, "no owner's account is named on %s",
 			x402.Title(asset.Network))
 	}
-	self, err := e.self()
+	self, err := e.Self()
 	if err != nil {
 		return p, err
 	}
 	owner, errOwner := message.ParseAddress(rule.Owner)
 	token, errToken := message.ParseAddress(asset.Address)
 	if err := errors.Join(errOwner, errToken); err != nil {
-		return p, internal("the owner's or the token's address", err)
+		return p, Internal("the owner's or the token's address", err)
 	}
 	p = x402.Pull{Network: n.Network, Token: token.Hex(), Owner: owner.Hex(), Agent: self.Hex(),
-		Amount: amount, ChainID: n.chainID, Made: e.now().UTC().Truncate(time.Second)}
+		Amount: amount, ChainID: n.ChainID, Made: e.now().UTC().Truncate(time.Second)}
 	tx, err := message.PullTransaction(p)
 	if err != nil {
 		return p, err
 	}
 	var waiting uint64
 	var coins money.Amount
-	err = together(
-		func() (err error) { p.Nonce, err = n.transactionCount(ctx, p.Agent, latest); return err },
-		func() (err error) { waiting, err = n.transactionCount(ctx, p.Agent, pending); return err },
-		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
-		func() (err error) { p.MaxFee, p.Tip, err = n.fees(ctx); return err },
-		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, tx.Data); return err })
+	err = Together(
+		func() (err error) { p.Nonce, err = n.TransactionCount(ctx, p.Agent, Latest); return err },
+		func() (err error) { waiting, err = n.TransactionCount(ctx, p.Agent, Pending); return err },
+		func() (err error) { coins, err = n.Coins(ctx, self, Latest); return err },
+		func() (err error) { p.MaxFee, p.Tip, err = n.Fees(ctx); return err },
+		func() (err error) { p.Gas, err = n.EstimateGas(ctx, p.Agent, p.Token, tx.Data); return err })
 	cost := p.MaxCost()
 	about := func(err *x402.Error) error {
 		return err.WithDetail("network", p.Network).WithDetail("owner", p.Owner).WithDetail("agent", p.Agent).
@@ -80,15 +80,15 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 			"under way", x402.Title(p.Network)).WithHint("make the same call again in a minute"))
 	case cost.Cmp(rule.MaxGas) > 0:
 		return p, about(x402.Errorf(x402.PolicyDenied, "moving a float would cost up to %s of gas on %s, "+
-			"and max_gas allows %s", coin(cost), x402.Title(p.Network), coin(rule.MaxGas)))
+			"and max_gas allows %s", InCoins(cost), x402.Title(p.Network), InCoins(rule.MaxGas)))
 	case coins.Cmp(cost) < 0:
 		return p, about(x402.Errorf(x402.InsufficientFunds, "the agent's account on %s has %s, and moving a "+
-			"float to it takes up to %s of gas", x402.Title(p.Network), coin(coins), coin(cost)))
+			"float to it takes up to %s of gas", x402.Title(p.Network), InCoins(coins), InCoins(cost)))
 	}
 	return p, nil
 }
 
-func coin(wei money.Amount) string {
+func InCoins(wei money.Amount) string {
 	const decimals = 18
 	return wei.Units(decimals) + " of the network's coin"
 }
@@ -108,13 +108,13 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a on
 	}
 	unsigned, err := tx.Encode()
 	if err != nil {
-		return a, internal("encoding the transaction", err)
+		return a, Internal("encoding the transaction", err)
 	}
 	object, err := allowancecheck.Encode(p)
 	if err != nil {
-		return a, internal("encoding the pull", err)
+		return a, Internal("encoding the pull", err)
 	}
-	signatures, err := e.askSigner(ctx, payment, object, crypto.Keccak256Hash(unsigned))
+	signatures, err := e.AskSigner(ctx, payment, object, crypto.Keccak256Hash(unsigned))
 	if err != nil {
 		return a, err
 	}
@@ -124,7 +124,7 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a on
 	}
 	a.Payload, err = json.Marshal(pullPayload{signed})
 	if err != nil {
-		return a, internal("encoding the transaction", err)
+		return a, Internal("encoding the transaction", err)
 	}
 	a.Evidence = message.PullEvidence(p)
 	a.Evidence.Transaction = hash
@@ -134,36 +134,36 @@ func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a on
 // AccountState reads what an account has of a token, and how many transactions it made. Errors: RPC_ERROR.
 func (e *Exact) AccountState(ctx context.Context, network, token, account string) (balance money.Amount,
 	count uint64, err error) {
-	n, err := e.node(network)
+	n, err := e.Node(network)
 	if err != nil {
 		return balance, 0, err
 	}
 	of, errAccount := message.ParseAddress(account)
 	at, errToken := message.ParseAddress(token)
 	if err := errors.Join(errAccount, errToken); err != nil {
-		return balance, 0, internal("the account's or the token's address", err)
+		return balance, 0, Internal("the account's or the token's address", err)
 	}
-	err = together(
+	err = Together(
 		func() error {
-			word, err := n.read(ctx, at, latest, selectBalanceOf, message.Word(of))
+			word, err := n.Read(ctx, at, Latest, SelectBalanceOf, message.Word(of))
 			balance = message.AmountOf(word)
 			return err
 		},
-		func() (err error) { count, err = n.transactionCount(ctx, account, latest); return err })
+		func() (err error) { count, err = n.TransactionCount(ctx, account, Latest); return err })
 	return balance, count, err
 }
 
 // SendPull brings a signed pull to the chain. It may be repeated: the chain takes a transaction once. A node
 // that does not want it is no error, because it says so of one that it has, too: Status tells.
 func (e *Exact) SendPull(ctx context.Context, network string, payload []byte) error {
-	n, err := e.node(network)
+	n, err := e.Node(network)
 	if err != nil {
 		return err
 	}
 	var signed pullPayload
 	if err := x402.DecodeStrict(payload, message.MaxPayload, &signed); err != nil ||
 		len(signed.Transaction) == 0 {
-		return internal("the pull's stored transaction cannot be read", err)
+		return Internal("the pull's stored transaction cannot be read", err)
 	}
 	var hash string
 	err = n.Call(ctx, &hash, "eth_sendRawTransaction", signed.Transaction)
@@ -187,7 +187,7 @@ func (e *Exact) SendPull(ctx context.Context, network string, payload []byte) er
 //	                       | and still no receipt           |
 //	none                   | otherwise                      | Open
 func (e *Exact) pullStatus(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
-	n, err := e.node(evidence.Network)
+	n, err := e.Node(evidence.Network)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -199,16 +199,16 @@ func (e *Exact) pullStatus(ctx context.Context, evidence x402.Evidence) (x402.St
 	if found || err != nil {
 		return status, err
 	}
-	final, err := n.block(ctx, finalized)
+	final, err := n.Block(ctx, Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	count, err := n.transactionCount(ctx, p.payee.Hex(), final.Number.String())
+	count, err := n.TransactionCount(ctx, p.Payee.Hex(), final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if count <= p.accountNonce {
-		return x402.Status{Block: uint64(*final.Number), At: final.at(), Unused: true,
+		return x402.Status{Block: uint64(*final.Number), At: final.Time(), Unused: true,
 			Note: fmt.Sprintf("not in a block yet; the account's next nonce is %d", count)}, nil
 	}
 	// the nonce was used before the block that we looked at: now its receipt is there, or never
@@ -216,35 +216,35 @@ func (e *Exact) pullStatus(ctx context.Context, evidence x402.Evidence) (x402.St
 	if found || err != nil {
 		return status, err
 	}
-	return x402.Status{State: x402.Expired, Block: uint64(*final.Number), At: final.at(),
+	return x402.Status{State: x402.Expired, Block: uint64(*final.Number), At: final.Time(),
 		Note: fmt.Sprintf("another transaction used the account's nonce %d", p.accountNonce)}, nil
 }
 
 // pull is a pull that the chain is asked about.
 type pull struct {
-	authorization // whose payer is the owner, and payee the agent
+	Authorization // whose payer is the owner, and payee the agent
 	hash          common.Hash
 	accountNonce  uint64
 }
 
 func readPull(evidence x402.Evidence) (p pull, err error) {
 	var errs [5]error
-	p.token, errs[0] = message.ParseAddress(evidence.Asset)
-	p.payee, errs[1] = message.ParseAddress(evidence.Payer)
-	p.payer, errs[2] = message.ParseAddress(evidence.Source)
+	p.Token, errs[0] = message.ParseAddress(evidence.Asset)
+	p.Payee, errs[1] = message.ParseAddress(evidence.Payer)
+	p.Payer, errs[2] = message.ParseAddress(evidence.Source)
 	p.accountNonce, errs[3] = strconv.ParseUint(evidence.Nonce, 10, 64)
 	errs[4] = message.DecodeHex(p.hash[:], evidence.Transaction)
-	p.evidence = evidence
+	p.Evidence = evidence
 	if err := errors.Join(errs[:]...); err != nil {
-		return p, internal("the pull's stored evidence cannot be read", err)
+		return p, Internal("the pull's stored evidence cannot be read", err)
 	}
 	return p, nil
 }
 
 // mined is the status of a pull that is in a block.
-func (n *node) mined(ctx context.Context, p pull) (status x402.Status, found bool, err error) {
+func (n *Node) mined(ctx context.Context, p pull) (status x402.Status, found bool, err error) {
 	var r *struct {
-		receipt
+		Receipt
 		BlockNumber *hexutil.Uint64 `json:"blockNumber"`
 		GasUsed     hexutil.Uint64  `json:"gasUsed"`
 		GasPrice    *hexutil.Big    `json:"effectiveGasPrice"`
@@ -259,18 +259,18 @@ func (n *node) mined(ctx context.Context, p pull) (status x402.Status, found boo
 	status = x402.Status{Transaction: p.hash.Hex(), Block: uint64(*r.BlockNumber)}
 	if r.GasPrice != nil {
 		if price, fits := message.AmountOfBig(r.GasPrice.ToInt()); fits {
-			status.Note = "gas: " + coin(price.Times(uint64(r.GasUsed)))
+			status.Note = "gas: " + InCoins(price.Times(uint64(r.GasUsed)))
 		}
 	}
 	switch {
-	case *r.Status == 1 && slices.ContainsFunc(r.Logs, p.isExact):
+	case *r.Status == 1 && slices.ContainsFunc(r.Logs, p.IsExact):
 		status.State = x402.Settled
 		return status, true, nil
 	case *r.Status == 1:
 		status.Note = "it succeeded, but shows no such transfer: the node contradicts itself"
 		return status, true, nil
 	}
-	status, err = n.statusOfVoid(ctx, logEntry{TransactionHash: p.hash, BlockNumber: *r.BlockNumber},
+	status, err = n.statusOfVoid(ctx, LogEntry{TransactionHash: p.hash, BlockNumber: *r.BlockNumber},
 		"the transfer failed")
 	return status, true, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -13,14 +14,25 @@ import (
 	"x402-wallet/x402"
 )
 
-// authorization is a signed authorization that the chain is asked about: the parsed form of Evidence.
-type authorization struct {
-	token, payer, payee common.Address
-	nonce               common.Hash
-	validBefore         uint64 // Unix seconds
-	evidence            x402.Evidence
-	foreign             bool // signed by a key that is not ours (Received)
+// Authorization is a signed authorization that the chain is asked about: the parsed form of Evidence.
+type Authorization struct {
+	Token, Payer, Payee common.Address
+	Nonce               common.Hash
+	ValidBefore         uint64 // Unix seconds
+	Evidence            x402.Evidence
+	Foreign             bool // signed by a key that is not ours (Received)
 }
+
+// Nonces is the contract that keeps an authorization's nonce: the token for EIP-3009, or another one.
+type Nonces interface {
+	// IsUsed reports whether the nonce was used, or can be used no more, at a block.
+	IsUsed(ctx context.Context, n *Node, a Authorization, tag string) (bool, error)
+	// StatusOfUsed finds out what a nonce did that is used at the latest block, tip.
+	StatusOfUsed(ctx context.Context, n *Node, a Authorization, tip *Block) (x402.Status, error)
+}
+
+// tokenNonces are those of EIP-3009.
+type tokenNonces struct{}
 
 // Status asks the chain what became of a payment. It is a question only: it can be repeated at any
 // time, from several goroutines, and never looks at our own clock.
@@ -57,17 +69,15 @@ type authorization struct {
 // authorization could only be used again or expire, and the budget has counted it.
 //
 // Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes with Open.
-//
-// What was paid by Permit2 is looked for otherwise: permitstatus.go.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	if evidence.IsPull() {
 		return e.pullStatus(ctx, evidence)
 	}
-	a, err := readEvidence(evidence)
+	a, err := ReadEvidence(evidence, "")
 	if err != nil {
 		return x402.Status{}, err
 	}
-	return e.status(ctx, a)
+	return e.StatusBy(ctx, a, tokenNonces{})
 }
 
 // Received is Status for a payment that somebody else signed. Of a stranger's key a used nonce
@@ -87,61 +97,66 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 // Transfer that pays for one of them pays for no other. The token marks the nonce and moves the
 // money in one call, and logs both in this order (FiatToken; transferWithAuthorization and
 // receiveWithAuthorization alike). A token that logs them otherwise is never seen as settled here.
-//
-// As in Status, what was paid by Permit2 is looked for otherwise.
 func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
-	a, err := readEvidence(evidence)
+	a, err := ReadEvidence(evidence, "")
 	if err != nil {
 		return x402.Status{}, err
 	}
-	a.foreign = true
-	return e.status(ctx, a)
+	a.Foreign = true
+	return e.StatusBy(ctx, a, tokenNonces{})
 }
 
-func (e *Exact) status(ctx context.Context, a authorization) (x402.Status, error) {
-	n, err := e.node(a.evidence.Network)
+// StatusBy is Status, or Received, of an authorization whose nonce a contract keeps: of one that is used by
+// what the contract says, else by the table of Status.
+func (e *Exact) StatusBy(ctx context.Context, a Authorization, by Nonces) (x402.Status, error) {
+	n, err := e.Node(a.Evidence.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
 			Err: err}
 	}
-	used, err := n.isUsed(ctx, a, latest)
+	used, err := by.IsUsed(ctx, n, a, Latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if used {
-		return n.statusOfUsed(ctx, a)
+		return n.statusOfUsed(ctx, a, by)
 	}
-	return n.statusOfUnused(ctx, a)
+	return n.statusOfUnused(ctx, a, by)
 }
 
-// isUsed asks whether the nonce was used, or can be used no more, at a block.
-func (n *node) isUsed(ctx context.Context, a authorization, tag string) (bool, error) {
-	if a.evidence.Way != "" {
-		return n.nonceBit(ctx, a, tag)
+// IsUsed reports whether a payment's nonce was used or cancelled at the latest block.
+func (e *Exact) IsUsed(ctx context.Context, evidence x402.Evidence) (bool, error) {
+	n, err := e.Node(evidence.Network)
+	if err != nil {
+		return false, err
 	}
-	return n.authorizationState(ctx, a, tag)
+	a, err := ReadEvidence(evidence, "")
+	if err != nil {
+		return false, err
+	}
+	return tokenNonces{}.IsUsed(ctx, n, a, Latest)
 }
 
-// readEvidence parses what was stored before the payment was sent.
-func readEvidence(evidence x402.Evidence) (a authorization, err error) {
+// ReadEvidence parses what was stored before the payment was sent, of one of these ways.
+func ReadEvidence(evidence x402.Evidence, ways ...string) (a Authorization, err error) {
 	var errs [4]error
-	a.token, errs[0] = message.ParseAddress(evidence.Asset)
-	a.payer, errs[1] = message.ParseAddress(evidence.Payer)
-	a.payee, errs[2] = message.ParseAddress(evidence.PayTo)
-	errs[3] = message.DecodeHex(a.nonce[:], evidence.Nonce)
-	isKnown := evidence.Way == "" || evidence.Way == x402.Permit2 || evidence.Way == x402.Upto
-	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 || !isKnown {
-		return a, internal("the payment's stored evidence cannot be read", err)
+	a.Token, errs[0] = message.ParseAddress(evidence.Asset)
+	a.Payer, errs[1] = message.ParseAddress(evidence.Payer)
+	a.Payee, errs[2] = message.ParseAddress(evidence.PayTo)
+	errs[3] = message.DecodeHex(a.Nonce[:], evidence.Nonce)
+	isOne := slices.Contains(ways, evidence.Way)
+	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 || !isOne {
+		return a, Internal("the payment's stored evidence cannot be read", err)
 	}
-	a.validBefore = uint64(evidence.ValidBefore)
-	a.evidence = evidence
+	a.ValidBefore = uint64(evidence.ValidBefore)
+	a.Evidence = evidence
 	return a, nil
 }
 
-// authorizationState asks the token whether the nonce was used or cancelled, at a block.
-func (n *node) authorizationState(ctx context.Context, a authorization, tag string) (bool, error) {
-	word, err := n.read(ctx, a.token, tag, selectAuthorizationState, message.Word(a.payer), a.nonce[:])
+// IsUsed asks the token whether the nonce was used or cancelled, at a block.
+func (tokenNonces) IsUsed(ctx context.Context, n *Node, a Authorization, tag string) (bool, error) {
+	word, err := n.Read(ctx, a.Token, tag, selectAuthorizationState, message.Word(a.Payer), a.Nonce[:])
 	if err != nil {
 		return false, err
 	}
@@ -158,19 +173,19 @@ func (n *node) authorizationState(ctx context.Context, a authorization, tag stri
 // validBefore, and not later than the latest one, in which the nonce is unused: the token refuses
 // the authorization in any block after it (EIP-3009: block.timestamp < validBefore; Permit2: not after the
 // deadline), and block times never go back.
-func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status, error) {
-	final, err := n.block(ctx, finalized)
+func (n *Node) statusOfUnused(ctx context.Context, a Authorization, by Nonces) (x402.Status, error) {
+	final, err := n.Block(ctx, Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{Block: uint64(*final.Number), At: final.at()}
-	if uint64(*final.Timestamp) <= a.validBefore {
+	status := x402.Status{Block: uint64(*final.Number), At: final.Time()}
+	if uint64(*final.Timestamp) <= a.ValidBefore {
 		status.Unused = true
 		status.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s",
-			rfc3339(final.at()), rfc3339(a.end()))
+			rfc3339(final.Time()), rfc3339(a.end()))
 		return status, nil
 	}
-	tip, err := n.block(ctx, latest)
+	tip, err := n.Block(ctx, Latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -178,12 +193,12 @@ func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status
 		return x402.Status{}, n.Failed("eth_getBlockByNumber",
 			errors.New("its finalized block is later than its latest one"))
 	}
-	used, err := n.isUsed(ctx, a, final.Number.String())
+	used, err := by.IsUsed(ctx, n, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if used { // it was used between our two questions, on a chain that is final at once
-		return n.statusOfUsed(ctx, a)
+		return n.statusOfUsed(ctx, a, by)
 	}
 	status.State = x402.Expired
 	status.Note = fmt.Sprintf("nonce unused in finalized block %d of %s, valid before %s",
@@ -191,15 +206,17 @@ func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status
 	return status, nil
 }
 
-// statusOfUsed finds out what the used nonce did.
-func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, error) {
-	tip, err := n.block(ctx, latest)
+func (n *Node) statusOfUsed(ctx context.Context, a Authorization, by Nonces) (x402.Status, error) {
+	tip, err := n.Block(ctx, Latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	if a.evidence.Way != "" {
-		return n.statusOfUsedPermit(ctx, a, tip)
-	}
+	return by.StatusOfUsed(ctx, n, a, tip)
+}
+
+// StatusOfUsed looks for the token's events of the nonce.
+func (tokenNonces) StatusOfUsed(ctx context.Context, n *Node, a Authorization, tip *Block) (x402.Status,
+	error) {
 	logs, err := n.findLogs(ctx, a, tip)
 	if err != nil {
 		return x402.Status{}, err
@@ -226,19 +243,19 @@ func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, 
 
 // statusWithoutEvent is for a used nonce whose event is out of reach: it is settled when the nonce
 // is also used at the finalized block, and our own.
-func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.Status, error) {
-	if a.foreign {
+func (n *Node) statusWithoutEvent(ctx context.Context, a Authorization) (x402.Status, error) {
+	if a.Foreign {
 		return x402.Status{Note: "nonce used; event not found"}, nil
 	}
-	final, err := n.block(ctx, finalized)
+	final, err := n.Block(ctx, Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	used, err := n.authorizationState(ctx, a, final.Number.String())
+	used, err := tokenNonces{}.IsUsed(ctx, n, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{Block: uint64(*final.Number), At: final.at(),
+	status := x402.Status{Block: uint64(*final.Number), At: final.Time(),
 		Note: "nonce used; event not found, and not final yet"}
 	if used {
 		status.State, status.Note = x402.Settled, "nonce used; event not found"
@@ -247,8 +264,8 @@ func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.St
 }
 
 // statusOfVoid is for a nonce that was used up without paying: expired when that is final.
-func (n *node) statusOfVoid(ctx context.Context, entry logEntry, how string) (x402.Status, error) {
-	final, err := n.block(ctx, finalized)
+func (n *Node) statusOfVoid(ctx context.Context, entry LogEntry, how string) (x402.Status, error) {
+	final, err := n.Block(ctx, Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -260,48 +277,48 @@ func (n *node) statusOfVoid(ctx context.Context, entry logEntry, how string) (x4
 	return status, nil
 }
 
-type receipt struct {
+type Receipt struct {
 	TransactionHash common.Hash     `json:"transactionHash"`
 	Status          *hexutil.Uint64 `json:"status"`
-	Logs            []logEntry      `json:"logs"`
+	Logs            []LogEntry      `json:"logs"`
 }
 
 // statusOfTransaction reads the transaction that used the nonce and compares payer, payee, amount,
 // token and status with what was signed. Where the node no longer has the receipt, the
 // event alone settles it, with a note, if the key is ours.
-func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry logEntry) (x402.Status,
+func (n *Node) statusOfTransaction(ctx context.Context, a Authorization, entry LogEntry) (x402.Status,
 	error) {
-	var r *receipt
+	var r *Receipt
 	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
 		return x402.Status{}, err
 	}
-	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())
+	at, err := n.BlockOrNil(ctx, entry.BlockNumber.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	status := x402.Status{State: x402.Settled, Transaction: entry.TransactionHash.Hex(),
 		Block: uint64(entry.BlockNumber)}
 	if at != nil {
-		status.At = at.at()
+		status.At = at.Time()
 	}
 	if r == nil {
-		if a.foreign {
+		if a.Foreign {
 			status.State = x402.Open
 		}
 		status.Note = "nonce used in this transaction; its receipt was not found"
 		return status, nil
 	}
 	status.State, status.Note = a.compare(r, entry)
-	if a.foreign && status.State == x402.Settled && !a.isPaidBy(r) {
+	if a.Foreign && status.State == x402.Settled && !a.isPaidBy(r) {
 		return n.statusOfVoid(ctx, entry, "nonce used for something else")
 	}
 	return status, nil
 }
 
 // isPaidBy reports whether the nonce's use in r is directly followed by the transfer that was asked for.
-func (a authorization) isPaidBy(r *receipt) bool {
+func (a Authorization) isPaidBy(r *Receipt) bool {
 	for i, l := range r.Logs[:max(len(r.Logs)-1, 0)] {
-		if a.isEventOf(l) && l.Topics[0] == topicUsed && a.isExact(r.Logs[i+1]) {
+		if a.isEventOf(l) && l.Topics[0] == topicUsed && a.IsExact(r.Logs[i+1]) {
 			return true
 		}
 	}
@@ -309,7 +326,7 @@ func (a authorization) isPaidBy(r *receipt) bool {
 }
 
 // compare is the part of statusOfTransaction that asks nobody.
-func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, string) {
+func (a Authorization) compare(r *Receipt, entry LogEntry) (x402.StatusState, string) {
 	if r.TransactionHash != entry.TransactionHash || r.Status == nil || *r.Status != 1 {
 		return x402.Open, "nonce used, but the node's receipt is of another or a failed transaction"
 	}
@@ -318,8 +335,8 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 		switch {
 		case a.isEventOf(l):
 			used = used || l.Topics[0] == topicUsed
-		case a.isTransferOf(l):
-			if a.isExact(l) {
+		case a.IsTransferOf(l):
+			if a.IsExact(l) {
 				paid = true
 			} else {
 				moved = fmt.Sprintf("%s to %s", message.AmountOf(l.Data),
@@ -337,17 +354,17 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 }
 
 // isTransferOf reports whether l is a Transfer of the token out of the payer's account.
-func (a authorization) isTransferOf(l logEntry) bool {
-	return l.Address == a.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer &&
-		len(l.Data) == 32 && l.Topics[1] == common.BytesToHash(a.payer[:])
+func (a Authorization) IsTransferOf(l LogEntry) bool {
+	return l.Address == a.Token && len(l.Topics) == 3 && l.Topics[0] == TopicTransfer &&
+		len(l.Data) == 32 && l.Topics[1] == common.BytesToHash(a.Payer[:])
 }
 
 // isExact reports whether l is the transfer that was signed.
-func (a authorization) isExact(l logEntry) bool {
-	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
-		message.AmountOf(l.Data) == a.evidence.Amount
+func (a Authorization) IsExact(l LogEntry) bool {
+	return !l.Removed && a.IsTransferOf(l) && l.Topics[2] == common.BytesToHash(a.Payee[:]) &&
+		message.AmountOf(l.Data) == a.Evidence.Amount
 }
 
-func (a authorization) end() time.Time { return time.Unix(a.evidence.ValidBefore, 0).UTC() }
+func (a Authorization) end() time.Time { return time.Unix(a.Evidence.ValidBefore, 0).UTC() }
 
 func rfc3339(t time.Time) string { return t.Format(time.RFC3339) }

@@ -26,7 +26,7 @@ func paid(ago time.Duration) x402.Evidence {
 }
 
 func (f *fakeNode) status(e x402.Evidence) (x402.Status, error) {
-	return f.exact(f.t, testSigner(f.t)).Status(f.t.Context(), e)
+	return f.exact(f.T, testSigner(f.T)).Status(f.T.Context(), e)
 }
 
 // The fake's blocks come every 2 s; the last is 1,000,000 at noon, the finalized one 200 s older.
@@ -47,7 +47,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 			got := must.Get(f.status(paid(test.ago)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Equal(t, test.want == x402.Open, got.Unused, "that it is open is that it was not used")
-			require.Equal(t, f.final, got.Block)
+			require.Equal(t, f.Final, got.Block)
 			require.Equal(t, noon.Add(-finalAge).UTC(), got.At)
 			require.NotEmpty(t, got.Note)
 			require.Empty(t, got.Transaction)
@@ -59,7 +59,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 func TestExpiredIsAskedAtTheFinalizedBlock(t *testing.T) {
 	f := newFakeNode(t)
 	require.Equal(t, x402.Expired, must.Get(f.status(paid(time.Hour)))(t).State)
-	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
+	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.Final))}, f.StatesAt)
 }
 
 // A node that calls a block final which is later than its newest contradicts itself, and releases
@@ -75,11 +75,11 @@ func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
 			if name == "number" {
 				e = paid(time.Minute)
 			}
-			f.override["eth_getBlockByNumber"] = func(w http.ResponseWriter) bool {
-				if f.asked["eth_getBlockByNumber"] > 1 { // the first is for the finalized one
+			f.Override["eth_getBlockByNumber"] = func(w http.ResponseWriter) bool {
+				if f.Asked["eth_getBlockByNumber"] > 1 { // the first is for the finalized one
 					return false
 				}
-				f.write(w, `{"id":ID,"result":`+block+`}`)
+				f.Write(w, `{"id":ID,"result":`+block+`}`)
 				return true
 			}
 			got, err := f.status(e)
@@ -93,14 +93,14 @@ func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
 func TestABackendThatIsBehind(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(time.Hour)
-	hash := f.settle(e, f.head-2000, us, payee, 10000, 1)
+	hash := f.Settle(e, f.Head-2000, us, payee, 10000, 1)
 	tags := 0
-	f.override["eth_call"] = func(w http.ResponseWriter) bool {
+	f.Override["eth_call"] = func(w http.ResponseWriter) bool {
 		tags++
 		if tags > 1 {
 			return false
 		}
-		f.write(w, `{"id":ID,"result":"`+common.Hash{}.Hex()+`"}`)
+		f.Write(w, `{"id":ID,"result":"`+common.Hash{}.Hex()+`"}`)
 		return true
 	}
 	got := must.Get(f.status(e))(t)
@@ -127,15 +127,15 @@ func TestStatusOfUsedNonce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
 			e := paid(time.Minute)
-			at := f.head - 40
-			hash := f.settle(e, at, test.payer, test.to, test.amount, test.status)
+			at := f.Head - 40
+			hash := f.Settle(e, at, test.payer, test.to, test.amount, test.status)
 			got := must.Get(f.status(e))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
 			require.Equal(t, test.note == "", got.Note == "")
 			require.Equal(t, hash, got.Transaction)
 			require.Equal(t, at, got.Block)
-			require.Equal(t, time.Unix(int64(f.time(at)), 0).UTC(), got.At)
+			require.Equal(t, time.Unix(int64(f.Time(at)), 0).UTC(), got.At)
 		})
 	}
 }
@@ -145,34 +145,34 @@ func TestStatusOfUsedNonce(t *testing.T) {
 // (Status's comment says why).
 func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 	for name, spoil := range map[string]func(f *fakeNode){
-		"no event":      func(f *fakeNode) { f.logs = nil },
-		"another token": func(f *fakeNode) { f.logs[0].Address = common.HexToAddress(stranger) },
-		"another payer": func(f *fakeNode) { f.logs[0].Topics[1] = topic(stranger) },
-		"another nonce": func(f *fakeNode) { f.logs[0].Topics[2] = common.Hash{1} },
-		"another event": func(f *fakeNode) { f.logs[0].Topics[0] = topicTransfer },
-		"no topics":     func(f *fakeNode) { f.logs[0].Topics = nil },
-		"removed":       func(f *fakeNode) { f.logs[0].Removed = true },
+		"no event":      func(f *fakeNode) { f.Logs = nil },
+		"another token": func(f *fakeNode) { f.Logs[0].Address = common.HexToAddress(stranger) },
+		"another payer": func(f *fakeNode) { f.Logs[0].Topics[1] = topic(stranger) },
+		"another nonce": func(f *fakeNode) { f.Logs[0].Topics[2] = common.Hash{1} },
+		"another event": func(f *fakeNode) { f.Logs[0].Topics[0] = TopicTransfer },
+		"no topics":     func(f *fakeNode) { f.Logs[0].Topics = nil },
+		"removed":       func(f *fakeNode) { f.Logs[0].Removed = true },
 		"out of reach": func(f *fakeNode) {
-			f.logs[0].BlockNumber = hexutil.Uint64(f.head - (maxLogQueries+1)*logWindow)
+			f.Logs[0].BlockNumber = hexutil.Uint64(f.Head - (MaxLogQueries+1)*LogWindow)
 		},
-		"after its end": func(f *fakeNode) { f.logs[0].BlockNumber = hexutil.Uint64(f.head - 10) },
-		"no log search": func(f *fakeNode) { f.maxRange = 1 },
+		"after its end": func(f *fakeNode) { f.Logs[0].BlockNumber = hexutil.Uint64(f.Head - 10) },
+		"no log search": func(f *fakeNode) { f.MaxRange = 1 },
 		"no method": func(f *fakeNode) {
-			f.say("eth_getLogs", 200, `{"id":ID,"error":{"code":-32601,"message":"no"}}`)
+			f.Say("eth_getLogs", 200, `{"id":ID,"error":{"code":-32601,"message":"no"}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
 			e := paid(time.Minute)
-			f.settle(e, f.head-40, us, payee, 10000, 1)
+			f.Settle(e, f.Head-40, us, payee, 10000, 1)
 			spoil(f)
 			got := must.Get(f.status(e))(t)
 			require.Equal(t, x402.Open, got.State,
 				"one backend of several says so, or a block that is dropped again")
 			require.Equal(t, "nonce used; event not found, and not final yet", got.Note)
-			require.LessOrEqual(t, f.timesAsked("eth_getLogs"), maxLogQueries)
+			require.LessOrEqual(t, f.TimesAsked("eth_getLogs"), MaxLogQueries)
 
-			f.final = f.head - 40
+			f.Final = f.Head - 40
 			got = must.Get(f.status(e))(t)
 			require.Equal(t, x402.Settled, got.State)
 			require.Equal(t, "nonce used; event not found", got.Note)
@@ -184,8 +184,8 @@ func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 func TestReceiptIsGone(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(time.Minute)
-	hash := f.settle(e, f.head-40, us, payee, 10000, 1)
-	clear(f.receipts)
+	hash := f.Settle(e, f.Head-40, us, payee, 10000, 1)
+	clear(f.Receipts)
 	got := must.Get(f.status(e))(t)
 	require.Equal(t, x402.Settled, got.State)
 	require.Equal(t, hash, got.Transaction)
@@ -196,11 +196,11 @@ func TestStatusOfCancelledNonce(t *testing.T) {
 	for _, final := range []bool{false, true} {
 		f := newFakeNode(t)
 		e := paid(time.Minute)
-		at := f.head - 40
-		hash := f.settle(e, at, "", "", 0, 1)
-		f.logs[0].Topics[0] = topicCanceled
+		at := f.Head - 40
+		hash := f.Settle(e, at, "", "", 0, 1)
+		f.Logs[0].Topics[0] = topicCanceled
 		if final {
-			f.final = at
+			f.Final = at
 		}
 		got := must.Get(f.status(e))(t)
 		require.Equal(t, map[bool]x402.StatusState{false: x402.Open, true: x402.Expired}[final], got.State)
@@ -217,17 +217,17 @@ func TestSearchInReach(t *testing.T) {
 		for _, maxRange := range []uint64{0, 2000, 500, 10} {
 			t.Run(fmt.Sprint(ago, maxRange), func(t *testing.T) {
 				f := newFakeNode(t)
-				f.maxRange = maxRange
+				f.MaxRange = maxRange
 				e := paid(ago)
-				at := min(f.head, f.head-uint64(max(ago, 0)/(2*time.Second))-20)
+				at := min(f.Head, f.Head-uint64(max(ago, 0)/(2*time.Second))-20)
 				if ago > 47*time.Hour {
-					f.pruned = at - 30
+					f.Pruned = at - 30
 				}
-				hash := f.settle(e, at, us, payee, 10000, 1)
+				hash := f.Settle(e, at, us, payee, 10000, 1)
 				got := must.Get(f.status(e))(t)
 				require.Equal(t, hash, got.Transaction, got.Note)
-				require.Less(t, f.timesAsked("eth_getBlockByNumber"), 40)
-				require.Less(t, f.timesAsked("eth_getLogs"), 10)
+				require.Less(t, f.TimesAsked("eth_getBlockByNumber"), 40)
+				require.Less(t, f.TimesAsked("eth_getLogs"), 10)
 			})
 		}
 	}
@@ -237,20 +237,20 @@ func TestSearchInReach(t *testing.T) {
 func TestSearchReachesTheLongestValidity(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(0)
-	hash := f.settle(e, f.head-uint64(maxValidity/(2*time.Second)), us, payee, 10000, 1)
+	hash := f.Settle(e, f.Head-uint64(MaxValidity/(2*time.Second)), us, payee, 10000, 1)
 	require.Equal(t, hash, must.Get(f.status(e))(t).Transaction)
 }
 
 func TestLastBefore(t *testing.T) {
 	f := newFakeNode(t)
-	f.born, f.head = 1000, 100_000 // block n at 1000+2n
+	f.Born, f.Head = 1000, 100_000 // block n at 1000+2n
 	n := f.exact(t, nil).nodes[sepolia]
-	tip := must.Get(n.block(t.Context(), latest))(t)
+	tip := must.Get(n.Block(t.Context(), Latest))(t)
 	for seconds, want := range map[uint64]uint64{0: 0, 1000: 0, 1001: 0, 1002: 0, 1003: 1, 1004: 1, 1005: 2,
 		100_000: 49_499,
 		200_998: 99_998, 200_999: 99_999, 201_000: 99_999, 201_001: 100_000, 1 << 50: 100_000} {
 		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
-			got := must.Get(n.lastBefore(t.Context(), tip, seconds))(t)
+			got := must.Get(n.LastBefore(t.Context(), tip, seconds))(t)
 			require.Equal(t, want, got, "before %d", seconds)
 		})
 	}
@@ -290,13 +290,13 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			e := paid(time.Hour)
 			if test.used {
 				e = paid(-time.Minute)
-				f.settle(e, f.head-5, us, payee, 10000, 1)
+				f.Settle(e, f.Head-5, us, payee, 10000, 1)
 			}
-			f.say(test.method, test.status, test.body)
+			f.Say(test.method, test.status, test.body)
 			got, err := f.status(e)
 			requireCode(t, x402.RPCError, err)
 			require.Zero(t, got)
-			require.NotZero(t, f.timesAsked(test.method))
+			require.NotZero(t, f.TimesAsked(test.method))
 		})
 	}
 }
@@ -322,5 +322,5 @@ func TestEvidenceMustBeReadable(t *testing.T) {
 	got, err := f.status(e)
 	requireCode(t, x402.RPCError, err)
 	require.Equal(t, x402.Open, got.State)
-	require.Empty(t, f.asked)
+	require.Empty(t, f.Asked)
 }

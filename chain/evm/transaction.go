@@ -18,8 +18,8 @@ const gasMargin = 25
 // maxGas is above what a block of any chain has.
 const maxGas = 1 << 40
 
-// estimateGas has the node simulate a transaction. rpc.Refused says of the error that it would fail.
-func (n *node) estimateGas(ctx context.Context, from, to string, data []byte) (uint64, error) {
+// EstimateGas has the node simulate a transaction. rpc.Refused says of the error that it would fail.
+func (n *Node) EstimateGas(ctx context.Context, from, to string, data []byte) (uint64, error) {
 	message := map[string]any{"from": from, "data": hexutil.Bytes(data)}
 	if to != "" {
 		message["to"] = to
@@ -34,16 +34,16 @@ func (n *node) estimateGas(ctx context.Context, from, to string, data []byte) (u
 	return uint64(gas) + uint64(gas)*gasMargin/100, nil
 }
 
-// transactionCount is the nonce that an account's next transaction has at a block.
-func (n *node) transactionCount(ctx context.Context, account, tag string) (uint64, error) {
+// TransactionCount is the nonce that an account's next transaction has at a block.
+func (n *Node) TransactionCount(ctx context.Context, account, tag string) (uint64, error) {
 	var count hexutil.Uint64
 	err := n.Call(ctx, &count, "eth_getTransactionCount", account, tag)
 	return uint64(count), err
 }
 
-// fees are what a transaction may pay for each gas, in wei: the tip that the node suggests, and twice
+// Fees are what a transaction may pay for each gas, in wei: the tip that the node suggests, and twice
 // today's base fee with it, as wallets do.
-func (n *node) fees(ctx context.Context) (most, tip money.Amount, err error) {
+func (n *Node) Fees(ctx context.Context) (most, tip money.Amount, err error) {
 	var suggested *hexutil.Big
 	if err := n.Call(ctx, &suggested, "eth_maxPriorityFeePerGas"); err != nil {
 		return most, tip, err
@@ -51,7 +51,7 @@ func (n *node) fees(ctx context.Context) (most, tip money.Amount, err error) {
 	var head *struct {
 		BaseFee *hexutil.Big `json:"baseFeePerGas"`
 	}
-	if err := n.Call(ctx, &head, "eth_getBlockByNumber", latest, false); err != nil {
+	if err := n.Call(ctx, &head, "eth_getBlockByNumber", Latest, false); err != nil {
 		return most, tip, err
 	}
 	if head == nil || head.BaseFee == nil || suggested == nil {

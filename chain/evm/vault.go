@@ -53,11 +53,11 @@ func (e *Exact) VaultOn(network string) string {
 // payer is whose money is spent on a network: the vault's, or the agent's own.
 func (e *Exact) payer(network string) (common.Address, error) {
 	if !e.ofVaults {
-		return e.self()
+		return e.Self()
 	}
 	at, named := e.vaults[network]
 	if !named {
-		return at, internal("the owner named no vault on this network", nil)
+		return at, Internal("the owner named no vault on this network", nil)
 	}
 	return at, nil
 }
@@ -65,7 +65,7 @@ func (e *Exact) payer(network string) (common.Address, error) {
 // ReadVault reads what a vault says of itself. Errors: NO_DELEGATION where there is no such contract,
 // RPC_ERROR.
 func (e *Exact) ReadVault(ctx context.Context, network, address string) (v onchain.Vault, err error) {
-	n, err := e.node(network)
+	n, err := e.Node(network)
 	if err != nil {
 		return v, err
 	}
@@ -77,10 +77,10 @@ func (e *Exact) ReadVault(ctx context.Context, network, address string) (v oncha
 }
 
 // vault reads state() of a contract; own is the agent's address.
-func (n *node) vault(ctx context.Context, at common.Address, own string) (v onchain.Vault, err error) {
+func (n *Node) vault(ctx context.Context, at common.Address, own string) (v onchain.Vault, err error) {
 	var words hexutil.Bytes
 	err = n.Call(ctx, &words, "eth_call",
-		map[string]any{"to": at.Hex(), "data": hexutil.Bytes(selectState)}, latest)
+		map[string]any{"to": at.Hex(), "data": hexutil.Bytes(selectState)}, Latest)
 	switch {
 	case err != nil && !rpc.Refused(err):
 		return v, err
@@ -122,7 +122,7 @@ func (n *node) vault(ctx context.Context, at common.Address, own string) (v onch
 const maxPeriod = 100 * 365 * 24 * time.Hour
 
 // vaultFunds is Funds of a vault: what it lets the agent spend now.
-func (e *Exact) vaultFunds(ctx context.Context, n *node, asset x402.AssetInfo) (x402.Funds, error) {
+func (e *Exact) vaultFunds(ctx context.Context, n *Node, asset x402.AssetInfo) (x402.Funds, error) {
 	at, err := e.payer(n.Network)
 	if err != nil {
 		return x402.Funds{}, err
@@ -145,10 +145,10 @@ func (e *Exact) vaultFunds(ctx context.Context, n *node, asset x402.AssetInfo) (
 	case !v.IsOurs:
 		return x402.Funds{}, refused(x402.DelegateMismatch, "delegate",
 			"the vault on %s lets another key spend: %s", x402.Title(n.Network), v.Agent)
-	case v.MaxWindow < windowSlack+minValidity:
+	case v.MaxWindow < windowSlack+MinValidity:
 		return x402.Funds{}, refused(x402.DelegateMismatch, "maxWindow",
 			"the vault on %s takes signatures for %s at most, and %s is the least that can be settled",
-			x402.Title(n.Network), v.MaxWindow, windowSlack+minValidity)
+			x402.Title(n.Network), v.MaxWindow, windowSlack+MinValidity)
 	}
 	return x402.Funds{Source: v.Address, Balance: v.Balance, Delegated: &v.Available, Free: v.Available,
 		ReadAt: readAt, MaxPayment: &v.PerPayment, MaxValidity: v.MaxWindow - windowSlack,

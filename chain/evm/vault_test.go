@@ -35,13 +35,13 @@ func stateOf(agent string, available uint64) []byte {
 }
 
 func (f *fakeNode) payingFromVault(t testing.TB, signer onchain.Signer) *Exact {
-	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
+	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.URL}, Rand: &counting{},
 		Vaults: map[string]string{sepolia: vault}, Now: func() time.Time { return noon }}).FromVaults()
 }
 
 func TestAVaultIsRead(t *testing.T) {
 	f := newFakeNode(t)
-	f.vault = stateOf(us, 40_000)
+	f.Vault = stateOf(us, 40_000)
 	e := f.payingFromVault(t, testSigner(t))
 	funds := must.Get(e.Funds(t.Context(), sepolia, usdc))(t)
 	available, perPayment := money.NewAmount(40_000), money.NewAmount(60_000)
@@ -74,7 +74,7 @@ func TestAVaultThatDoesNotLetUsSpend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
-			f.vault = c.state
+			f.Vault = c.state
 			funds, err := f.payingFromVault(t, testSigner(t)).Funds(t.Context(), sepolia, usdc)
 			if c.code == "" {
 				require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestTheSignatureThatAVaultTakes(t *testing.T) {
 	signature := read[5].([]byte)
 	require.Len(t, signature, 65)
 	digest := must.Get(payload.Digest(usdc, a))(t)
-	require.Equal(t, [][32]byte{digest}, signer.digests)
+	require.Equal(t, [][32]byte{digest}, signer.Digests)
 	signature[64] -= 27
 	key := must.Get(crypto.SigToPub(digest[:], signature))(t)
 	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
@@ -158,7 +158,7 @@ func TestOrdersThatNoVaultPays(t *testing.T) {
 			e := f.payingFromVault(t, signer)
 			spoil(&o, e)
 			require.Error(t, must.Err(e.Authorize(t.Context(), o)))
-			require.Empty(t, signer.digests)
+			require.Empty(t, signer.Digests)
 		})
 	}
 }

@@ -283,8 +283,8 @@ func (w *world) rules() agent.Rules {
 	return agent.Rules{Budget: w.umpire.limits.budget(),
 		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement},
 		Assets:  x402.NewRegistry(nil), MaxTimeout: 5 * time.Minute, Checks: w.checks(),
-		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			return w.chain.Status(ctx, e)
+		Status: func(ctx context.Context, p history.Payment) (x402.Status, error) {
+			return w.chain.Status(ctx, p.Evidence)
 		}}
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/scheme/batch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
@@ -22,7 +22,7 @@ import (
 )
 
 type channelPayer struct {
-	*evm.Channels
+	*batch.Contract
 	t   *testing.T
 	s   *World
 	key onchain.Signer
@@ -32,7 +32,7 @@ type channelPayer struct {
 func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
 	key := testworld.NewEVMKey(t)
 	return &channelPayer{t: t, s: s, key: key, c: testworld.Challenge(t, s.SellerURL+"/batch"),
-		Channels: newEVMPayerOf(s, key, balance).Channels(24 * time.Hour)}
+		Contract: batch.NewContract(newEVMPayerOf(s, key, balance).byPermit2(), 24*time.Hour)}
 }
 
 // signed is a payment that promises ceiling in all, with a deposit unless that is 0.

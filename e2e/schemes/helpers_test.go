@@ -11,6 +11,7 @@ import (
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 	"x402-wallet/x402/wire"
@@ -36,6 +37,9 @@ func newEVMPayerOf(s *World, key onchain.Signer, balance uint64) *evmPayer {
 	s.Fund(p.Address(), balance)
 	return p
 }
+
+// byPermit2 pays from the same account by Permit2.
+func (p *evmPayer) byPermit2() *permit2.Payer { return permit2.NewPayer(p.Exact, nil) }
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) onchain.Authorization {

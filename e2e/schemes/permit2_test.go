@@ -25,7 +25,7 @@ import (
 )
 
 func (p *evmPayer) permit(t *testing.T, s *World, c *wire.Challenge) onchain.Authorization {
-	return must.Get(p.ByPermit2().Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
+	return must.Get(p.byPermit2().Authorize(t.Context(), onchain.Order{Requirement: c.Accepts[0],
 		Asset:  s.chain.Asset,
 		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions}))(t)
 }
@@ -65,7 +65,7 @@ func TestPermit2(t *testing.T) {
 		c := testworld.Challenge(t, s.SellerURL+row.path)
 		a := payer.permit(t, s, c)
 		require.Equal(t, row.approve == 0, a.Extensions[x402.EIP2612Sponsoring] != nil)
-		status := must.Get(payer.Status(t.Context(), a.Evidence))(t)
+		status := must.Get(payer.byPermit2().Status(t.Context(), a.Evidence))(t)
 		require.Equal(t, x402.Open, status.State)
 
 		answer := payPermit(t, s, row.path, c, a)
@@ -75,7 +75,7 @@ func TestPermit2(t *testing.T) {
 		require.Equal(t, row.moves, settled.Amount)
 		require.Equal(t, max(row.approve, Price(row.path))-row.moves, s.Approved(payer.Address()))
 		s.Advance(3 * time.Second)
-		status = must.Get(payer.Status(t.Context(), a.Evidence))(t)
+		status = must.Get(payer.byPermit2().Status(t.Context(), a.Evidence))(t)
 		require.Equal(t, x402.Settled, status.State, status.Note)
 		require.Equal(t, settled.Transaction, status.Transaction)
 		if row.path == "/upto" {
@@ -84,7 +84,7 @@ func TestPermit2(t *testing.T) {
 		asked := a.Evidence
 		asked.Amount = money.NewAmount(row.moves)
 		// the seller's own look, by the data of the call
-		received := must.Get(payer.Received(t.Context(), asked))(t)
+		received := must.Get(payer.byPermit2().Received(t.Context(), asked))(t)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
 		require.Equal(t, string(refusesSimulation), payPermit(t, s, row.path, c, a).Why(t), "used")
 	}

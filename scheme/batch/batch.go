@@ -10,6 +10,9 @@
 //
 // What must stay true: the seller alone claims what vouchers promise, and for one call it gets one voucher
 // more at most, whatever it says.
+//
+// The contract: authorize.go, message.go and ownersdeposit.go (what is signed for it), contract.go (what it says).
+// The book: batch.go, book.go, plan.go, take.go (a call), owners.go, fund.go, read.go, close.go (the way out).
 package batch
 
 import (
@@ -49,7 +52,7 @@ type Channels struct {
 	Log        *slog.Logger
 }
 
-// Chain is the contract of the channels, and what is signed for it: evm.Channels.
+// Chain is the contract of the channels, and what is signed for it: Contract.
 type Chain interface {
 	// DepositFunds are those that the agent deposits from as r asks for it.
 	DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds, error)

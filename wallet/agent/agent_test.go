@@ -165,7 +165,7 @@ func (w *world) allow(change func(*Rules)) {
 		ApproveAbove: 1_000_000, Rate: 60},
 		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement},
 		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute, Checks: w.checks()}
-	r.Status = func(context.Context, x402.Evidence) (x402.Status, error) {
+	r.Status = func(context.Context, history.Payment) (x402.Status, error) {
 		w.asked.Add(1)
 		if s := w.status.Load(); s != nil {
 			return *s, nil

@@ -25,9 +25,9 @@ type Rules struct {
 	Assets     *x402.Registry
 	MaxTimeout time.Duration // the longest validity that is ever signed
 	// Status asks the nodes of these very rules what became of a payment. Only the unlock agent needs it.
-	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
-	// Delegated asks the chain for how much is delegated to the wallet's own account, or nil if nothing is: the
-	// cap of a session where the owner set none.
+	Status func(ctx context.Context, p history.Payment) (x402.Status, error)
+	// Delegated asks the chain for how much is delegated to the wallet's own account, or nil if nothing is. It
+	// is the cap of a session where the owner set none.
 	Delegated func(ctx context.Context) (*money.Dollars, error)
 	// MayPay asks the owner's program about a payment before its signature is recorded; it may be nil. Only
 	// the unlock agent asks it, because it does not know whether the process that pays did.
@@ -165,7 +165,7 @@ func (s *Server) expire(ctx context.Context, id string) error {
 		_, err = s.Recorder.Expire(ctx, id, p.Evidence, history.Expiry(p, x402.Status{State: x402.Expired}))
 		return err
 	}
-	status, err := rules.Status(ctx, p.Evidence)
+	status, err := rules.Status(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *Server) charge(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	status, err := rules.Status(ctx, p.Evidence)
+	status, err := rules.Status(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package evm
+package batch
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/evmtest"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -34,7 +35,7 @@ type batchVector struct {
 }
 
 func batchVectors(t testing.TB) map[string]batchVector {
-	return readJSON[map[string]batchVector](t, "testdata/batch-vectors.json")
+	return evmtest.ReadJSON[map[string]batchVector](t, "../../chain/evm/testdata/batch-vectors.json")
 }
 
 func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) onchain.Order {
@@ -52,7 +53,7 @@ func TestChannelPayloadsEqualTheVectors(t *testing.T) {
 		"batch_top_up": {5500, 5000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made := must.Get(newFakeNode(t).exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(
+			made := must.Get(newFakeNode(t).contractFor(testSigner(t), 24*time.Hour).Authorize(
 				t.Context(), batchOrder(t, all[name], c.ceiling, c.deposit)))(t)
 			require.JSONEq(t, string(all[name].Payload.Payload), string(made.Payload))
 			require.Equal(t, c.deposit == 0, made.Evidence.IsVoucher())
@@ -67,7 +68,7 @@ func TestRefundEqualsTheVector(t *testing.T) {
 		Voucher struct{ MaxClaimableAmount, Signature string }
 	}](v.Payload.Payload)(t)
 	ceiling := must.Get(money.ParseAmount(shown.Voucher.MaxClaimableAmount))(t)
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	config := all["batch_channel_id"].ChannelConfig
 	of := x402.ChannelVoucher{Ceiling: ceiling, Signature: shown.Voucher.Signature}
 	require.JSONEq(t, string(v.Payload.Payload), string(must.Get(c.Refund(sepolia, config, of))(t)))
@@ -78,7 +79,7 @@ func TestRefundEqualsTheVector(t *testing.T) {
 // The voucher of a deposit by itself is the same promise, and nothing of the deposit.
 func TestVoucherAlone(t *testing.T) {
 	v := batchVectors(t)["batch_deposit_eip3009"]
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	alone := must.Get(c.VoucherAlone(sepolia, v.Payload.Payload))(t)
 	was, signed, err := payload.DecodeChannel(usdc, v.Payload.Payload)
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
 	n := must.Get(wire.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia))(t)
 	require.Equal(t, "2900", n.Charged.String())
 	require.Equal(t, "3200", n.Voucher.Ceiling.String())
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	require.True(t, c.OwnVoucher(sepolia, n.ID, *n.Voucher))
 	require.False(t, c.OwnVoucher(sepolia, n.ID, x402.ChannelVoucher{Ceiling: money.NewAmount(3201),
 		Signature: n.Voucher.Signature}))
@@ -113,7 +114,7 @@ func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
 func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 	v := batchVectors(t)["batch_deposit_eip3009"]
 	signer := testSigner(t)
-	c := newFakeNode(t).exact(t, signer).Channels(time.Hour)
+	c := newFakeNode(t).contractFor(signer, time.Hour)
 	extra := func(key, value string) func(r *x402.Requirement) {
 		return func(r *x402.Requirement) { r.Extra[key] = json.RawMessage(value) }
 	}
@@ -154,7 +155,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
 		})
 	}
-	require.Empty(t, signer.digests, "nothing was signed")
+	require.Empty(t, signer.Digests, "nothing was signed")
 	o := batchOrder(t, v, 1000, 5000) // of the channel that one agent has by itself
 	o.Channel.Salt = common.Hash{1}.Hex()
 	var id string
@@ -192,7 +193,7 @@ func TestStatusOfAVoucher(t *testing.T) {
 				}
 				return `"0x` + word(c.latest[0]) + word(c.latest[1]) + `"`
 			})
-			status := must.Get(node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{
+			status := must.Get(contractOf(node).Status(t.Context(), x402.Evidence{
 				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)}))(t)
 			require.Equal(t, c.want, status.State)
 			require.Equal(t, c.want == x402.Expired, status.Block == 0x63)
@@ -204,7 +205,7 @@ func TestStatusOfAVoucher(t *testing.T) {
 		}
 		return `"0x"`
 	})
-	status, err := silent.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{Network: sepolia,
+	status, err := contractOf(silent).Status(t.Context(), x402.Evidence{Network: sepolia,
 		Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
 	require.Error(t, err, "an address without code is no empty channel")
 	require.Equal(t, x402.Open, status.State)
@@ -223,7 +224,7 @@ func TestAChannelIsReadAtOneBlock(t *testing.T) {
 		}
 		return "null"
 	})
-	got, err := node.exact().Channels(time.Hour).ReadChannel(t.Context(), sepolia, common.Hash{7}.Hex())
+	got, err := contractOf(node).ReadChannel(t.Context(), sepolia, common.Hash{7}.Hex())
 	require.NoError(t, err)
 	require.Equal(t, onchain.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(),
 		Balance: money.NewAmount(10), Claimed: money.NewAmount(4), Withdrawing: money.NewAmount(10),

@@ -1,4 +1,4 @@
-package evm
+package permit2
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -64,13 +65,13 @@ func readSettle(to *common.Address, input []byte) (s settled, isOne bool) {
 
 // isOf reports whether a call settles the payment: its owner's nonce, by the proxy that was signed, and of a
 // key that is not ours exactly what was asked.
-func (s settled) isOf(a authorization) bool {
-	return s.proxy == a.proxy() && bytes.Equal(s.owner, message.Word(a.payer)) &&
-		bytes.Equal(s.nonce, a.nonce[:]) && (!a.foreign || s.amount == a.evidence.Amount)
+func (s settled) isOf(a permit) bool {
+	return s.proxy == a.proxy() && bytes.Equal(s.owner, message.Word(a.Payer)) &&
+		bytes.Equal(s.nonce, a.Nonce[:]) && (!a.Foreign || s.amount == a.Evidence.Amount)
 }
 
-func (a authorization) proxy() string {
-	if a.evidence.Way == x402.Upto {
+func (a permit) proxy() string {
+	if a.Evidence.Way == x402.Upto {
 		return message.UptoProxy
 	}
 	return message.ExactProxy
@@ -87,7 +88,7 @@ const (
 
 // useOf reads a transaction. One that calls the proxy through another contract has the nonce of an exact
 // payment in it somewhere, which is enough where the key is ours.
-func (n *node) useOf(ctx context.Context, a authorization, entry logEntry) (use, error) {
+func (n chain) useOf(ctx context.Context, a permit, entry evm.LogEntry) (use, error) {
 	var tx *struct {
 		Hash  common.Hash     `json:"hash"`
 		To    *common.Address `json:"to"`
@@ -108,8 +109,8 @@ func (n *node) useOf(ctx context.Context, a authorization, entry logEntry) (use,
 		}
 		return other, nil
 	}
-	isExact := a.evidence.Way != x402.Upto && !a.foreign
-	if isExact && bytes.Contains(tx.Input, a.nonce[:]) {
+	isExact := a.Evidence.Way != x402.Upto && !a.Foreign
+	if isExact && bytes.Contains(tx.Input, a.Nonce[:]) {
 		return used, nil
 	}
 	return unclear, nil

@@ -1,4 +1,4 @@
-package evm
+package batch
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
@@ -35,32 +36,35 @@ var (
 )
 
 // ReadChannel is a channel at the latest block. Errors: RPC_ERROR, CHECK_FAILED.
-func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b onchain.ChannelBalance,
+func (c *Contract) ReadChannel(ctx context.Context, network, id string) (b onchain.ChannelBalance,
 	err error) {
-	n, err := c.node(network)
+	n, err := c.Node(network)
 	if err != nil {
 		return b, err
 	}
-	tip, err := n.block(ctx, latest)
+	tip, err := n.Block(ctx, evm.Latest)
 	if err != nil {
 		return b, err
 	}
 	at := tip.Number.String()
 	var words []byte
-	err = together(
-		func() (err error) { b, err = n.channel(ctx, id, at); return err },
-		func() (err error) { words, err = n.ofChannel(ctx, selectWithdrawals, id, at); return err })
+	err = evm.Together(
+		func() (err error) { b, err = node{n}.channel(ctx, id, at); return err },
+		func() (err error) { words, err = node{n}.ofChannel(ctx, selectWithdrawals, id, at); return err })
 	if err != nil {
 		return b, err
 	}
-	b.Block, b.At, b.Withdrawing = uint64(*tip.Number), tip.at(), message.AmountOf(words[:32])
+	b.Block, b.At, b.Withdrawing = uint64(*tip.Number), tip.Time(), message.AmountOf(words[:32])
 	if began := binary.BigEndian.Uint64(words[56:]); began > 0 && began < 1<<40 {
 		b.WithdrawBegan = time.Unix(int64(began), 0).UTC()
 	}
 	return b, nil
 }
 
-func (n *node) channel(ctx context.Context, id, tag string) (b onchain.ChannelBalance, err error) {
+// node is a network's node.
+type node struct{ *evm.Node }
+
+func (n node) channel(ctx context.Context, id, tag string) (b onchain.ChannelBalance, err error) {
 	words, err := n.ofChannel(ctx, selectChannels, id, tag)
 	if err == nil {
 		b.Balance, b.Claimed = message.AmountOf(words[:32]), message.AmountOf(words[32:])
@@ -70,10 +74,10 @@ func (n *node) channel(ctx context.Context, id, tag string) (b onchain.ChannelBa
 
 // ofChannel asks the contract for the two words that it has of a channel: an address without code answers
 // nothing, and nothing is not zero.
-func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) ([]byte, error) {
+func (n node) ofChannel(ctx context.Context, selector []byte, id, tag string) ([]byte, error) {
 	var hash common.Hash
 	if err := message.DecodeHex(hash[:], id); err != nil {
-		return nil, internal("a channel's id", err)
+		return nil, evm.Internal("a channel's id", err)
 	}
 	var words hexutil.Bytes
 	err := n.Call(ctx, &words, "eth_call", map[string]any{"to": message.BatchContract,
@@ -96,17 +100,17 @@ func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) (
 //
 // A voucher moves nothing by itself: what can be lost by it was counted with its deposit. In a channel that
 // an owner funds it is never Expired.
-func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+func (c *Contract) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	if !e.IsVoucher() {
-		return c.Exact.Status(ctx, e)
+		return c.permits.Status(ctx, e)
 	}
-	n, err := c.node(e.Network)
+	n, err := c.Node(e.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
 			Err: err}
 	}
-	now, err := n.channel(ctx, e.Channel, latest)
+	now, err := node{n}.channel(ctx, e.Channel, evm.Latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -118,18 +122,18 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 		return x402.Status{Note: fmt.Sprintf("%s of the channel was claimed, and %s is in it", now.Claimed,
 			now.Balance)}, nil
 	}
-	end, err := n.block(ctx, finalized)
+	end, err := n.Block(ctx, evm.Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	final, err := n.channel(ctx, e.Channel, end.Number.String())
+	final, err := node{n}.channel(ctx, e.Channel, end.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if final.Claimed.Cmp(final.Balance) < 0 || final.Balance != now.Balance {
 		return x402.Status{Note: "the channel is empty, which is not final yet"}, nil
 	}
-	expired := x402.Status{State: x402.Expired, Block: uint64(*end.Number), At: end.at(),
+	expired := x402.Status{State: x402.Expired, Block: uint64(*end.Number), At: end.Time(),
 		Note: "nothing is left in the channel"}
 	if !message.SameAddress(e.Payer, c.Address()) {
 		return neverExpires(expired), nil
@@ -163,16 +167,16 @@ func WithdrawCall(c x402.ChannelConfig, b onchain.ChannelBalance) (data []byte, 
 
 // Withdrawal is the transaction of WithdrawCall, not signed, with what the node says of gas. It is from the
 // payer or from who signs the vouchers; the money goes to the payer either way.
-func (c *Channels) Withdrawal(ctx context.Context, network, from string, of x402.ChannelConfig,
+func (c *Contract) Withdrawal(ctx context.Context, network, from string, of x402.ChannelConfig,
 	b onchain.ChannelBalance) (onchain.OwnerTransaction, error) {
 	data, err := WithdrawCall(of, b)
 	if err != nil {
-		return onchain.OwnerTransaction{}, internal("encoding the withdrawal", err)
+		return onchain.OwnerTransaction{}, evm.Internal("encoding the withdrawal", err)
 	}
 	does := "ask back what is left in the channel"
 	if !b.WithdrawBegan.IsZero() {
 		does = "take what was asked back"
 	}
-	return c.estimated(ctx, onchain.OwnerTransaction{Network: network, From: from, To: message.BatchContract,
+	return c.Estimated(ctx, onchain.OwnerTransaction{Network: network, From: from, To: message.BatchContract,
 		Does: does, Data: data})
 }

@@ -1,15 +1,15 @@
-package evm
+package batch
 
 import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/x402"
@@ -26,20 +26,20 @@ import (
 const OwnersTime = 24 * time.Hour
 
 // DraftOwners is a deposit of an amount, without a signature.
-func (c *Channels) DraftOwners(amount money.Amount, now time.Time) (d x402.OwnersDeposit, err error) {
+func (c *Contract) DraftOwners(amount money.Amount, now time.Time) (d x402.OwnersDeposit, err error) {
 	if amount.IsZero() || !message.FitsChannel(amount) {
 		return d, x402.Errorf(x402.InvalidArgument, "a deposit is above 0, and has 128 bits at most")
 	}
-	var salt [32]byte
-	if _, err := io.ReadFull(c.rand, salt[:]); err != nil {
-		return d, internal("reading 32 random bytes for the salt", err)
+	salt, err := c.Random32()
+	if err != nil {
+		return d, err
 	}
 	return x402.OwnersDeposit{Value: amount, ValidBefore: now.Add(OwnersTime).Unix(),
 		Salt: message.Hex(salt[:])}, nil
 }
 
 // TypedData is what an owner signs for a deposit, as wallets take it (eth_signTypedData_v4).
-func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402.OwnersDeposit) (
+func (c *Contract) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402.OwnersDeposit) (
 	json.RawMessage, error) {
 	draft, err := readDraft(d)
 	if err != nil {
@@ -47,11 +47,11 @@ func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402
 	}
 	a, err := draft.Authorization(asset.Network, of)
 	if err != nil {
-		return nil, internal("the deposit", err)
+		return nil, evm.Internal("the deposit", err)
 	}
 	chain, known := x402.ChainID(asset.Network)
 	if !known {
-		return nil, internal("a network without a chain's number", nil)
+		return nil, evm.Internal("a network without a chain's number", nil)
 	}
 	return json.Marshal(map[string]any{
 		"types": map[string]any{"EIP712Domain": typeMembers(message.DomainType),
@@ -81,7 +81,7 @@ func typeMembers(encoded string) (list []typeMember) {
 }
 
 // Signed is a deposit with its owner's signature, if it is that: r ‖ s ‖ v, v 27 or 28.
-func (c *Channels) Signed(asset x402.AssetInfo, of x402.ChannelConfig, d x402.OwnersDeposit,
+func (c *Contract) Signed(asset x402.AssetInfo, of x402.ChannelConfig, d x402.OwnersDeposit,
 	signature [65]byte) (x402.OwnersDeposit, error) {
 	draft, err := readDraft(d)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Channels) Signed(asset x402.AssetInfo, of x402.ChannelConfig, d x402.Ow
 func readDraft(d x402.OwnersDeposit) (draft message.Deposit, err error) {
 	draft = message.Deposit{Value: d.Value, ValidBefore: d.ValidBefore}
 	if err := message.DecodeHex(draft.Salt[:], d.Salt); err != nil {
-		return draft, internal("the salt of the owner's deposit", err)
+		return draft, evm.Internal("the salt of the owner's deposit", err)
 	}
 	return draft, nil
 }
@@ -111,13 +111,13 @@ func readOwners(d x402.OwnersDeposit) (*message.SignedDeposit, error) {
 	}
 	out := &message.SignedDeposit{Deposit: draft}
 	if err := message.DecodeHex(out.Signature[:], d.Signature); err != nil {
-		return nil, internal("the signature of the owner's deposit", err)
+		return nil, evm.Internal("the signature of the owner's deposit", err)
 	}
 	return out, nil
 }
 
 // OwnersUsed reports whether an owner's deposit was made, or taken back, at the latest block.
-func (c *Channels) OwnersUsed(ctx context.Context, network string, of x402.ChannelConfig,
+func (c *Contract) OwnersUsed(ctx context.Context, network string, of x402.ChannelConfig,
 	d x402.OwnersDeposit) (bool, error) {
 	draft, err := readDraft(d)
 	if err != nil {
@@ -128,10 +128,10 @@ func (c *Channels) OwnersUsed(ctx context.Context, network string, of x402.Chann
 
 // IsBrought reports whether a payload has a deposit, an owner's or our own, that was made or taken back, at
 // the latest block.
-func (c *Channels) IsBrought(ctx context.Context, network string, sent json.RawMessage) (bool, error) {
+func (c *Contract) IsBrought(ctx context.Context, network string, sent json.RawMessage) (bool, error) {
 	m, _, err := payload.DecodeChannel(x402.AssetInfo{Network: network}, sent)
 	if err != nil {
-		return false, internal("our own payload cannot be read", err)
+		return false, evm.Internal("our own payload cannot be read", err)
 	}
 	if m.Deposit == nil {
 		return false, nil
@@ -139,22 +139,14 @@ func (c *Channels) IsBrought(ctx context.Context, network string, sent json.RawM
 	return c.isDeposited(ctx, network, m.Config, *m.Deposit)
 }
 
-func (c *Channels) isDeposited(ctx context.Context, network string, of x402.ChannelConfig,
+func (c *Contract) isDeposited(ctx context.Context, network string, of x402.ChannelConfig,
 	draft message.Deposit) (bool, error) {
-	n, err := c.node(network)
-	if err != nil {
-		return false, err
-	}
 	e, err := message.Channel{Asset: x402.AssetInfo{Network: network, Address: of.Token}, Config: of,
 		Deposit: &draft}.Evidence()
 	if err != nil {
 		return false, err
 	}
-	a, err := readEvidence(e)
-	if err != nil {
-		return false, err
-	}
-	return n.isUsed(ctx, a, latest)
+	return c.permits.IsUsed(ctx, e)
 }
 
 // neverExpires is what the chain cannot say of a voucher in a channel of an owner's: that nothing is left

@@ -1,4 +1,4 @@
-package evm
+package batch
 
 import (
 	"bytes"
@@ -10,70 +10,72 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	batchcheck "x402-wallet/scheme/batch/check"
+	"x402-wallet/scheme/permit2"
 	"x402-wallet/x402"
 	"x402-wallet/x402/channelterms"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
 )
 
-// Channels is scheme "batch-settlement" on every configured eip155 network, with vouchers by the agent. It
-// keeps no book of what was promised: package scheme/batch does. It is safe for concurrent use.
-type Channels struct {
-	*Exact
-	longest time.Duration // what withdrawDelay may be
+// Contract signs for the contract of channels on every configured eip155 network, and reads it. It keeps no
+// book of what was promised: Channels does. It is safe for concurrent use.
+type Contract struct {
+	*evm.Exact
+	permits *permit2.Payer // for deposits by Permit2
+	longest time.Duration  // what withdrawDelay may be
 }
 
-// Channels pays through channels whose money can be asked back in so much time. It shares nodes and key
-// with e.
-func (e *Exact) Channels(longest time.Duration) *Channels {
-	return &Channels{Exact: e, longest: longest}
+// NewContract makes a Contract. It pays through channels whose money can be asked back in so much time.
+func NewContract(permits *permit2.Payer, longest time.Duration) *Contract {
+	return &Contract{Exact: permits.Exact, permits: permits, longest: longest}
 }
 
 // Payable says why r cannot be paid through a channel, or nil. It does no I/O; its errors are those of
 // Exact.Payable.
-func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
+func (c *Contract) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != x402.BatchSettlement || r.Version != 2 {
-		return invalid("scheme is not batch-settlement of version 2").WithDetail("scheme",
+		return evm.Invalid("scheme is not batch-settlement of version 2").WithDetail("scheme",
 			x402.Brief(r.Scheme))
 	}
-	if _, err := c.node(r.Network); err != nil {
+	if _, err := c.Node(r.Network); err != nil {
 		return err
 	}
 	if r.Amount.IsZero() || !message.FitsChannel(r.Amount) {
-		return invalid("amount is 0, or has more than 128 bits")
+		return evm.Invalid("amount is 0, or has more than 128 bits")
 	}
-	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
-		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
-			minValidity/time.Second)
+	if r.MaxTimeout > 0 && r.MaxTimeout < evm.MinValidity {
+		return evm.Invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			evm.MinValidity/time.Second)
 	}
-	payable := payableAsset
+	payable := evm.PayableAsset
 	if r.ByPermit2() {
-		payable = payableToken
+		payable = evm.PayableToken
 	}
 	if err := payable(r, asset); err != nil {
 		return err
 	}
-	self, err := c.self()
+	self, err := c.Self()
 	if err != nil {
 		return err
 	}
-	if err := payablePayee(r, asset, self, c.vaults[r.Network]); err != nil {
+	if err := c.PayablePayee(r, asset); err != nil {
 		return err
 	}
 	t, err := channelterms.Of(r)
 	if err != nil {
-		return invalid("%v", err)
+		return evm.Invalid("%v", err)
 	}
 	authorizer, err := message.ParseAddress(t.ReceiverAuthorizer)
 	switch {
 	case err != nil || authorizer == common.Address{} || authorizer == self:
-		return invalid("extra.receiverAuthorizer is no address of the seller's")
+		return evm.Invalid("extra.receiverAuthorizer is no address of the seller's")
 	case t.WithdrawDelay > c.longest:
-		e := invalid("the seller would keep a deposit for %s after it is asked back, and the owner allows %s",
-			t.WithdrawDelay, c.longest).WithDetail("withdrawDelay", t.WithdrawDelay.String())
+		e := evm.Invalid("the seller would keep a deposit for %s after it is asked back, and the owner "+
+			"allows %s", t.WithdrawDelay, c.longest).WithDetail("withdrawDelay", t.WithdrawDelay.String())
 		return e.WithHint("a seller that asks for policy.channel_delay or less is paid")
 	}
 	return nil
@@ -81,9 +83,9 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 
 // Config is the channel of this wallet with who asks in r, funded by payer: "" is this wallet, another is an
 // owner's account. The salt is never random, so that a lost book is no lost channel: "" is 0.
-func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
+func (c *Contract) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
 	config x402.ChannelConfig, id string, err error) {
-	self, err := c.self()
+	self, err := c.Self()
 	if err != nil {
 		return config, "", err
 	}
@@ -96,14 +98,14 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 	}
 	t, err := channelterms.Of(r)
 	if err != nil {
-		return config, "", invalid("%v", err)
+		return config, "", evm.Invalid("%v", err)
 	}
 	receiver, errReceiver := message.ParseAddress(r.PayTo)
 	authorizer, errAuthorizer := message.ParseAddress(t.ReceiverAuthorizer)
 	token, errToken := message.ParseAddress(asset.Address)
 	for _, err := range []error{errReceiver, errAuthorizer, errToken} {
 		if err != nil {
-			return config, "", invalid("an address of the channel: %v", err)
+			return config, "", evm.Invalid("an address of the channel: %v", err)
 		}
 	}
 	config = x402.ChannelConfig{Payer: from.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
@@ -115,16 +117,16 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt 
 
 // DepositFunds are those that the agent deposits from: with what Permit2 may move of them where the seller
 // asks for Permit2.
-func (c *Channels) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds,
+func (c *Contract) DepositFunds(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Funds,
 	error) {
 	if r.ByPermit2() {
-		return c.ByPermit2().Funds(ctx, r.Network, asset)
+		return c.permits.Funds(ctx, r.Network, asset)
 	}
 	return c.Funds(ctx, r.Network, asset)
 }
 
 // OwnVoucher reports whether a voucher of a channel is signed by this wallet.
-func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
+func (c *Contract) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 	var hash common.Hash
 	return message.DecodeHex(hash[:], id) == nil && message.IsOwnVoucher(network, hash, v, c.Address())
 }
@@ -132,9 +134,9 @@ func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
 // Authorize signs the voucher that o.Channel orders, and its deposit, with the approval that a deposit by
 // Permit2 needs. As of Exact: the signer is asked once, and only after the bytes to send were read back and
 // compared with the order.
-func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
+func (c *Contract) Authorize(ctx context.Context, o onchain.Order) (a onchain.Authorization, err error) {
 	if o.Channel == nil {
-		return a, internal("an order without a channel", nil)
+		return a, evm.Internal("an order without a channel", nil)
 	}
 	if err := c.Payable(o.Requirement, o.Asset); err != nil {
 		return a, err
@@ -148,7 +150,7 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	}
 	unsigned, err := payload.EncodeChannel(m, message.Signatures{})
 	if err != nil {
-		return a, internal("encoding the voucher", err)
+		return a, evm.Internal("encoding the voucher", err)
 	}
 	if err := c.verifyChannel(unsigned, o); err != nil {
 		return a, err
@@ -162,14 +164,14 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 	}
 	made, err := payload.EncodeChannel(m, signatures)
 	if err != nil {
-		return a, internal("encoding the payload", err)
+		return a, evm.Internal("encoding the payload", err)
 	}
 	got, shown, err := payload.DecodeChannel(o.Asset, made)
 	if err == nil {
 		err = payload.CheckChannel(got, shown)
 	}
 	if err != nil {
-		return a, internal("our own signature does not recover to our address; it is dropped", err)
+		return a, evm.Internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	a = onchain.Authorization{Payload: made,
 		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: message.Hex(signatures.Voucher[:])}}
@@ -181,31 +183,31 @@ func (c *Channels) Authorize(ctx context.Context, o onchain.Order) (a onchain.Au
 }
 
 // mayDeposit says why the deposit of an order must not even be drafted, or nil.
-func (c *Channels) mayDeposit(ctx context.Context, o onchain.Order) error {
+func (c *Contract) mayDeposit(ctx context.Context, o onchain.Order) error {
 	if o.Channel.Owners != nil {
 		return channelterms.ForOwners(o.Requirement)
 	}
 	if o.Channel.Deposit.IsZero() {
 		return nil
 	}
-	if o.Validity < minValidity || o.Validity > maxValidity {
-		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
-			maxValidity)
+	if o.Validity < evm.MinValidity || o.Validity > evm.MaxValidity {
+		return evm.Invalid("a validity of %s: it is neither below %s nor above %s", o.Validity,
+			evm.MinValidity, evm.MaxValidity)
 	}
-	n, err := c.node(o.Requirement.Network)
+	n, err := c.Node(o.Requirement.Network)
 	if err != nil {
 		return err
 	}
-	return n.readyAt(ctx, o.Now)
+	return n.ReadyAt(ctx, o.Now)
 }
 
 // approveDeposit adds to a deposit by Permit2 the approval that has to be signed with it.
-func (c *Channels) approveDeposit(ctx context.Context, o onchain.Order, m *message.Channel) error {
+func (c *Contract) approveDeposit(ctx context.Context, o onchain.Order, m *message.Channel) error {
 	d := m.Deposit
 	if d == nil || !d.ByPermit2 {
 		return nil
 	}
-	n, err := c.node(o.Requirement.Network)
+	n, err := c.Node(o.Requirement.Network)
 	if err != nil {
 		return err
 	}
@@ -213,30 +215,30 @@ func (c *Channels) approveDeposit(ctx context.Context, o onchain.Order, m *messa
 	if err != nil {
 		return err
 	}
-	d.Approval, d.Transaction, err = c.ByPermit2().approved(ctx, n, o, permit)
+	d.Approval, d.Transaction, err = c.permits.Approved(ctx, n, o, permit)
 	return err
 }
 
 // approvalOf is the signed approval of a deposit by Permit2, as it goes beside the payload.
-func (c *Channels) approvalOf(m message.Channel, signature [65]byte) (map[string]json.RawMessage, error) {
+func (c *Contract) approvalOf(m message.Channel, signature [65]byte) (map[string]json.RawMessage, error) {
 	d, err := m.PermitDraft()
 	if err != nil {
 		return nil, err
 	}
-	return c.ByPermit2().extensions(d, signature)
+	return c.permits.Extensions(d, signature)
 }
 
 // askForVoucher has a voucher signed, and the deposit that goes with it.
-func (c *Channels) askForVoucher(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
+func (c *Contract) askForVoucher(ctx context.Context, m message.Channel) (s message.Signatures, err error) {
 	object, err := batchcheck.Encode(m)
 	if err != nil {
-		return s, internal("encoding the voucher", err)
+		return s, evm.Internal("encoding the voucher", err)
 	}
 	digests, err := payload.ChannelDigests(m)
 	if err != nil {
 		return s, err
 	}
-	signatures, err := c.askSigner(ctx, m.Payment, object, digests...)
+	signatures, err := c.AskSigner(ctx, m.Payment, object, digests...)
 	if err != nil {
 		return s, err
 	}
@@ -247,14 +249,14 @@ func (c *Channels) askForVoucher(ctx context.Context, m message.Channel) (s mess
 }
 
 // verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
-func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
+func (c *Contract) verifyChannel(sent []byte, o onchain.Order) error {
 	got, unsigned, err := payload.DecodeChannel(o.Asset, sent)
 	if err != nil {
-		return internal("our own payload cannot be read", err)
+		return evm.Internal("our own payload cannot be read", err)
 	}
 	again, err := payload.EncodeChannel(got, unsigned)
 	if err != nil || !bytes.Equal(again, sent) {
-		return internal("our own payload says more than was read of it", err)
+		return evm.Internal("our own payload says more than was read of it", err)
 	}
 	payer := o.Channel.Config.Payer
 	config, _, err := c.Config(o.Requirement, o.Asset, payer, o.Channel.Salt)
@@ -289,8 +291,8 @@ func (c *Channels) verifyChannel(sent []byte, o onchain.Order) error {
 		{"authorization", isAsked},
 	} {
 		if !must.holds {
-			return internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
-				must.field), nil)
+			return evm.Internal(fmt.Sprintf(
+				"our own payload differs from the order in %s; nothing was signed", must.field), nil)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package evm
+package permit2
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
@@ -17,7 +18,7 @@ import (
 
 // What became of a payment by Permit2. A nonce that is set was used by a settlement, or invalidated by its
 // owner, and Permit2 says nothing else of it. So the token's transfers from payer to payee are looked for,
-// and that one is the payment's whose transaction called a proxy with its owner and nonce (permitcall.go):
+// and that one is the payment's whose transaction called a proxy with its owner and nonce (settlement.go):
 // Permit2 takes a nonce once, so a call that succeeded is the one that used it.
 //
 //	nonce (latest)     | found in the logs                    | Status
@@ -55,32 +56,94 @@ var (
 // has many transfers that look alike.
 const maxCandidates = 100
 
+// permit is a signed permit that the chain is asked about.
+type permit struct{ evm.Authorization }
+
+// chain is a network's node.
+type chain struct{ *evm.Node }
+
+// nonces are those of Permit2.
+type nonces struct{}
+
+// IsUsed implements evm.Nonces.
+func (nonces) IsUsed(ctx context.Context, n *evm.Node, a evm.Authorization, tag string) (bool, error) {
+	return chain{n}.nonceBit(ctx, permit{a}, tag)
+}
+
+// StatusOfUsed implements evm.Nonces.
+func (nonces) StatusOfUsed(ctx context.Context, n *evm.Node, a evm.Authorization, tip *evm.Block) (
+	x402.Status, error) {
+	return chain{n}.statusOfUsed(ctx, permit{a}, tip)
+}
+
+// Status asks the chain what became of a payment of the agent's own account, by Permit2 or without it: see
+// evm.Exact.Status.
+func (p *Payer) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	return p.status(ctx, e, false)
+}
+
+// Received is Status for a payment that somebody else signed: see evm.Exact.Received.
+func (p *Payer) Received(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	return p.status(ctx, e, true)
+}
+
+func (p *Payer) status(ctx context.Context, e x402.Evidence, isForeign bool) (x402.Status, error) {
+	switch {
+	case e.Way == "" && isForeign:
+		return p.Exact.Received(ctx, e)
+	case e.Way == "":
+		return p.Exact.Status(ctx, e)
+	}
+	a, err := evm.ReadEvidence(e, x402.Permit2, x402.Upto)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	a.Foreign = isForeign
+	return p.StatusBy(ctx, a, nonces{})
+}
+
+// IsUsed reports whether a payment's nonce was used at the latest block.
+func (p *Payer) IsUsed(ctx context.Context, e x402.Evidence) (bool, error) {
+	if e.Way == "" {
+		return p.Exact.IsUsed(ctx, e)
+	}
+	n, err := p.Node(e.Network)
+	if err != nil {
+		return false, err
+	}
+	a, err := evm.ReadEvidence(e, x402.Permit2, x402.Upto)
+	if err != nil {
+		return false, err
+	}
+	return nonces{}.IsUsed(ctx, n, a, evm.Latest)
+}
+
 // nonceBit reports whether a nonce is set at a block.
-func (n *node) nonceBit(ctx context.Context, a authorization, tag string) (bool, error) {
-	word, err := n.read(ctx, common.HexToAddress(message.Permit2Address), tag, selectNonceBitmap,
-		message.Word(a.payer),
+func (n chain) nonceBit(ctx context.Context, a permit, tag string) (bool, error) {
+	word, err := n.Read(ctx, common.HexToAddress(message.Permit2Address), tag, selectNonceBitmap,
+		message.Word(a.Payer),
 		a.nonceWord())
 	if err != nil {
 		return false, err
 	}
-	return hasBit(word, a.nonce[31]), nil
+	return hasBit(word, a.Nonce[31]), nil
 }
 
 // nonceWord is the word of the bitmap that the nonce is a bit of.
-func (a authorization) nonceWord() []byte { return append([]byte{0}, a.nonce[:31]...) }
+func (a permit) nonceWord() []byte { return append([]byte{0}, a.Nonce[:31]...) }
 
 func hasBit(word []byte, bit byte) bool { return word[31-bit/8]>>(bit%8)&1 == 1 }
 
 // search is what was found of a nonce that is set.
 type search struct {
-	use        *logEntry  // the transfer of the transaction that used it; nil: not found
-	unclear    []logEntry // transfers that may be the payment's
-	voided     *logEntry  // its invalidation
-	isComplete bool       // all blocks were searched in which it could have been used
+	use        *evm.LogEntry  // the transfer of the transaction that used it; nil: not found
+	unclear    []evm.LogEntry // transfers that may be the payment's
+	voided     *evm.LogEntry  // its invalidation
+	isComplete bool           // all blocks were searched in which it could have been used
 }
 
-func (n *node) statusOfUsedPermit(ctx context.Context, a authorization, tip *block) (x402.Status, error) {
-	final, err := n.block(ctx, finalized)
+func (n chain) statusOfUsed(ctx context.Context, a permit, tip *evm.Block) (x402.Status, error) {
+	final, err := n.Block(ctx, evm.Finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -90,7 +153,7 @@ func (n *node) statusOfUsedPermit(ctx context.Context, a authorization, tip *blo
 		return x402.Status{}, err
 	case found.use != nil:
 		return n.statusOfUse(ctx, a, *found.use, final)
-	case a.foreign:
+	case a.Foreign:
 		return x402.Status{Note: "nonce set; its transfer was not found"}, nil
 	}
 	return n.statusWithoutUse(ctx, a, found, final)
@@ -98,19 +161,19 @@ func (n *node) statusOfUsedPermit(ctx context.Context, a authorization, tip *blo
 
 // searchPermit looks for the payer's transfers to the payee and for the nonce's invalidation, backwards from
 // the last block in which it could be used, as findLogs does, until its use is found.
-func (n *node) searchPermit(ctx context.Context, a authorization, tip *block) (found search, err error) {
-	to, err := n.lastBefore(ctx, tip, a.validBefore+1)
+func (n chain) searchPermit(ctx context.Context, a permit, tip *evm.Block) (found search, err error) {
+	to, err := n.LastBefore(ctx, tip, a.ValidBefore+1)
 	if err != nil {
 		return found, err
 	}
 	seen := map[common.Hash]bool{}
-	window := uint64(logWindow)
-	for range maxLogQueries {
+	window := uint64(evm.LogWindow)
+	for range evm.MaxLogQueries {
 		from := to - min(window-1, to)
 		logs, err := n.permitLogs(ctx, a, from, to)
 		switch {
-		case rpc.Refused(err) && window > logWindowMin:
-			window = max(window/4, logWindowMin)
+		case rpc.Refused(err) && window > evm.LogWindowMin:
+			window = max(window/4, evm.LogWindowMin)
 			continue
 		case rpc.Refused(err):
 			return found, nil
@@ -123,11 +186,11 @@ func (n *node) searchPermit(ctx context.Context, a authorization, tip *block) (f
 		if len(seen) >= maxCandidates {
 			return found, nil
 		}
-		if a.foreign && from > 0 { // who knows when it was signed
+		if a.Foreign && from > 0 { // who knows when it was signed
 			to = from - 1
 			continue
 		}
-		first, err := n.blockOrNil(ctx, hexutil.Uint64(from).String())
+		first, err := n.BlockOrNil(ctx, hexutil.Uint64(from).String())
 		if err != nil {
 			return found, err
 		}
@@ -141,12 +204,12 @@ func (n *node) searchPermit(ctx context.Context, a authorization, tip *block) (f
 }
 
 // earliest is a time before which nothing that ends with the authorization was signed.
-func (a authorization) earliest() uint64 {
-	return a.validBefore - min(a.validBefore, uint64((maxValidity+maxSkew)/time.Second))
+func (a permit) earliest() uint64 {
+	return a.ValidBefore - min(a.ValidBefore, uint64((evm.MaxValidity+evm.MaxSkew)/time.Second))
 }
 
 // classify says what events have to do with the nonce, each transaction once.
-func (n *node) classify(ctx context.Context, a authorization, logs []logEntry, seen map[common.Hash]bool,
+func (n chain) classify(ctx context.Context, a permit, logs []evm.LogEntry, seen map[common.Hash]bool,
 	found *search) error {
 	for _, l := range logs {
 		if a.isInvalidation(l) {
@@ -171,16 +234,16 @@ func (n *node) classify(ctx context.Context, a authorization, logs []logEntry, s
 }
 
 // permitLogs reads the events of the blocks from … to, the newest first.
-func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64) (ours []logEntry,
+func (n chain) permitLogs(ctx context.Context, a permit, from, to uint64) (ours []evm.LogEntry,
 	err error) {
-	var all []logEntry
+	var all []evm.LogEntry
 	filter := map[string]any{"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
-		"address": []string{a.token.Hex(), message.Permit2Address},
-		"topics":  []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])}}
-	if a.foreign { // nothing follows from an invalidation, and who pays much has many other transfers
-		filter["address"] = a.token.Hex()
-		filter["topics"] = []any{topicTransfer, common.BytesToHash(a.payer[:]),
-			common.BytesToHash(a.payee[:])}
+		"address": []string{a.Token.Hex(), message.Permit2Address},
+		"topics":  []any{[]common.Hash{evm.TopicTransfer, topicInvalidated}, common.BytesToHash(a.Payer[:])}}
+	if a.Foreign { // nothing follows from an invalidation, and who pays much has many other transfers
+		filter["address"] = a.Token.Hex()
+		filter["topics"] = []any{evm.TopicTransfer, common.BytesToHash(a.Payer[:]),
+			common.BytesToHash(a.Payee[:])}
 	}
 	err = n.Call(ctx, &all, "eth_getLogs", filter)
 	for i := len(all) - 1; i >= 0; i-- {
@@ -194,25 +257,25 @@ func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64)
 }
 
 // mayBeUse reports whether l is a transfer as the payment may have made.
-func (a authorization) mayBeUse(l logEntry) bool {
-	if a.evidence.Way != x402.Upto || a.foreign {
-		return a.isExact(l)
+func (a permit) mayBeUse(l evm.LogEntry) bool {
+	if a.Evidence.Way != x402.Upto || a.Foreign {
+		return a.IsExact(l)
 	}
-	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
-		message.AmountOf(l.Data).Cmp(a.evidence.Amount) <= 0
+	return !l.Removed && a.IsTransferOf(l) && l.Topics[2] == common.BytesToHash(a.Payee[:]) &&
+		message.AmountOf(l.Data).Cmp(a.Evidence.Amount) <= 0
 }
 
 // isInvalidation reports whether l is the payer's own invalidation of the nonce.
-func (a authorization) isInvalidation(l logEntry) bool {
+func (a permit) isInvalidation(l evm.LogEntry) bool {
 	return !l.Removed && l.Address == common.HexToAddress(message.Permit2Address) && len(l.Topics) == 2 &&
-		l.Topics[0] == topicInvalidated && l.Topics[1] == common.BytesToHash(a.payer[:]) &&
-		len(l.Data) == 64 && bytes.Equal(l.Data[:32], a.nonceWord()) && hasBit(l.Data[32:], a.nonce[31])
+		l.Topics[0] == topicInvalidated && l.Topics[1] == common.BytesToHash(a.Payer[:]) &&
+		len(l.Data) == 64 && bytes.Equal(l.Data[:32], a.nonceWord()) && hasBit(l.Data[32:], a.Nonce[31])
 }
 
 // statusOfUse reads what the transaction moved that used the nonce.
-func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry, final *block) (x402.Status,
+func (n chain) statusOfUse(ctx context.Context, a permit, entry evm.LogEntry, final *evm.Block) (x402.Status,
 	error) {
-	var r *receipt
+	var r *evm.Receipt
 	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
 		return x402.Status{}, err
 	}
@@ -229,7 +292,7 @@ func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry,
 		}
 	}
 	isFinal := *final.Number >= entry.BlockNumber
-	mayBeLess := a.evidence.Way == x402.Upto && !a.foreign
+	mayBeLess := a.Evidence.Way == x402.Upto && !a.Foreign
 	switch {
 	case moved.IsZero():
 		status.Note = "nonce set, but its transaction shows no transfer: the node contradicts itself"
@@ -241,21 +304,21 @@ func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry,
 		status.Amount = &moved
 	}
 	status.State = x402.Settled
-	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())
+	at, err := n.BlockOrNil(ctx, entry.BlockNumber.String())
 	if err == nil && at != nil {
-		status.At = at.at()
+		status.At = at.Time()
 	}
 	return status, err
 }
 
 // statusWithoutUse is for a nonce that is set, of whose use nothing was seen.
-func (n *node) statusWithoutUse(ctx context.Context, a authorization, found search, final *block) (
+func (n chain) statusWithoutUse(ctx context.Context, a permit, found search, final *evm.Block) (
 	x402.Status, error) {
 	isSet, err := n.nonceBit(ctx, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{Block: uint64(*final.Number), At: final.at()}
+	status := x402.Status{Block: uint64(*final.Number), At: final.Time()}
 	switch {
 	case !isSet:
 		status.Note = "nonce set, and not final yet"
@@ -269,7 +332,7 @@ func (n *node) statusWithoutUse(ctx context.Context, a authorization, found sear
 
 // statusOfInvalidated is Expired where the nonce was not used before its owner invalidated it: by the state
 // before that, in a block in which nothing moved to the payee, or else because nothing at all did.
-func (n *node) statusOfInvalidated(ctx context.Context, a authorization, found search, status x402.Status) (
+func (n chain) statusOfInvalidated(ctx context.Context, a permit, found search, status x402.Status) (
 	x402.Status, error) {
 	how := "nonce invalidated (UnorderedNonceInvalidation)"
 	block := uint64(found.voided.BlockNumber)

@@ -1,4 +1,4 @@
-package evm
+package permit2
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm/message"
@@ -37,7 +38,7 @@ type permit2Vector struct {
 
 func permit2Vectors(t *testing.T) map[string]permit2Vector {
 	t.Helper()
-	read := must.Get(os.ReadFile("testdata/permit2-vectors.json"))(t)
+	read := must.Get(os.ReadFile("../../chain/evm/testdata/permit2-vectors.json"))(t)
 	all := must.JSON[struct{ Vectors map[string]permit2Vector }](read)(t)
 	require.Len(t, all.Vectors, 16)
 	return all.Vectors
@@ -59,7 +60,7 @@ func (v permit2Vector) order(t *testing.T) onchain.Order {
 
 // What is signed are the reference client's payments, byte for byte: exact and upto, with an approval where
 // it is needed and offered.
-func TestPermittedVectors(t *testing.T) {
+func TestPayerVectors(t *testing.T) {
 	for name, v := range permit2Vectors(t) {
 		if v.Refused != "" || v.order(t).Requirement.Network != sepolia {
 			continue
@@ -68,14 +69,14 @@ func TestPermittedVectors(t *testing.T) {
 			f := newFakeNode(t)
 			isApproved := len(v.TypedData) == 1
 			if isApproved {
-				f.allowance = money.NewAmount(1_000_000)
+				f.Allowance = money.NewAmount(1_000_000)
 			} else {
 				approval := must.Get(payload.RecoverPermit(v.order(t).Asset,
 					v.Payload.Extensions[x402.EIP2612Sponsoring]))(t)
 				nonce, _ := approval.Nonce.Uint64()
-				f.permitNonce = byte(nonce)
+				f.PermitNonce = byte(nonce)
 			}
-			made := must.Get(f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t)))(t)
+			made := must.Get(f.payer(testSigner(t)).Authorize(t.Context(), v.order(t)))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(made.Payload))
 			require.Equal(t, isApproved, len(made.Extensions) == 0)
 			if isApproved {
@@ -93,7 +94,7 @@ func TestPermittedVectors(t *testing.T) {
 
 // Without an approval that is there or offered nothing is signed, nor is an approval for a token that takes
 // none.
-func TestPermittedRefusesBeforeSigning(t *testing.T) {
+func TestPayerRefusesBeforeSigning(t *testing.T) {
 	v := permit2Vectors(t)["exact_permit2_eip2612"]
 	for name, test := range map[string]struct {
 		change func(o *onchain.Order, f *fakeNode)
@@ -103,13 +104,13 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 		"an approval by transaction": {func(o *onchain.Order, _ *fakeNode) {
 			o.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: json.RawMessage(`{}`)}
 		}, x402.NoDelegation},
-		"a token without EIP-2612": {func(_ *onchain.Order, f *fakeNode) { f.noPermits = true },
+		"a token without EIP-2612": {func(_ *onchain.Order, f *fakeNode) { f.NoPermits = true },
 			x402.InvalidRequirement},
 		"an asset without a domain": {func(o *onchain.Order, _ *fakeNode) { o.Asset.Name = "" },
 			x402.InvalidRequirement},
-		"no Permit2 there": {func(_ *onchain.Order, f *fakeNode) { f.noPermit2 = true },
+		"no Permit2 there": {func(_ *onchain.Order, f *fakeNode) { f.NoPermit2 = true },
 			x402.InvalidRequirement},
-		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
+		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.PermitUsed = true }, x402.Internal},
 		"for too short": {func(o *onchain.Order, _ *fakeNode) { o.Validity = 5 * time.Second },
 			x402.InvalidRequirement},
 		"for too long": {func(o *onchain.Order, _ *fakeNode) { o.Validity = 25 * time.Hour },
@@ -122,8 +123,8 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, signer, o := newFakeNode(t), testSigner(t), v.order(t)
 			test.change(&o, f)
-			requireCode(t, test.code, must.Err(f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)))
-			require.Empty(t, signer.digests, "the signer was asked")
+			requireCode(t, test.code, must.Err(f.payer(signer).Authorize(t.Context(), o)))
+			require.Empty(t, signer.Digests, "the signer was asked")
 		})
 	}
 }
@@ -174,13 +175,13 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 		for name, traitor := range cases {
 			t.Run(way+"/"+name, func(t *testing.T) {
 				f, signer := newFakeNode(t), testSigner(t)
-				f.allowance = money.NewAmount(1_000_000)
-				p := f.exact(t, signer).ByPermit2()
-				p.encodePermit2 = traitor
+				f.Allowance = money.NewAmount(1_000_000)
+				p := f.payer(signer)
+				p.encode = traitor
 				made, err := p.Authorize(t.Context(), permit2Vectors(t)[way].order(t))
 				requireCode(t, x402.Internal, err)
 				require.Empty(t, made.Payload)
-				require.Empty(t, signer.digests, "the signer was asked")
+				require.Empty(t, signer.Digests, "the signer was asked")
 			})
 		}
 	}
@@ -188,17 +189,17 @@ func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 
 func TestABadPermitIsDropped(t *testing.T) {
 	signer := testSigner(t)
-	signer.spoil = func(s [65]byte) [65]byte { s[64] -= 27; return s }
-	made, err := newFakeNode(t).exact(t, signer).ByPermit2().
+	signer.Spoil = func(s [65]byte) [65]byte { s[64] -= 27; return s }
+	made, err := newFakeNode(t).payer(signer).
 		Authorize(t.Context(), permit2Vectors(t)["exact_permit2_eip2612"].order(t))
 	requireCode(t, x402.Internal, err)
 	require.Empty(t, made.Payload)
 	require.Empty(t, made.Extensions)
 }
 
-func TestPermittedPayable(t *testing.T) {
+func TestPayerPayable(t *testing.T) {
 	exact, upto := permit2Vectors(t)["exact_permit2_eip2612"], permit2Vectors(t)["upto_partial"]
-	p := newFakeNode(t).exact(t, testSigner(t)).ByPermit2()
+	p := newFakeNode(t).payer(testSigner(t))
 	extra := func(key, value string) func(*x402.Requirement) {
 		return func(r *x402.Requirement) { r.Extra[key] = json.RawMessage(value) }
 	}
@@ -248,10 +249,10 @@ func TestPermittedPayable(t *testing.T) {
 }
 
 // What lies there and what Permit2 may move of it are told apart.
-func TestPermittedFunds(t *testing.T) {
+func TestPayerFunds(t *testing.T) {
 	f := newFakeNode(t)
-	f.balance, f.allowance = money.NewAmount(500), money.NewAmount(300)
-	got := must.Get(f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc))(t)
+	f.Balance, f.Allowance = money.NewAmount(500), money.NewAmount(300)
+	got := must.Get(f.payer(testSigner(t)).Funds(t.Context(), sepolia, usdc))(t)
 	require.Equal(t, []string{"500", "500", "300", us}, []string{got.Balance.String(), got.Free.String(),
 		got.Permitted.String(), got.Source})
 }
@@ -263,4 +264,19 @@ func compacted(t *testing.T, raw json.RawMessage) string {
 		text = strings.ReplaceAll(text, space, "")
 	}
 	return text
+}
+
+// The ABI of EIP-2612, Permit2 and the proxies.
+func TestSelectors(t *testing.T) {
+	keccak := func(s string) string { return hexOf(crypto.Keccak256([]byte(s))) }
+	const permit, approval = "((address,uint256),uint256,uint256)", "(uint256,uint256,bytes32,bytes32,uint8)"
+	require.Equal(t, keccak("nonces(address)")[:10], hexOf(selectNonces))
+	require.Equal(t, keccak("nonceBitmap(address,uint256)")[:10], hexOf(selectNonceBitmap))
+	require.Equal(t, keccak("UnorderedNonceInvalidation(address,uint256,uint256)"), topicInvalidated.Hex())
+	for i, call := range []string{"settle(" + permit + ",address,(address,uint256),bytes)",
+		"settleWithPermit(" + approval + "," + permit + ",address,(address,uint256),bytes)",
+		"settle(" + permit + ",uint256,address,(address,address,uint256),bytes)",
+		"settleWithPermit(" + approval + "," + permit + ",uint256,address,(address,address,uint256),bytes)"} {
+		require.Equal(t, keccak(call)[:10], hexOf(settleCalls[i].selector()))
+	}
 }

@@ -1,4 +1,4 @@
-package evm
+package batch
 
 import (
 	"crypto/ecdsa"
@@ -10,6 +10,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm/evmtest"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
@@ -20,7 +21,7 @@ import (
 
 // ownersOrder is a call at the vectors' seller in a channel that somebody else funds, with a deposit of
 // 5000 that they signed.
-func ownersOrder(t *testing.T, c *Channels) (o onchain.Order, owner *ecdsa.PrivateKey) {
+func ownersOrder(t *testing.T, c *Contract) (o onchain.Order, owner *ecdsa.PrivateKey) {
 	t.Helper()
 	owner = must.Get(crypto.GenerateKey())(t)
 	o = batchOrder(t, batchVectors(t)["batch_voucher_second"], 1700, 0)
@@ -31,7 +32,7 @@ func ownersOrder(t *testing.T, c *Channels) (o onchain.Order, owner *ecdsa.Priva
 	return o, owner
 }
 
-func signOwners(t *testing.T, c *Channels, o onchain.Order, d x402.OwnersDeposit,
+func signOwners(t *testing.T, c *Contract, o onchain.Order, d x402.OwnersDeposit,
 	key *ecdsa.PrivateKey) x402.OwnersDeposit {
 	t.Helper()
 	draft := must.Get(readDraft(d))(t)
@@ -45,10 +46,10 @@ func signOwners(t *testing.T, c *Channels, o onchain.Order, d x402.OwnersDeposit
 // asked by is the voucher.
 func TestAnOwnersDepositIsBrought(t *testing.T) {
 	signer := testSigner(t)
-	c := newFakeNode(t).exact(t, signer).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(signer, 24*time.Hour)
 	o, owner := ownersOrder(t, c)
 	made := must.Get(c.Authorize(t.Context(), o))(t)
-	require.Len(t, signer.digests, 1)
+	require.Len(t, signer.Digests, 1)
 	require.True(t, made.Evidence.IsVoucher())
 	require.Equal(t, o.Channel.Config.Payer, made.Evidence.Payer)
 	sent := must.JSON[struct {
@@ -91,9 +92,9 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 			deposit := *o.Channel.Owners
 			o.Channel.Owners = &deposit
 			spoil(&o, &deposit)
-			before := len(signer.digests)
+			before := len(signer.Digests)
 			require.Error(t, must.Err(c.Authorize(t.Context(), o)))
-			require.Len(t, signer.digests, before, "nothing was signed")
+			require.Len(t, signer.Digests, before, "nothing was signed")
 		})
 	}
 	draft := must.Get(c.DraftOwners(money.NewAmount(5000), noon))(t)
@@ -106,7 +107,7 @@ func TestAnOwnersDepositIsBrought(t *testing.T) {
 
 // What an owner signs names every member as it is hashed.
 func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	o, _ := ownersOrder(t, c)
 	text := must.Get(c.TypedData(usdc, o.Channel.Config, *o.Channel.Owners))(t)
 	typed := must.JSON[struct {
@@ -133,22 +134,22 @@ func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 func TestOwnersPayloadsEqualTheVectors(t *testing.T) {
 	agentsKey, err := crypto.HexToECDSA("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
 	require.NoError(t, err)
-	agent := &keySigner{key: agentsKey, address: crypto.PubkeyToAddress(agentsKey.PublicKey).Hex()}
-	c := newFakeNode(t).exact(t, agent).Channels(24 * time.Hour)
+	agent := &keySigner{Key: agentsKey, Own: crypto.PubkeyToAddress(agentsKey.PublicKey).Hex()}
+	c := newFakeNode(t).contractFor(agent, 24*time.Hour)
 	all := batchVectors(t)
 	for name, n := range map[string]struct{ ceiling, deposit uint64 }{
 		"batch_deposit_owner_voucher_agent": {1000, 5000}, "batch_voucher_agent_only": {2000, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := batchOrder(t, all[name], n.ceiling, 0)
-			o.Channel.Config.Payer, o.Channel.Config.PayerAuthorizer = us, agent.address
+			o.Channel.Config.Payer, o.Channel.Config.PayerAuthorizer = us, agent.Own
 			if n.deposit > 0 {
 				draft := x402.OwnersDeposit{Value: money.NewAmount(n.deposit),
 					ValidBefore: noon.Add(o.Validity).Unix()}
 				salt := make([]byte, 32)
-				_, _ = (&counting{}).Read(salt)
+				_, _ = (&evmtest.Counting{}).Read(salt)
 				draft.Salt = message.Hex(salt)
-				signed := signOwners(t, c, o, draft, testSigner(t).key)
+				signed := signOwners(t, c, o, draft, testSigner(t).Key)
 				o.Channel.Owners = &signed
 			}
 			o.Source = ""

@@ -1,4 +1,4 @@
-package evm
+package batch
 
 import (
 	"encoding/hex"
@@ -13,6 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/chain/evm/payload"
 	"x402-wallet/internal/must"
@@ -39,12 +40,12 @@ func TestDepositsByPermit2EqualTheVectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, o := permitOrder(t, name)
 			f, signer := newFakeNode(t), testSigner(t)
-			f.allowance = money.NewAmount(allowance)
-			made := must.Get(f.exact(t, signer).Channels(24*time.Hour).Authorize(t.Context(), o))(t)
+			f.Allowance = money.NewAmount(allowance)
+			made := must.Get(f.contractFor(signer, 24*time.Hour).Authorize(t.Context(), o))(t)
 			require.Equal(t, compacted(t, v.Payload.Payload), string(made.Payload))
-			require.Len(t, signer.digests, len(v.TypedData))
+			require.Len(t, signer.Digests, len(v.TypedData))
 			for _, signed := range v.TypedData {
-				require.Contains(t, signer.digests,
+				require.Contains(t, signer.Digests,
 					[32]byte(must.Get(hex.DecodeString(signed.Digest[2:]))(t)))
 			}
 			whole := must.Get(wire.EncodePayload(&wire.Challenge{Version: 2, Extensions: o.Extensions},
@@ -73,11 +74,11 @@ func TestDepositsByPermit2AreRefusedBeforeSigning(t *testing.T) {
 		code   x402.Code
 	}{
 		"no approval": {func(o *onchain.Order, _ *fakeNode) { o.Extensions = nil }, x402.NoDelegation},
-		"a token without EIP-2612": {func(_ *onchain.Order, f *fakeNode) { f.noPermits = true },
+		"a token without EIP-2612": {func(_ *onchain.Order, f *fakeNode) { f.NoPermits = true },
 			x402.InvalidRequirement},
-		"no Permit2 there": {func(_ *onchain.Order, f *fakeNode) { f.noPermit2 = true },
+		"no Permit2 there": {func(_ *onchain.Order, f *fakeNode) { f.NoPermit2 = true },
 			x402.InvalidRequirement},
-		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.permitUsed = true }, x402.Internal},
+		"a used nonce": {func(_ *onchain.Order, f *fakeNode) { f.PermitUsed = true }, x402.Internal},
 		"an owner's": {func(o *onchain.Order, _ *fakeNode) {
 			o.Channel.Deposit = money.Amount{}
 			o.Channel.Owners = &x402.OwnersDeposit{Salt: common.Hash{}.Hex(),
@@ -89,8 +90,8 @@ func TestDepositsByPermit2AreRefusedBeforeSigning(t *testing.T) {
 			f, signer := newFakeNode(t), testSigner(t)
 			c.change(&o, f)
 			requireCode(t, c.code,
-				must.Err(f.exact(t, signer).Channels(24*time.Hour).Authorize(t.Context(), o)))
-			require.Empty(t, signer.digests, "the signer was asked")
+				must.Err(f.contractFor(signer, 24*time.Hour).Authorize(t.Context(), o)))
+			require.Empty(t, signer.Digests, "the signer was asked")
 		})
 	}
 }
@@ -98,7 +99,7 @@ func TestDepositsByPermit2AreRefusedBeforeSigning(t *testing.T) {
 // A token that is paid by Permit2 alone has channels, by sellers who ask for Permit2.
 func TestChannelsOfATokenWithoutEIP3009(t *testing.T) {
 	_, o := permitOrder(t, "batch_deposit_permit2")
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	asset := usdc
 	asset.Permit2Only, asset.Name = true, ""
 	require.NoError(t, c.Payable(o.Requirement, asset))
@@ -113,12 +114,12 @@ func TestChannelsOfATokenWithoutEIP3009(t *testing.T) {
 func TestStatusOfADepositByPermit2(t *testing.T) {
 	_, o := permitOrder(t, "batch_deposit_permit2")
 	f := newFakeNode(t)
-	f.allowance = money.NewAmount(5000)
-	e := must.Get(f.exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(t.Context(), o))(t).Evidence
+	f.Allowance = money.NewAmount(5000)
+	e := must.Get(f.contractFor(testSigner(t), 24*time.Hour).Authorize(t.Context(), o))(t).Evidence
 	id, used := common.Hash{7}, true
 	value := e.Amount.Bytes32()
-	entry := logEntry{Address: common.HexToAddress(e.Asset), Topics: []common.Hash{topicTransfer, topic(us),
-		topic(message.BatchContract)}, Data: value[:], BlockNumber: 90, TransactionHash: id}
+	entry := evm.LogEntry{Address: common.HexToAddress(e.Asset), Topics: []common.Hash{evm.TopicTransfer,
+		topic(us), topic(message.BatchContract)}, Data: value[:], BlockNumber: 90, TransactionHash: id}
 	said := func(v any) string { return string(must.Get(json.Marshal(v))(t)) }
 	input := "0x" + hex.EncodeToString(crypto.Keccak256([]byte("deposit(…)"))[:4]) + e.Nonce[2:]
 	node := saying(func(method, tag string) string {
@@ -138,15 +139,15 @@ func TestStatusOfADepositByPermit2(t *testing.T) {
 			}
 			return `"0x` + bits + `"`
 		case "eth_getLogs":
-			return said([]logEntry{entry})
+			return said([]evm.LogEntry{entry})
 		case "eth_getTransactionByHash":
 			return said(map[string]any{"hash": id, "to": message.BatchContract, "input": input})
 		case "eth_getTransactionReceipt":
-			return said(map[string]any{"transactionHash": id, "status": "0x1", "logs": []logEntry{entry}})
+			return said(map[string]any{"transactionHash": id, "status": "0x1", "logs": []evm.LogEntry{entry}})
 		}
 		return "null"
 	})
-	channels := node.exact().Channels(time.Hour)
+	channels := contractOf(node)
 	got := must.Get(channels.Status(t.Context(), e))(t)
 	require.Equal(t, []any{x402.Settled, id.Hex()}, []any{got.State, got.Transaction}, "%+v", got)
 	input = "0x12345678" // another deposit of the same amount
@@ -162,7 +163,7 @@ func TestStatusOfADepositByPermit2(t *testing.T) {
 // A voucher alone is the same promise, and says nothing of the deposit by Permit2.
 func TestVoucherOfADepositByPermit2(t *testing.T) {
 	v, _ := permitOrder(t, "batch_deposit_permit2")
-	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	c := newFakeNode(t).contractFor(testSigner(t), 24*time.Hour)
 	alone := must.Get(c.VoucherAlone(sepolia, v.Payload.Payload))(t)
 	is, _, err := payload.DecodeChannel(usdc, alone)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package evm
+package permit2
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -26,7 +27,7 @@ type permitNode struct {
 	final, head uint64 // block n has time n
 	owner       string
 	usedAt      map[string]uint64 // block, by nonce (0x-hex)
-	logs        []logEntry
+	logs        []evm.LogEntry
 	transfers   map[common.Hash]map[string]any // transactions
 	receipts    map[common.Hash]map[string]any
 }
@@ -114,7 +115,7 @@ func (n *permitNode) matching(raw json.RawMessage) any {
 	if json.Unmarshal(raw, &q) != nil || len(q.Topics) != 3 {
 		n.t.Errorf("eth_getLogs %s", raw)
 	}
-	return slices.DeleteFunc(slices.Clone(n.logs), func(l logEntry) bool {
+	return slices.DeleteFunc(slices.Clone(n.logs), func(l evm.LogEntry) bool {
 		return l.Address != q.Address || !slices.Equal(l.Topics, q.Topics) || l.BlockNumber < q.FromBlock ||
 			l.BlockNumber > q.ToBlock
 	})
@@ -124,12 +125,12 @@ func (n *permitNode) mined(at uint64, to string, input []byte, from, payee strin
 	status uint64) string {
 	hash := crypto.Keccak256Hash(input, []byte{byte(len(n.transfers))})
 	value := money.NewAmount(amount).Bytes32()
-	l := logEntry{Address: common.HexToAddress(usdc.Address), Data: value[:], BlockNumber: hexutil.Uint64(at),
-		TransactionHash: hash, Topics: []common.Hash{topicTransfer, topic(from), topic(payee)}}
+	l := evm.LogEntry{Address: common.HexToAddress(usdc.Address), Data: value[:],
+		BlockNumber: hexutil.Uint64(at), TransactionHash: hash, Topics: []common.Hash{evm.TopicTransfer, topic(from), topic(payee)}}
 	n.logs = append(n.logs, l)
 	n.transfers[hash] = map[string]any{"hash": hash, "to": to, "input": hexutil.Bytes(input)}
 	n.receipts[hash] = map[string]any{"transactionHash": hash, "blockNumber": hexutil.Uint64(at),
-		"status": hexutil.Uint64(status), "logs": []logEntry{l}}
+		"status": hexutil.Uint64(status), "logs": []evm.LogEntry{l}}
 	return hash.Hex()
 }
 
@@ -205,7 +206,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			n := newPermitNode(t)
 			n.usedAt[nonce] = 1900
 			hash := n.mined(1900, test.to, test.input, stranger, payee, test.paid, test.status)
-			got := must.Get(n.exact().Received(t.Context(), evidence(test.way)))(t)
+			got := must.Get(n.payer().Received(t.Context(), evidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.False(t, got.Unused)
 			if test.want == x402.Settled {
@@ -218,7 +219,7 @@ func TestReceivedByPermit2(t *testing.T) {
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
 		hash := n.mined(1800, message.ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
 		n.mined(1900, message.ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
-		got := must.Get(n.exact().Received(t.Context(), evidence(x402.Permit2)))(t)
+		got := must.Get(n.payer().Received(t.Context(), evidence(x402.Permit2)))(t)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 	})
 }
@@ -235,7 +236,7 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 	hash := n.mined(1500, message.ExactProxy, settleInput(exactSettle, message.WordOfUint(0), amount[:],
 		common.HexToHash(e.Nonce).Bytes(), message.WordOfUint(0),
 		message.Word(common.HexToAddress(stranger))), stranger, payee, 10_000, 1)
-	got := must.Get(n.exact().Received(t.Context(), e))(t)
+	got := must.Get(n.payer().Received(t.Context(), e))(t)
 	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 }
 
@@ -244,11 +245,11 @@ func newPermitNode(t testing.TB) *permitNode {
 		transfers: map[common.Hash]map[string]any{}, receipts: map[common.Hash]map[string]any{}}
 }
 
-func (n *permitNode) exact() *Exact {
+func (n *permitNode) payer() *Payer {
 	server := httptest.NewServer(n)
 	n.t.(*testing.T).Cleanup(server.Close)
-	return New(Options{RPC: map[string]string{sepolia: server.URL},
-		Now: func() time.Time { return time.Unix(2100, 0) }})
+	return NewPayer(evm.New(evm.Options{RPC: map[string]string{sepolia: server.URL},
+		Now: func() time.Time { return time.Unix(2100, 0) }}), nil)
 }
 
 // An unused permit is dead when a final block is past its deadline, not at it: Permit2 takes it then.
@@ -259,14 +260,14 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.final = final
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 2000
-		got := must.Get(n.exact().Received(t.Context(), e))(t)
+		got := must.Get(n.payer().Received(t.Context(), e))(t)
 		require.Equal(t, want, got.State, final)
 		require.Equal(t, want == x402.Open, got.Unused)
 		// the bit beside it is another nonce's
 		n.usedAt[strings.TrimSuffix(e.Nonce, "20")+"21"] = 1
-		require.Equal(t, got.State, must.Get(n.exact().Received(t.Context(), e))(t).State)
+		require.Equal(t, got.State, must.Get(n.payer().Received(t.Context(), e))(t).State)
 		n.usedAt[e.Nonce] = 1
-		used := must.Get(n.exact().Received(t.Context(), e))(t)
+		used := must.Get(n.payer().Received(t.Context(), e))(t)
 		require.Equal(t, x402.Open, used.State,
 			"its owner may have cancelled it, or its transfer is elsewhere")
 		require.False(t, used.Unused)
@@ -285,18 +286,18 @@ func FuzzPermitCall(f *testing.F) {
 	proxy := common.HexToAddress(message.ExactProxy)
 	e := paid(0)
 	e.Way, e.Payer = x402.Permit2, stranger
-	a, err := readEvidence(e)
+	a, err := evm.ReadEvidence(e, x402.Permit2)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(settleInput(exactSettle, message.WordOfUint(0), message.WordOfUint(10000), a.nonce[:],
-		message.WordOfUint(0), message.Word(a.payer)))
+	f.Add(settleInput(exactSettle, message.WordOfUint(0), message.WordOfUint(10000), a.Nonce[:],
+		message.WordOfUint(0), message.Word(a.Payer)))
 	f.Add(settleInput(exactPermit))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		if call, isOne := readSettle(&proxy, input); isOne && call.isOf(a) {
-			require.Contains(t, string(input), string(a.nonce[:]))
-			require.Contains(t, string(input), string(a.payer[:]))
+		if call, isOne := readSettle(&proxy, input); isOne && call.isOf(permit{a}) {
+			require.Contains(t, string(input), string(a.Nonce[:]))
+			require.Contains(t, string(input), string(a.Payer[:]))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package evm
+package permit2
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/chain/evm/message"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
@@ -27,7 +28,7 @@ type permitChain struct {
 	head, final   uint64
 	usedAt        uint64 // block of the nonce's bit; 0: never
 	isPruned      bool   // it knows no state of old
-	logs          []logEntry
+	logs          []evm.LogEntry
 	txs, receipts map[string]map[string]any
 }
 
@@ -56,9 +57,9 @@ func (c *permitChain) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *permitChain) block(raw json.RawMessage) uint64 {
 	tag := must.JSON[string](raw)(c.t)
 	switch tag {
-	case latest:
+	case evm.Latest:
 		return c.head
-	case finalized:
+	case evm.Finalized:
 		return c.final
 	}
 	return must.Get(hexutil.DecodeUint64(tag))(c.t)
@@ -88,7 +89,7 @@ func (c *permitChain) answer(method string, params []json.RawMessage) (any, stri
 		return hexutil.Bytes(word), ""
 	case "eth_getLogs":
 		q := must.JSON[struct{ FromBlock, ToBlock hexutil.Uint64 }](params[0])(c.t)
-		return slices.DeleteFunc(slices.Clone(c.logs), func(l logEntry) bool {
+		return slices.DeleteFunc(slices.Clone(c.logs), func(l evm.LogEntry) bool {
 			return l.BlockNumber < q.FromBlock || l.BlockNumber > q.ToBlock
 		}), ""
 	case "eth_getTransactionByHash":
@@ -112,12 +113,12 @@ func permitEvidence(way string) x402.Evidence {
 func (c *permitChain) transfer(block, amount uint64, to string, input []byte) (hash string) {
 	h := crypto.Keccak256Hash([]byte(fmt.Sprint(block, amount, to, len(c.logs))))
 	value := money.NewAmount(amount).Bytes32()
-	l := logEntry{Address: common.HexToAddress(usdc.Address), Data: value[:],
+	l := evm.LogEntry{Address: common.HexToAddress(usdc.Address), Data: value[:],
 		BlockNumber: hexutil.Uint64(block),
-		Topics:      []common.Hash{topicTransfer, topic(us), topic(payee)}, TransactionHash: h}
+		Topics:      []common.Hash{evm.TopicTransfer, topic(us), topic(payee)}, TransactionHash: h}
 	c.logs = append(c.logs, l)
 	c.txs[h.Hex()] = map[string]any{"hash": h, "to": to, "input": hexutil.Bytes(input)}
-	c.receipts[h.Hex()] = map[string]any{"transactionHash": h, "status": "0x1", "logs": []logEntry{l}}
+	c.receipts[h.Hex()] = map[string]any{"transactionHash": h, "status": "0x1", "logs": []evm.LogEntry{l}}
 	return h.Hex()
 }
 
@@ -126,7 +127,7 @@ func (c *permitChain) invalidate(block uint64) {
 	data := make([]byte, 64)
 	copy(data[1:], nonce[:31])
 	data[63-int(nonce[31])/8] = 1 << (nonce[31] % 8)
-	c.logs = append(c.logs, logEntry{Address: common.HexToAddress(message.Permit2Address), Data: data,
+	c.logs = append(c.logs, evm.LogEntry{Address: common.HexToAddress(message.Permit2Address), Data: data,
 		BlockNumber: hexutil.Uint64(block), Topics: []common.Hash{topicInvalidated, topic(us)},
 		TransactionHash: common.Hash{9}})
 }
@@ -221,7 +222,7 @@ func TestStatusOfPermits(t *testing.T) {
 		"upto, its transaction failed": {x402.Upto, steps{used(995), final, receipt("status", "0x0")},
 			x402.Open, "", "failed transaction"},
 		"upto, its transaction moved nothing": {x402.Upto,
-			steps{used(995), final, receipt("logs", []logEntry{})}, x402.Open, "", "contradicts itself"},
+			steps{used(995), final, receipt("logs", []evm.LogEntry{})}, x402.Open, "", "contradicts itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &permitChain{t: t, head: 1000, final: 900, txs: map[string]map[string]any{},
@@ -229,8 +230,8 @@ func TestStatusOfPermits(t *testing.T) {
 			for _, step := range test.steps {
 				step(c)
 			}
-			e := New(Options{RPC: map[string]string{sepolia: "http://node"},
-				HTTP: &http.Client{Transport: c}})
+			e := NewPayer(evm.New(evm.Options{RPC: map[string]string{sepolia: "http://node"},
+				HTTP: &http.Client{Transport: c}}), nil)
 			got := must.Get(e.Status(t.Context(), permitEvidence(test.way)))(t)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
@@ -250,5 +251,6 @@ func TestStatusOfPermits(t *testing.T) {
 		})
 	}
 	evidence := permitEvidence("another")
-	requireCode(t, x402.Internal, must.Err(New(Options{}).Status(t.Context(), evidence)))
+	nobody := NewPayer(evm.New(evm.Options{}), nil)
+	requireCode(t, x402.Internal, must.Err(nobody.Status(t.Context(), evidence)))
 }
