@@ -380,7 +380,7 @@ func (u *umpire) note(w wanted, now time.Time) {
 	u.payees[w.network+" "+w.payTo] = true
 	u.paidHere[w.place()], u.paidHere[w.place()+" "+w.payTo] = w.payTo, w.payTo
 	if w.counts > 0 {
-		u.prices[w.resource()] = w.counts
+		u.prices[w.resource()] = w.amount // of a voucher that raises by less, too
 	}
 }
 
