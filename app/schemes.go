@@ -146,7 +146,7 @@ func statuses(ways []way) map[pay.SchemeKey]pay.StatusReader {
 func statusOf(ways []way) func(ctx context.Context, p history.Payment) (x402.Status, error) {
 	list := statuses(ways)
 	return func(ctx context.Context, p history.Payment) (x402.Status, error) {
-		reader, known := list[pay.SchemeKey{Scheme: p.Scheme, Family: x402.Namespace(p.Network)}]
+		reader, known := list[pay.SchemeKey{Scheme: p.Scheme, Family: x402.Namespace(p.Evidence.Network)}]
 		if !known {
 			return x402.Status{}, x402.Errorf(x402.CheckFailed,
 				"no chain says what became of a payment by %s", x402.Quote(p.Scheme))

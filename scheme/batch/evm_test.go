@@ -41,10 +41,6 @@ func testSigner(t testing.TB) *keySigner { return evmtest.NewSigner(t) }
 
 func topic(address string) common.Hash { return evmtest.Topic(address) }
 
-func hexOf(b []byte) string { return evmtest.HexOf(b) }
-
-func order(version int) onchain.Order { return evmtest.Order(version) }
-
 func requireCode(t *testing.T, want x402.Code, err error) {
 	t.Helper()
 	require.True(t, x402.HasCode(err, want), "%v", err)

@@ -1,7 +1,6 @@
 package permit2
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -41,8 +40,6 @@ func topic(address string) common.Hash { return evmtest.Topic(address) }
 
 func hexOf(b []byte) string { return evmtest.HexOf(b) }
 
-func order(version int) onchain.Order { return evmtest.Order(version) }
-
 func requireCode(t *testing.T, want x402.Code, err error) {
 	t.Helper()
 	require.True(t, x402.HasCode(err, want), "%v", err)
@@ -53,15 +50,7 @@ func (f *fakeNode) exact(signer onchain.Signer) *evm.Exact {
 		Rand: &evmtest.Counting{}, Now: func() time.Time { return noon }})
 }
 
-// answering is an Exact whose node says this.
-func answering(s saying) *evm.Exact {
-	return evm.New(evm.Options{RPC: map[string]string{sepolia: "http://node"},
-		HTTP: &http.Client{Transport: s}, Now: func() time.Time { return noon }})
-}
-
 func (f *fakeNode) payer(signer onchain.Signer) *Payer { return NewPayer(f.exact(signer), nil) }
-
-func payerOf(s saying) *Payer { return NewPayer(answering(s), nil) }
 
 // paid is a payment's evidence whose permit ended before seconds ago, by the fake node's latest block.
 func paid(ago time.Duration) x402.Evidence {

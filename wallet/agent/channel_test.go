@@ -217,6 +217,35 @@ func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
 	}
 }
 
+// A row that says more than was promised is not sealed with a small voucher, after which a large one would go on
+// from it.
+func TestSignVoucher_SealsNoForgedSum(t *testing.T) {
+	const huge = 1 << 40
+	for name, test := range map[string]struct {
+		edit   string
+		isUsed bool // the channel has a voucher that was sealed
+	}{
+		"before its first voucher": {`UPDATE channels SET amount = '1099511627776'`, false},
+		"what the seller showed, before its first voucher": {`UPDATE channels SET
+			call = json_set(call, '$.shown', json('{"ceiling":"1099511627776","signature":"0x"}'))`, false},
+		"what the seller showed": {`UPDATE channels SET
+			call = json_set(call, '$.shown', json('{"ceiling":"1099511627776","signature":"0x"}'))`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newBatchWorld(t)
+			ceiling, deposit := uint64(1000), uint64(10_000)
+			if test.isUsed {
+				must.Get(w.client.SignChannel(t.Context(), w.message(w.call(deposit), ceiling, deposit)))(t)
+				ceiling, deposit = 2000, 0
+			}
+			w.sql(test.edit)
+			_, _ = w.client.SignChannel(t.Context(), w.message(w.call(deposit), ceiling, deposit))
+			_, err := w.client.SignChannel(t.Context(), w.message(w.call(0), huge+1000, 0))
+			require.Error(t, err, "it promises what nobody paid for")
+		})
+	}
+}
+
 // signsItself is a process with the key, which records what it signs with a payload.
 func (w *batchWorld) signsItself() asks.Asks {
 	guard := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}

@@ -195,7 +195,7 @@ func (v *voucher) readClaimed(ctx context.Context) error {
 
 // Bound implements signing.Bounded: the raise over the last sealed voucher is at most the price, and one that
 // counts nothing raises nothing that no deposit counted for. In a channel that was never signed in nothing
-// was promised but what is proven.
+// was promised but what is proven. What is sealed with the voucher is no more than that, and the voucher.
 func (v voucher) Bound(ctx context.Context, s signing.Sealed) (*history.Fact, error) {
 	if s.Channel == nil {
 		return nil, signing.Refuse("the ledger takes no channel on with it")
@@ -208,6 +208,12 @@ func (v voucher) Bound(ctx context.Context, s signing.Sealed) (*history.Fact, er
 	if raise.Cmp(v.price) > 0 {
 		return nil, signing.Refuse("it promises %s beyond what is sealed of its channel, and the price is %s",
 			raise, v.price)
+	}
+	// What is sealed now is what the next voucher goes on from.
+	if sealed := s.Channel.To.Amount; sealed.Cmp(promised) > 0 && sealed.Cmp(v.Ceiling) > 0 &&
+		sealed.Cmp(v.proven) > 0 {
+		return nil, signing.Refuse("its channel's row says that %s were promised, and nothing proves that",
+			sealed)
 	}
 	if !v.isOwners() {
 		return nil, nil
