@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
@@ -220,6 +221,32 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	w.service.mu.Unlock()
 	require.Error(t, must.Err(w.m.Recover(t.Context(), "nuwa")))
 	require.EqualValues(t, 4, w.row().Nonce)
+}
+
+// A row that says more than was promised is not gone on from: neither before anything was signed in the channel,
+// nor with another signature than the wallet's own.
+func TestCall_RowPromisesMore(t *testing.T) {
+	for name, edit := range map[string]string{
+		"before its first voucher": `UPDATE channels SET amount = '50000000'`,
+		"with a signature of another sum": `UPDATE channels SET amount = '50000000', signed =
+			json_set(signed, '$.subRav.accumulatedAmount', '50000000')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.open()
+			isUsed := strings.Contains(edit, "signed")
+			if isUsed {
+				w.mustCall("echo")
+			} else {
+				must.Get(w.m.Recover(t.Context(), "nuwa"))(t) // which makes the row
+			}
+			f := must.Get(historytest.Forge(w.home))(t)
+			require.NotZero(t, must.Get(f.Exec(edit))(t))
+			require.NoError(t, f.Close())
+			w.service.propose(50_000_000 + price)
+			w.mustRefuse(x402.LedgerCorrupt, "echo")
+		})
+	}
 }
 
 func TestBudgetsHoldForChannels(t *testing.T) {

@@ -144,6 +144,10 @@ func (m *Manager) load(ctx context.Context, r *readyChannel) error {
 	row.Server, row.Network = r.server, r.node.Network
 	row.Source, row.Claimed = r.payer.did(), r.claimed
 	row.ID, row.Epoch = id, epoch
+	if row.Amount.Cmp(r.claimed) > 0 && !m.isSigned(r, row) {
+		return x402.Errorf(x402.LedgerCorrupt, "by the ledger %s were promised in the channel, and neither a "+
+			"signature of this wallet nor the chain proves that", dollars(row.Amount))
+	}
 	r.row, r.last = row, r.last.further(row.Nonce, row.Amount)
 	if reflect.DeepEqual(row, before) {
 		return nil
@@ -153,6 +157,19 @@ func (m *Manager) load(ctx context.Context, r *readyChannel) error {
 		return err
 	}
 	return m.Store.SaveChannel(ctx, row)
+}
+
+// isSigned reports whether a row has this wallet's signature of what it says was promised. What is signed next
+// goes on from that, and the row alone can be edited.
+func (m *Manager) isSigned(r *readyChannel, row history.Channel) bool {
+	var last signedSubRAV
+	if json.Unmarshal(row.Signed, &last) != nil {
+		return false
+	}
+	promised := r.last
+	promised.Nonce, promised.Amount = row.Nonce, row.Amount
+	signature, err := unMultibase(last.Signature)
+	return err == nil && last.SubRAV == promised && m.Keys.Verify(r.key, SubRAV(promised).bytes(), signature)
 }
 
 // readFunds reads what lies in the hub for this channel: all channels of a payer draw on one hub.
