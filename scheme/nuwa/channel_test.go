@@ -223,8 +223,8 @@ func TestRecoverAfterLostLedger(t *testing.T) {
 	require.EqualValues(t, 4, w.row().Nonce)
 }
 
-// A row that says more than was promised is not gone on from: neither before anything was signed in the channel,
-// nor with another signature than the wallet's own.
+// A row that says more than was promised is not gone on from: neither before anything was signed in the
+// channel, nor with another signature than the wallet's own.
 func TestCall_RowPromisesMore(t *testing.T) {
 	for name, edit := range map[string]string{
 		"before its first voucher": `UPDATE channels SET amount = '50000000'`,

@@ -145,8 +145,8 @@ func (m *Manager) load(ctx context.Context, r *readyChannel) error {
 	row.Source, row.Claimed = r.payer.did(), r.claimed
 	row.ID, row.Epoch = id, epoch
 	if row.Amount.Cmp(r.claimed) > 0 && !m.isSigned(r, row) {
-		return x402.Errorf(x402.LedgerCorrupt, "by the ledger %s were promised in the channel, and neither a "+
-			"signature of this wallet nor the chain proves that", dollars(row.Amount))
+		return x402.Errorf(x402.LedgerCorrupt, "by the ledger %s were promised in the channel, and neither "+
+			"a signature of this wallet nor the chain proves that", dollars(row.Amount))
 	}
 	r.row, r.last = row, r.last.further(row.Nonce, row.Amount)
 	if reflect.DeepEqual(row, before) {
@@ -159,8 +159,8 @@ func (m *Manager) load(ctx context.Context, r *readyChannel) error {
 	return m.Store.SaveChannel(ctx, row)
 }
 
-// isSigned reports whether a row has this wallet's signature of what it says was promised. What is signed next
-// goes on from that, and the row alone can be edited.
+// isSigned reports whether a row has this wallet's signature of what it says was promised. What is signed
+// next goes on from that, and the row alone can be edited.
 func (m *Manager) isSigned(r *readyChannel, row history.Channel) bool {
 	var last signedSubRAV
 	if json.Unmarshal(row.Signed, &last) != nil {
