@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"math"
+	"slices"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
@@ -21,8 +22,9 @@ func Reserve(ctx context.Context, s *history.Store, h history.Hold,
 			return history.Payment{}, err
 		}
 		h.Decision = budget.Decision{Session: facts.Session.ID, Caps: []budget.Cap{{Limit: math.MaxInt64}}}
+		covers := func(a history.Approval) bool { return a.Covers(h.Payment) }
 		if len(facts.Approvals) > 0 {
-			h.Approval = &facts.Approvals[0]
+			h.Approval = &facts.Approvals[max(0, slices.IndexFunc(facts.Approvals, covers))]
 		}
 		p, err := s.Reserve(ctx, h)
 		if !errors.Is(err, history.ErrMoved) {
