@@ -91,7 +91,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Transport: sellers, Settler: settlers, Store: store, Asker: asking.Asker{Store: store}, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
-	deposits.Engine, guard.Recorder.Rules.Delegated = engine, engine.SessionCap
+	deposits.Engine = engine
+	delegation := a.delegation(rules, assets, keys, nodes)
+	engine.Delegated, guard.Recorder.Rules.Delegated = delegation.Limit, delegation.OfPayment
 	register(engine, rules, ways)
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
@@ -173,6 +175,26 @@ func (a *app) chains(rules *config.Config, of networkSettings, evmSigner, solana
 	})
 	on.readContracts(rules, of)
 	return on
+}
+
+// delegation reads what is delegated to the wallet's own account, whose payments ever are made.
+func (a *app) delegation(rules *config.Config, assets *x402.Registry, keys *wallet.Wallet,
+	nodes *http.Client) pay.Delegation {
+	var onSolana, onEVM client.Signer // for their addresses alone
+	onSolana.Account, onEVM.Account = keys.Addresses()
+	of := settingsOf(rules, "")
+	on := a.chains(rules, of, onEVM, onSolana, nodes)
+	return pay.Delegation{Networks: networksInOrder(rules), Assets: assets, Log: a.log,
+		Names: func(network string) bool {
+			_, takesFloat := of.allowances[network]
+			return takesFloat || of.tokenAccounts[network] != ""
+		},
+		Funds: func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+			if x402.IsSolana(network) {
+				return on.solana.Funds(ctx, network, asset)
+			}
+			return on.evm.Funds(ctx, network, asset)
+		}}
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of

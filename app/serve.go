@@ -147,14 +147,10 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
 	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
 	of := settingsOf(rules, "")
-	var own client.Signer // for its address alone: the chains are only read here
-	own.Account, _ = keys.Addresses()
 	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
-		solana: svm.New(svm.Options{Signer: own, RPC: rpc, TokenAccounts: of.tokenAccounts, HTTP: nodes,
-			Now: time.Now})}
+		solana: svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})}
 	on.readContracts(rules, of)
-	signed.Delegated = pay.Delegation{Networks: networksInOrder(rules), TokenAccounts: of.tokenAccounts,
-		Assets: signed.Assets, Funds: on.solana.Funds, Log: a.log}.Limit
+	signed.Delegated = a.delegation(rules, signed.Assets, keys, nodes).OfPayment
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)
 	ways := parts{chains: on, rules: rules, settings: of, deposits: &batch.Channels{},

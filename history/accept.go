@@ -88,7 +88,8 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		p.Created = fromMicros(created)
 		// the owner accepts the ledger also where that cannot be read
 		signed, _ := seals.Read[seals.Signature](detail)
-		g := seals.Signature{ID: p.ID, Created: created, Key: signed.Key, SessionCap: limit, Terms: p.terms()}
+		g := seals.Signature{ID: p.ID, Created: created, Key: signed.Key, SessionCap: limit,
+			Fact: signed.Fact, Terms: p.terms()}
 		if p.State == Failed {
 			g.Key = ""
 		}

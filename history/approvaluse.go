@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 )
 
@@ -66,7 +67,7 @@ type usedDetail struct {
 func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
 	err error) {
 	err = s.view(ctx, func(t *tx) (err error) {
-		u := uses{quote: hexOf(quote), ids: map[int64]string{}, signed: map[int64]bool{}}
+		u := uses{quote: hexOf(quote), ids: map[int64]string{}, signed: map[string]bool{}}
 		err = t.walk(since, at, u.add)
 		payments = u.payments
 		return err
@@ -79,19 +80,24 @@ type uses struct {
 	quote    string
 	payments []string
 	ids      map[int64]string
-	signed   map[int64]bool // what was signed gives nothing back
+	signed   map[string]bool // by payment: what was signed gives nothing back
 }
 
 func (u *uses) add(r audit.Row) error {
 	var used usedDetail
 	switch {
 	case r.Event == audit.SignedEvent:
-		u.signed[r.Payment] = true
+		// by the id that is sealed, and not by the number of the row
+		g, err := seals.Read[seals.Signature](r.Detail)
+		if err != nil {
+			return corrupt("event %d (%s) cannot be read", r.Seq, r.Event)
+		}
+		u.signed[g.ID] = true
 	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil &&
 		used.Quote == u.quote:
 		u.ids[r.Payment] = used.Payment
 		u.payments = append(u.payments, used.Payment)
-	case r.Event == audit.ReturnedEvent && !u.signed[r.Payment]:
+	case r.Event == audit.ReturnedEvent && !u.signed[u.ids[r.Payment]]:
 		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.Payment] })
 	}
 	return nil

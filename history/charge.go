@@ -8,7 +8,6 @@ import (
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -34,10 +33,11 @@ type Charge struct {
 // Charge records that the chain showed a payment to have settled for less than was signed for: the rest is
 // free again. o is the outcome, Settled by the chain. asked is what the chain was asked by, which has to be
 // what was signed. Errors are Expire's.
-func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Charge, o Outcome,
-	k Keyholder) (p Payment, err error) {
+func (s *Store) Charge(ctx context.Context, read Payment, c Charge, o Outcome, k Keyholder) (p Payment,
+	err error) {
+	id := read.ID
 	err = s.tx(ctx, func(t *tx) error {
-		before, g, err := t.signedAs(id, asked, k)
+		before, g, err := t.signedAs(read, k)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 func (g *guarded) charge(p Payment, asked x402.Evidence, amount uint64, o Outcome) (Payment, error) {
 	c := Charge{Amount: money.NewAmount(amount), Worth: money.Dollars(amount)}
-	return g.Charge(g.t.Context(), p.ID, asked, c, o, g.k)
+	return g.Charge(g.t.Context(), askedBy(p, asked), c, o, g.k)
 }
 
 func (g *guarded) used() budget.Use {
@@ -41,7 +41,7 @@ func TestCharge(t *testing.T) {
 				money.Dollars(120)}, []any{got.State, got.Proof, got.Transaction, got.Amount.String(),
 				got.Paid().String(), got.Price, got.Worth()})
 			require.ErrorIs(t, must.Err(g.charge(p, x402.Evidence{}, 20, provenLess)), ErrTransition, "once")
-			_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			_, err := g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 			require.ErrorIs(t, err, ErrTransition, "nobody wrote into the ledger")
 		}
 		require.Equal(t, before.Spent+240, g.used().Spent)
@@ -74,7 +74,7 @@ func TestChargeRefuses(t *testing.T) {
 		},
 		"worth more": func(g *guarded, p Payment) error {
 			c := Charge{Amount: money.NewAmount(1), Worth: 501}
-			return must.Err(g.Charge(g.t.Context(), p.ID, x402.Evidence{}, c, provenLess, g.k))
+			return must.Err(g.Charge(g.t.Context(), p, c, provenLess, g.k))
 		},
 		"a claim": func(g *guarded, p Payment) error {
 			return must.Err(g.charge(p, x402.Evidence{}, 1, Outcome{State: Settled, Proof: Claimed}))
@@ -92,14 +92,14 @@ func TestChargeRefuses(t *testing.T) {
 			must.Get(g.charge(p, x402.Evidence{}, 400, provenLess))(g.t)
 			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
 				WHERE id = ?`, p.ID)
-			_, err := g.Expire(g.t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			_, err := g.Expire(g.t.Context(), p, Outcome{State: Failed}, g.k)
 			requireCode(g.t, err, x402.LedgerCorrupt)
 			return err
 		},
 		"without the key": func(g *guarded, p Payment) error {
 			k := g.k
 			k.MAC = func([]byte) ([]byte, error) { return []byte("another"), nil }
-			return must.Err(g.Charge(g.t.Context(), p.ID, x402.Evidence{}, Charge{}, provenLess, k))
+			return must.Err(g.Charge(g.t.Context(), p, Charge{}, provenLess, k))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

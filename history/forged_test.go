@@ -518,18 +518,25 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 		left := must.Get(g.Payment(t.Context(), p.ID))(t)
 		require.Equal(t, Submitted, left.State)
 
-		_, err := g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
+		asked := askedBy(p, x402.Evidence{FeePayer: "another"})
+		_, err := g.Expire(t.Context(), asked, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v",
 			err)
 		expired := x402.Status{State: x402.Expired}
-		left = must.Get(g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k))(t)
+		left = must.Get(g.Expire(t.Context(), left, Expiry(left, expired), g.k))(t)
 		require.Equal(t, Failed, left.State)
 		require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
 		require.NoError(t, g.next(h), "its key is free again")
-		_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, expired), g.k)
+		_, err = g.Expire(t.Context(), left, Expiry(left, expired), g.k)
 		require.Error(t, err, "once")
 		must.Get(g.VerifySealed(t.Context(), g.k))(t)
 	})
+}
+
+// askedBy is a payment as it was read with some evidence.
+func askedBy(p Payment, e x402.Evidence) Payment {
+	p.Evidence = e
+	return p
 }
 
 // What the agent signed for is submitted once.
@@ -555,7 +562,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 		g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = ? WHERE id = ?`, []byte{0},
 			p.ID)
 		g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
-		_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+		_, err := g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 		requireCode(t, err, x402.LedgerCorrupt)
 	})
 	for _, linked := range []bool{false, true} {
@@ -565,7 +572,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			big := p
 			big.Price = 700
 			g.sql(`UPDATE payments SET usd = 700 WHERE id = ?`, p.ID)
-			_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			_, err := g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "its terms are under the seal: %v", err)
 			detail := toJSON(signedAs(big))
 			g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.Number)
@@ -578,7 +585,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 					audit.Row{At: at, Payment: p.Number, Event: audit.SignedEvent,
 						Detail: detail}.Linked(previous), p.Number)
 			}
-			_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			_, err = g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 			requireCode(t, err, x402.LedgerCorrupt)
 		})
 	}

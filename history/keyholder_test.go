@@ -32,5 +32,5 @@ func finish(s *Store, id string, o Outcome) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	return s.Expire(context.Background(), id, p.Evidence, o, testKeyholder())
+	return s.Expire(context.Background(), p, o, testKeyholder())
 }

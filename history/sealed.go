@@ -41,10 +41,15 @@ type Keyholder struct {
 	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
-	// SessionCap is an upper bound for the cap of a session in which nothing was signed yet. A nil one is no
-	// bound.
-	SessionCap *money.Dollars
+	// NeedsCap says that the owner set no limit of a session. The cap of a session in which nothing was signed
+	// is only in a table: a signature in it is ErrNewSession until HasCap. SessionCap is its upper bound then, or
+	// nil.
+	NeedsCap, HasCap bool
+	SessionCap       *money.Dollars
 }
+
+// ErrNewSession says that nothing was signed in a payment's session yet, and its cap has to be asked for.
+var ErrNewSession = errors.New("nothing was signed in the session yet")
 
 // Sealed is what the sealed rows say beside the sums.
 type Sealed struct {
@@ -318,14 +323,13 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 }
 
 // sealedFacts are what Permit decides by: of what was signed and nothing else, without the payment
-// itself, at the time at which it was reserved. atMost is an upper bound for the cap of a new session.
-func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query, atMost *money.Dollars) (f budget.Facts,
-	err error) {
+// itself, at the time at which it was reserved.
+func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query, k Keyholder) (f budget.Facts, err error) {
 	f.Now, f.Used = p.Created, s.Usage(p.Session, q, p.Created)
 	f.Session = budget.Session{ID: p.Session, Last: p.Created}
 	f.Session.Cap = s.Session.Cap
 	if s.Session.ID != p.Session {
-		f.Session.Cap, err = t.sessionCap(p.Session, atMost)
+		f.Session.Cap, err = t.sessionCap(p.Session, k)
 	}
 	if err != nil {
 		return f, err
@@ -348,14 +352,18 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query, atMost *money.Dol
 	return f, err
 }
 
-// sessionCap is the lower of what the table has and atMost: the table alone can be edited.
-func (t *tx) sessionCap(id string, atMost *money.Dollars) (limit *money.Dollars, err error) {
+// sessionCap is the cap of a session in which nothing was signed: no more than what the keyholder knows,
+// because the table alone can be edited.
+func (t *tx) sessionCap(id string, k Keyholder) (limit *money.Dollars, err error) {
+	if k.NeedsCap && !k.HasCap {
+		return nil, ErrNewSession
+	}
 	err = t.Row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
 	if err != nil {
 		return nil, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
 	}
-	if limit == nil || (atMost != nil && *atMost < *limit) {
-		limit = atMost
+	if limit == nil || (k.SessionCap != nil && *k.SessionCap < *limit) {
+		limit = k.SessionCap
 	}
 	return limit, nil
 }

@@ -208,7 +208,7 @@ func (t *tx) permitted(p Payment, g *seals.Signature, step *Step, k Keyholder) (
 	if err := t.keyIsFree(last.memory, p); err != nil {
 		return nil, err
 	}
-	facts, err := t.sealedFacts(last, p, query, k.SessionCap)
+	facts, err := t.sealedFacts(last, p, query, k)
 	if err != nil {
 		return nil, err
 	}
@@ -256,27 +256,28 @@ func Settlement(status x402.Status) Outcome {
 		Note: status.Note}
 }
 
-// signedAs is payment id and its signature, if asked, which the chain was asked by, is what was signed.
-func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g seals.Signature, err error) {
-	if p, err = t.brief(id); err != nil {
+// signedAs is a payment as it stands and its signature, if read, by which the chain was asked before, is what
+// was signed: the row may have been another one then.
+func (t *tx) signedAs(read Payment, k Keyholder) (p Payment, g seals.Signature, err error) {
+	if p, err = t.brief(read.ID); err != nil {
 		return p, g, err
 	}
 	if g, err = t.signatureOf(p, k); err != nil {
 		return p, g, err
 	}
-	if g.Evidence != digestOf([]byte(toJSON(asked))) {
-		return p, g, corrupt("payment %s was asked after by something else than what was signed", id)
+	if g.Row != read.digest() || g.Evidence != digestOf([]byte(toJSON(read.Evidence))) {
+		return p, g, corrupt("payment %s was asked after by something else than what was signed", read.ID)
 	}
 	return p, g, nil
 }
 
 // Expire records that what was signed can never settle: → failed, and its money is free again.
-// asked is what the chain was asked by, which has to be what was signed. Errors are Finish's and,
-// for k, Submit's.
-func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
-	k Keyholder) (p Payment, err error) {
+// read is the payment as the caller read it before it asked the chain, which has to be what was signed.
+// Errors are Finish's and, for k, Submit's.
+func (s *Store) Expire(ctx context.Context, read Payment, o Outcome, k Keyholder) (p Payment, err error) {
+	id := read.ID
 	err = s.tx(ctx, func(t *tx) error {
-		before, g, err := t.signedAs(id, asked, k)
+		before, g, err := t.signedAs(read, k)
 		if err != nil {
 			return err
 		}

@@ -137,14 +137,16 @@ type Guard interface {
 // Engine pays. All fields are set before its first use and not changed afterwards; it is safe for
 // concurrent use.
 type Engine struct {
-	Rules     budget.Rules
-	Policy    Policy
-	Assets    *x402.Registry
-	Schemes   map[SchemeKey]Scheme
-	Ways      []scheme.Way               // that there are, the simplest first
-	Owners    OwnersAccount              // nil: there is none
-	Floats    Floats                     // nil: likewise
-	SignIns   SignInSigner               // nil: it signs in nowhere
+	Rules   budget.Rules
+	Policy  Policy
+	Assets  *x402.Registry
+	Schemes map[SchemeKey]Scheme
+	Ways    []scheme.Way  // that there are, the simplest first
+	Owners  OwnersAccount // nil: there is none
+	Floats  Floats        // nil: likewise
+	SignIns SignInSigner  // nil: it signs in nowhere
+	// Delegated is Delegation.Limit of the wallet's own account. It is nil if nothing can be delegated.
+	Delegated func(ctx context.Context, network, asset string) (*money.Dollars, error)
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
@@ -187,12 +189,11 @@ type Engine struct {
 
 // Policy is what of the owner's rules is not about sums.
 type Policy struct {
-	Prefer        []string          // networks, best first
-	Networks      []string          // that have a node
-	TokenAccounts map[string]string // Solana: the owner's that config.toml names, by network
-	Schemes       []string          // payment schemes that may be used
-	MaxTimeout    time.Duration     // the longest validity that is ever signed
-	Deadline      time.Duration     // for one call, and again for finishing what was sent
+	Prefer     []string      // networks, best first
+	Networks   []string      // that have a node
+	Schemes    []string      // payment schemes that may be used
+	MaxTimeout time.Duration // the longest validity that is ever signed
+	Deadline   time.Duration // for one call, and again for finishing what was sent
 	// below how much what is left to pay from is little, so that the owner is told; 0: never
 	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect; nil: none

@@ -141,7 +141,7 @@ func (w *world) outcomes(r *rand.Rand) {
 				continue
 			}
 			w.chain.status[s.unique] = x402.Status{State: x402.Expired, Note: "over"}
-			must.Get(w.recorder.Expire(w.t.Context(), p.ID, p.Evidence,
+			must.Get(w.recorder.Expire(w.t.Context(), p,
 				history.Expiry(p, w.chain.status[s.unique])))(w.t)
 			w.umpire.signed[i].counts, w.umpire.signed[i].isOver = 0, true
 		case 1:

@@ -134,7 +134,7 @@ func Pay(t *testing.T, s *history.Store, h history.Hold, to history.State) histo
 	case history.Submitted:
 		return p
 	case history.Failed:
-		p, err = s.Expire(t.Context(), p.ID, p.Evidence, o, Keyholder())
+		p, err = s.Expire(t.Context(), p, o, Keyholder())
 	case history.Settled:
 		o.Proof = history.Claimed
 		fallthrough

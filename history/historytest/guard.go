@@ -71,10 +71,10 @@ func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed hist
 func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	units, _ := status.Amount.Uint64()
 	c := history.Charge{Amount: *status.Amount, Worth: min(money.Dollars(units), p.Price)}
-	return g.Store.Charge(ctx, p.ID, p.Evidence, c, history.Settlement(status), Keyholder())
+	return g.Store.Charge(ctx, p, c, history.Settlement(status), Keyholder())
 }
 
 // Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
-	return g.Store.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status), Keyholder())
+	return g.Store.Expire(ctx, p, history.Expiry(p, status), Keyholder())
 }

@@ -100,7 +100,7 @@ func (f *ledgerFiller) finish(p history.Payment, o history.Outcome) {
 func (f *ledgerFiller) expire(p history.Payment) {
 	p = must.Get(f.Payment(f.t.Context(), p.ID))(f.t)
 	o := history.Expiry(p, x402.Status{State: x402.Expired, Note: "over"})
-	must.Get(f.Expire(f.t.Context(), p.ID, p.Evidence, o, f.k))(f.t)
+	must.Get(f.Expire(f.t.Context(), p, o, f.k))(f.t)
 }
 
 func withKey(name string) func(*history.Payment) {

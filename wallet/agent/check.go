@@ -26,9 +26,9 @@ type Rules struct {
 	MaxTimeout time.Duration // the longest validity that is ever signed
 	// Status asks the nodes of these very rules what became of a payment. Only the unlock agent needs it.
 	Status func(ctx context.Context, p history.Payment) (x402.Status, error)
-	// Delegated asks the chain for how much is delegated to the wallet's own account, or nil if nothing is. It
-	// is the cap of a session where the owner set none.
-	Delegated func(ctx context.Context) (*money.Dollars, error)
+	// Delegated asks the chain for how much is delegated to the wallet's own account, or nil if nothing is.
+	// It is the cap of a session where the owner set none. p is the first payment in it.
+	Delegated func(ctx context.Context, p history.Payment) (*money.Dollars, error)
 	// MayPay asks the owner's program about a payment before its signature is recorded; it may be nil. Only
 	// the unlock agent asks it, because it does not know whether the process that pays did.
 	MayPay func(ctx context.Context, p history.Payment) error
@@ -162,7 +162,7 @@ func (s *Server) expire(ctx context.Context, id string) error {
 		return err
 	}
 	if p.Prepaid() { // it frees nothing: what it could spend was counted with its deposit
-		_, err = s.Recorder.Expire(ctx, id, p.Evidence, history.Expiry(p, x402.Status{State: x402.Expired}))
+		_, err = s.Recorder.Expire(ctx, p, history.Expiry(p, x402.Status{State: x402.Expired}))
 		return err
 	}
 	status, err := rules.Status(ctx, p)
@@ -172,7 +172,7 @@ func (s *Server) expire(ctx context.Context, id string) error {
 	if status.State != x402.Expired {
 		return refuse("it can still settle, or has settled: %s", x402.Brief(status.Note))
 	}
-	_, err = s.Recorder.Expire(ctx, id, p.Evidence, history.Expiry(p, status))
+	_, err = s.Recorder.Expire(ctx, p, history.Expiry(p, status))
 	return err
 }
 

@@ -133,6 +133,6 @@ func TestAnOwnersVoucherCountsForGood(t *testing.T) {
 	require.Error(t, w.ask("expire", p.ID))
 	p = must.Get(w.store.Payment(t.Context(), p.ID))(t)
 	r := &Recorder{Store: w.store, Guard: w.guard, Now: w.now, Tally: &Tally{}}
-	require.ErrorContains(t, must.Err(r.Expire(t.Context(), p.ID, p.Evidence,
+	require.ErrorContains(t, must.Err(r.Expire(t.Context(), p,
 		history.Expiry(p, x402.Status{State: x402.Expired}))), "counts for good")
 }

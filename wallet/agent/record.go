@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -99,17 +100,26 @@ func (r *Recorder) keyholder(ctx context.Context, rules Rules, m signing.Message
 	return k, err
 }
 
-// signer is the keyholder of a payment's signature. The cap of a session in which nothing was signed is only in a
-// table, so the chain is asked what is delegated, before the ledger is locked.
-func (r *Recorder) signer(ctx context.Context, rules Rules, p history.Payment, m signing.Message, here bool) (
-	history.Keyholder, error) {
+// seals has a payment's signature sealed by a step of the ledger's. Where nothing was signed in the payment's
+// session, its cap is only in a table: so the chain is asked what is delegated, while the ledger is free, and
+// the step made again.
+func (r *Recorder) seals(ctx context.Context, rules Rules, p history.Payment, m signing.Message, here bool,
+	step func(k history.Keyholder) error) error {
 	k, err := r.keyholder(ctx, rules, m, here)
-	if err != nil || rules.Delegated == nil || rules.Budget.Session != nil || rules.Budget.Account != "" ||
-		r.Tally.began(p.Session) {
-		return k, err
+	if err != nil {
+		return err
 	}
-	k.SessionCap, err = rules.Delegated(ctx)
-	return k, err
+	k.NeedsCap = rules.Delegated != nil && rules.Budget.Session == nil
+	err = step(k)
+	if !errors.Is(err, history.ErrNewSession) {
+		return err
+	}
+	k.SessionCap, err = rules.Delegated(ctx, p)
+	if err != nil {
+		return err
+	}
+	k.HasCap = true
+	return step(k)
 }
 
 // termsOf are the terms of a payment that counts what its amount is worth.
@@ -200,7 +210,7 @@ func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, r
 	switch {
 	case err != nil:
 		return err
-	case !approved:
+	case !approved || p.Created.After(a.Expires):
 		return required
 	case here && len(a.Seal) == 0:
 		return nil
@@ -222,12 +232,11 @@ func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history
 	case signed.Evidence != own.signed.Evidence:
 		return refuse("it is not the message that was signed for this payment")
 	}
-	k, err := r.signer(ctx, r.Rules, p, own.message, here)
-	if err != nil {
-		return err
-	}
 	signed.UniqueKey, signed.Channel = own.signed.UniqueKey, own.signed.Channel
-	if err := r.Store.Submit(ctx, p, signed, k); err != nil {
+	err := r.seals(ctx, r.Rules, p, own.message, here, func(k history.Keyholder) error {
+		return r.Store.Submit(ctx, p, signed, k)
+	})
+	if err != nil {
 		return err
 	}
 	return r.recorded(ctx, p, signed)
@@ -242,15 +251,15 @@ func (r *Recorder) recorded(ctx context.Context, p history.Payment, signed histo
 // RecordVoucher does the same for a payment channel: see history.Store.RecordVoucher.
 func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
-	k, err := r.signer(ctx, r.Rules, p, nil, here)
+	var recorded history.Payment
+	err := r.seals(ctx, r.Rules, p, nil, here, func(k history.Keyholder) (err error) {
+		recorded, err = r.Store.RecordVoucher(ctx, p, signed, c, o, k)
+		return err
+	})
 	if err != nil {
-		return history.Payment{}, err
+		return recorded, err
 	}
-	p, err = r.Store.RecordVoucher(ctx, p, signed, c, o, k)
-	if err != nil {
-		return p, err
-	}
-	return p, r.Guard.Checkpoint(ctx)
+	return recorded, r.Guard.Checkpoint(ctx)
 }
 
 // record records a signature before it is handed out: see history.Store.Sign.
@@ -261,11 +270,10 @@ func (r *Recorder) record(ctx context.Context, rules Rules, p history.Payment, m
 			return err
 		}
 	}
-	k, err := r.signer(ctx, rules, p, m, false)
+	err := r.seals(ctx, rules, p, m, false, func(k history.Keyholder) error {
+		return r.Store.Sign(ctx, p, signed, m.Over(), k)
+	})
 	if err != nil {
-		return err
-	}
-	if err := r.Store.Sign(ctx, p, signed, m.Over(), k); err != nil {
 		return err
 	}
 	return r.recorded(ctx, p, signed)
@@ -278,23 +286,24 @@ const lateness = budget.ClockTolerance
 // Expire records that what was signed can never settle: see history.Store.Expire. The chain's word,
 // which is a node's, is not enough: the payment has to be past its end by this machine's clock, and
 // where this process signed it by the time that has passed since.
-func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
-	o history.Outcome) (history.Payment, error) {
-	end := asked.ExpiresAt
-	if r.Now().Before(end.Add(lateness)) || r.Tally.lives(id) {
+// p is the payment as it was read before the chain was asked.
+func (r *Recorder) Expire(ctx context.Context, p history.Payment, o history.Outcome) (history.Payment,
+	error) {
+	end := p.Evidence.ExpiresAt
+	if r.Now().Before(end.Add(lateness)) || r.Tally.lives(p.ID) {
 		return history.Payment{}, x402.Errorf(x402.PolicyDenied,
-			"by this machine's clock payment %s has not expired: it is good until %s", id,
+			"by this machine's clock payment %s has not expired: it is good until %s", p.ID,
 			end.UTC().Format(time.RFC3339)).WithHint("ask again later")
 	}
 	k, err := r.keyholder(ctx, r.Rules, nil, false)
 	if err != nil {
 		return history.Payment{}, err
 	}
-	p, err := r.Store.Expire(ctx, id, asked, o, k)
+	p, err = r.Store.Expire(ctx, p, o, k)
 	if err != nil {
 		return p, err
 	}
-	r.Tally.takeBack(id)
+	r.Tally.takeBack(p.ID)
 	return p, r.Guard.Checkpoint(ctx)
 }
 
@@ -318,7 +327,7 @@ func (r *Recorder) Charge(ctx context.Context, rules Rules, p history.Payment,
 		return history.Payment{}, err
 	}
 	c := history.Charge{Amount: *status.Amount, Worth: min(asset.Dollars(*status.Amount), p.Price)}
-	p, err = r.Store.Charge(ctx, p.ID, p.Evidence, c, history.Settlement(status), k)
+	p, err = r.Store.Charge(ctx, p, c, history.Settlement(status), k)
 	if err != nil {
 		return p, err
 	}

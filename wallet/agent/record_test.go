@@ -646,8 +646,8 @@ func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
 	require.True(t, x402.HasCode(permit("gone", 0), x402.PolicyDenied))
 }
 
-// Where the owner set no limit of a session, what the chain says is delegated is one, also before anything was
-// signed in the session, when its cap is in a table alone.
+// Where the owner set no limit of a session, what the chain says is delegated is one, also before anything
+// was signed in the session, when its cap is in a table alone.
 func TestSessionCap_IsNoMoreThanTheChainSays(t *testing.T) {
 	for name, edit := range map[string]string{
 		"raised": `UPDATE sessions SET cap = 1000000000`,
@@ -659,7 +659,7 @@ func TestSessionCap_IsNoMoreThanTheChainSays(t *testing.T) {
 			asked, delegated := 0, money.Dollars(500_000)
 			w.allow(func(r *Rules) {
 				r.Budget.Session = nil
-				r.Delegated = func(context.Context) (*money.Dollars, error) {
+				r.Delegated = func(context.Context, history.Payment) (*money.Dollars, error) {
 					asked++
 					return new(delegated), nil
 				}
@@ -672,7 +672,7 @@ func TestSessionCap_IsNoMoreThanTheChainSays(t *testing.T) {
 			_, err = w.pays(300_000)
 			require.NoError(t, err)
 			w.sql(`UPDATE sessions SET cap = 1000000000`) // what was signed seals it
-			delegated = 900_000                           // and a session's limit is what was delegated at its start
+			delegated = 900_000                           // a session's limit is what was there at its start
 			for units, fits := range map[uint64]bool{200_001: false, 200_000: name != "lower"} {
 				if _, err = w.pays(units); fits {
 					require.NoError(t, err)
@@ -690,7 +690,7 @@ func TestSessionCap_TheNodeIsAway(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) {
 		r.Budget.Session = nil
-		r.Delegated = func(context.Context) (*money.Dollars, error) {
+		r.Delegated = func(context.Context, history.Payment) (*money.Dollars, error) {
 			return nil, x402.Errorf(x402.RPCError, "no answer")
 		}
 	})

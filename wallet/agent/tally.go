@@ -61,14 +61,6 @@ func (t *Tally) has(id string) bool {
 	return has
 }
 
-// began reports whether this process has signed in a session.
-func (t *Tally) began(session string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, has := t.sessions[session]
-	return has
-}
-
 func (t *Tally) add(p history.Payment, now time.Time) {
 	if t.items == nil {
 		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}

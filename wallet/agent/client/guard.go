@@ -40,7 +40,7 @@ func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed hist
 // Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.record(ctx, "expire", p, func() (history.Payment, error) {
-		return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+		return g.Recorder.Expire(ctx, p, history.Expiry(p, status))
 	})
 }
 
