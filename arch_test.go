@@ -161,8 +161,8 @@ var arrows = map[string][]string{
 		"x402/onchain", "x402/wire"},
 	"scheme/exact": {"scheme", "x402"},
 	"scheme/mpp":   {"scheme", "x402"},
-	"scheme/permit2": {"chain/evm", "chain/evm/message", "chain/evm/payload", "chain/rpc", "history", "scheme",
-		"scheme/permit2/check", "x402", "x402/money", "x402/onchain", "x402/wire"},
+	"scheme/permit2": {"chain/evm", "chain/evm/message", "chain/evm/payload", "chain/rpc", "history",
+		"scheme", "scheme/permit2/check", "x402", "x402/money", "x402/onchain", "x402/wire"},
 	"scheme/vault": {"history", "scheme", "x402", "x402/money"},
 	// a check reads what it lets pass by code that builds nothing
 	"scheme/allowance/check": {"budget", "chain/evm/message", "history", "scheme/signing", "x402/money",

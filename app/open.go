@@ -84,7 +84,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		guard: local, onEVM: onEVM, deposits: deposits})
 	bind(&guard.Recorder.Rules, rules, ways)
 	engine := &pay.Engine{
-		Rules: signed.Budget, Policy: policy(rules, settings), Assets: assets,
+		Rules: signed.Budget, Policy: policy(rules), Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{}, Statuses: onRooch.Statuses(),
 		Owners: owners(on.evm), Floats: floats{Exact: on.evm},
 		SignIns:   client.SignIns{EVM: onEVM, Solana: onSolana},

@@ -248,7 +248,7 @@ func settingsOf(c *config.Config, account string) networkSettings {
 	return s
 }
 
-func policy(c *config.Config, s networkSettings) pay.Policy {
+func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c),

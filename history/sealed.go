@@ -41,9 +41,9 @@ type Keyholder struct {
 	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
-	// NeedsCap says that the owner set no limit of a session. The cap of a session in which nothing was signed
-	// is only in a table: a signature in it is ErrNewSession until HasCap. SessionCap is its upper bound then, or
-	// nil.
+	// NeedsCap says that the owner set no limit of a session. The cap of one in which nothing was signed is
+	// only in a table: a signature in it is ErrNewSession until HasCap. SessionCap is its upper bound then,
+	// or nil.
 	NeedsCap, HasCap bool
 	SessionCap       *money.Dollars
 }

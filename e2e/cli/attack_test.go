@@ -210,7 +210,8 @@ func TestNothingIsUsedTwice(t *testing.T) {
 	})
 }
 
-// What is delegated is the cap of a session, also where the ledger says another one before anything was signed.
+// What is delegated is the cap of a session, also where the ledger says another one before anything was
+// signed.
 func TestSessionCap_Raised(t *testing.T) {
 	t.Parallel()
 	for name, isRemote := range map[string]bool{"own process": false, "unlock agent": true} {

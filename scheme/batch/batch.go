@@ -11,8 +11,9 @@
 // What must stay true: the seller alone claims what vouchers promise, and for one call it gets one voucher
 // more at most, whatever it says.
 //
-// The contract: authorize.go, message.go and ownersdeposit.go (what is signed for it), contract.go (what it says).
-// The book: batch.go, book.go, plan.go, take.go (a call), owners.go, fund.go, read.go, close.go (the way out).
+// The contract: authorize.go, message.go and ownersdeposit.go (what is signed for it), contract.go (what it
+// says). The book: batch.go, book.go, plan.go, take.go (a call), owners.go, fund.go, read.go, and close.go
+// (the way out).
 package batch
 
 import (

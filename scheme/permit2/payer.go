@@ -33,8 +33,8 @@ type Payer struct {
 	encode func(message.Permit2Authorization) ([]byte, error)
 }
 
-// NewPayer makes a Payer. approvalGas has, by network, the most that an approval that a seller sends may cost,
-// in wei; without an entry none is signed.
+// NewPayer makes a Payer. approvalGas has, by network, the most that an approval that a seller sends may
+// cost, in wei; without an entry none is signed.
 func NewPayer(e *evm.Exact, approvalGas map[string]money.Amount) *Payer {
 	return &Payer{Exact: e, approvalGas: approvalGas, encode: payload.EncodePermit2Authorization}
 }

@@ -4,8 +4,8 @@
 //
 // What must stay true: of upto all that was signed for counts until the chain shows the charge.
 //
-// The files: permit2.go (what a seller's offer needs), payer.go (whether it can be paid, funds, sign), approve.go
-// (what Permit2 may move), status.go and settlement.go (what became of it).
+// The files: permit2.go (what a seller's offer needs), payer.go (whether it can be paid, funds, sign),
+// approve.go (what Permit2 may move), status.go and settlement.go (what became of it).
 package permit2
 
 import (

@@ -126,7 +126,8 @@ func (n *permitNode) mined(at uint64, to string, input []byte, from, payee strin
 	hash := crypto.Keccak256Hash(input, []byte{byte(len(n.transfers))})
 	value := money.NewAmount(amount).Bytes32()
 	l := evm.LogEntry{Address: common.HexToAddress(usdc.Address), Data: value[:],
-		BlockNumber: hexutil.Uint64(at), TransactionHash: hash, Topics: []common.Hash{evm.TopicTransfer, topic(from), topic(payee)}}
+		BlockNumber: hexutil.Uint64(at), TransactionHash: hash,
+		Topics: []common.Hash{evm.TopicTransfer, topic(from), topic(payee)}}
 	n.logs = append(n.logs, l)
 	n.transfers[hash] = map[string]any{"hash": hash, "to": to, "input": hexutil.Bytes(input)}
 	n.receipts[hash] = map[string]any{"transactionHash": hash, "blockNumber": hexutil.Uint64(at),

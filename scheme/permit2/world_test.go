@@ -24,10 +24,7 @@ const (
 
 var usdc, noon = evmtest.USDC, evmtest.Noon
 
-type (
-	keySigner = evmtest.Signer
-	saying    = evmtest.Saying
-)
+type keySigner = evmtest.Signer
 
 // fakeNode is a strict node.
 type fakeNode struct{ *evmtest.Node }

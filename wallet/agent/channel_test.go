@@ -217,8 +217,8 @@ func TestSignVoucher_RaiseIsAtMostThePrice(t *testing.T) {
 	}
 }
 
-// A row that says more than was promised is not sealed with a small voucher, after which a large one would go on
-// from it.
+// A row that says more than was promised is not sealed with a small voucher, after which a large one would go
+// on from it.
 func TestSignVoucher_SealsNoForgedSum(t *testing.T) {
 	const huge = 1 << 40
 	for name, test := range map[string]struct {
