@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -57,7 +58,9 @@ func (t *tx) freeze(f Freeze) error {
 	if err != nil || isFrozen {
 		return err
 	}
-	seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM freezes`))
+	// not a number that was lifted, whatever is left of the table
+	seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM (SELECT seq FROM freezes
+		UNION ALL SELECT upto FROM lifts) AS numbers`))
 	if err != nil {
 		return err
 	}
@@ -72,6 +75,9 @@ func (t *tx) freeze(f Freeze) error {
 		}
 	}
 	t.known.freezes = nil
+	if stops, err := t.frozenBy(f.Network, f.Account); err != nil || stops == nil {
+		return cmp.Or(err, error(corrupt("what was frozen does not stand in it")))
+	}
 	return t.audit(0, audit.FrozenEvent, f.told())
 }
 
@@ -216,6 +222,24 @@ func (f Freeze) refusal() error {
 		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By).
 		WithCommand(x402.Command("unfreeze"), stopped+", because "+f.Why+
 			": please look at x402-wallet history, and unfreeze if it is right.")
+}
+
+// ownFreezes refuses freezes that are not those of the keyholder's checkpoint, and a lift that is not the
+// owner's: to be asked in the transaction that signs, because the tables can be edited for a moment.
+func (t *tx) ownFreezes(k Keyholder) error {
+	has, err := t.hasFreezes(k.After)
+	if err != nil {
+		return err
+	}
+	lift, err := t.lifted()
+	if err != nil {
+		return err
+	}
+	own, err := k.OwnLift(lift)
+	if err == nil && (!has || !own || lift.UpTo < k.After.Lifted) {
+		err = corrupt("something was frozen before it, or a freeze was lifted in it, and not by the owner")
+	}
+	return err
 }
 
 // lastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.

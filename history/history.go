@@ -69,6 +69,7 @@ type database struct {
 	stores     int // that are open; the last one closes the database
 
 	followed followed
+	newest   atomic.Pointer[Head] // the row that this process sealed last; nil: it sealed none
 
 	checkpointLock *sqldb.FileLock
 

@@ -20,6 +20,7 @@ func testKeyholder() Keyholder {
 		Query:      func(Payment) budget.Query { return budget.Query{} },
 		Permit:     func(Payment, budget.Facts, Sealed) (*Fact, error) { return nil, nil },
 		OwnSession: func(budget.Session, []byte) (bool, error) { return false, nil },
+		OwnLift:    func(Lift) (bool, error) { return true, nil },
 	}
 }
 

@@ -19,7 +19,7 @@ type SealedRules struct {
 	Seal    []byte
 }
 
-// Rules returns what was sealed last.
+// Rules returns what was sealed last: LEDGER_CORRUPT where the audit chain tells of other rules after them.
 func (s *Store) Rules(ctx context.Context) (SealedRules, error) { return s.rules(ctx, "") }
 
 // SealedAs returns the newest rules that were sealed with this text; version 0 if none were.
@@ -33,8 +33,29 @@ func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRul
 		err = t.Row(`SELECT version, at, config, seal FROM rules`+where+` ORDER BY version DESC LIMIT 1`,
 			args...).Scan(&r.Version, &at, &r.Config, &r.Seal)
 		r.At = fromMicros(at)
-		return r, sqldb.Otherwise(err, nil)
+		if err = sqldb.Otherwise(err, nil); err != nil || where != "" {
+			return r, err
+		}
+		last, err := t.sealedDetail()
+		if err == nil && last.Version > r.Version {
+			err = corrupt("the rules that were sealed last are not in it")
+		}
+		return r, err
 	})
+}
+
+// sealedDetail is what the audit chain says of the rules that were sealed last. It is zero if none were: a row
+// that is not ours says nothing.
+type sealedDetail struct {
+	Version int64
+	Home    string
+}
+
+func (t *tx) sealedDetail() (d sealedDetail, err error) {
+	detail, err := scanText(t.Row(`SELECT detail FROM audit WHERE payment = 0 AND event = 'sealed'
+		ORDER BY seq DESC LIMIT 1`))
+	_ = json.Unmarshal([]byte(detail), &d)
+	return d, sqldb.Otherwise(err, nil)
 }
 
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
@@ -43,11 +64,8 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
 	return read(ctx, s, func(t *tx) (string, error) {
-		detail, err := scanText(t.Row(`SELECT detail FROM audit WHERE payment = 0 AND event = 'sealed'
-			ORDER BY seq DESC LIMIT 1`))
-		var d struct{ Home string }
-		_ = json.Unmarshal([]byte(detail), &d) // a row that is not ours says nothing
-		return d.Home, sqldb.Otherwise(err, nil)
+		d, err := t.sealedDetail()
+		return d.Home, err
 	})
 }
 
@@ -73,6 +91,9 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			read = t.rebuildSealed
 		}
 		now, err := read(k)
+		if err == nil && !accept {
+			err = t.ownFreezes(k)
+		}
 		if err != nil {
 			return err
 		}
@@ -96,7 +117,7 @@ type Head struct {
 }
 
 // Head returns how far the ledger has come.
-func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).head) }
+func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).signedHead) }
 
 func (t *tx) head() (h Head, err error) {
 	// That money was held and that an answer was delivered need not outlive a power cut, and a
@@ -114,28 +135,74 @@ func (t *tx) head() (h Head, err error) {
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
-	return readOnce(ctx, s, func(t *tx) (has bool, err error) {
-		has, err = t.Is(`SELECT EXISTS (SELECT 1 FROM audit WHERE seq = ? AND hash = ?)`, h.Seq, h.Hash)
-		if err != nil || !has || h.Frozen == h.Lifted {
-			return has, err
-		}
-		freezes, err := t.frozen(h.Lifted, h.Frozen)
-		return freezes == h.Freezes, err
-	})
+	return readOnce(ctx, s, func(t *tx) (bool, error) { return t.has(h) })
 }
 
-// AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
-// disk by then, because SQLite shows nobody a commit that it has not flushed: a checkpoint must not name a
-// row that a power cut may take back.
-func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
+func (t *tx) has(h Head) (has bool, err error) {
+	has, err = t.hasRow(h)
+	if err != nil || !has {
+		return has, err
+	}
+	return t.hasFreezes(h)
+}
+
+func (t *tx) hasRow(h Head) (bool, error) {
+	return t.Is(`SELECT EXISTS (SELECT 1 FROM audit WHERE seq = ? AND hash = ?)`, h.Seq, h.Hash)
+}
+
+func (t *tx) hasFreezes(h Head) (bool, error) {
+	newest, err := scanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM freezes`))
+	if err != nil || newest < h.Frozen || h.Frozen == h.Lifted {
+		return err == nil && newest >= h.Frozen, err
+	}
+	freezes, err := t.frozen(h.Lifted, h.Frozen)
+	return freezes == h.Freezes, err
+}
+
+// Standing is how the ledger stands, read at once.
+type Standing struct {
+	Head
+	Lift      Lift
+	IsFurther bool // it has come from the head that was asked about, or none was
+}
+
+// AtHead calls f with how the ledger stands, and no other process's f meanwhile. after is a head that it has
+// to have come from, or nil for any. Its last row is on the disk by then, because SQLite shows nobody a commit
+// that it has not flushed: a checkpoint must not name a row that a power cut may take back.
+func (s *Store) AtHead(ctx context.Context, after *Head, f func(Standing) error) error {
 	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	head, err := s.Head(ctx)
+	now, err := readOnce(ctx, s, func(t *tx) (now Standing, err error) {
+		now.Head, err = t.signedHead()
+		if err == nil {
+			now.Lift, err = t.lifted()
+		}
+		now.IsFurther = after == nil
+		if err == nil && after != nil {
+			now.IsFurther, err = t.has(*after)
+		}
+		return now, err
+	})
 	if err != nil {
 		return err
 	}
-	return f(head)
+	return f(now)
+}
+
+// signedHead is the head of a ledger that has what this process signed last: who else writes to it may have
+// put an older one in its place.
+func (t *tx) signedHead() (h Head, err error) {
+	if last := t.newest.Load(); last != nil && !t.IsServer() {
+		has, err := t.hasRow(*last)
+		if err == nil && !has {
+			err = corrupt("event %d, which this process sealed, is not in it", last.Seq)
+		}
+		if err != nil {
+			return h, err
+		}
+	}
+	return t.head()
 }

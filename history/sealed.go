@@ -13,6 +13,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/internal/memory"
+	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/x402"
@@ -39,8 +40,10 @@ type Keyholder struct {
 	// signature, last; with its error nothing is recorded. The fact that it returns is sealed with the
 	// signature, if it is one.
 	Permit func(Payment, budget.Facts, Sealed) (*Fact, error)
-	// OwnSession reports whether the owner began a session.
+	// OwnSession reports whether the owner began a session, and OwnLift whether they lifted freezes. A lift
+	// of nothing is theirs.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
+	OwnLift    func(l Lift) (bool, error)
 	// NeedsCap says that the owner set no limit of a session. The cap of one in which nothing was signed is
 	// only in a table: a signature in it is ErrNewSession until HasCap. SessionCap is its upper bound then,
 	// or nil.
@@ -213,6 +216,9 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *audit.Row) error {
 
 // seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
 func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail any) error {
+	if err := t.ownForm(); err != nil {
+		return err
+	}
 	if err := s.memory.Flush(); err != nil {
 		return err
 	}
@@ -227,7 +233,26 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 		string(state))
 	cacheSums(string(state), &s.Sums)
 	s.seq, s.hash, s.mac = t.known.head, t.known.hash, mac
+	t.sealed = &Head{Seq: s.seq, Hash: s.hash}
 	t.known.sealed = s
+	return err
+}
+
+// ownForm refuses a ledger with a trigger or a view, or another table than this wallet's: it could change what
+// is written. Nobody makes one while the transaction lasts.
+func (t *tx) ownForm() error {
+	if t.known.ownForm || t.IsServer() {
+		return nil
+	}
+	err := t.Each(func(row sqldb.Row) error {
+		var name, made string
+		err := row.Scan(&name, &made)
+		if err == nil && !strings.Contains(schema.SQLite(), made) {
+			err = corrupt("the %s is not one of this wallet's", name)
+		}
+		return err
+	}, `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'`)
+	t.known.ownForm = err == nil
 	return err
 }
 

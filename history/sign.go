@@ -152,6 +152,9 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *S
 	if g.Row != asSigned.digest() {
 		return corrupt("payment %s is not the one that was signed", p.ID)
 	}
+	if err := t.ownFreezes(k); err != nil {
+		return err
+	}
 	if err := t.notFrozen(p.Network, p.Source); err != nil { // since the money was held
 		return err
 	}

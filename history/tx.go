@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/history/internal/audit"
@@ -15,6 +16,8 @@ type tx struct {
 	known *known
 
 	followed *followed
+	newest   *atomic.Pointer[Head] // see database
+	sealed   *Head                 // the row that this transaction sealed last; nil: none
 	contents Contents
 	alerts   Alerts
 }
@@ -28,18 +31,37 @@ type known struct {
 	newest  int64  // its time, microseconds
 	freezes *[]Freeze
 	sealed  *sealed // as the last signature left it, with what was written since
+	ownForm bool    // see there
 }
 
 // tx runs f in a durable transaction: see sqldb.DB.Write.
 func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
-	return s.db.Write(ctx, func(d *sqldb.Tx) error {
+	var sealed *Head
+	err := s.db.Write(ctx, func(d *sqldb.Tx) error {
 		shared, _ := d.Shared.(*known)
 		if shared == nil {
 			shared = &known{}
 			d.Shared = shared
 		}
-		return f(&tx{Tx: d, known: shared, followed: &s.followed, contents: s.contents, alerts: s.alerts})
+		t := &tx{Tx: d, known: shared, followed: &s.followed, newest: &s.newest, contents: s.contents,
+			alerts: s.alerts}
+		err := f(t)
+		sealed = t.sealed
+		return err
 	})
+	if err == nil && sealed != nil {
+		s.hasSealed(sealed)
+	}
+	return err
+}
+
+// hasSealed notes a row that is in the ledger from now on.
+func (s *Store) hasSealed(row *Head) {
+	for last := s.newest.Load(); last == nil || last.Seq < row.Seq; last = s.newest.Load() {
+		if s.newest.CompareAndSwap(last, row) {
+			return
+		}
+	}
 }
 
 // View runs f on one state of the ledger, for packages that show it. What f returns is returned unchanged.
@@ -75,7 +97,7 @@ func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 }
 
 func (s *Store) reading(d *sqldb.Tx) *tx {
-	return &tx{Tx: d, known: &known{}, followed: &s.followed, contents: s.contents}
+	return &tx{Tx: d, known: &known{}, followed: &s.followed, newest: &s.newest, contents: s.contents}
 }
 
 // read is view for an f with a result.

@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"x402-wallet/history"
@@ -26,11 +27,16 @@ type Delegation struct {
 }
 
 // Limit returns what is delegated, in dollars, or nil if nothing is: on the network of the session's first
-// payment, of its asset, or else on the first Solana network that has a delegation. An empty network is none.
-// A node that does not answer is an error only where the owner named an account.
+// payment, of its asset, or else on the first network that has a delegation. An empty network is none. Where
+// the owner named accounts that delegate, only theirs count; else any on Solana. A node that does not answer is
+// an error only where the owner named an account.
 func (d Delegation) Limit(ctx context.Context, network, asset string) (*money.Dollars, error) {
+	counts := d.Names
+	if !slices.ContainsFunc(d.Networks, d.Names) {
+		counts = x402.IsSolana
+	}
 	paid, known := d.Assets.Asset(network, asset)
-	if known && (d.Names(network) || x402.IsSolana(network)) {
+	if known && counts(network) {
 		limit, err := d.limit(ctx, paid)
 		if limit != nil || err != nil {
 			return limit, err
@@ -38,7 +44,7 @@ func (d Delegation) Limit(ctx context.Context, network, asset string) (*money.Do
 	}
 	for _, other := range d.Networks {
 		dollars, known := d.Assets.Named(other, "")
-		if !known || !x402.IsSolana(other) || dollars.Key() == paid.Key() {
+		if !known || !counts(other) || dollars.Key() == paid.Key() {
 			continue
 		}
 		limit, err := d.limit(ctx, dollars)

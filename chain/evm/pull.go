@@ -143,14 +143,13 @@ func (e *Exact) AccountState(ctx context.Context, network, token, account string
 	if err := errors.Join(errAccount, errToken); err != nil {
 		return balance, 0, Internal("the account's or the token's address", err)
 	}
-	err = Together(
-		func() error {
-			word, err := n.Read(ctx, at, Latest, SelectBalanceOf, message.Word(of))
-			balance = message.AmountOf(word)
-			return err
-		},
-		func() (err error) { count, err = n.TransactionCount(ctx, account, Latest); return err })
-	return balance, count, err
+	// the count first: a transaction that lands in between is not counted, and its money is
+	count, err = n.TransactionCount(ctx, account, Latest)
+	if err != nil {
+		return balance, 0, err
+	}
+	word, err := n.Read(ctx, at, Latest, SelectBalanceOf, message.Word(of))
+	return message.AmountOf(word), count, err
 }
 
 // SendPull brings a signed pull to the chain. It may be repeated: the chain takes a transaction once. A node

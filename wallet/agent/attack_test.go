@@ -5,7 +5,6 @@ package agent_test
 import (
 	"context"
 	"database/sql"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,8 +29,7 @@ import (
 func (w *world) swap(edit, restore, op, id string) error {
 	w.t.Helper()
 	w.sql(edit, id)
-	file := filepath.Join(w.home, history.FileName) + "?_pragma=busy_timeout(5000)"
-	db := must.Get(sql.Open("sqlite", file))(w.t)
+	db := must.Get(sql.Open("sqlite", w.file()))(w.t)
 	defer func() { _ = db.Close() }()
 	c := must.Get(db.Conn(context.Background()))(w.t)
 	run := func(query string, args ...any) {

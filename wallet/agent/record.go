@@ -162,6 +162,8 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, t
 		return refuse("the owner does not know its asset")
 	case terms.Counts != p.Price:
 		return refuse("its price in the ledger is not what its amount is worth")
+	case p.Created.Before(r.Started):
+		return refuse("the payment was reserved before the wallet was unlocked")
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
 	case age < -early:

@@ -24,6 +24,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
@@ -87,12 +88,14 @@ func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	require.Zero(t, w.count(rows, p.ID))
 
 	w = newWorld(t)
-	w.sql(`CREATE TRIGGER no AFTER INSERT ON audit WHEN new.event = 'signed'
-		BEGIN INSERT INTO lifts VALUES (1, 1, x'00'); END`) // the checkpoint will not vouch for that
 	p = w.reserve(1000, nil)
-	signature, err = w.client.SignTransfer(t.Context(), w.transfer(p))
-	w.corrupt(err, "a freeze was lifted")
-	require.Zero(t, signature)
+	unlock := must.Get(sqldb.NewFileLock(w.home, "mark").Lock(t.Context()))(t)
+	signed := make(chan error, 1)
+	go func() { signed <- must.Err(w.client.SignTransfer(t.Context(), w.transfer(p))) }()
+	require.Eventually(t, func() bool { return w.count(rows, p.ID) == 1 }, time.Minute, 10*time.Millisecond)
+	w.sql(`INSERT INTO lifts VALUES (1, 1, x'00')`) // the checkpoint will not vouch for that
+	unlock()
+	w.corrupt(<-signed, "a freeze was lifted")
 	require.Equal(t, 1, w.count(rows, p.ID), "it counts: somebody may have got hold of it")
 }
 

@@ -66,16 +66,27 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.checkFollows(ctx, a.observe(m), sealed); err != nil {
+	m = a.observe(m)
+	if err := g.checkFollows(ctx, m, sealed); err != nil {
 		return err
 	}
-	return g.write(ctx, sealed.Version, g.writeSlot)
+	var after *history.Head
+	if m.Seq > 0 {
+		after = new(m.head())
+	}
+	return g.write(ctx, sealed.Version, after, g.writeSlot)
 }
 
-// write runs in one process at a time, so that the later checkpoint stays.
-func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) error) error {
-	return g.Store.AtHead(ctx, func(head history.Head) error {
-		m, line, err := g.checkpointAt(ctx, head, rules)
+// write runs in one process at a time, so that the later checkpoint stays. after is a head that the ledger has
+// to have come from, or nil for any. That is compared again here, because who waited for the lock may have read
+// another ledger before.
+func (g *Guard) write(ctx context.Context, rules int64, after *history.Head,
+	put func(line []byte) error) error {
+	return g.Store.AtHead(ctx, after, func(now history.Standing) error {
+		if err := g.checkStanding(ctx, now, after); err != nil {
+			return err
+		}
+		m, line, err := g.checkpointAt(ctx, now.Head, rules)
 		if err != nil {
 			return err
 		}
@@ -136,8 +147,26 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 	if err != nil {
 		return err
 	}
+	return g.checkLift(ctx, lift, m.Lifted)
+}
+
+// checkStanding is checkFollows of how the ledger stands.
+func (g *Guard) checkStanding(ctx context.Context, now history.Standing, after *history.Head) error {
+	if !now.IsFurther {
+		return rolledBack("it is older than its checkpoint (%s), or something was taken out of it: "+
+			"event %d, or what was frozen then, is not in it", checkpointFile, after.Seq)
+	}
+	lifted := int64(0)
+	if after != nil {
+		lifted = after.Lifted
+	}
+	return g.checkLift(ctx, now.Lift, lifted)
+}
+
+// checkLift refuses a lift that is not the owner's, or older than one that was seen.
+func (g *Guard) checkLift(ctx context.Context, lift history.Lift, seen int64) error {
 	own, err := g.ownLift(ctx, lift)
-	if err == nil && (!own || lift.UpTo < m.Lifted) {
+	if err == nil && (!own || lift.UpTo < seen) {
 		err = rolledBack("a freeze was lifted in it, and not by the owner")
 	}
 	return err

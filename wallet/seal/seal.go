@@ -216,7 +216,7 @@ func (g *Guard) verifySeals(ctx context.Context) error {
 	if !tightened {
 		return nil
 	}
-	err = g.seal(ctx, false)
+	err = g.sealTighter(ctx)
 	if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
 		return g.verifySeals(ctx)
 	}
@@ -260,7 +260,21 @@ func (g *Guard) Seal(ctx context.Context, accept bool) error {
 		}
 		return g.Seal(ctx, accept) // there may be another
 	}
-	return g.seal(ctx, accept)
+	k, err := g.keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	return g.seal(ctx, accept, k, nil)
+}
+
+// sealTighter seals rules in force that tighten the sealed ones, on a ledger that goes on from the
+// checkpoint.
+func (g *Guard) sealTighter(ctx context.Context) error {
+	k, err := g.Keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	return g.seal(ctx, false, k, &k.After)
 }
 
 // CheckSealed refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
@@ -307,11 +321,12 @@ func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) 
 		return g.Key.Seal(ctx, purposeChain, slices.Concat(about, data))
 	}
 	k.OwnSession = func(s budget.Session, seal []byte) (bool, error) { return g.OwnSession(ctx, s, seal) }
+	k.OwnLift = func(l history.Lift) (bool, error) { return g.ownLift(ctx, l) }
 	return k, err
 }
 
-// seal seals the rules in force, and what the ledger says of what was signed.
-func (g *Guard) seal(ctx context.Context, accept bool) error {
+// seal seals the rules in force, and what the ledger says of what was signed. after is as of write.
+func (g *Guard) seal(ctx context.Context, accept bool, k history.Keyholder, after *history.Head) error {
 	last, err := g.Store.Rules(ctx)
 	if err != nil {
 		return err
@@ -325,10 +340,6 @@ func (g *Guard) seal(ctx context.Context, accept bool) error {
 	if err != nil {
 		return err
 	}
-	k, err := g.keyholder(ctx)
-	if err != nil {
-		return err
-	}
 	if err := g.Store.SealRules(ctx, next, home, accept, k); err != nil {
 		return err
 	}
@@ -337,7 +348,7 @@ func (g *Guard) seal(ctx context.Context, accept bool) error {
 		return err
 	}
 	defer release()
-	return g.write(ctx, next.Version, g.replace)
+	return g.write(ctx, next.Version, after, g.replace)
 }
 
 // rulesData is what the owner seals of rules.
