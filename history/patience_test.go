@@ -21,7 +21,7 @@ func TestADeadlineHoldsWhileTheCheckpointIsHeld(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		err := s.AtHead(ctx, func(Head) error { return nil })
+		err := s.AtHead(ctx, nil, func(Standing) error { return nil })
 		require.Less(t, time.Since(begun), 4*time.Second)
 		requireCode(t, err, x402.LedgerUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -7,29 +7,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-const solanaMain = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-
-// F6: the owner named token_account on the main network; a first payment on Devnet, where anybody may delegate
-// any sum to the agent for nothing, sets the cap of the whole session.
-func TestR2_DelegationOfAnotherNetwork(t *testing.T) {
+// Where the owner named an account that delegates, what anybody delegates on another network limits nothing: not
+// less, and not more.
+func TestDelegation_OfAnotherNetwork(t *testing.T) {
+	const named = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	assets := x402.NewRegistry(nil)
-	d := Delegation{Networks: []string{solanaMain, x402.SolanaDevnet}, Assets: assets, Log: slog.New(slog.DiscardHandler),
-		Names: func(n string) bool { return n == solanaMain },
-		Funds: func(_ context.Context, n string, a x402.AssetInfo) (x402.Funds, error) {
-			sum := money.NewAmount(5_000_000)
-			if n == x402.SolanaDevnet {
-				sum = money.NewAmount(1_000_000_000_000)
-			}
-			return x402.Funds{Delegated: &sum}, nil
+	delegated := map[string]uint64{named: 5_000_000, x402.SolanaDevnet: 1_000_000_000_000}
+	d := Delegation{Networks: []string{x402.SolanaDevnet, named}, Assets: assets,
+		Log:   slog.New(slog.DiscardHandler),
+		Names: func(network string) bool { return network == named },
+		Funds: func(_ context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {
+			return x402.Funds{Delegated: new(money.NewAmount(delegated[network]))}, nil
 		}}
-	dev, known := assets.Named(x402.SolanaDevnet, "")
-	require.True(t, known)
-	limit, err := d.Limit(t.Context(), x402.SolanaDevnet, dev.Address)
-	require.NoError(t, err)
-	require.NotNil(t, limit)
-	require.LessOrEqual(t, int64(*limit), int64(5_000_000))
+	dollars, _ := assets.Named(x402.SolanaDevnet, "")
+	require.EqualValues(t, 5_000_000, *must.Get(d.Limit(t.Context(), x402.SolanaDevnet, dollars.Address))(t))
+	require.EqualValues(t, 5_000_000, *must.Get(d.Limit(t.Context(), "", ""))(t))
+	d.Names = func(string) bool { return false }
+	require.EqualValues(t, 1_000_000_000_000,
+		*must.Get(d.Limit(t.Context(), x402.SolanaDevnet, dollars.Address))(t))
 }

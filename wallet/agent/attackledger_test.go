@@ -172,15 +172,14 @@ func TestCheckpoint_OlderLedgerMeanwhile(t *testing.T) {
 func TestVerifySeals_OlderLedgerMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	must.Get(w.pays(1))(t)
-	file := filepath.Join(w.home, history.FileName)
-	to := filepath.Join(t.TempDir(), "copy.db")
-	w.sql(`VACUUM INTO ?`, to)
+	to := w.snapshot()
 	must.Get(w.pays(1_000_000))(t)
 	w.freezes()
 	require.NoError(t, w.agent.Checkpoint(t.Context()))
 	require.Error(t, w.store.NotFrozen(t.Context(), base, w.evm))
 
 	db := must.Get(sql.Open("sqlite", w.file()))(t)
+	defer func() { _ = db.Close() }()
 	c := must.Get(db.Conn(context.Background()))(t)
 	run := func(q string, a ...any) { t.Helper(); must.Get(c.ExecContext(context.Background(), q, a...))(t) }
 	run(`ATTACH ? AS old`, to)

@@ -160,6 +160,9 @@ func (g *Guard) compare(ctx context.Context) (sealed history.SealedRules, tighte
 	if sealed.Version == 0 {
 		return sealed, false, unsealed("the owner's rules have never been sealed")
 	}
+	if sealed.Version < sealed.Newest {
+		return sealed, false, rolledBack("the rules that were sealed last are not in it")
+	}
 	if g.Rules.IsStale(g.Home) { // a call under way ends here
 		e := unsealed("the owner tightened the rules while this call was under way").
 			WithHint("make the same call again: it goes by the new rules")
@@ -274,7 +277,11 @@ func (g *Guard) sealTighter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.seal(ctx, false, k, &k.After)
+	var after *history.Head
+	if k.After.Seq > 0 {
+		after = &k.After
+	}
+	return g.seal(ctx, false, k, after)
 }
 
 // CheckSealed refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
