@@ -76,7 +76,7 @@ func (t *tx) freeze(f Freeze) error {
 	}
 	t.known.freezes = nil
 	if stops, err := t.frozenBy(f.Network, f.Account); err != nil || stops == nil {
-		return cmp.Or(err, error(corrupt("what was frozen does not stand in it")))
+		return cmp.Or(err, corrupt("what was frozen does not stand in it"))
 	}
 	return t.audit(0, audit.FrozenEvent, f.told())
 }

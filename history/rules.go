@@ -43,8 +43,8 @@ func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRul
 	})
 }
 
-// sealedDetail is what the audit chain says of the rules that were sealed last. It is zero if none were: a row
-// that is not ours says nothing.
+// sealedDetail is what the audit chain says of the rules that were sealed last. It is zero if none were: a
+// row that is not ours says nothing.
 type sealedDetail struct {
 	Version int64
 	Home    string
@@ -166,8 +166,8 @@ type Standing struct {
 }
 
 // AtHead calls f with how the ledger stands, and no other process's f meanwhile. after is a head that it has
-// to have come from, or nil for any. Its last row is on the disk by then, because SQLite shows nobody a commit
-// that it has not flushed: a checkpoint must not name a row that a power cut may take back.
+// to have come from, or nil for any. Its last row is on the disk by then, because SQLite shows nobody a
+// commit that it has not flushed: a checkpoint must not name a row that a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, after *Head, f func(Standing) error) error {
 	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {

@@ -238,8 +238,8 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 	return err
 }
 
-// ownForm refuses a ledger with a trigger or a view, or another table than this wallet's: it could change what
-// is written. Nobody makes one while the transaction lasts.
+// ownForm refuses a ledger with a trigger or a view, or another table than this wallet's: it could change
+// what is written. Nobody makes one while the transaction lasts.
 func (t *tx) ownForm() error {
 	if t.known.ownForm || t.IsServer() {
 		return nil

@@ -28,8 +28,8 @@ type Delegation struct {
 
 // Limit returns what is delegated, in dollars, or nil if nothing is: on the network of the session's first
 // payment, of its asset, or else on the first network that has a delegation. An empty network is none. Where
-// the owner named accounts that delegate, only theirs count; else any on Solana. A node that does not answer is
-// an error only where the owner named an account.
+// the owner named accounts that delegate, only theirs count; else any on Solana. A node that does not
+// answer is an error only where the owner named an account.
 func (d Delegation) Limit(ctx context.Context, network, asset string) (*money.Dollars, error) {
 	counts := d.Names
 	if !slices.ContainsFunc(d.Networks, d.Names) {

@@ -12,8 +12,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Where the owner named an account that delegates, what anybody delegates on another network limits nothing: not
-// less, and not more.
+// Where the owner named an account that delegates, what anybody delegates on another network limits
+// nothing: not less, and not more.
 func TestDelegation_OfAnotherNetwork(t *testing.T) {
 	const named = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	assets := x402.NewRegistry(nil)

@@ -111,7 +111,8 @@ func (w *world) file() string {
 
 func (w *world) freezes() {
 	w.t.Helper()
-	require.NoError(w.t, w.store.Freeze(w.t.Context(), history.Freeze{By: "owner", Why: "stop", At: time.Now()}))
+	stop := history.Freeze{By: "owner", Why: "stop", At: time.Now()}
+	require.NoError(w.t, w.store.Freeze(w.t.Context(), stop))
 }
 
 func (w *world) snapshot() string {

@@ -77,9 +77,9 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 	return g.write(ctx, sealed.Version, after, g.writeSlot)
 }
 
-// write runs in one process at a time, so that the later checkpoint stays. after is a head that the ledger has
-// to have come from, or nil for any. That is compared again here, because who waited for the lock may have read
-// another ledger before.
+// write runs in one process at a time, so that the later checkpoint stays. after is a head that the ledger
+// has to have come from, or nil for any. That is compared again here, because who waited for the lock may
+// have read another ledger before.
 func (g *Guard) write(ctx context.Context, rules int64, after *history.Head,
 	put func(line []byte) error) error {
 	return g.Store.AtHead(ctx, after, func(now history.Standing) error {
