@@ -91,7 +91,10 @@ var arrows = map[string][]string{
 	// which processes live: by locks on one computer, by rows of a server
 	"history/processes": {"history", "history/sqldb", "x402"},
 	// one call at a time in a channel: who signs reads what is sealed of it
-	"history/locks": {"history", "history/sqldb", "x402"},
+	// turns: among replicas a lock is a turn
+	"history/turns":      {"history/sqldb"},
+	"history/sqldb/rows": {"history/sqldb"},
+	"history/locks":      {"history/turns", "history", "history/sqldb", "x402"},
 	// questions to a person, which who signs does not open
 	"history/asking": {"history", "history/internal/audit", "history/sqldb"},
 	// what history and history/verify both read and make
@@ -111,11 +114,12 @@ var arrows = map[string][]string{
 		"history/sqldb", "x402/money"},
 	// copies of a ledger, which are compared before they count
 	"history/backup": {"history", "history/internal/schema", "history/sqldb", "history/sqldb/postgres",
+		"history/sqldb/rows",
 		"history/sqldb/sqlite", "history/verify", "x402"},
 	// what was bought: stored in the transaction of its payment's outcome
 	"history/content": {"history", "history/internal/audit", "history/sqldb", "x402"},
 	// what the owner is told of: beside its cause, in the transaction of that
-	"history/alerts": {"budget", "history", "history/sqldb", "x402", "x402/money"},
+	"history/alerts": {"history/turns", "budget", "history", "history/sqldb", "x402", "x402/money"},
 	// alerts: the owner is told of a run that failed, and of a proposal
 	"history/subscriptions": {"budget", "history", "history/alerts", "history/internal/notes",
 		"history/sqldb", "x402", "x402/money"},
@@ -196,7 +200,8 @@ var arrows = map[string][]string{
 		"scheme/mpp/sell", "scheme/permit2/sell", "scheme/selling", "x402/money", "x402", "x402/wire",
 		"x402/channelterms", "x402/remedy"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
-	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/sqlite", "x402/money", "x402"},
+	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/rows", "history/sqldb/sqlite",
+		"x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
 		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/foreign", "x402/onchain", "x402/remedy"},
@@ -253,9 +258,10 @@ var arrows = map[string][]string{
 		"x402/weburl", "x402/onchain", "x402/remedy"},
 
 	// child: the owner's own command; history: it hears of what waits there
-	"internal/notify": {"internal/child", "history", "history/alerts", "x402"},
+	"internal/notify": {"history/turns", "internal/child", "history", "history/alerts", "x402"},
 	// child: the owner's programs; history: what came of a payment
-	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
+	"internal/hooks": {"history", "history/turns", "internal/child", "internal/pattern", "x402/money",
+		"x402"},
 	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",

@@ -368,7 +368,9 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard guardedRules, c
 	if err := p.lookAtAll(ctx, ui, guard); err != nil {
 		return err
 	}
-	accept, err := p.acceptLedger(ctx, ui, guard.Guard)
+	// Where nothing else changed, the owner was told that they accept the ledger.
+	isChange := len(c.keys) > 0 && c.incomparable == nil
+	accept, err := p.acceptLedger(ctx, ui, guard.Guard, isChange)
 	if err != nil {
 		return err
 	}
@@ -377,14 +379,21 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard guardedRules, c
 			return err
 		}
 	}
+	if isChange && !accept && !c.redate {
+		return guard.SealFollowing(ctx)
+	}
 	return guard.Seal(ctx, accept || c.redate)
 }
 
-// acceptLedger shows that the budgets in the ledger are not what this wallet sealed, where that is so,
-// and asks once more: an agent with a shell could have written to it before the owner came to seal
-// something else.
-func (p *Program) acceptLedger(ctx context.Context, ui *ui, guard *seal.Guard) (accept bool, err error) {
+// acceptLedger shows that the budgets in the ledger are not what this wallet sealed, or with isChange that it
+// is older than its checkpoint, where that is so, and asks once more: an agent with a shell could have
+// written to it before the owner came to seal something else.
+func (p *Program) acceptLedger(ctx context.Context, ui *ui, guard *seal.Guard, isChange bool) (accept bool,
+	err error) {
 	err = guard.CheckSealed(ctx)
+	if err == nil && isChange {
+		_, err = guard.CheckLedger(ctx)
+	}
 	if !x402.HasCode(err, x402.LedgerCorrupt) {
 		return false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,7 +230,7 @@ func carriesWhatIsSealed(t *testing.T, in *tx) error {
 		return nil
 	}
 	lastSums.Store(nil)
-	fresh := &tx{Tx: in.Tx, known: &known{}, followed: &followed{}}
+	fresh := &tx{Tx: in.Tx, known: &known{}, followed: &followed{}, newest: &atomic.Pointer[Head]{}}
 	read, err := fresh.lastSealed(testKeyholder(), nil)
 	if err != nil {
 		return err

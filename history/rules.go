@@ -29,7 +29,7 @@ func (s *Store) SealedAs(ctx context.Context, config []byte) (SealedRules, error
 }
 
 func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRules, error) {
-	return readOnce(ctx, s, func(t *tx) (r SealedRules, err error) {
+	return read(ctx, s, func(t *tx) (r SealedRules, err error) {
 		var at int64
 		err = t.Row(`SELECT version, at, config, seal FROM rules`+where+` ORDER BY version DESC LIMIT 1`,
 			args...).Scan(&r.Version, &at, &r.Config, &r.Seal)
@@ -116,7 +116,7 @@ type Head struct {
 }
 
 // Head returns how far the ledger has come.
-func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).signedHead) }
+func (s *Store) Head(ctx context.Context) (Head, error) { return read(ctx, s, (*tx).signedHead) }
 
 func (t *tx) head() (h Head, err error) {
 	// That money was held and that an answer was delivered need not outlive a power cut, and a
@@ -134,7 +134,7 @@ func (t *tx) head() (h Head, err error) {
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
-	return readOnce(ctx, s, func(t *tx) (bool, error) { return t.has(h) })
+	return read(ctx, s, func(t *tx) (bool, error) { return t.has(h) })
 }
 
 func (t *tx) has(h Head) (has bool, err error) {
@@ -174,7 +174,7 @@ func (s *Store) AtHead(ctx context.Context, after *Head, f func(Standing) error)
 		return err
 	}
 	defer unlock()
-	now, err := readOnce(ctx, s, func(t *tx) (now Standing, err error) {
+	now, err := read(ctx, s, func(t *tx) (now Standing, err error) {
 		now.Head, err = t.signedHead()
 		if err == nil {
 			now.Lift, err = t.lifted()
@@ -194,14 +194,25 @@ func (s *Store) AtHead(ctx context.Context, after *Head, f func(Standing) error)
 // signedHead is the head of a ledger that has what this process signed last: who else writes to it may have
 // put an older one in its place.
 func (t *tx) signedHead() (h Head, err error) {
-	if last := t.newest.Load(); last != nil && !t.IsServer() {
-		has, err := t.hasRow(*last)
-		if err == nil && !has {
-			err = corrupt("event %d, which this process sealed, is not in it", last.Seq)
-		}
-		if err != nil {
-			return h, err
-		}
+	if err := t.hasNewest(); err != nil {
+		return h, err
 	}
 	return t.head()
 }
+
+// hasNewest refuses a ledger without the row that this process sealed last. A server's is not compared: what
+// a failover loses package app finds.
+func (t *tx) hasNewest() error {
+	last := t.newest.Load()
+	if last == nil || t.IsServer() {
+		return nil
+	}
+	has, err := t.hasRow(*last)
+	if err == nil && !has {
+		err = corrupt("event %d, which this process sealed, is not in it", last.Seq)
+	}
+	return err
+}
+
+// Accepted forgets what this process sealed: the owner accepted another ledger.
+func (s *Store) Accepted() { s.newest.Store(nil) }

@@ -95,6 +95,9 @@ type windowKey struct {
 // lastSealed reads and checks the newest sealed row, its sums, and all rows since; earlier is a row that has
 // to be on the chain, too, or nil.
 func (t *tx) lastSealed(k Keyholder, earlier *audit.Row) (s *sealed, err error) {
+	if err := t.hasNewest(); err != nil {
+		return nil, err
+	}
 	s, err = t.sealedBefore(k, earlier)
 	if s != nil || err != nil {
 		return s, err
@@ -247,11 +250,12 @@ func (t *tx) ownForm() error {
 	err := t.Each(func(row sqldb.Row) error {
 		var name, made string
 		err := row.Scan(&name, &made)
-		if err == nil && !strings.Contains(schema.SQLite(), made) {
+		isStatistic := name == "table sqlite_stat1" || name == "table sqlite_stat4" // SQLite's own
+		if err == nil && !isStatistic && !strings.Contains(schema.SQLite(), made) {
 			err = corrupt("the %s is not one of this wallet's", name)
 		}
 		return err
-	}, `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'`)
+	}, `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema`)
 	t.known.ownForm = err == nil
 	return err
 }

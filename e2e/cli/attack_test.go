@@ -170,6 +170,21 @@ func TestAnOldLedgerPaysNothing(t *testing.T) {
 	require.Equal(t, 2, v.Signatures())
 }
 
+// Who changes a rule is asked once more where the ledger is older than its checkpoint.
+func TestAnOldLedgerIsNotSealedWithAChange(t *testing.T) {
+	t.Parallel()
+	v := attacked(t, 1, sandbox.Rules{})
+	older := filepath.Join(t.TempDir(), "older.db")
+	v.sql(`VACUUM INTO ?`, older)
+	v.pays(0, "paid")
+	v.restores(older)
+	c := sit(t, nil, v.env, "budget", "set", "session", "7.50")
+	c.answers("Passphrase, to seal these rules: ", testPassphrase,
+		"Passphrase again, to accept the ledger as it is: ", "not the passphrase")
+	require.Contains(t, c.ends(4), "older than its checkpoint")
+	v.pays(4, `"error": "LEDGER_CORRUPT"`)
+}
+
 // A yes of the owner's is good once, and an idempotency key for one purchase.
 func TestNothingIsUsedTwice(t *testing.T) {
 	t.Parallel()
@@ -313,7 +328,7 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 		t.Parallel()
 		v := begin(t)
 		seq := v.get(`SELECT max(seq) FROM audit`)
-		v.sql(`CREATE TABLE kept AS SELECT * FROM totals`)
+		v.sql(`CREATE TEMP TABLE kept AS SELECT * FROM totals`)
 		v.forgedPayment("pay_forged", "2000", v.PayToEVM)
 		require.NoError(t, v.forger.Reserve("pay_forged"))
 		signed, why := v.agentSigns("pay_forged", 2000, v.PayToEVM)

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/turns"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -85,7 +86,7 @@ func (w *world) day(r *rand.Rand, number int) {
 		must.Get(w.guard.Unfreeze(w.t.Context()))(w.t)
 		require.NoError(w.t, w.guard.Seal(w.t.Context(), false))
 	case 2:
-		must.Get(w.store.TakeTurn(w.t.Context(), "tell", "somebody"))(w.t)
+		must.Get(turns.Take(w.t.Context(), w.store, "tell", "somebody"))(w.t)
 		must.Get(w.guard.NewSession(w.t.Context(), nil))(w.t)
 		w.umpire.session = w.ticker.now()
 	}

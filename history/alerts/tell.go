@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/turns"
 )
 
 const (
@@ -40,7 +41,7 @@ func Next(ctx context.Context, s *history.Store) (next time.Time, waits bool, er
 // told something since a time. With all, what was held back is due too. What was settled before anybody was
 // told of it is over by that: an approval that was answered, a freeze that was lifted, a payment that was
 // cleared up.
-func Due(ctx context.Context, s *history.Store, turn history.Turn, all bool, since time.Time) (due []Alert,
+func Due(ctx context.Context, s *history.Store, turn turns.Turn, all bool, since time.Time) (due []Alert,
 	recent int, err error) {
 	err = s.Write(ctx, func(t *sqldb.Tx) error {
 		due, recent = nil, 0
@@ -90,9 +91,9 @@ func endAlerts(t *sqldb.Tx) error {
 	return nil
 }
 
-// MarkTold notes that the owner was told of alerts, by one notice. history.ErrNoTurn: by somebody whose
+// MarkTold notes that the owner was told of alerts, by one notice. turns.ErrNone: by somebody whose
 // turn it was no longer, so that it may be told again.
-func MarkTold(ctx context.Context, s *history.Store, turn history.Turn, notice string, ids ...string) error {
+func MarkTold(ctx context.Context, s *history.Store, turn turns.Turn, notice string, ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET state = 'told', told_at = ?, told_as = ?
 			WHERE id = ? AND state = 'waiting'`, sqldb.Micros(t.Now), notice, id)
@@ -101,7 +102,7 @@ func MarkTold(ctx context.Context, s *history.Store, turn history.Turn, notice s
 }
 
 // HoldBack lets alerts wait until a time, because too much was told.
-func HoldBack(ctx context.Context, s *history.Store, turn history.Turn, until time.Time,
+func HoldBack(ctx context.Context, s *history.Store, turn turns.Turn, until time.Time,
 	ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`,
@@ -111,7 +112,7 @@ func HoldBack(ctx context.Context, s *history.Store, turn history.Turn, until ti
 }
 
 // MarkFailed notes that alerts could not be told. They are tried again at a time, or given up (MaxTries).
-func MarkFailed(ctx context.Context, s *history.Store, turn history.Turn, again time.Time,
+func MarkFailed(ctx context.Context, s *history.Store, turn turns.Turn, again time.Time,
 	ids ...string) error {
 	return each(ctx, s, turn, ids, func(t *sqldb.Tx, id string) error {
 		_, err := t.Exec(`UPDATE alerts SET next_at = ?, attempts = attempts + 1,
@@ -122,7 +123,7 @@ func MarkFailed(ctx context.Context, s *history.Store, turn history.Turn, again 
 }
 
 // each changes each of some alerts, in one transaction of the turn's holder.
-func each(ctx context.Context, s *history.Store, turn history.Turn, ids []string,
+func each(ctx context.Context, s *history.Store, turn turns.Turn, ids []string,
 	f func(t *sqldb.Tx, id string) error) error {
 	return s.Write(ctx, func(t *sqldb.Tx) error {
 		if err := turn.Check(t); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/history/turns"
 	"x402-wallet/internal/must"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,7 @@ import (
 func TestWhatWaitsToBeTold(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
-		turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
+		turn := must.Get(turns.Take(t.Context(), s, "alerts", "a"))(t)
 		due := func(all bool) (list []string) {
 			t.Helper()
 			due, _, err := Due(t.Context(), s, turn, all, c.Now().Add(-time.Minute))
@@ -70,13 +71,13 @@ func TestWhatWaitsToBeTold(t *testing.T) {
 		require.Equal(t, []int{0, 0, MaxTries}, []int{list[0].Attempts, list[1].Attempts, list[2].Attempts})
 		require.True(t, list[2].Told.IsZero())
 
-		c.Set(c.Now().Add(history.TurnTime + time.Hour)) // who comes late marks nothing
+		c.Set(c.Now().Add(turns.Time + time.Hour)) // who comes late marks nothing
 		askedAbout(t, s, 4)
-		must.Get(s.TakeTurn(t.Context(), "alerts", "b"))(t)
+		must.Get(turns.Take(t.Context(), s, "alerts", "b"))(t)
 		id := alertsOf(t, s, Approval)[3].ID
-		require.ErrorIs(t, MarkTold(t.Context(), s, turn, "n", id), history.ErrNoTurn)
-		require.ErrorIs(t, MarkFailed(t.Context(), s, turn, c.Now(), id), history.ErrNoTurn)
-		require.ErrorIs(t, HoldBack(t.Context(), s, turn, c.Now(), id), history.ErrNoTurn)
+		require.ErrorIs(t, MarkTold(t.Context(), s, turn, "n", id), turns.ErrNone)
+		require.ErrorIs(t, MarkFailed(t.Context(), s, turn, c.Now(), id), turns.ErrNone)
+		require.ErrorIs(t, HoldBack(t.Context(), s, turn, c.Now(), id), turns.ErrNone)
 		require.Equal(t, Waiting, alertsOf(t, s, Approval)[3].State)
 	})
 }
@@ -86,7 +87,7 @@ func TestAnAlertPutOffByAClockAhead(t *testing.T) {
 	o := history.Options{Alerts: Writer{}}
 	historytest.EachEngine(t, o, func(t *testing.T, s *history.Store, c *historytest.Clock) {
 		askedAbout(t, s, 1)
-		turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
+		turn := must.Get(turns.Take(t.Context(), s, "alerts", "a"))(t)
 		id := alertsOf(t, s, Approval)[0].ID
 		require.NoError(t, HoldBack(t.Context(), s, turn, c.Now().Add(24*time.Hour), id))
 		next, waits, err := Next(t.Context(), s)
@@ -121,13 +122,13 @@ func TestWhatIsOverIsNotTold(t *testing.T) {
 			Proof: history.Chain, Transaction: "0xtx"}))(t)
 		due := func() (list []string) {
 			t.Helper()
-			turn := must.Get(s.TakeTurn(t.Context(), "alerts", "a"))(t)
+			turn := must.Get(turns.Take(t.Context(), s, "alerts", "a"))(t)
 			due, _, err := Due(t.Context(), s, turn, false, c.Now())
 			require.NoError(t, err)
 			for _, a := range due {
 				list = append(list, a.Subject+a.Detail.Why)
 			}
-			require.NoError(t, s.LeaveTurn(t.Context(), turn))
+			require.NoError(t, turns.Leave(t.Context(), s, turn))
 			return list
 		}
 		require.Equal(t, []string{alertsOf(t, s, Approval)[2].Subject, "n/astands", open.ID}, due())

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/history/sqldb/rows"
 	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/history/verify"
 	"x402-wallet/x402"
@@ -68,7 +69,7 @@ func copyInto(ctx context.Context, s *history.Store, d *sqldb.Tx,
 			if _, err := d.Exec(`DELETE FROM ` + table); err != nil {
 				return err
 			}
-			if err := t.CopyRows(table, d); err != nil {
+			if err := rows.Copy(table, t, d); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/sqldb"
+	"x402-wallet/history/turns"
 	"x402-wallet/x402"
 )
 
@@ -65,17 +66,17 @@ func (b *Book) CloseLocks() error {
 }
 
 // takeTurn is LockChannel among replicas: a turn that is renewed until unlock is called. It lasts
-// history.TurnTime after its holder died.
+// turns.Time after its holder died.
 func (b *Book) takeTurn(ctx context.Context, name string) (unlock func(), err error) {
 	holder := history.RandomID("run_")
-	turn, err := b.TakeTurn(ctx, name, holder)
-	for errors.Is(err, history.ErrNoTurn) {
+	turn, err := turns.Take(ctx, b, name, holder)
+	for errors.Is(err, turns.ErrNone) {
 		select {
 		case <-ctx.Done():
 			return nil, x402.Errorf(x402.LedgerUnavailable, "wait for the channel: %w", ctx.Err())
 		case <-time.After(poll):
 		}
-		turn, err = b.TakeTurn(ctx, name, holder)
+		turn, err = turns.Take(ctx, b, name, holder)
 	}
 	if err != nil {
 		return nil, err
@@ -83,20 +84,20 @@ func (b *Book) takeTurn(ctx context.Context, name string) (unlock func(), err er
 	stop := make(chan struct{})
 	var renewing sync.WaitGroup
 	renewing.Go(func() {
-		tick := time.NewTicker(history.TurnTime / 3)
+		tick := time.NewTicker(turns.Time / 3)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				_ = b.RenewTurn(context.WithoutCancel(ctx), turn)
+				_ = turns.Renew(context.WithoutCancel(ctx), b, turn)
 			}
 		}
 	})
 	return func() {
 		close(stop)
 		renewing.Wait()
-		_ = b.LeaveTurn(context.WithoutCancel(ctx), turn)
+		_ = turns.Leave(context.WithoutCancel(ctx), b, turn)
 	}, nil
 }

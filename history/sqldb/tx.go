@@ -40,19 +40,19 @@ func (t *Tx) Exec(query string, args ...any) (rows int64, err error) {
 		return 0, err
 	}
 	if t.isIn {
-		return 0, t.classify("write the ledger", errNested)
+		return 0, t.Classify("write the ledger", errNested)
 	}
 	done, err := t.conn.ExecContext(t.ctx, t.engine.Rewrite(query), values...)
 	if err != nil {
-		return 0, t.classify("write the ledger", err)
+		return 0, t.Classify("write the ledger", err)
 	}
 	rows, err = done.RowsAffected()
-	return rows, t.classify("write the ledger", err)
+	return rows, t.Classify("write the ledger", err)
 }
 
 // Row asks for the first row of an answer. Its Scan returns sql.ErrNoRows if the answer is empty.
 func (t *Tx) Row(query string, args ...any) Row {
-	rows, err := t.query(query, args) //nolint:rowserrcheck // Scan asks for it
+	rows, err := t.Query(query, args) //nolint:rowserrcheck // Scan asks for it
 	return firstRow{t, rows, err}
 }
 
@@ -64,9 +64,9 @@ func (t *Tx) Is(query string, args ...any) (yes bool, err error) {
 
 // Each calls f with each row of an answer, until f fails.
 func (t *Tx) Each(f func(Row) error, query string, args ...any) error {
-	rows, err := t.query(query, args)
+	rows, err := t.Query(query, args)
 	if err != nil {
-		return t.classify("read the ledger", err)
+		return t.Classify("read the ledger", err)
 	}
 	defer rows.Close()
 	t.isIn = true
@@ -76,13 +76,13 @@ func (t *Tx) Each(f func(Row) error, query string, args ...any) error {
 			return err
 		}
 	}
-	return t.classify("read the ledger", rows.Err())
+	return t.Classify("read the ledger", rows.Err())
 }
 
 // errNested is a defect: a query within another one.
 var errNested = x402.Errorf(x402.Internal, "a query was made while the answer to another one was read")
 
-func (t *Tx) query(query string, args []any) (*sql.Rows, error) {
+func (t *Tx) Query(query string, args []any) (*sql.Rows, error) {
 	if t.isIn {
 		return nil, errNested
 	}
@@ -114,7 +114,7 @@ func arguments(args []any) ([]any, error) {
 
 // classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is an
 // answer.
-func (t *Tx) classify(doing string, err error) error {
+func (t *Tx) Classify(doing string, err error) error {
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -145,7 +145,7 @@ type checkedRow struct {
 }
 
 func (r checkedRow) Scan(into ...any) error {
-	return r.tx.classify("read the ledger", r.rows.Scan(into...))
+	return r.tx.Classify("read the ledger", r.rows.Scan(into...))
 }
 
 // firstRow is the first row of an answer, or the reason why there is no answer.
@@ -157,7 +157,7 @@ type firstRow struct {
 
 func (r firstRow) Scan(into ...any) error {
 	if r.err != nil {
-		return r.tx.classify("read the ledger", r.err)
+		return r.tx.Classify("read the ledger", r.err)
 	}
 	defer r.rows.Close()
 	err := sql.ErrNoRows
@@ -169,7 +169,7 @@ func (r firstRow) Scan(into ...any) error {
 	if closed := r.rows.Close(); err == nil {
 		err = closed
 	}
-	return r.tx.classify("read the ledger", err)
+	return r.tx.Classify("read the ledger", err)
 }
 
 // Collect returns an answer as scan makes each row.
@@ -254,57 +254,3 @@ func (t *Tx) GiveBack(bytes int64) error { return t.engine.GiveBack(t, bytes) }
 
 // PagesAreSound refuses, with LEDGER_CORRUPT, a file that is damaged.
 func (t *Tx) PagesAreSound() error { return t.engine.PagesAreSound(t) }
-
-// rowsAtOnce and bytesAtOnce are how many rows and bytes one statement of CopyRows inserts.
-const rowsAtOnce, bytesAtOnce = 50, 4 << 20
-
-// CopyRows inserts all rows of a table into the table of the same name in another database.
-func (t *Tx) CopyRows(table string, into *Tx) error {
-	rows, err := t.query(`SELECT * FROM `+table, nil)
-	if err != nil {
-		return t.classify("read the ledger", err)
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return t.classify("read the ledger", err)
-	}
-	one := `(?` + strings.Repeat(`, ?`, len(columns)-1) + `)`
-	insert := func(values []any) error {
-		n := len(values) / len(columns)
-		if n == 0 {
-			return nil
-		}
-		_, err := into.Exec(`INSERT INTO `+table+` (`+strings.Join(columns, ", ")+`) VALUES `+one+
-			strings.Repeat(`, `+one, n-1), values...)
-		return err
-	}
-	var values []any
-	size := 0
-	for rows.Next() {
-		row := make([]any, len(columns))
-		places := make([]any, len(columns))
-		for i := range row {
-			places[i] = &row[i]
-		}
-		if err := rows.Scan(places...); err != nil {
-			return t.classify("read the ledger", err)
-		}
-		values = append(values, row...)
-		for _, value := range row {
-			if data, is := value.([]byte); is {
-				size += len(data)
-			}
-		}
-		if len(values) == rowsAtOnce*len(columns) || size > bytesAtOnce {
-			if err := insert(values); err != nil {
-				return err
-			}
-			values, size = values[:0], 0
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return t.classify("read the ledger", err)
-	}
-	return insert(values)
-}

@@ -56,7 +56,7 @@ func form(t *sqldb.Tx) error {
 }
 
 const listForm = `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema
-	WHERE name NOT LIKE 'sqlite_stat%' ORDER BY 1`
+	WHERE type || name NOT IN ('tablesqlite_stat1', 'tablesqlite_stat4') ORDER BY 1`
 
 // newForm is the SQL of each table, index and trigger of a new ledger, by its kind and name.
 var newForm = sync.OnceValues(func() (map[string]string, error) {

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/history/alerts"
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/history/turns"
 	"x402-wallet/history/verify"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
@@ -328,7 +329,7 @@ func TestWhatCouldNotBeTold(t *testing.T) {
 	require.NoError(t, store.Freeze(t.Context(), history.Freeze{By: "agent", Why: "why"}))
 	list := must.Get(alerts.List(t.Context(), store, 2))(t)
 	require.Len(t, list, 1)
-	turn := must.Get(store.TakeTurn(t.Context(), "alerts", "test"))(t)
+	turn := must.Get(turns.Take(t.Context(), store, "alerts", "test"))(t)
 	for range alerts.MaxTries {
 		require.Empty(t, o.alerts(t.Context(), store))
 		require.NoError(t, alerts.MarkFailed(t.Context(), store, turn, now, list[0].ID))

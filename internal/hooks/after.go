@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/turns"
 	"x402-wallet/internal/child"
 )
 
@@ -114,7 +115,7 @@ func (h *Hooks) look(end <-chan time.Time) (again time.Duration) {
 	}
 	err = h.inTurn(func(ctx context.Context) error { return h.tellAll(ctx, due, end) })
 	switch {
-	case errors.Is(err, history.ErrNoTurn):
+	case errors.Is(err, turns.ErrNone):
 		return turnEvery
 	case err != nil:
 		h.Log.Warn("tell the program of hooks.after", "err", err)
@@ -154,23 +155,23 @@ func (h *Hooks) due(ctx context.Context) (list []history.Payment, again time.Dur
 func (h *Hooks) inTurn(do func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	turn, err := h.Store.TakeTurn(ctx, h.turnName(), h.teller.holder)
+	turn, err := turns.Take(ctx, h.Store, h.turnName(), h.teller.holder)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = h.Store.LeaveTurn(context.WithoutCancel(ctx), turn) }() // or it ends by itself
+	defer func() { _ = turns.Leave(context.WithoutCancel(ctx), h.Store, turn) }() // or it ends by itself
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	defer stop()
 	renewing.Go(func() {
-		tick := time.NewTicker(history.TurnTime / 3)
+		tick := time.NewTicker(turns.Time / 3)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				if err := h.Store.RenewTurn(ctx, turn); errors.Is(err, history.ErrNoTurn) {
+				if err := turns.Renew(ctx, h.Store, turn); errors.Is(err, turns.ErrNone) {
 					stop() // somebody else tells now
 					return
 				}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/history/turns"
 	"x402-wallet/internal/child"
 	"x402-wallet/x402"
 )
@@ -44,9 +45,7 @@ type Hooks struct {
 // Ledger is what is asked of the ledger: history.Store.
 type Ledger interface {
 	Payment(ctx context.Context, id string) (history.Payment, error)
-	TakeTurn(ctx context.Context, name, holder string) (history.Turn, error)
-	RenewTurn(ctx context.Context, turn history.Turn) error
-	LeaveTurn(ctx context.Context, turn history.Turn) error
+	turns.Ledger
 }
 
 // maxAnswer bounds what a program before a payment may answer, in bytes.

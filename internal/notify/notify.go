@@ -22,6 +22,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/turns"
 )
 
 const (
@@ -142,7 +143,7 @@ func (n *Notifier) finish(ctx context.Context) {
 func (n *Notifier) look(ctx context.Context, isEnd bool) (again time.Duration) {
 	again, err := n.tellDue(ctx, isEnd)
 	switch {
-	case errors.Is(err, history.ErrNoTurn):
+	case errors.Is(err, turns.ErrNone):
 		return turnEvery
 	case err != nil && ctx.Err() == nil:
 		n.Log.Warn("look what the owner is to be told", "err", err)
@@ -159,11 +160,11 @@ func (n *Notifier) tellDue(ctx context.Context, isEnd bool) (time.Duration, erro
 	if err := n.checkSealed(ctx); err != nil {
 		return lookEvery, nil
 	}
-	turn, err := n.Store.TakeTurn(ctx, turnName, n.holder)
+	turn, err := turns.Take(ctx, n.Store, turnName, n.holder)
 	if err != nil {
 		return lookEvery, err
 	}
-	defer func() { _ = n.Store.LeaveTurn(context.WithoutCancel(ctx), turn) }() // or it ends by itself
+	defer func() { _ = turns.Leave(context.WithoutCancel(ctx), n.Store, turn) }() // or it ends by itself
 	for {
 		isDone, err := n.tellSome(ctx, turn, isEnd)
 		if err != nil {
@@ -200,7 +201,7 @@ func (n *Notifier) checkSealed(ctx context.Context) error {
 }
 
 // tellSome tells a part of what is due, and holds back what is too much. It reports whether nothing is left.
-func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) (isDone bool, err error) {
+func (n *Notifier) tellSome(ctx context.Context, turn turns.Turn, isEnd bool) (isDone bool, err error) {
 	minute := time.Now().Truncate(time.Minute)
 	due, recent, err := alerts.Due(ctx, n.Store, turn, isEnd, minute)
 	if err != nil || len(due) == 0 {

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/history/asking"
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
+	"x402-wallet/history/turns"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402/money"
@@ -286,7 +287,7 @@ func TestAnotherProcessTells(t *testing.T) {
 func TestOneTellsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &fake{does: func(context.Context, Notice) error {
-			time.Sleep(2 * history.TurnTime)
+			time.Sleep(2 * turns.Time)
 			return nil
 		}}
 		fast := &fake{}
@@ -297,7 +298,7 @@ func TestOneTellsAtATime(t *testing.T) {
 		synctest.Wait()
 		two.n.Begin()
 		two.n.Wake()
-		time.Sleep(3 * history.TurnTime)
+		time.Sleep(3 * turns.Time)
 		synctest.Wait()
 		require.Equal(t, hosts(1, 1), slow.kinds())
 		require.Empty(t, fast.kinds())
@@ -314,12 +315,12 @@ func TestWhoDiesWithTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
 		dead := newLedger(t)
-		must.Get(dead.TakeTurn(t.Context(), turnName, "dead"))(t)
+		must.Get(turns.Take(t.Context(), dead, turnName, "dead"))(t)
 		dead.asks(1, 1)
 		require.NoError(t, dead.Close())
 		l := another(t, dead.home, way)
 		l.n.Begin()
-		time.Sleep(history.TurnTime - 2*time.Second)
+		time.Sleep(turns.Time - 2*time.Second)
 		synctest.Wait()
 		require.Empty(t, way.kinds())
 		time.Sleep(4 * time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/alerts"
+	"x402-wallet/history/turns"
 )
 
 type message struct {
@@ -33,7 +34,7 @@ func (p planned) told(page func(string) string) (list []message) {
 
 // send tells messages by every way. The ways do not wait for one another; each message is marked when all of
 // them have done what they can.
-func (n *Notifier) send(ctx context.Context, turn history.Turn, messages []message) error {
+func (n *Notifier) send(ctx context.Context, turn turns.Turn, messages []message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -70,20 +71,20 @@ func (n *Notifier) send(ctx context.Context, turn history.Turn, messages []messa
 }
 
 // holdTurn renews the turn until what is done in it is done.
-func (n *Notifier) holdTurn(ctx context.Context, turn history.Turn, tried *sync.WaitGroup) error {
+func (n *Notifier) holdTurn(ctx context.Context, turn turns.Turn, tried *sync.WaitGroup) error {
 	done := make(chan struct{})
 	go func() {
 		tried.Wait()
 		close(done)
 	}()
-	renew := time.NewTicker(history.TurnTime / 3)
+	renew := time.NewTicker(turns.Time / 3)
 	defer renew.Stop()
 	for {
 		select {
 		case <-done:
 			return nil
 		case <-renew.C:
-			if err := n.Store.RenewTurn(ctx, turn); err != nil && ctx.Err() == nil {
+			if err := turns.Renew(ctx, n.Store, turn); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -126,7 +127,7 @@ func (n *Notifier) tellNow(ctx context.Context, way Way, notice Notice) (err err
 
 // mark notes what came of a message, by each way. Where some ways told it and others failed, it is tried
 // again by these; in the end it is told if one of them did.
-func (n *Notifier) mark(ctx context.Context, turn history.Turn, m message, failures []error) error {
+func (n *Notifier) mark(ctx context.Context, turn turns.Turn, m message, failures []error) error {
 	failed, told := 0, map[string]bool{}
 	for w, way := range n.ways {
 		name, _ := way.Name()

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/history/sqldb"
 	"x402-wallet/history/sqldb/postgres"
+	"x402-wallet/history/sqldb/rows"
 	"x402-wallet/history/sqldb/sqlite"
 	"x402-wallet/x402"
 )
@@ -38,7 +39,7 @@ func (b *Book) copyInto(ctx context.Context, into *sqldb.Tx) error {
 			return err
 		}
 		for _, table := range []string{"meta", "sales", "sold_channels"} {
-			if err := t.CopyRows(table, into); err != nil {
+			if err := rows.Copy(table, t.Tx, into); err != nil {
 				return err
 			}
 		}

@@ -64,7 +64,7 @@ func TestSign_TriggerForgets(t *testing.T) {
 	p := w.reserve(2000, nil)
 	w.approve = false
 	w.sql(`CREATE TABLE keep AS SELECT sums FROM sealed_sums`)
-	w.sql(`CREATE TRIGGER a AFTER INSERT ON audit WHEN new.event = 'signed' BEGIN
+	w.sql(`CREATE TRIGGER "sqlite-stat1" AFTER INSERT ON audit WHEN new.event = 'signed' BEGIN
 		DELETE FROM audit WHERE seq > (SELECT max(seq) FROM audit WHERE event = 'approval approved');
 		UPDATE payments SET state = 'reserved', unique_key = NULL, evidence = NULL WHERE seq = new.payment;
 	END`)

@@ -66,7 +66,7 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m = a.observe(m)
+	m = g.observe(a, m)
 	if err := g.checkFollows(ctx, m, sealed); err != nil {
 		return err
 	}
@@ -186,12 +186,16 @@ func (g *Guard) latest(ctx context.Context) (checkpoint, error) {
 		return m, err
 	}
 	defer release()
-	return a.observe(m), nil
+	return g.observe(a, m), nil
 }
 
-// observe is called by the holder of a.
-func (a *CheckpointCache) observe(m checkpoint) checkpoint {
+// observe is called by the holder of a. A checkpoint that is behind the last one is believed if it has newer
+// rules: the owner accepted another ledger.
+func (g *Guard) observe(a *CheckpointCache, m checkpoint) checkpoint {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
+		if m.Seq < a.last.Seq {
+			g.Store.Accepted()
+		}
 		a.last, a.written = m, false
 	}
 	return a.last

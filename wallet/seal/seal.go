@@ -219,7 +219,7 @@ func (g *Guard) verifySeals(ctx context.Context) error {
 	if !tightened {
 		return nil
 	}
-	err = g.sealTighter(ctx)
+	err = g.SealFollowing(ctx)
 	if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
 		return g.verifySeals(ctx)
 	}
@@ -267,12 +267,14 @@ func (g *Guard) Seal(ctx context.Context, accept bool) error {
 	if err != nil {
 		return err
 	}
+	if accept {
+		g.Store.Accepted()
+	}
 	return g.seal(ctx, accept, k, nil)
 }
 
-// sealTighter seals rules in force that tighten the sealed ones, on a ledger that goes on from the
-// checkpoint.
-func (g *Guard) sealTighter(ctx context.Context) error {
+// SealFollowing is Seal on a ledger that goes on from the checkpoint: another is LEDGER_CORRUPT.
+func (g *Guard) SealFollowing(ctx context.Context) error {
 	k, err := g.Keyholder(ctx)
 	if err != nil {
 		return err

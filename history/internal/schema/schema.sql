@@ -118,6 +118,7 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_payment ON audit (payment, seq);
 CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;
+CREATE INDEX audit_of_rules ON audit (seq) WHERE event = 'sealed';
 
 -- The sums that the newest sealed row of the audit chain names by their digest.
 CREATE TABLE sealed_sums (
