@@ -17,7 +17,10 @@ type SealedRules struct {
 	At      time.Time
 	Config  []byte
 	Seal    []byte
-	Newest  int64 // the version that was sealed last, by the audit chain; only Rules says it
+
+	// by the audit chain, which only Rules asks
+	Newest     int64 // the version that was sealed last
+	IsAccepted bool  // the owner accepted the ledger with it
 }
 
 // Rules returns what was sealed last.
@@ -38,7 +41,7 @@ func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRul
 			return r, err
 		}
 		last, err := t.sealedDetail()
-		r.Newest = last.Version
+		r.Newest, r.IsAccepted = last.Version, last.Accepted != nil
 		return r, err
 	})
 }
@@ -46,8 +49,9 @@ func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRul
 // sealedDetail is what the audit chain says of the rules that were sealed last. It is zero if none were: a
 // row that is not ours says nothing.
 type sealedDetail struct {
-	Version int64
-	Home    string
+	Version  int64
+	Home     string
+	Accepted json.RawMessage
 }
 
 func (t *tx) sealedDetail() (d sealedDetail, err error) {

@@ -66,7 +66,7 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m = g.observe(a, m)
+	m = g.observe(ctx, a, m)
 	if err := g.checkFollows(ctx, m, sealed); err != nil {
 		return err
 	}
@@ -186,15 +186,18 @@ func (g *Guard) latest(ctx context.Context) (checkpoint, error) {
 		return m, err
 	}
 	defer release()
-	return g.observe(a, m), nil
+	return g.observe(ctx, a, m), nil
 }
 
 // observe is called by the holder of a. A checkpoint that is behind the last one is believed if it has newer
 // rules: the owner accepted another ledger.
-func (g *Guard) observe(a *CheckpointCache, m checkpoint) checkpoint {
+func (g *Guard) observe(ctx context.Context, a *CheckpointCache, m checkpoint) checkpoint {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
-		if m.Seq < a.last.Seq {
-			g.Store.Accepted()
+		if m.Rules > a.last.Rules {
+			sealed, err := g.Store.Rules(ctx)
+			if err == nil && sealed.IsAccepted && sealed.Version == m.Rules {
+				g.Store.Accepted()
+			}
 		}
 		a.last, a.written = m, false
 	}
