@@ -16,7 +16,7 @@ import (
 const delegationWait = 3 * time.Second
 
 // Delegation reads what is delegated to the wallet's own account: that is the limit of a budget session where
-// the owner set none (SPEC section 5). Who signs reads it for itself.
+// the owner set none. Who signs reads it for itself.
 type Delegation struct {
 	Networks []string // of the owner's rules, in their order
 	// Names reports whether the owner named an account that delegates on a network.
