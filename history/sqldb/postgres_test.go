@@ -63,18 +63,16 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 		defer mu.Unlock()
 		return disturbed >= *cuts
 	}
-	made, unsure := make([]int, writers), make([]int, writers)
+	made := make([]int, writers)
 	for i := range writers {
 		db := openPostgres(t, proxy.URL())
+		db.wait = time.Minute // a slow machine takes seconds to end a process
 		all.Go(func() {
 			for end := time.Now().Add(5 * time.Minute); !isOver() && time.Now().Before(end); {
 				err := db.Write(t.Context(), put(string(rune('a'+i))+time.Now().String()))
-				switch {
-				case err == nil:
+				if err == nil {
 					made[i]++
-				case x402.HasCode(err, x402.LedgerUnavailable):
-					unsure[i]++ // on a busy machine: the time for asking again was over
-				default:
+				} else if !x402.HasCode(err, x402.LedgerUnavailable) {
 					t.Errorf("%v", err)
 					return
 				}
@@ -82,15 +80,12 @@ func TestAChangeIsMadeOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	total, most := 0, 0
-	for i := range writers {
-		total += made[i]
-		most += made[i] + unsure[i]
+	total := 0
+	for _, n := range made {
+		total += n
 	}
 	require.Equal(t, *cuts, disturbed)
-	require.LessOrEqual(t, total, count(t, direct), "what is said to be made is made")
-	require.LessOrEqual(t, count(t, direct), most, "and nothing that nobody asked for")
-	require.Less(t, most, 2*total, "nearly all callers hear that it was made")
+	require.Equal(t, total, count(t, direct), "each change is made once, and said so")
 }
 
 // A server that is away is LEDGER_UNAVAILABLE, for the moment; when it is back, the next change is made.

@@ -27,6 +27,7 @@ type DB struct {
 	write  *sql.DB // one connection
 	read   *sql.DB
 	now    func() time.Time
+	wait   time.Duration // how long a change is tried: lockWait
 	writer writer
 }
 
@@ -78,7 +79,7 @@ func New(e Engine, write, read *sql.DB, now func() time.Time) *DB {
 	if now == nil {
 		now = time.Now
 	}
-	return &DB{engine: e, write: write, read: read, now: now}
+	return &DB{engine: e, write: write, read: read, now: now, wait: lockWait}
 }
 
 // Make calls f in a transaction that makes tables. The engine has none of its own yet, so nobody is kept from

@@ -124,7 +124,7 @@ func (q *writer) take() []*change {
 // commitNext commits the changes that wait, its caller's first, and lets the next caller in the queue do the
 // same.
 func (db *DB) commitNext(ctx context.Context, first *change) {
-	w := Wait{ctx: ctx, until: first.since.Add(lockWait)}
+	w := Wait{ctx: ctx, until: first.since.Add(db.wait)}
 	var batch []*change
 	err := ctx.Err()
 	if err != nil {
