@@ -76,10 +76,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	sellers := seller.New(seller.Options{Loopback: rules.Policy.Loopback, Servers: a.servers(rules),
 		Version: a.version, Log: a.log, Agent: pay.AgentFrom})
 	book := locks.New(store)
-	deposits := &batch.Channels{Chain: on.contract, Ledger: book, Guard: guard, Sellers: sellers,
-		ByPermit2: permit2.Exact{ApprovalGas: settings.approvalGas},
-		MayPermit: rules.Policy.Has(x402.Permit2), Assets: assets,
-		MaxDeposit: rules.Policy.ChannelDeposit, Deadline: rules.Policy.Deadline, Now: time.Now, Log: a.log}
+	deposits := a.deposits(rules, settings, assets)
+	deposits.Chain, deposits.Ledger, deposits.Guard, deposits.Sellers = on.contract, book, guard, sellers
 	ways := a.ways(parts{chains: on, rules: rules, settings: settings, knows: settlers.HasSigner,
 		guard: local, onEVM: onEVM, deposits: deposits})
 	bind(&guard.Recorder.Rules, rules, ways)
@@ -110,8 +108,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	return &tools.Wallet{
 		Engine: engine, Store: store, Content: h.content, Alerts: h.alerts, Keys: allKeys,
 		EVM: on.evm, Permits: on.permits, Solana: on.solana, Facilitators: settlers, Servers: sellers,
-		Channels:    channels,
-		VerifySeals: sealsVerifier(store, local, remote), Passkeys: passkeys(rules),
+		Channels: channels, VerifySeals: sealsVerifier(store, local, remote), Passkeys: passkeys(rules),
 		ByPasskey:     client.ByPasskey{Local: a.approver(local, passkeysOf(local, rules)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
@@ -173,8 +170,15 @@ func (a *app) chains(rules *config.Config, of networkSettings, evmSigner, solana
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: of.tokenAccounts, HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
-	on.readContracts(rules, of)
+	on.addContracts(rules, of)
 	return on
+}
+
+// deposits are the channels with a deposit by the owner's rules, still without their chain and ledger.
+func (a *app) deposits(rules *config.Config, of networkSettings, assets *x402.Registry) *batch.Channels {
+	return &batch.Channels{ByPermit2: permit2.Exact{ApprovalGas: of.approvalGas},
+		MayPermit: rules.Policy.Has(x402.Permit2), Assets: assets, MaxDeposit: rules.Policy.ChannelDeposit,
+		Deadline: rules.Policy.Deadline, Now: time.Now, Log: a.log}
 }
 
 // delegation reads what is delegated to the wallet's own account, whose payments ever are made.
@@ -185,7 +189,7 @@ func (a *app) delegation(rules *config.Config, assets *x402.Registry, keys *wall
 	of := settingsOf(rules, "")
 	on := a.chains(rules, of, onEVM, onSolana, nodes)
 	return pay.Delegation{Networks: networksInOrder(rules), Assets: assets, Log: a.log,
-		Names: func(network string) bool {
+		IsNamed: func(network string) bool {
 			_, takesFloat := of.allowances[network]
 			return takesFloat || of.tokenAccounts[network] != ""
 		},

@@ -141,7 +141,7 @@ func TestFacilitators_KnownFacilitators(t *testing.T) {
 func TestStatusOfAVoucher(t *testing.T) {
 	rules := must.Get(config.Parse([]byte("# none\n")))(t)
 	on := chains{evm: evm.New(evm.Options{})}
-	on.readContracts(rules, settingsOf(rules, ""))
+	on.addContracts(rules, settingsOf(rules, ""))
 	ways := parts{chains: on, rules: rules, deposits: &batch.Channels{}}.ways()
 	_, err := statusOf(ways)(t.Context(), history.Payment{Scheme: x402.BatchSettlement,
 		Network: config.Base, Evidence: x402.Evidence{Network: config.Base, Channel: "0x01",

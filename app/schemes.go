@@ -155,8 +155,8 @@ func statusOf(ways []way) func(ctx context.Context, p history.Payment) (x402.Sta
 	}
 }
 
-// readContracts has the contracts read by which the agent pays on EVM chains.
-func (c *chains) readContracts(rules *config.Config, of networkSettings) {
+// addContracts adds what pays by contracts on EVM chains: Permit2, and that of channels.
+func (c *chains) addContracts(rules *config.Config, of networkSettings) {
 	c.permits = permit2way.NewPayer(c.evm, of.approvalGas)
 	c.contract = batch.NewContract(c.permits, rules.Policy.ChannelDelay)
 }

@@ -149,7 +149,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	of := settingsOf(rules, "")
 	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
 		solana: svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})}
-	on.readContracts(rules, of)
+	on.addContracts(rules, of)
 	signed.Delegated = a.delegation(rules, signed.Assets, keys, nodes).OfPayment
 	// these rules are sealed
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, nil)

@@ -31,8 +31,8 @@ type Charge struct {
 }
 
 // Charge records that the chain showed a payment to have settled for less than was signed for: the rest is
-// free again. o is the outcome, Settled by the chain. asked is what the chain was asked by, which has to be
-// what was signed. Errors are Expire's.
+// free again. o is the outcome, Settled by the chain. read is the payment as the caller read it before it
+// asked the chain, which has to be what was signed. Errors are Expire's.
 func (s *Store) Charge(ctx context.Context, read Payment, c Charge, o Outcome, k Keyholder) (p Payment,
 	err error) {
 	id := read.ID

@@ -165,8 +165,8 @@ func (t *tx) hasFreezes(h Head) (bool, error) {
 // Standing is how the ledger stands, read at once.
 type Standing struct {
 	Head
-	Lift      Lift
-	IsFurther bool // it has come from the head that was asked about, or none was
+	Lift    Lift
+	Follows bool // it has come from the head that was asked about, or none was
 }
 
 // AtHead calls f with how the ledger stands, and no other process's f meanwhile. after is a head that it has
@@ -183,9 +183,9 @@ func (s *Store) AtHead(ctx context.Context, after *Head, f func(Standing) error)
 		if err == nil {
 			now.Lift, err = t.lifted()
 		}
-		now.IsFurther = after == nil
+		now.Follows = after == nil
 		if err == nil && after != nil {
-			now.IsFurther, err = t.has(*after)
+			now.Follows, err = t.has(*after)
 		}
 		return now, err
 	})
@@ -218,5 +218,5 @@ func (t *tx) hasNewest() error {
 	return err
 }
 
-// Accepted forgets what this process sealed: the owner accepted another ledger.
-func (s *Store) Accepted() { s.newest.Store(nil) }
+// ForgetSealed forgets which row this process sealed last: the owner accepted another ledger.
+func (s *Store) ForgetSealed() { s.newest.Store(nil) }

@@ -44,11 +44,11 @@ type Keyholder struct {
 	// of nothing is theirs.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
 	OwnLift    func(l Lift) (bool, error)
-	// NeedsCap says that the owner set no limit of a session. The cap of one in which nothing was signed is
-	// only in a table: a signature in it is ErrNewSession until HasCap. SessionCap is its upper bound then,
-	// or nil.
-	NeedsCap, HasCap bool
-	SessionCap       *money.Dollars
+	// NeedsCap says that the owner set no limit of a session, and that the chain was not asked for one. The
+	// cap of a session in which nothing was signed is only in a table: a signature in it is ErrNewSession then.
+	NeedsCap bool
+	// SessionCap is an upper bound of that cap. It is nil if there is none.
+	SessionCap *money.Dollars
 }
 
 // ErrNewSession says that nothing was signed in a payment's session yet, and its cap has to be asked for.
@@ -384,7 +384,7 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query, k Keyholder) (f b
 // sessionCap is the cap of a session in which nothing was signed: no more than what the keyholder knows,
 // because the table alone can be edited.
 func (t *tx) sessionCap(id string, k Keyholder) (limit *money.Dollars, err error) {
-	if k.NeedsCap && !k.HasCap {
+	if k.NeedsCap {
 		return nil, ErrNewSession
 	}
 	err = t.Row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)

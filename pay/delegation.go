@@ -19,11 +19,11 @@ const delegationWait = 3 * time.Second
 // the owner set none. Who signs reads it for itself.
 type Delegation struct {
 	Networks []string // of the owner's rules, in their order
-	// Names reports whether the owner named an account that delegates on a network.
-	Names  func(network string) bool
-	Assets *x402.Registry
-	Funds  func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
-	Log    *slog.Logger
+	// IsNamed reports whether the owner named an account that delegates on a network.
+	IsNamed func(network string) bool
+	Assets  *x402.Registry
+	Funds   func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+	Log     *slog.Logger
 }
 
 // Limit returns what is delegated, in dollars, or nil if nothing is: on the network of the session's first
@@ -31,8 +31,8 @@ type Delegation struct {
 // the owner named accounts that delegate, only theirs count; else any on Solana. A node that does not
 // answer is an error only where the owner named an account.
 func (d Delegation) Limit(ctx context.Context, network, asset string) (*money.Dollars, error) {
-	counts := d.Names
-	if !slices.ContainsFunc(d.Networks, d.Names) {
+	counts := d.IsNamed
+	if !slices.ContainsFunc(d.Networks, d.IsNamed) {
 		counts = x402.IsSolana
 	}
 	paid, known := d.Assets.Asset(network, asset)
@@ -61,7 +61,7 @@ func (d Delegation) OfPayment(ctx context.Context, p history.Payment) (*money.Do
 }
 
 func (d Delegation) limit(ctx context.Context, asset x402.AssetInfo) (*money.Dollars, error) {
-	if !d.Names(asset.Network) {
+	if !d.IsNamed(asset.Network) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, delegationWait)
 		defer cancel()
@@ -70,7 +70,7 @@ func (d Delegation) limit(ctx context.Context, asset x402.AssetInfo) (*money.Dol
 	switch {
 	case x402.HasCode(err, x402.NoDelegation), x402.HasCode(err, x402.DelegateMismatch):
 		return nil, nil
-	case err != nil && !d.Names(asset.Network):
+	case err != nil && !d.IsNamed(asset.Network):
 		d.Log.Warn("a session begins, and whether anything is delegated is not known", "network",
 			asset.Network, "err", err)
 		return nil, nil

@@ -762,7 +762,7 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 			b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = &test.node
 			b.Policy.Networks = []string{solana}
 			b.Delegated = Delegation{Networks: b.Policy.Networks, Assets: b.Assets, Funds: test.node.Funds,
-				Names: func(string) bool { return test.named }, Log: b.Log}.Limit
+				IsNamed: func(string) bool { return test.named }, Log: b.Log}.Limit
 			estimate, err := b.Estimate(t.Context(), get(testURL))
 			require.NoError(t, err, name)
 			require.Equal(t, test.passes, estimate.Chosen != nil,

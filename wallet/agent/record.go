@@ -118,7 +118,7 @@ func (r *Recorder) seals(ctx context.Context, rules Rules, p history.Payment, m 
 	if err != nil {
 		return err
 	}
-	k.HasCap = true
+	k.NeedsCap = false
 	return step(k)
 }
 
@@ -162,7 +162,7 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, t
 		return refuse("the owner does not know its asset")
 	case terms.Counts != p.Price:
 		return refuse("its price in the ledger is not what its amount is worth")
-	case p.Created.Before(r.Started):
+	case p.Created.Before(r.Started): // by the row of this transaction: read looked at an earlier one
 		return refuse("the payment was reserved before the wallet was unlocked")
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
@@ -287,8 +287,8 @@ const lateness = budget.ClockTolerance
 
 // Expire records that what was signed can never settle: see history.Store.Expire. The chain's word,
 // which is a node's, is not enough: the payment has to be past its end by this machine's clock, and
-// where this process signed it by the time that has passed since.
-// p is the payment as it was read before the chain was asked.
+// where this process signed it by the time that has passed since. p is the payment as it was read before the
+// chain was asked.
 func (r *Recorder) Expire(ctx context.Context, p history.Payment, o history.Outcome) (history.Payment,
 	error) {
 	end := p.Evidence.ExpiresAt

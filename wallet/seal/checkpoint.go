@@ -152,7 +152,7 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 
 // checkStanding is checkFollows of how the ledger stands.
 func (g *Guard) checkStanding(ctx context.Context, now history.Standing, after *history.Head) error {
-	if !now.IsFurther {
+	if !now.Follows {
 		return rolledBack("it is older than its checkpoint (%s), or something was taken out of it: "+
 			"event %d, or what was frozen then, is not in it", checkpointFile, after.Seq)
 	}
@@ -196,7 +196,7 @@ func (g *Guard) observe(ctx context.Context, a *CheckpointCache, m checkpoint) c
 		if m.Rules > a.last.Rules {
 			sealed, err := g.Store.Rules(ctx)
 			if err == nil && sealed.IsAccepted && sealed.Version == m.Rules {
-				g.Store.Accepted()
+				g.Store.ForgetSealed()
 			}
 		}
 		a.last, a.written = m, false

@@ -268,7 +268,7 @@ func (g *Guard) Seal(ctx context.Context, accept bool) error {
 		return err
 	}
 	if accept {
-		g.Store.Accepted()
+		g.Store.ForgetSealed()
 	}
 	return g.seal(ctx, accept, k, nil)
 }
