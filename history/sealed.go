@@ -45,7 +45,8 @@ type Keyholder struct {
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
 	OwnLift    func(l Lift) (bool, error)
 	// NeedsCap says that the owner set no limit of a session, and that the chain was not asked for one. The
-	// cap of a session in which nothing was signed is only in a table: a signature in it is ErrNewSession then.
+	// cap of a session in which nothing was signed is only in a table: a signature in it is then
+	// ErrNewSession.
 	NeedsCap bool
 	// SessionCap is an upper bound of that cap. It is nil if there is none.
 	SessionCap *money.Dollars
