@@ -1,7 +1,6 @@
 package seller
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -31,7 +30,8 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	if asks {
 		limit = x402.MaxBody
 	}
-	body, err := decoded(response, limit)
+	events := follow(response, h.options.quiet)
+	body, err := decoded(response, limit, slots == h.paid)
 	if err == nil {
 		release := func() {}
 		isLarge := func() error {
@@ -42,6 +42,10 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 			return err
 		}
 		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength, isLarge)
+		if events.isLeftOpen() {
+			err = nil // its encoding has no end either
+			a.Truncated = a.Truncated || events.isLate
+		}
 		a.keepSlot(release)
 	}
 	switch {
@@ -57,32 +61,6 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 		a.ChallengeErr = x402.Errorf(x402.ResponseMalformed, "the seller's challenge broke off")
 	}
 	return a, err
-}
-
-// decoded is the body, unpacked if it came as gzip though we asked for none of that. Other
-// encodings stay as they are, with their Content-Encoding in the Answer's header.
-func decoded(response *http.Response, limit int64) (io.Reader, error) {
-	encoding := strings.ToLower(strings.TrimSpace(response.Header.Get("Content-Encoding")))
-	isGzip := encoding == "gzip" || encoding == "x-gzip"
-	if !isGzip || len(response.Header.Values("Content-Encoding")) > 1 {
-		return response.Body, nil
-	}
-	if response.Request != nil && response.Request.Method == http.MethodHead {
-		return response.Body, nil
-	}
-	// What goes in is limited too: an endless row of empty gzip members would never reach a limit
-	// on what comes out.
-	unpacked, err := gzip.NewReader(io.LimitReader(response.Body, limit+1<<20))
-	if errors.Is(err, io.EOF) { // no body at all
-		return response.Body, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	response.Header.Del("Content-Encoding")
-	response.Header.Del("Content-Length")
-	response.ContentLength = -1
-	return unpacked, nil
 }
 
 // requestContext is the context of the request that a response answers.

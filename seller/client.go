@@ -11,7 +11,8 @@
 // second time unasked.
 //
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
-// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
+// sent), dial.go (to which addresses), body.go (what is taken in), encoding.go (its
+// encodings), stream.go (streams that stay open), errors.go (what the network's errors
 // mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a request
 // and its answer), mcpsession.go (sessions, kept and ended), mcpopen.go (how one is opened), mcpexchange.go
 // (what left and what came, read raw), mcptransport.go (where that is noted, and how a payment leaves
@@ -110,6 +111,7 @@ type Options struct {
 	dial    dialFunc      // what opens a connection to an address that was allowed
 	silence time.Duration // 0 is maxSilence
 	unused  time.Duration // 0 is maxUnused
+	quiet   time.Duration // 0 is maxQuiet
 }
 
 // Client is the way to sellers: over HTTP, and of tools, resources and prompts of MCP servers. It
@@ -145,6 +147,9 @@ func New(o Options) *Client {
 	}
 	if o.unused == 0 {
 		o.unused = maxUnused
+	}
+	if o.quiet == 0 {
+		o.quiet = maxQuiet
 	}
 	if o.Agent == nil {
 		o.Agent = func(context.Context) string { return "" }

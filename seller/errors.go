@@ -48,9 +48,9 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 			Err: why}).
 			WithDetail("limit", maxHeaders)
 	}
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
+	if errors.Is(err, errMislabelled) || errors.Is(err, gzip.ErrChecksum) {
 		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + host +
-			" is not the gzip it is labelled", Err: why}
+			" is not in the encoding that it names", Err: why}
 	}
 	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, host, err), Err: why,
 		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
