@@ -251,7 +251,7 @@ func settingsOf(c *config.Config, account string) networkSettings {
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, MaxTimeout: c.Policy.MaxTimeout,
-		Deadline: c.Policy.Deadline, Networks: networksInOrder(c),
+		Deadline: c.Policy.Deadline, MaxWait: c.Policy.MaxWait, Networks: networksInOrder(c),
 		WalletSettles: c.WalletSettles, LowFunds: c.Notify.LowFunds,
 	}
 }

@@ -26,6 +26,7 @@ type Contents interface {
 type Content struct {
 	Status    int
 	Type      string
+	Headers   string // of the answer's headers those that its reader needs: a JSON object, or ""
 	Truncated bool
 	Body      []byte
 

@@ -193,7 +193,8 @@ type Policy struct {
 	Networks   []string      // that have a node
 	Schemes    []string      // payment schemes that may be used
 	MaxTimeout time.Duration // the longest validity that is ever signed
-	Deadline   time.Duration // for one call, and again for finishing what was sent
+	Deadline   time.Duration // for one call, before it is paid
+	MaxWait    time.Duration // for the answer to a payment; 0: as Deadline
 	// below how much what is left to pay from is little, so that the owner is told; 0: never
 	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect; nil: none

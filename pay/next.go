@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/remedy"
@@ -134,6 +136,35 @@ func toDelegate(err error, o option) error {
 	return coded.WithCommand(remedy.Delegate(o.asset, account, o.Amount), "Please let me spend at least "+
 		o.asset.Dollars(o.Amount).Price()+" of "+o.asset.Symbol+" from your account "+account+" on "+
 		x402.Title(o.Network)+"; it replaces whatever it delegates now, and FILE is your own key's.")
+}
+
+// isWrongRequest reports whether a status says that the request itself is wrong, so that it will be refused
+// again however it is paid for.
+func isWrongRequest(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusGone, http.StatusLengthRequired,
+		http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusUnavailableForLegalReasons:
+		return true
+	}
+	return false
+}
+
+// nextAfter is the next step after an error of a payment whose money is held, and the answer that it got, if
+// any.
+func nextAfter(v verdict, p history.Payment, a *seller.Answer, now time.Time) x402.Next {
+	next := nextOfHeld(v.code, p, now)
+	if a == nil || v.code != x402.PaymentRejected || a.Challenge != nil || !isWrongRequest(a.Status) {
+		return next
+	}
+	why := fmt.Sprintf("the seller refuses the request itself (HTTP %d); content says why; a corrected call is "+
+		"another payment", a.Status)
+	if end := p.Evidence.ExpiresAt; now.Before(end) {
+		why += ", and the money of this one stays held until " + x402.Stamp(end.Add(maxSkew)) +
+			" at most, unless it moved"
+	}
+	return x402.Next{Do: x402.Change, Why: why}
 }
 
 // nextOfHeld is the next step after an error of a payment whose money is held. As long as it can be settled

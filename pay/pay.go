@@ -147,7 +147,7 @@ func (e *Engine) buy(ctx, caller context.Context, in intent, found *quote) (r Re
 		p.End(err == nil && r.Status != StatusUnserved)
 	}()
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p.Payment))
 	defer cancel()
 	defer e.watch(caller, p.Payment.ID)()
 	return e.send(ctx, in, p.Payment, false)

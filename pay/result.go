@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"x402-wallet/history"
 	"x402-wallet/seller"
@@ -40,6 +41,7 @@ type Result struct {
 	PaymentID            string        `json:"paymentId,omitempty"`
 	HTTPStatus           int           `json:"httpStatus"`
 	ContentBegin         string        `json:"contentBegin,omitempty"`
+	Headers              headers       `json:"headers,omitempty"` // of the answer: the seller's words, too
 	Content              string        `json:"content"`
 	ContentEnd           string        `json:"contentEnd,omitempty"`
 	ContentType          string        `json:"contentType"`
@@ -66,6 +68,8 @@ type Result struct {
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
+
+type headers = map[string]string
 
 func (e *Engine) free(a *seller.Answer) Result {
 	r := Result{Status: StatusFree}
@@ -94,6 +98,10 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 		r.Budget, r.Next = e.budgets(ctx), r.readOn()
 	} else {
 		r.Next = e.askAgain(p)
+		if a != nil && isWrongRequest(a.Status) {
+			r.Next = step(x402.Change, "paid, and the seller refuses the request itself (HTTP %d): content "+
+				"says what it did not take; a corrected call is another purchase", a.Status)
+		}
 	}
 	r.Warning = e.warning(ctx, p)
 	if r.Warning != "" {
@@ -172,7 +180,8 @@ func repeatOf(call *Call, q intent, r Result) string {
 }
 
 func contentOf(a *seller.Answer) history.Content {
-	return history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}
+	return history.Content{Status: a.Status, Type: a.ContentType, Headers: keptHeaders(a.Header),
+		Truncated: a.Truncated, Body: a.Content}
 }
 
 // show puts content into the answer: text up to maxInline, of a longer one its beginning, and the
@@ -186,7 +195,8 @@ func (r *Result) show(c history.Content, paymentID string) {
 	if r.ContentTruncated && paymentID != "" {
 		r.ContentURI = "x402://payments/" + paymentID + "/content"
 	}
-	r.ContentBegin, r.ContentEnd = Marks(r.Content)
+	r.Headers = readHeaders(c.Headers)
+	r.ContentBegin, r.ContentEnd = Marks(c.Headers + r.Content)
 }
 
 // Shorten cuts the content that the answer carries itself to most bytes, at least one. Of what was served the
@@ -233,8 +243,14 @@ func (v verdict) error(p history.Payment, a *seller.Answer, now time.Time) error
 	}
 	if a != nil {
 		e.WithDetail("httpStatus", a.Status)
-		if v.code == x402.ToolExecutionFailed {
+		if a.Status >= 400 && a.Challenge == nil {
 			e.Content = failureText(a)
+		}
+		if location := a.Header.Get("Location"); location != "" {
+			e.WithDetail("location", x402.Quote(location))
+		}
+		if at := retryAfter(a, now); !at.IsZero() {
+			e.WithDetail("retryAfter", x402.Stamp(at))
 		}
 		if a.Challenge != nil && v.code == x402.PriceChanged {
 			e.WithDetail("asked", asked(*a.Challenge))
@@ -244,7 +260,7 @@ func (v verdict) error(p history.Payment, a *seller.Answer, now time.Time) error
 		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
 	}
 	return e.WithHint("%s is held until the chain proves what happened", p.Price.Price()).
-		WithNext(againInVain(v, p, now, nextOfHeld(v.code, p, now)))
+		WithNext(againInVain(v, p, now, nextAfter(v, p, a, now)))
 }
 
 // maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by;
@@ -253,6 +269,9 @@ const maxFailure = 4 << 10
 
 func failureText(a *seller.Answer) string {
 	text := Readable(contentOf(a)).Body
+	if !utf8.Valid(text) {
+		return ""
+	}
 	if len(text) > maxFailure {
 		text = append(bytes.Clone(text[:maxFailure]), "…"...)
 	}

@@ -180,7 +180,7 @@ func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) erro
 func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
 	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
 	caller := ctx
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
 	defer cancel()
 	if p.State == history.Reserved {
 		return r, false, e.releaseUnsigned(ctx, p)

@@ -86,13 +86,18 @@ func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bo
 	with wire.Attachment) facts {
 	sending, step := steps.Begin(ctx, steps.Send)
 	over := awaiting(ctx)
-	answer, err := e.Transport.Present(sending, e.target(q, p), with)
+	target := e.target(q, p)
+	answer, err := e.Transport.Present(sending, target, with)
+	if err == nil {
+		answer = e.follow(sending, target, answer)
+	}
 	over()
 	ended(step, answer, err)
 	var failed *seller.SendError
 	return facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
 		answer: answer, cut: answer != nil && err != nil, paid: p, way: e.wayOf(p),
+		gaveUp: e.gaveUp(ctx, p),
 	}
 }
 

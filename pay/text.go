@@ -39,7 +39,7 @@ func inUTF8(c history.Content) history.Content {
 			return c
 		}
 		c.Body = text
-	case kind == "" && !utf8.Valid(c.Body), bytes.IndexByte(c.Body, 0) >= 0: // it is no text, whatever its type
+	case kind == "" && !utf8.Valid(c.Body), isBinary(c.Body): // whatever its type says
 		return c
 	default:
 		c.Body = c.Body[mark:]
@@ -52,6 +52,20 @@ func inUTF8(c history.Content) history.Content {
 		c.Type = mime.FormatMediaType(kind, map[string]string{"charset": "utf-8"})
 	}
 	return c
+}
+
+// isBinary reports whether a body is no text in UTF-8: it has a NUL, or a third of it is no character, so that
+// nobody could read it.
+func isBinary(body []byte) bool {
+	bad := 0
+	for rest := body; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 {
+			bad++
+		}
+		rest = rest[size:]
+	}
+	return bad*3 > len(body) || bytes.IndexByte(body, 0) >= 0
 }
 
 // isText reports whether a media type is one of text.

@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -20,7 +21,8 @@ type facts struct {
 	again   bool // these bytes may have been out before
 	settled bool // it was known to be settled before this answer
 	answer  *seller.Answer
-	cut     bool // the answer's content broke off
+	cut     bool   // the answer's content broke off
+	gaveUp  string // that the wallet ended the exchange, and why; "": it did not
 	paid    history.Payment
 	way     scheme.Way // that it was paid by
 }
@@ -85,7 +87,7 @@ func judge(f facts) verdict {
 		return unknown(x402.PayFailed, "the seller could not be reached; nothing was sent")
 	}
 	if f.answer == nil {
-		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")
+		return unknown(x402.OutcomeUnknown, cmp.Or(f.gaveUp, "the connection ended without an answer"))
 	}
 	if r := f.answer.Settlement; r != nil {
 		v := judgeReceipt(*r, f.served())
@@ -132,14 +134,14 @@ func judgeReceipt(r wire.Settlement, served bool) verdict {
 func judgeStatus(f facts) verdict {
 	switch status := f.answer.Status; {
 	case isOK(status) && f.cut:
-		return unknown(x402.OutcomeUnknown, "the answer broke off, and there is no receipt")
+		return unknown(x402.OutcomeUnknown, cmp.Or(f.gaveUp, "the answer broke off")+", and there is no receipt")
 	case isOK(status):
 		v := unknown("", "served without a receipt")
 		v.served = true
 		return v
 	case status < 400:
-		return unknown(x402.RedirectRefused, "the seller answered the payment with a redirect, which was "+
-			"not followed")
+		return unknown(x402.RedirectRefused, "the seller answered the payment with a redirect, which leads "+
+			"to nothing that may be asked for with GET at the same origin")
 	case f.answer.Challenge != nil && !asksTheSame(*f.answer.Challenge, f.paid):
 		return unknown(x402.PriceChanged, "the seller now asks for something else")
 	case status < 500:

@@ -237,6 +237,36 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 	return target.String(), nil
 }
 
+// Onward is the request to which the answer to a payment leads by a redirect within its origin: a GET without
+// body and payment. ok is false where it leads nowhere, where the same request would have to be made again,
+// with the payment (307, 308), and where another origin would be asked.
+func Onward(r Request, a *Answer) (next Request, ok bool) {
+	switch a.Status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		if !mayRepeat(methodOf(r)) {
+			return next, false
+		}
+	default:
+		return next, false
+	}
+	at, err := url.Parse(a.FinalURL)
+	location := a.Header.Get("Location")
+	if err != nil || location == "" || IsMCP(r.Method) {
+		return next, false
+	}
+	target, err := at.Parse(location)
+	if err != nil || origin(target) != origin(at) {
+		return next, false
+	}
+	target.Fragment, target.RawFragment = "", ""
+	header := r.Header.Clone()
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Location"} {
+		header.Del(name)
+	}
+	return Request{URL: target.String(), Header: header}, true
+}
+
 func refuse(location, why string) *x402.Error {
 	return x402.Errorf(x402.RedirectRefused, "%s", why).WithDetail("location", x402.Quote(location))
 }

@@ -76,7 +76,7 @@ func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.
 	}
 	digest := sha256.Sum256(body)
 	d := audit.ContentDetail{SHA256: audit.EncodeDigest(digest[:]), Bytes: int64(len(body)),
-		Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated}
+		Status: int64(c.Status), Type: c.Type, Headers: c.Headers, Truncated: c.Truncated}
 	before, err := sqldb.Find(t, scanStored, selectStored+` WHERE payment = ?`, p.Number)
 	if err != nil {
 		return nil, err
@@ -87,12 +87,12 @@ func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.
 		return nil, nil
 	}
 	now := stored{size: d.Bytes, isSpare: p.Delivered || p.State == history.Failed || !isGood(d.Status)}
-	_, err = t.Exec(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
-		VALUES (?, ?, ?, ?, ?, ?, ?)
+	_, err = t.Exec(`INSERT INTO contents (payment, http_status, type, headers, truncated, size, sha256, spare)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
-			truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
+			headers = excluded.headers, truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
 			spare = excluded.spare, removed = ''`,
-		p.Number, d.Status, d.Type, d.Truncated, d.Bytes, digest[:], now.isSpare)
+		p.Number, d.Status, d.Type, d.Headers, d.Truncated, d.Bytes, digest[:], now.isSpare)
 	if err == nil {
 		err = recount(t, before.use(), now.use())
 	}
@@ -135,9 +135,9 @@ func (Keeper) Read(ctx context.Context, s *history.Store, id string) (c history.
 func read(t *sqldb.Tx, id string) (c history.Content, err error) {
 	var payment int64
 	var digest []byte
-	err = t.Row(`SELECT c.payment, http_status, type, truncated, size, sha256, removed, body FROM contents c
+	err = t.Row(`SELECT c.payment, http_status, type, headers, truncated, size, sha256, removed, body FROM contents c
 		LEFT JOIN bodies b ON b.payment = c.payment WHERE c.payment = (SELECT seq FROM payments WHERE id = ?)`, id).
-		Scan(&payment, &c.Status, &c.Type, &c.Truncated, &c.Size, &digest, &c.Removed, &c.Body)
+		Scan(&payment, &c.Status, &c.Type, &c.Headers, &c.Truncated, &c.Size, &digest, &c.Removed, &c.Body)
 	if err != nil {
 		return c, sqldb.Otherwise(err, errNone)
 	}
@@ -172,7 +172,7 @@ func isAsChained(t *sqldb.Tx, id string, payment int64, digest []byte, c history
 	body := sha256.Sum256(c.Body)
 	isBody := bytes.Equal(body[:], digest) && c.Size == int64(len(c.Body))
 	is := audit.ContentDetail{SHA256: audit.EncodeDigest(digest), Bytes: c.Size, Status: int64(c.Status),
-		Type: c.Type, Truncated: c.Truncated}
+		Type: c.Type, Headers: c.Headers, Truncated: c.Truncated}
 	if is != said || (c.Removed == "" && !isBody) {
 		return history.AnotherContent(id)
 	}

@@ -64,18 +64,18 @@ func (p *stored) signedTerms() seals.Terms {
 // content is a row of contents, and of bodies: the bytes themselves Content compares.
 type content struct {
 	status, truncated, size, spare int64
-	typ, removed                   string
+	typ, headers, removed          string
 	sha256                         string // as the audit chain has it
 	length                         int64  // of the bytes, or -1 if they are gone
 }
 
-const selectContent = `SELECT payment, http_status, type, truncated, size, sha256, spare, removed,
+const selectContent = `SELECT payment, http_status, type, headers, truncated, size, sha256, spare, removed,
 	coalesce((SELECT length(body) FROM bodies WHERE bodies.payment = contents.payment), -1) FROM contents`
 
 func scanContent(row sqldb.Row) (payment int64, c *content, err error) {
 	c = &content{}
 	var digest []byte
-	err = row.Scan(&payment, &c.status, &c.typ, &c.truncated, &c.size, &digest, &c.spare, &c.removed,
+	err = row.Scan(&payment, &c.status, &c.typ, &c.headers, &c.truncated, &c.size, &digest, &c.spare, &c.removed,
 		&c.length)
 	c.sha256 = audit.EncodeDigest(digest)
 	return payment, c, err
@@ -91,7 +91,7 @@ func (c *content) agrees(p *stored, bought audit.ContentDetail) bool {
 	return c.truncated>>1 == 0 && c.spare>>1 == 0 && (c.spare == 1) == spare &&
 		(c.removed == "") == (c.length == c.size) && (c.removed == "" || c.length < 0) &&
 		bought == audit.ContentDetail{SHA256: c.sha256, Bytes: c.size, Status: c.status, Type: c.typ,
-			Truncated: c.truncated == 1}
+			Headers: c.headers, Truncated: c.truncated == 1}
 }
 
 // contentUse is the row of content_use: how many bytes are stored, and of these, how many nobody got yet.

@@ -114,6 +114,7 @@ func (c *Checker) policy(written *file) policy {
 			c.Whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
 		Deadline: c.Duration("policy.deadline", f.Deadline,
 			90*time.Second, 5*time.Second, 10*time.Minute),
+		MaxWait:      c.Duration("policy.max_wait", f.MaxWait, 5*time.Minute, 5*time.Second, time.Hour),
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{SolanaMainnet, Base},
 		// a file that names its networks means those, unless it says otherwise

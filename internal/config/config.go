@@ -75,7 +75,8 @@ type policy struct {
 	MaxFailures int
 	Loopback    []string      // exact host:port that http:// and private addresses are allowed for
 	MaxTimeout  time.Duration // the longest validity that is ever signed
-	Deadline    time.Duration // for one call
+	Deadline    time.Duration // for one call, before it is paid
+	MaxWait     time.Duration // for the answer to a payment
 	// networks that the file does not name are reached through the public nodes that are built in
 	PublicNodes bool
 	// upto: the addresses of CDP and PayAI that are built in are settled by without asking a person

@@ -77,6 +77,7 @@ type file struct {
 		Loopback          []string  `toml:"loopback"`
 		MaxTimeout        *int      `toml:"max_timeout_seconds"`
 		Deadline          *string   `toml:"deadline"`
+		MaxWait           *string   `toml:"max_wait"`
 		PublicNodes       *bool     `toml:"public_nodes"`
 		KnownFacilitators *bool     `toml:"known_facilitators"`
 		Quota             *string   `toml:"content_quota"`

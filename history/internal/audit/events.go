@@ -83,6 +83,7 @@ type ContentDetail struct {
 	Bytes     int64  `json:"bytes"`
 	Status    int64  `json:"httpStatus"`
 	Type      string `json:"type"`
+	Headers   string `json:"headers,omitempty"`
 	Truncated bool   `json:"truncated,omitempty"`
 }
 

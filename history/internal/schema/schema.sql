@@ -85,6 +85,7 @@ CREATE TABLE contents (
     payment     INTEGER PRIMARY KEY,        -- its seq
     http_status INTEGER NOT NULL,
     type        TEXT NOT NULL,
+    headers     TEXT NOT NULL,              -- of the answer's headers those that its reader needs, a JSON object or ''
     truncated   INTEGER NOT NULL,
     size        INTEGER NOT NULL,           -- bytes
     sha256      BLOB NOT NULL,              -- of them
