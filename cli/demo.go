@@ -249,7 +249,11 @@ func startDemoHost(ctx context.Context, cmd *exec.Cmd) (h *demoHost, err error) 
 	cmd.Stderr, cmd.WaitDelay = log, 5*time.Second
 	person := func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		h.asked <- r.Params.Message
-		return &mcp.ElicitResult{Action: "accept"}, nil
+		typed := ""
+		if words := strings.Fields(r.Params.Message); len(words) > 1 { // "Pay $0.01 to …"
+			typed = words[1]
+		}
+		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"price": typed}}, nil
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet demo", Version: "1"},
 		&mcp.ClientOptions{ElicitationHandler: person})

@@ -22,6 +22,7 @@ import (
 
 	"x402-wallet/e2e/testlab"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 )
 
@@ -121,11 +122,11 @@ func (n *nuwa) claim(id string) {
 		Arguments: map[string]any{"channelId": id}}))(n.t)
 }
 
-func accept(method string, _ json.RawMessage) (any, error) {
+func accept(method string, params json.RawMessage) (any, error) {
 	if method != "elicitation/create" {
 		return nil, errors.New("not asked")
 	}
-	return map[string]any{"action": "accept", "content": map[string]any{}}, nil
+	return formtest.Answer(params, "accept"), nil
 }
 
 const nuwaPayer = "did:rooch:rooch19gqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqnvn7eg" // 0x2a00…

@@ -20,11 +20,12 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // A payment that needs a person asks the person in front of the client, if the client can ask: where the
 // wallet has a page for it, on that page (approvalpage.go), else by
-// form-mode elicitation, accept or decline. Up to 2025-11-25 the server sends elicitation/create while
+// form-mode elicitation, accept with the price typed or decline. Up to 2025-11-25 the server sends elicitation/create while
 // the call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
 // with the answer. Only an accepted form whose state belongs to this very question is an approval.
 //
@@ -41,6 +42,9 @@ const (
 	stateless = "2026-07-28"
 	// questionID names the one question of a call.
 	questionID = "approve"
+	// typedPrice is the form's field for the price. Some hosts accept every form without a person: such a
+	// form has no price in it, and approves nothing.
+	typedPrice = "price"
 )
 
 // maxQuestions is how often one call may ask: the way into a server may need an approval, and then the tool.
@@ -96,12 +100,12 @@ func (s *Server) approving(ctx context.Context, request *mcp.CallToolRequest, ab
 			asked = id
 			continue
 		}
-		action := elicit(ctx, request, question)
+		answer := elicit(ctx, request, question)
 		s.dialogs.end(who, id)
-		if err := s.decide(context.WithoutCancel(ctx), id, action); err != nil {
+		if err := s.decide(context.WithoutCancel(ctx), id, answer); err != nil {
 			return refused(err)
 		}
-		if action == "" {
+		if answer == nil {
 			return given
 		}
 		asked = id
@@ -134,15 +138,15 @@ func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purch
 	return given, nil
 }
 
-// elicit asks while the call waits: accept or decline, or "" where the person did neither.
-func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string) {
+// elicit asks while the call waits: accept or decline, or nil where the person did neither.
+func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) *mcp.ElicitResult {
 	ctx, done := context.WithTimeout(ctx, questionTimeout)
 	defer done()
 	answer, err := request.Session.Elicit(ctx, question)
 	if err != nil || (answer.Action != "accept" && answer.Action != "decline") {
-		return ""
+		return nil
 	}
-	return answer.Action
+	return answer
 }
 
 // countsHere reports whether what a person answers at this client counts: not where the clients are many
@@ -212,26 +216,32 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 				"is asked again"})
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
-	action := ""
-	if answer != nil {
-		action = answer.Action
-	}
 	if asked.OnPage {
-		s.opened(ctx, request, asked.ID, action)
+		s.opened(ctx, request, asked.ID, actionOf(answer))
 		return asked.ID, nil
 	}
-	return asked.ID, s.decide(ctx, asked.ID, action)
+	return asked.ID, s.decide(ctx, asked.ID, answer)
+}
+
+func actionOf(answer *mcp.ElicitResult) string {
+	if answer == nil {
+		return ""
+	}
+	return answer.Action
 }
 
 // decide records what a person at the client said; anything else than accept and decline is no answer.
-func (s *Server) decide(ctx context.Context, id, action string) error {
+func (s *Server) decide(ctx context.Context, id string, answer *mcp.ElicitResult) error {
 	w, done, err := s.Wallet(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	switch action {
+	switch actionOf(answer) {
 	case "accept":
+		if err := w.checkTyped(ctx, id, answer); err != nil {
+			return err
+		}
 		err = w.Engine.Accept(ctx, id, atClient)
 		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNotFound) {
 			return x402.Errorf(x402.ApprovalRequired,
@@ -258,6 +268,24 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 	return err
 }
 
+// checkTyped refuses an accepted form in which the price was not typed. A sign-in has none.
+func (w *Wallet) checkTyped(ctx context.Context, id string, answer *mcp.ElicitResult) error {
+	a, err := w.Store.Asked(ctx, id)
+	if err != nil || a.IsSignIn() {
+		return nil // Accept says that there is no such question
+	}
+	typed, _ := answer.Content[typedPrice].(string)
+	price, err := money.ParseDollars(strings.TrimPrefix(strings.TrimSpace(typed), "$"))
+	if err == nil && price == a.Price {
+		return nil
+	}
+	return x402.Errorf(x402.ApprovalRequired, "the form was accepted without the price %s typed in it: nothing "+
+		"was approved", a.Price.Price()).
+		WithDetail("approvalId", id).
+		WithCommand(x402.Command("approve", id), "To approve it, type the price "+a.Price.Price()+
+			" into the form, or run this.")
+}
+
 // changed is what a refusal becomes when the seller changed its terms while the person was asked:
 // the approval was for the old ones.
 func changed(err error) error {
@@ -278,7 +306,7 @@ func (s *Server) question(ctx context.Context, request *mcp.CallToolRequest, id 
 	if !byPage && (!forms || !s.countsHere(ctx)) {
 		return nil
 	}
-	lines, err := s.terms(ctx, id)
+	lines, price, err := s.terms(ctx, id)
 	switch {
 	case err != nil:
 		logger(s.Log).Warn("ask a person", "err", err)
@@ -287,23 +315,24 @@ func (s *Server) question(ctx context.Context, request *mcp.CallToolRequest, id 
 		return onPage(page, rand.Text(), append(lines, "You decide on a page of the wallet, in your "+
 			"browser. Opening it decides nothing.")...)
 	}
-	return form(lines...)
+	return form(price, lines...)
 }
 
-// terms are what the person reads. Strangers' words are quoted and bounded; the sums are ours.
-func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
+// terms are what the person reads, and the price that they type to approve it; "" where it costs nothing.
+// Strangers' words are quoted and bounded; the sums are ours.
+func (s *Server) terms(ctx context.Context, id string) (lines []string, price string, err error) {
 	w, done, err := s.Wallet(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer done()
 	a, err := w.Store.Asked(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	report, err := w.budgets(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	var left []string
 	for _, line := range []struct {
@@ -323,11 +352,11 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 		return []string{fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked "+
 			"once for this host.", x402.Quote(a.Host)),
 			fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-			because, "Declined, what it sells is paid for."}, nil
+			because, "Declined, what it sells is paid for."}, "", nil
 	}
 	before := "Left before this payment: " + strings.Join(left, ", ") + "."
 	if len(a.Together) > 0 {
-		return append(paymentsOf(a), because, before), nil
+		return append(paymentsOf(a), because, before), a.Price.Price(), nil
 	}
 	return []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
@@ -336,7 +365,7 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		because,
 		before,
-	}, nil
+	}, a.Price.Price(), nil
 }
 
 // paymentsOf are the payments of a list, as a person reads them in a dialog: the sum, what each host gets,
@@ -350,10 +379,16 @@ func paymentsOf(all history.Approval) []string {
 	return lines
 }
 
-// form is a question of these lines: accept or decline says it all.
-func form(lines ...string) *mcp.ElicitParams {
+// form is a question of these lines. A person who accepts it types the price, if there is one.
+func form(price string, lines ...string) *mcp.ElicitParams {
+	schema := map[string]any{"type": "object", "properties": map[string]any{}}
+	if price != "" {
+		schema["properties"] = map[string]any{typedPrice: map[string]any{"type": "string", "title": "Price",
+			"description": "To approve it, type " + price}}
+		schema["required"] = []string{typedPrice}
+	}
 	return &mcp.ElicitParams{Mode: "form", Message: strings.Join(lines, "\n"),
-		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+		RequestedSchema: json.RawMessage(sure(json.Marshal(schema)))}
 }
 
 // digest names a call by its tool and arguments.

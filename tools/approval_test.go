@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/history/asking"
 	"x402-wallet/history/report"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
@@ -140,8 +141,12 @@ func (c *asker) hearQuestion() (q waiting) {
 func (c *asker) answers(arguments any, q waiting, action string) {
 	answer := map[string]any{"action": action}
 	if action == "accept" && q.Mode == "form" {
-		answer["content"] = map[string]any{}
+		answer["content"] = formtest.Content(q.Message)
 	}
+	c.replies(arguments, q, answer)
+}
+
+func (c *asker) replies(arguments any, q waiting, answer map[string]any) {
 	if c.era < stateless {
 		c.send(map[string]any{"jsonrpc": "2.0", "id": q.id, "result": answer})
 		return
@@ -195,7 +200,8 @@ func TestApprovalInEveryEra(t *testing.T) {
 
 			asked, r := c.pay(arguments, "decline", nothing)
 			require.Equal(t, "form", asked.Mode)
-			require.JSONEq(t, `{"type":"object","properties":{}}`, string(asked.RequestedSchema))
+			require.JSONEq(t, `{"type":"object","required":["price"],"properties":{"price":{"type":"string",`+
+				`"title":"Price","description":"To approve it, type $0.001"}}}`, string(asked.RequestedSchema))
 			host := strings.TrimPrefix(w.SellerURL, "http://")
 			for _, part := range []string{`Pay $0.001 to "` + host + `"?`, `Payee: "` + w.PayToEVM +
 				`" on Base Sepolia (eip155:84532), 1000 atomic units of USDC`,
@@ -286,10 +292,11 @@ func TestStatesAreSealed(t *testing.T) {
 	w := askingWorld(t)
 	c := serveAsker(t, w.server(), "2026-07-28", map[string]any{})
 	arguments := map[string]any{"url": w.SellerURL + "/weather"}
-	accepted := map[string]any{questionID: map[string]any{"action": "accept"}}
+	accepted := map[string]any{}
 	ask := func() string {
-		c.start(arguments, nil)
-		return c.result().RequestState
+		q := c.startAsking(arguments)
+		accepted[questionID] = map[string]any{"action": "accept", "content": formtest.Content(q.Message)}
+		return q.state
 	}
 	state := ask()
 	for i := 0; i < len(state); i += 7 {
@@ -359,7 +366,8 @@ func TestTheQuestionIsOurs(t *testing.T) {
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
 		Network: sandbox.EVM, Why: "why", Agent: "ann"}))(t)
-	lines := must.Get(w.server().terms(t.Context(), a.ID))(t)
+	lines, _, err := w.server().terms(t.Context(), a.ID)
+	require.NoError(t, err)
 	message := strings.Join(lines, "\n")
 	require.Len(t, strings.Split(message, "\n"), 5)
 	require.Contains(t, message, "\nThe agent ann asks for it. You are asked because why.\n")
@@ -389,5 +397,30 @@ func TestApproveAndUnlock(t *testing.T) {
 			require.Equal(t, []string{"form", "url"}, []string{(*forms)[0].Mode, (*forms)[1].Mode})
 			require.Len(t, w.Settlements(), 1)
 		})
+	}
+}
+
+// A form that is accepted without its price, as by a host that accepts every form, approves nothing.
+func TestApproval_PriceIsTyped(t *testing.T) {
+	for i, content := range []map[string]any{nil, {}, {"price": ""}, {"price": "yes"}, {"price": true},
+		{"price": "$0.002"}, {"price": 0.001}, {"price": "0.01"}, {"approve": "$0.001"}, {"price": " 0.001 "},
+		{"price": "$0.001"}} {
+		for _, era := range eras {
+			w := askingWorld(t)
+			c := serveAsker(t, w.server(), era, map[string]any{})
+			arguments := map[string]any{"url": w.SellerURL + "/weather"}
+			q := c.startAsking(arguments)
+			c.replies(arguments, q, map[string]any{"action": "accept", "content": content})
+			r := c.result()
+			if i >= 9 {
+				require.False(t, r.IsError, content)
+				require.Equal(t, 1, w.Signatures())
+				continue
+			}
+			f := r.code(t)
+			require.EqualValues(t, "APPROVAL_REQUIRED", f.Error, content)
+			require.NotEmpty(t, f.Next.Command, "the other way to approve it")
+			require.Zero(t, w.Signatures(), content)
+		}
 	}
 }

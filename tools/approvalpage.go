@@ -69,9 +69,9 @@ func (s *Server) waitForPage(ctx context.Context, request *mcp.CallToolRequest, 
 		s.awaitDecision(asking, id)
 		stop()
 	})
-	action := elicit(asking, request, question)
+	answer := elicit(asking, request, question)
 	if asking.Err() == nil {
-		s.opened(ctx, request, id, action)
+		s.opened(ctx, request, id, actionOf(answer))
 	}
 	stop()
 	watching.Wait()

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
@@ -126,7 +127,7 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 		options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult,
 			error) {
 			h.asked = append(h.asked, r.Params)
-			return &mcp.ElicitResult{Action: who[0](r.Params)}, nil
+			return &mcp.ElicitResult{Action: who[0](r.Params), Content: formtest.Content(r.Params.Message)}, nil
 		}
 	}
 	h.ClientSession = session(t, s, version, options)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -77,7 +78,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: forms}}
 	options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked = append(asked, r.Params)
-		return &mcp.ElicitResult{Action: who(t, r.Params.URL)}, nil
+		return &mcp.ElicitResult{Action: who(t, r.Params.URL), Content: formtest.Content(r.Params.Message)}, nil
 	}
 	if who != nil {
 		options.Capabilities.Elicitation.URL = &mcp.URLElicitationCapabilities{}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
@@ -179,11 +180,11 @@ func startHost(t *testing.T, home testworld.Home, env []string, elicit string) *
 	return h
 }
 
-func (h *host) answer(method string, _ json.RawMessage) (any, error) {
+func (h *host) answer(method string, params json.RawMessage) (any, error) {
 	if method != "elicitation/create" {
 		return nil, errors.New("this host does not know it")
 	}
-	return map[string]any{"action": h.elicit, "content": map[string]any{}}, nil
+	return formtest.Answer(params, h.elicit), nil
 }
 
 func (h *host) call(tool string, args map[string]any, wait time.Duration) answer {

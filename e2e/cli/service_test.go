@@ -25,6 +25,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/ledgers"
 	"x402-wallet/internal/config/callers"
+	"x402-wallet/internal/formtest"
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
@@ -382,9 +383,11 @@ func TestAnAgentApprovesNothingForItself(t *testing.T) {
 			m := must.JSON[struct {
 				ID     json.RawMessage
 				Method string
+				Params json.RawMessage
 			}](lines.Bytes())(t)
 			if m.Method == "elicitation/create" {
-				fmt.Fprintf(says, `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{}}}`+"\n", m.ID)
+				result := must.Get(json.Marshal(formtest.Answer(m.Params, "accept")))(t)
+				fmt.Fprintf(says, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, result)
 			} else if string(m.ID) == strconv.Itoa(id) {
 				return lines.Text()
 			}
