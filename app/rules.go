@@ -252,7 +252,7 @@ func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, MaxWait: c.Policy.MaxWait, Networks: networksInOrder(c),
-		WalletSettles: c.WalletSettles, LowFunds: c.Notify.LowFunds,
+		WalletSettles: c.WalletSettles, TakesCredit: c.TakesCredit, LowFunds: c.Notify.LowFunds,
 	}
 }
 

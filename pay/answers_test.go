@@ -178,7 +178,7 @@ func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Time{
 		"0": now, "120": now.Add(2 * time.Minute), " 5 ": now.Add(5 * time.Second),
 		"Mon, 30 Nov 2026 13:00:00 GMT": now.Add(time.Hour),
-		"": {}, "-1": {}, "soon": {}, "99999999999999999999": {}, "86401": {}, "1.5": {},
+		"":                              {}, "-1": {}, "soon": {}, "99999999999999999999": {}, "86401": {}, "1.5": {},
 		"Mon, 30 Nov 2020 13:00:00 GMT": {},
 	} {
 		a := &seller.Answer{Header: http.Header{"Retry-After": {value}}}
@@ -253,4 +253,3 @@ func (s slowly) Present(ctx context.Context, r seller.Request, with wire.Attachm
 		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
 	}
 }
-

@@ -181,6 +181,8 @@ type Engine struct {
 	turns          turns          // of an account, by network, and of a token
 	batches        turns          // whose money is held
 	signInsInVain  signInsInVain  // who asked for payment all the same
+	// ids of payments that a seller takes for no more calls (reuse.go)
+	usedUp sync.Map
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal
@@ -199,6 +201,8 @@ type Policy struct {
 	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect; nil: none
 	WalletSettles func(host string) bool
+	// hosts at which a settled payment is good for more calls, until it is used up; nil: none
+	TakesCredit func(host string) bool
 }
 
 func (p Policy) has(way string) bool { return slices.Contains(p.Schemes, way) }

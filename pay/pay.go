@@ -103,6 +103,9 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 	if in.OfSubscription { // which buys anew in each slot
 		return asked, r, nil
 	}
+	if r, done, err := e.reuse(ctx, caller, in, asked); done || err != nil {
+		return nil, r, err
+	}
 	if r, done, err := e.signIn(ctx, caller, in, asked); done || err != nil {
 		return nil, r, err
 	}

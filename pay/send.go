@@ -84,9 +84,14 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 // show presents the request with a payment or a proof.
 func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bool,
 	with wire.Attachment) facts {
+	return e.showAt(ctx, e.target(q, p), p, again, with)
+}
+
+// showAt is show at another address than the one that was paid for.
+func (e *Engine) showAt(ctx context.Context, target seller.Request, p history.Payment, again bool,
+	with wire.Attachment) facts {
 	sending, step := steps.Begin(ctx, steps.Send)
 	over := awaiting(ctx)
-	target := e.target(q, p)
 	answer, err := e.Transport.Present(sending, target, with)
 	if err == nil {
 		answer = e.follow(sending, target, answer)

@@ -237,7 +237,8 @@ func (c *Checker) hosts(f *file) map[string]host {
 		folded, _ := c.host(key, name)
 		_, twice := hosts[folded]
 		c.Refuse(twice, key, "is the same host as another one here")
-		hosts[folded] = host{Settle: c.OneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet")}
+		hosts[folded] = host{Settle: c.OneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet"),
+			Credit: f.Hosts[name].Credit}
 	}
 	return hosts
 }

@@ -111,6 +111,7 @@ type network struct {
 // host is how to treat one seller.
 type host struct {
 	Settle string // "wallet" or "seller"
+	Credit bool   // a payment is good for more calls, until it is used up
 }
 
 // server is a paid MCP server: either a command or a URL.
@@ -165,14 +166,18 @@ func (c *Config) Nodes() map[string]string {
 	return nodes
 }
 
-// WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry
-// with a port is asked first.
-func (c *Config) WalletSettles(urlHost string) bool {
+// WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host.
+func (c *Config) WalletSettles(urlHost string) bool { return c.hostOf(urlHost).Settle == "wallet" }
+
+// TakesCredit reports whether the owner wrote `credit = true` for a URL's host.
+func (c *Config) TakesCredit(urlHost string) bool { return c.hostOf(urlHost).Credit }
+
+// hostOf is the table of a URL's host. The entry with a port is asked first.
+func (c *Config) hostOf(urlHost string) host {
 	urlHost = strings.ToLower(urlHost)
-	seller, found := c.Hosts[urlHost]
-	if !found {
-		name, _ := splitHost(urlHost)
-		seller = c.Hosts[name]
+	if seller, found := c.Hosts[urlHost]; found {
+		return seller
 	}
-	return seller.Settle == "wallet"
+	name, _ := splitHost(urlHost)
+	return c.Hosts[name]
 }

@@ -99,6 +99,7 @@ type file struct {
 	Facilitators []WrittenFacilitator `toml:"facilitators"`
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
+		Credit bool    `toml:"credit"`
 	} `toml:"hosts"`
 	Servers       map[string]server           `toml:"servers"`
 	Agents        map[string]fileAgent        `toml:"agents"`

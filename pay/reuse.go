@@ -1,0 +1,182 @@
+package pay
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
+)
+
+// Some sellers take one payment for more than one request. It is shown to them again instead of another one
+// being signed: its bytes are theirs already, and move money once at most.
+//
+//   - A job: the answer to a payment names an address of the same origin, where the job's result is asked for
+//     with the payment that began it, as often as it takes.
+//   - Credit: the owner says of a host that a settled payment is good there until it is used up.
+
+const (
+	// reusable is how many of the last payments are looked at, and jobTime how old one may be whose job is
+	// asked about.
+	reusable = 100
+	jobTime  = 24 * time.Hour
+	// maxMention is how much of an answer is searched for the address of a job.
+	maxMention = 256 << 10
+)
+
+// reuse answers a call by a payment that was made before. done is false where there is none, or
+// where the seller does not take it any more.
+func (e *Engine) reuse(ctx, caller context.Context, q intent, found *quote) (r Result, done bool, err error) {
+	if q.OfSubscription {
+		return r, false, nil
+	}
+	list, err := e.Store.Recent(ctx, reusable)
+	if err != nil {
+		return r, false, err
+	}
+	isCredit := e.Policy.TakesCredit != nil && e.Policy.TakesCredit(q.host)
+	for _, p := range list {
+		if !e.isFor(p, q, *found.challenge) {
+			continue
+		}
+		if isJob, err := e.isJob(ctx, p, q); err != nil {
+			return r, false, err
+		} else if isJob {
+			return e.askForJob(ctx, caller, q, p)
+		}
+		_, isUsedUp := e.usedUp.Load(p.ID)
+		if isCredit && p.State == history.Settled && !isUsedUp {
+			if r, done, err := e.useCredit(ctx, q, p); done || err != nil {
+				return r, done, err
+			}
+		}
+	}
+	return r, false, nil
+}
+
+// isFor reports whether a payment was made by the same caller to the same seller, on terms that it still asks
+// for, and may be shown again.
+func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
+	if p.Agent != q.agent || p.Host != q.host || p.Dialect != c.Dialect || !asksTheSame(c, p) {
+		return false
+	}
+	_, isOne := e.channelled(p.Scheme)
+	isSent := p.State == history.Settled || p.State == history.Unknown
+	return isSent && p.Payload != nil && !isOne && !e.walletSettles(p)
+}
+
+// isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in a
+// header, or in the body of 202 Accepted.
+func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) (bool, error) {
+	isQuestion := q.Method == http.MethodGet || q.Method == http.MethodHead
+	if !isQuestion || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
+		return false, nil
+	}
+	c, err := e.Store.Content(ctx, p.ID)
+	if errors.Is(err, history.ErrNotFound) {
+		return false, nil
+	}
+	named := c.Headers
+	if c.Status == http.StatusAccepted {
+		named += string(c.Body[:min(len(c.Body), maxMention)])
+	}
+	return err == nil && mentions(named, q.URL), err
+}
+
+func sameOrigin(a, b string) bool {
+	x, err := url.Parse(a)
+	y, otherErr := url.Parse(b)
+	return err == nil && otherErr == nil && x.Scheme == y.Scheme && strings.EqualFold(x.Host, y.Host)
+}
+
+// mentions reports whether a text of JSON has an address as a whole string.
+func mentions(text, address string) bool {
+	at, err := url.Parse(address)
+	if err != nil || at.RequestURI() == "/" {
+		return false
+	}
+	text = strings.NewReplacer(`\/`, "/", `\u0026`, "&").Replace(text)
+	return strings.Contains(text, `"`+address+`"`) || strings.Contains(text, `"`+at.RequestURI()+`"`)
+}
+
+// askForJob asks for a job's result with the payment that began it. What comes is what that payment bought.
+func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Payment) (r Result, done bool,
+	err error) {
+	for mine := false; !mine; {
+		if !e.leased(p) {
+			if p, mine, err = e.acquireLease(ctx, caller, p); err != nil || mine {
+				break
+			}
+		}
+		if pause(ctx, poll) != nil {
+			return r, false, unknown(x402.OutcomeUnknown, "another call asks for the same job").error(p, nil,
+				e.Now())
+		}
+		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
+			return r, false, err
+		}
+	}
+	if err != nil {
+		return r, false, err
+	}
+	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
+	wasSettled := p.State == history.Settled
+	if !wasSettled && p.State != history.Unknown { // since it was read, the chain said that it expired
+		e.releaseLease(ctx, p.ID)
+		return r, false, nil
+	}
+	if !wasSettled {
+		if err := e.mayGoOut(ctx, q, p); err != nil {
+			return r, false, e.keepHold(ctx, p, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
+	defer cancel()
+	defer e.watch(caller, p.ID)()
+	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))
+	if wasSettled && f.answer != nil && f.answer.Challenge != nil { // another payment is asked for
+		f.answer.Release()
+		e.releaseLease(ctx, p.ID)
+		return r, false, nil
+	}
+	if f.served() {
+		f.answer.Header = f.answer.Header.Clone()
+		if f.answer.Header == nil {
+			f.answer.Header = http.Header{}
+		}
+		f.answer.Header.Set("Content-Location", q.URL) // so that it is found again (mentions)
+	}
+	r, err = e.finish(ctx, p, judge(f), f.answer)
+	if err == nil && wasSettled && r.Status == StatusPaid {
+		r.Status, r.Next = StatusReplayed, bought(p, r.Next)
+	}
+	return r, err == nil, err
+}
+
+// useCredit asks for something else with a settled payment. Where the seller asks for payment again, that one
+// is used up.
+func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
+	defer cancel()
+	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))
+	if f.answer == nil {
+		return r, false, x402.Errorf(x402.NetworkError, "the seller did not answer a call on credit of %s; "+
+			"nothing was signed", p.ID)
+	}
+	defer f.answer.Release()
+	if f.answer.Challenge != nil || f.answer.ChallengeErr != nil {
+		e.usedUp.Store(p.ID, true)
+		return r, false, nil
+	}
+	r = e.free(f.answer)
+	r.PaymentID = p.ID
+	if r.Status == StatusFree {
+		r.Next = bought(p, r.Next)
+	}
+	return r, true, nil
+}

@@ -1,0 +1,209 @@
+package pay
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/internal/must"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
+)
+
+// jobs is a seller whose answer to a payment is the address of a job, which it settles when that is done. It
+// wants the job's own payment on each question.
+type jobs struct {
+	*scriptedSeller
+	mu     sync.Mutex
+	owner  map[string]string // of each job: the payment that began it
+	asks   map[string]int    // how often each was asked for
+	status int               // of the first answer
+	body   string            // of the first answer, with %s for the job's address
+	header string            // of the first answer, likewise: its Location
+	takes  int               // how many questions a job takes
+}
+
+func (j *jobs) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.payments = append(j.payments, with.Value)
+	path := strings.TrimPrefix(r.URL, strings.TrimSuffix(testURL, "/weather"))
+	if r.Method == http.MethodPost {
+		path = fmt.Sprintf("/weather/j%d", len(j.owner)+1)
+		j.owner[path] = with.Value
+		header := http.Header{}
+		if j.header != "" {
+			header.Set("Location", fmt.Sprintf(j.header, path))
+		}
+		body := j.body
+		if strings.Contains(body, "%s") {
+			body = fmt.Sprintf(body, path)
+		}
+		return &seller.Answer{Status: j.status, Content: []byte(body), Header: header,
+			ContentType: "application/json"}, nil
+	}
+	j.asks[path]++
+	switch {
+	case j.owner[path] != with.Value:
+		return j.scriptedSeller.asks(), nil
+	case j.asks[path] < j.takes:
+		return &seller.Answer{Status: 202, Content: []byte(`{"status":"in_progress"}`)}, nil
+	}
+	a := must.Get(honest(j.scriptedSeller, nonceOf(j.t, with.Value), 10000))(j.t)
+	if a.Challenge != nil { // settled before: what was made is given again
+		a = served(nonceOf(j.t, with.Value))
+	}
+	a.Content = []byte("the video of " + path)
+	return a, nil
+}
+
+func jobBench(t *testing.T, j *jobs) *bench {
+	b := newBench(t, "10000", nil)
+	j.scriptedSeller, j.owner, j.asks = b.seller, map[string]string{}, map[string]int{}
+	b.Transport = j
+	b.Rules.Agents = map[string]budget.Agent{"bob": {}}
+	return b
+}
+
+func post(body string) Request {
+	q := get(testURL)
+	q.Method, q.Body = "POST", []byte(body)
+	return q
+}
+
+// A job is asked about with the payment that began it, until it is done and afterwards; jobs that run beside
+// each other each with their own; nothing else is signed.
+func TestReuse_Job(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	for name, j := range map[string]*jobs{
+		"an address in the body": {status: 202, body: `{"id":1,"poll_url":"` + origin + `%s"}`, takes: 3},
+		"a path":                 {status: 202, body: `{"poll":"%s"}`, takes: 1},
+		"escaped slashes":        {status: 202, body: `{"u":"` + strings.ReplaceAll(origin, "/", `\/`) + `%s"}`, takes: 2},
+		"Location of 202":        {status: 202, body: `{}`, header: "%s", takes: 2},
+		"Location of 201":        {status: 201, body: `{}`, header: origin + "%s", takes: 2},
+		"Location of 200":        {status: 200, body: ``, header: "%s", takes: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := jobBench(t, j)
+			first := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+			second := must.Get(b.Pay(t.Context(), post("a dog")))(t)
+			require.NotEqual(t, first.PaymentID, second.PaymentID)
+			for i, r := range []Result{first, second} {
+				path := fmt.Sprintf("/weather/j%d", i+1)
+				for n := 1; n <= j.takes+2; n++ {
+					if n == 2 { // another process
+						c := openBench(t, b.home, b.chain, "10000", nil)
+						c.Transport, b = j, c
+					}
+					got := must.Get(b.Pay(t.Context(), get(origin+path)))(t)
+					require.Equal(t, r.PaymentID, got.PaymentID)
+					if n < j.takes {
+						require.Equal(t, 202, got.HTTPStatus)
+						continue
+					}
+					require.Equal(t, "the video of "+path, got.Content)
+					require.Equal(t, n > j.takes, got.Status == StatusReplayed, got.Status)
+				}
+				p := must.Get(b.store.Payment(t.Context(), r.PaymentID))(t)
+				require.Equal(t, history.Settled, p.State)
+			}
+			require.Equal(t, 2, b.chain.signed)
+			require.Equal(t, 2, b.chain.settlements())
+		})
+	}
+}
+
+// Addresses that an answer has for another reason, of other sellers and of other callers are bought as ever.
+func TestReuse_NoJob(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	for name, j := range map[string]*jobs{
+		"a link in an answer":       {status: 200, body: `{"next":"%s"}`},
+		"a part of another address": {status: 202, body: `{"poll":"%s0"}`},
+		"a word in a text":          {status: 202, body: `see %s for more`},
+		"the first page":            {status: 202, body: `{"home":"/"}`},
+	} {
+		b := jobBench(t, j)
+		must.Get(b.Pay(t.Context(), post("a cat")))(t)
+		_, _ = b.Pay(t.Context(), get(origin+"/weather/j1"))
+		assert.Equal(t, 2, b.chain.signed, name)
+	}
+	b := jobBench(t, &jobs{status: 202, body: `{"poll":"%s"}`})
+	must.Get(b.Pay(t.Context(), post("a cat")))(t)
+	_, _ = b.Pay(WithAgent(t.Context(), "bob"), get(origin+"/weather/j1"))
+	assert.Equal(t, 2, b.chain.signed, "another agent's job")
+	_, _ = b.Pay(t.Context(), get("https://other.example/weather/j1"))
+	assert.Equal(t, 3, b.chain.signed, "another host")
+}
+
+// A job that is not settled is not asked about for less than it costs, nor from what is frozen.
+func TestReuse_JobIsRefused(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	b := jobBench(t, &jobs{status: 202, body: `{"poll":"%s"}`})
+	must.Get(b.Pay(t.Context(), post("a cat")))(t)
+	q := get(origin + "/weather/j1")
+	q.MaxAmount = "9999"
+	_, err := b.Pay(t.Context(), q)
+	code(t, x402.AmountExceedsMax, err)
+	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{}))
+	_, err = b.Pay(t.Context(), get(origin+"/weather/j1"))
+	code(t, x402.WalletFrozen, err)
+	require.Equal(t, 1, b.chain.signed)
+}
+
+// A settled payment at a host that takes credit is shown until the seller asks for another one.
+func TestReuse_Credit(t *testing.T) {
+	credit := map[string]int{}
+	sells := func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		if s.chain.settle(nonce, amount) {
+			credit[nonce] = 4
+		} else if credit[nonce] == 0 {
+			return s.asks(), nil
+		}
+		credit[nonce]--
+		a := served(nonce)
+		a.Content, a.Header = []byte(s.paid), http.Header{"X-Credits": {fmt.Sprint(credit[nonce])}}
+		return a, nil
+	}
+	b := newBench(t, "10000", sells)
+	b.Rules.Agents = map[string]budget.Agent{"bob": {}}
+	b.Policy.TakesCredit = func(host string) bool { return host == "api.example" }
+	for n := range 10 {
+		at := fmt.Sprintf("%s?n=%d", testURL, n)
+		r := b.mustPay(t, at)
+		require.Equal(t, at, r.Content)
+		require.NotEmpty(t, r.PaymentID)
+		if n%4 == 0 {
+			require.Equal(t, StatusPaid, r.Status)
+			continue
+		}
+		require.Equal(t, StatusFree, r.Status)
+		require.Nil(t, r.AmountPaid)
+		require.Contains(t, r.Next.Why, "nothing paid now")
+		require.Equal(t, fmt.Sprint(3-n%4), r.Headers["X-Credits"])
+	}
+	require.Equal(t, 3, b.chain.signed)
+
+	_, err := b.Pay(WithAgent(t.Context(), "bob"), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, 4, b.chain.signed, "of another agent's credit nothing is used")
+
+	b.Policy.TakesCredit = nil
+	b.mustBuy(t, testURL+"?n=11")
+	require.Equal(t, 5, b.chain.signed, "the owner does not say so")
+}
+
+// nonceOf is the nonce of a payment that the bench's chain signed.
+func nonceOf(t testing.TB, value string) string {
+	raw := must.Get(base64.StdEncoding.DecodeString(value))(t)
+	return must.JSON[struct{ Payload struct{ Nonce string } }](raw)(t).Payload.Nonce
+}
