@@ -115,8 +115,7 @@ func serverResult(r pay.Result, version string) *mcp.CallToolResult {
 		result.Content = append(result.Content, content)
 	}
 	structured := top["structuredContent"]
-	isObject := !x402.IsNull(structured) && structured[0] == '{'
-	if isObject && version >= structuring {
+	if version >= structuring && isPlain(structured) {
 		result.StructuredContent = json.RawMessage(Visible(structured))
 	}
 	isTold := x402.IsNull(structured) || result.StructuredContent != nil || says(result.Content, structured)
@@ -133,6 +132,16 @@ func serverResult(r pay.Result, version string) *mcp.CallToolResult {
 	}
 	result.Content = slices.Insert(result.Content, at, texts(text)...)
 	return result
+}
+
+// isPlain reports whether clients take a structured content for an object.
+func isPlain(structured json.RawMessage) bool {
+	var object x402.Object
+	isObject := json.Unmarshal(structured, &object) == nil && object != nil
+	return isObject && !slices.ContainsFunc(everyObjects, func(name string) bool {
+		_, isThere := object[name] // null is, too
+		return isThere
+	})
 }
 
 // says reports whether one of the texts is this JSON.

@@ -88,6 +88,8 @@ func TestServerResults(t *testing.T) {
 		`{"content":[{"type":"text","text":"x"}],"structuredContent":"y"}`:                                    {"x", `"y"`},
 		`{"content":[{"type":"text","text":"x"}],"structuredContent":null}`:                                   {"x"},
 		`{"content":[{"type":"text","text":"hi","annotations":{"priority":5},"_meta":null}]}`:                 {"hi"},
+		`{"content":[],"structuredContent":{"constructor":"Acme Racing"}}`:                                    {`{"constructor":"Acme Racing"}`},
+		`{"content":[],"structuredContent":{"constructor":null}}`:                                             {`{"constructor":null}`},
 		`{"content":[]}`: {"the server's answer has no text"},
 		`{}`:             {"the server's answer has no text"},
 		"{\"content\":[{\"type\":\"text\",\"text\":\"caf\xe9\"}],\"structuredContent\":{\"a\":\"\xe9\"}}": {"caf\ufffd", "structured {\"a\":\"\ufffd\"}"},

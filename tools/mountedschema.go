@@ -25,8 +25,12 @@ const (
 )
 
 var (
-	// hostKey is a property's name that hosts take.
-	hostKey   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	hostKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	// everyObjects are the names that every object of JavaScript has. Clients take an object that has
+	// one of them as its own for no plain one (zod: constructor).
+	everyObjects = []string{"constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable",
+		"toLocaleString", "toString", "valueOf", "__proto__", "__defineGetter__", "__defineSetter__",
+		"__lookupGetter__", "__lookupSetter__"}
 	jsonTypes = []string{"string", "number", "integer", "boolean", "array", "null", anObject}
 )
 
@@ -193,7 +197,7 @@ func (w *schemaWriter) properties(out *hostSchema, object map[string]any, depth 
 		switch {
 		case visible(name) != name:
 			return errors.New("it hides letters")
-		case hostKey.MatchString(name):
+		case hostKey.MatchString(name) && !slices.Contains(everyObjects, name):
 		case slices.Contains(required, any(name)):
 			return fmt.Errorf("hosts take no property %s, and it is required", x402.Quote(name))
 		default:

@@ -41,6 +41,7 @@ func TestShownInput(t *testing.T) {
 		of(`"a":{"description":5},"b":{"description":"\u202e"}`):                       of(`"a":{},"b":{"description":"\\u202e"}`),
 		of(`"$filter":{},"user:id":{},"filter[x]":{},"":{},"é":{},"ok.a-B_1":{}`):      of(`"ok.a-B_1":{}`),
 		of(`"` + strings.Repeat("x", 65) + `":{}`):                                     nothing,
+		of(`"constructor":{},"__proto__":{},"toString":{},"a":{}`):                     of(`"a":{}`),
 		of(`"a":{"enum":["x","y","x"]}`):                                               enum,
 		of(`"a":{"type":"string","enum":["x","y"]}`):                                   enum,
 		of(`"a":{"enum":null},"b":{"enum":[1,2]},"c":{"enum":["x",null]}`):             of(`"a":{},"b":{},"c":{}`),
