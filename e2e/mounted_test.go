@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -104,6 +105,12 @@ var oddResults = []string{
 	"{\"content\":[{\"type\":\"text\",\"text\":\"WORD caf\xe9\"}]}",
 }
 
+// Lists that cannot be read, of servers that show nothing then.
+var noLists = map[string]string{
+	"/e": `"none"`, "/f": `[{"name":5,"inputSchema":{}}]`, "/g": `null`, "/h": `{"name":"t"}`,
+	"/i": `[{"name":"t","description":7,"annotations":{"readOnlyHint":"yes"},"inputSchema":{"type":"object"}}]`,
+}
+
 // Names beyond those of MCP are called by x402_call_tool.
 var oddNames = []string{"tool%d", "get.cost-%d", "ns|tool~%d", "größe%d", "a+b&c%d", "UPPER_%d", "a#b%d", "100%%_%d",
 	"x402_pay%d", "get_cost_and_usage_comparisons_by_service_and_region_%d", "%d", "!$'*^`%d", "%d__x402_pay"}
@@ -162,7 +169,7 @@ func (s *oddShop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 					tool.id, tool.input, tool.output))
 			}
 		}
-		answer = `"result":{"tools":[` + strings.Join(list, ",") + `]}`
+		answer = `"result":{"tools":` + cmp.Or(noLists[r.URL.Path], "["+strings.Join(list, ",")+"]") + `}`
 	case "tools/call":
 		for _, tool := range s.tools {
 			if "/"+tool.server == r.URL.Path && tool.name == m.Params.Name {
@@ -286,8 +293,9 @@ func byGo(t *testing.T, todo mountedCalls) heard {
 					params = &mcp.CallToolParams{Name: "x402_call_tool", Arguments: call}
 				}
 				answer := map[string]any{"direct": isDirect}
-				var err error
-				if answer["result"], err = session.CallTool(t.Context(), params); err != nil {
+				result, err := session.CallTool(t.Context(), params)
+				answer["result"] = result
+				if err != nil {
 					answer["error"] = err.Error()
 				}
 				mu.Lock()
@@ -314,7 +322,7 @@ func TestMountedServersAsClientsSeeThem(t *testing.T) {
 	rules := strings.Replace(world.WalletConfig(), `loopback = [`, fmt.Sprintf("loopback = [%q, ",
 		strings.TrimPrefix(at.URL, "http://")), 1)
 	rules = strings.Replace(rules, "[budget]", "[budget]\nrate = 10000", 1)
-	for _, server := range "abcd" {
+	for _, server := range "abcdefghi" {
 		rules += fmt.Sprintf("\n[servers.%c]\nurl = \"%s/%[1]c\"\nmount = true\n", server, at.URL)
 	}
 	home := testworld.NewHome(t, rules)

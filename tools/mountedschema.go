@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 )
 
@@ -25,7 +25,7 @@ const (
 )
 
 var (
-	hostKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	hostKey = pattern.Lazy(`^[A-Za-z0-9_.-]{1,64}$`)
 	// everyObjects are the names that every object of JavaScript has. Clients take an object that has
 	// one of them as its own for no plain one (zod: constructor).
 	everyObjects = []string{"constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable",
@@ -197,7 +197,7 @@ func (w *schemaWriter) properties(out *hostSchema, object map[string]any, depth 
 		switch {
 		case visible(name) != name:
 			return errors.New("it hides letters")
-		case hostKey.MatchString(name) && !slices.Contains(everyObjects, name):
+		case hostKey().MatchString(name) && !slices.Contains(everyObjects, name):
 		case slices.Contains(required, any(name)):
 			return fmt.Errorf("hosts take no property %s, and it is required", x402.Quote(name))
 		default:
