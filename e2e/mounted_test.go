@@ -26,7 +26,7 @@ import (
 	"x402-wallet/x402test"
 )
 
-// What servers are known to write, for input and output. typescript-sdk#1175 and gemini-cli#13326 are of this kind.
+// What servers are known to write, for input and output (typescript-sdk#1175, gemini-cli#13326).
 var oddSchemas = []string{
 	`{"type":"object","properties":{"a":{"type":"string"}}}`,
 	`{"type":"object","properties":{"v":true}}`, `{"type":"object","properties":{"v":false}}`,
@@ -67,7 +67,8 @@ var oddSchemas = []string{
 	`{"type":"object","title":"` + strings.Repeat("x", 20<<10) + `"}`,
 }
 
-// What servers are known to answer; the answer's word is to arrive, in whatever form (codex#29002, codex#33404).
+// What servers are known to answer; the word in it is to arrive, in whatever form (codex#29002,
+// codex#33404).
 var oddResults = []string{
 	`{"content":[{"type":"text","text":"WORD"}]}`, `{"structuredContent":{"a":"WORD"}}`,
 	`{"content":null,"structuredContent":{"a":"WORD"}}`, `{"content":"WORD"}`, `{"content":{"type":"text","text":"WORD"}}`,
@@ -112,8 +113,8 @@ var noLists = map[string]string{
 }
 
 // Names beyond those of MCP are called by x402_call_tool.
-var oddNames = []string{"tool%d", "get.cost-%d", "ns|tool~%d", "größe%d", "a+b&c%d", "UPPER_%d", "a#b%d", "100%%_%d",
-	"x402_pay%d", "get_cost_and_usage_comparisons_by_service_and_region_%d", "%d", "!$'*^`%d", "%d__x402_pay"}
+var oddNames = []string{"tool%d", "get.cost-%d", "ns|tool~%d", "größe%d", "a+b&c%d", "UPPER_%d", "a#b%d",
+	"100%%_%d", "x402_pay%d", "get_cost_and_usage_comparisons_by_service_and_region_%d", "%d", "!$'*^`%d", "%d__x402_pay"}
 
 type oddTool struct{ id, server, name, input, output, result string }
 
@@ -196,18 +197,18 @@ func (s *oddShop) sell(tool oddTool, caller string, payment json.RawMessage) (re
 	defer response.Body.Close()
 	var receipt json.RawMessage
 	var settled struct{ Success bool }
-	if json.NewDecoder(response.Body).Decode(&receipt) != nil || json.Unmarshal(receipt, &settled) != nil || !settled.Success {
+	isRead := json.NewDecoder(response.Body).Decode(&receipt) == nil
+	if !isRead || json.Unmarshal(receipt, &settled) != nil || !settled.Success {
 		return `{"isError":true,"content":[]}`
 	}
 	s.mu.Lock()
 	s.sold[tool.id+caller]++
 	s.mu.Unlock()
-	if before, isOpen := strings.CutSuffix(tool.result, `}`); strings.Contains(tool.result, `"_meta":{"progress`) {
-		return strings.Replace(before+"}", `"_meta":{`, `"_meta":{"x402/payment-response":`+string(receipt)+`,`, 1)
-	} else if isOpen {
-		return before + `,"_meta":{"x402/payment-response":` + string(receipt) + `}}`
+	said := `"_meta":{"x402/payment-response":` + string(receipt)
+	if _, meta, hasMeta := strings.Cut(tool.result, `],"_meta":{`); hasMeta {
+		return strings.TrimSuffix(tool.result, `"_meta":{`+meta) + said + "," + meta
 	}
-	return tool.result
+	return strings.TrimSuffix(tool.result, "}") + "," + said + "}}"
 }
 
 // heard is what a client heard.
@@ -309,14 +310,16 @@ func byGo(t *testing.T, todo mountedCalls) heard {
 	}
 	close(calls)
 	working.Wait()
-	return must.JSON[heard](must.Get(json.Marshal(map[string]any{"tools": list.Tools, "answers": answers}))(t))(t)
+	text := must.Get(json.Marshal(map[string]any{"tools": list.Tools, "answers": answers}))(t)
+	return must.JSON[heard](text)(t)
 }
 
-// Whatever mounted servers list and answer, clients get the wallet's own tools, and each answer that was paid for,
-// once.
+// Whatever mounted servers list and answer, clients get the wallet's own tools, and each answer that was
+// paid for, once.
 func TestMountedServersAsClientsSeeThem(t *testing.T) {
 	world, bin := x402test.New(t, x402test.Options{}), testworld.Build(t)
-	shop := &oddShop{tools: oddTools(), facilitator: world.FacilitatorURL, payTo: world.PayToEVM, sold: map[string]int{}}
+	shop := &oddShop{tools: oddTools(), facilitator: world.FacilitatorURL, payTo: world.PayToEVM,
+		sold: map[string]int{}}
 	at := httptest.NewServer(shop)
 	t.Cleanup(at.Close)
 	rules := strings.Replace(world.WalletConfig(), `loopback = [`, fmt.Sprintf("loopback = [%q, ",
@@ -334,7 +337,8 @@ func TestMountedServersAsClientsSeeThem(t *testing.T) {
 			m.Env[name] = value
 		}
 		for _, tool := range shop.tools {
-			m.Calls = append(m.Calls, oddCall{tool.id, tool.server, tool.name, map[string]string{"caller": caller}})
+			m.Calls = append(m.Calls, oddCall{tool.id, tool.server, tool.name,
+				map[string]string{"caller": caller}})
 		}
 		return m
 	}

@@ -218,8 +218,8 @@ func mediaBlock(kind string, block x402.Object, r pay.Result, version string) mc
 	case kind == "image":
 		return &mcp.ImageContent{Data: data, MIMEType: mimeType}
 	case version < hearing:
-		return &mcp.TextContent{Text: fmt.Sprintf("%s, %d bytes: this client's protocol has no sound%s", mimeType,
-			len(data), wayTo(r))}
+		return &mcp.TextContent{Text: fmt.Sprintf("%s, %d bytes: this client's protocol has no sound%s",
+			mimeType, len(data), wayTo(r))}
 	default:
 		return &mcp.AudioContent{Data: data, MIMEType: mimeType}
 	}

@@ -19,7 +19,7 @@ import (
 	"x402-wallet/x402"
 )
 
-const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+const pixel = `iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==`
 
 // servedBy is a result that was paid for and is kept.
 func servedBy(body string) pay.Result {
@@ -35,7 +35,8 @@ func shapes(r *mcp.CallToolResult) (all []string) {
 		case *mcp.TextContent:
 			all = append(all, b.Text)
 		case *mcp.EmbeddedResource:
-			all = append(all, "<resource "+b.Resource.URI+" "+b.Resource.MIMEType+" "+b.Resource.Text+string(b.Resource.Blob)+">")
+			all = append(all, fmt.Sprintf("<resource %s %s %s%s>", b.Resource.URI, b.Resource.MIMEType,
+				b.Resource.Text, b.Resource.Blob))
 		default:
 			all = append(all, strings.ToLower(fmt.Sprintf("<%T>", b)))
 		}
@@ -92,7 +93,8 @@ func TestServerResults(t *testing.T) {
 		`{"content":[],"structuredContent":{"constructor":null}}`:                                             {`{"constructor":null}`},
 		`{"content":[]}`: {"the server's answer has no text"},
 		`{}`:             {"the server's answer has no text"},
-		"{\"content\":[{\"type\":\"text\",\"text\":\"caf\xe9\"}],\"structuredContent\":{\"a\":\"\xe9\"}}": {"caf\ufffd", "structured {\"a\":\"\ufffd\"}"},
+		`{"content":[{"type":"text","text":"caf` + "\xe9" + `"}],"structuredContent":{"a":"` + "\xe9" + `"}}`: {"caf\ufffd",
+			`structured {"a":"` + "\ufffd" + `"}`},
 	} {
 		r := mountedResult(servedBy(given), "2025-11-25")
 		require.Equal(t, want, shapes(r), given)
@@ -143,7 +145,8 @@ func TestServerResults_Large(t *testing.T) {
 			last, isText := r.Content[len(r.Content)-1].(*mcp.TextContent)
 			require.Equal(t, size > maxMedia, isText, kind)
 			if isText {
-				require.Equal(t, fmt.Sprintf("%s, %d bytes, is too large to be passed on; it is bought and kept: "+
+				require.Equal(t, fmt.Sprintf("%s, %d bytes, is too large to be passed on; it is "+
+					"bought and kept: "+
 					`x402_history with paymentId "pay_1" and an offset reads it, as does %s`, kind, size, paid.ContentURI), last.Text)
 			}
 		}
@@ -208,7 +211,8 @@ func TestPictures(t *testing.T) {
 func TestABoughtPictureIsShown(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	png := string(must.Get(base64.StdEncoding.DecodeString(pixel))(t))
-	require.NoError(t, w.Sell("/picture", sandbox.Product{Price: "0.001", MimeType: "image/png", Content: png}))
+	picture := sandbox.Product{Price: "0.001", MimeType: "image/png", Content: png}
+	require.NoError(t, w.Sell("/picture", picture))
 	c := session(t, w.server(), "2025-11-25", nil)
 	call := func(name string, arguments map[string]any) *mcp.CallToolResult {
 		return must.Get(c.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments}))(t)
