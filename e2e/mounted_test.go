@@ -26,7 +26,7 @@ import (
 	"x402-wallet/x402test"
 )
 
-// What servers are known to write, for input and output (typescript-sdk#1175, gemini-cli#13326).
+// Schemas that servers write, for input and output (typescript-sdk#1175, gemini-cli#13326).
 var oddSchemas = []string{
 	`{"type":"object","properties":{"a":{"type":"string"}}}`,
 	`{"type":"object","properties":{"v":true}}`, `{"type":"object","properties":{"v":false}}`,
@@ -67,7 +67,7 @@ var oddSchemas = []string{
 	`{"type":"object","title":"` + strings.Repeat("x", 20<<10) + `"}`,
 }
 
-// What servers are known to answer; the word in it is to arrive, in whatever form (codex#29002,
+// Results that servers give; the word in each is to arrive in one form or another (codex#29002,
 // codex#33404).
 var oddResults = []string{
 	`{"content":[{"type":"text","text":"WORD"}]}`, `{"structuredContent":{"a":"WORD"}}`,
@@ -211,7 +211,7 @@ func (s *oddShop) sell(tool oddTool, caller string, payment json.RawMessage) (re
 	return strings.TrimSuffix(tool.result, "}") + "," + said + "}}"
 }
 
-// heard is what a client heard.
+// heard is a client's report.
 type heard struct {
 	Tools []struct {
 		Name         string
@@ -224,7 +224,7 @@ type heard struct {
 	}
 }
 
-// mountedCalls is what the clients are asked to do.
+// mountedCalls are the orders of a client.
 type mountedCalls struct {
 	Command string            `json:"command"`
 	Env     map[string]string `json:"env"`
@@ -314,8 +314,8 @@ func byGo(t *testing.T, todo mountedCalls) heard {
 	return must.JSON[heard](text)(t)
 }
 
-// Whatever mounted servers list and answer, clients get the wallet's own tools, and each answer that was
-// paid for, once.
+// Beside mounted servers with odd lists and answers clients get the wallet's own tools, and each answer that
+// was paid for, once.
 func TestMountedServersAsClientsSeeThem(t *testing.T) {
 	world, bin := x402test.New(t, x402test.Options{}), testworld.Build(t)
 	shop := &oddShop{tools: oddTools(), facilitator: world.FacilitatorURL, payTo: world.PayToEVM,

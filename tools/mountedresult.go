@@ -23,12 +23,12 @@ import (
 
 // A client that does not take one word of an answer drops all of it, and its model buys again. So a
 // server's result is not passed on: a new one is written, of the forms that the client's protocol has,
-// and what has another form is told in a text.
+// and a block of another form is told in a text.
 
 const (
-	// maxMirrored bounds the result that is passed on. What is larger stays behind its URI.
+	// maxMirrored bounds the result that is passed on. A larger one stays behind its URI.
 	maxMirrored = 4 << 20
-	// maxMedia bounds a picture, a sound or a file in it, decoded: what is larger is refused by models.
+	// maxMedia bounds a picture, a sound or a file in it, decoded: models refuse larger ones.
 	maxMedia = 1 << 20
 	// receiptKey is where a mounted tool's result says what was paid.
 	receiptKey = "x402-wallet/payment"
@@ -50,7 +50,7 @@ type paymentNote struct {
 	ContentURI           string        `json:"contentUri,omitempty"`
 }
 
-// mountedResult is what was bought in the forms of a protocol version, with our receipt.
+// mountedResult is a purchase in the forms of a protocol version, with our receipt.
 func mountedResult(r pay.Result, version string) *mcp.CallToolResult {
 	result := &mcp.CallToolResult{}
 	switch {
@@ -75,7 +75,7 @@ func mountedResult(r pay.Result, version string) *mcp.CallToolResult {
 
 func texts(text string) []mcp.Content { return []mcp.Content{&mcp.TextContent{Text: text}} }
 
-// wayTo says how what was bought can be read; "" where it is not kept.
+// wayTo says how the bought content can be read; "" where it is not kept.
 func wayTo(r pay.Result) string {
 	switch {
 	case r.Status != pay.StatusPaid && r.Status != pay.StatusReplayed && r.ContentURI == "":
@@ -230,7 +230,7 @@ func tooLarge(mimeType string, data []byte, r pay.Result) *mcp.TextContent {
 		cmp.Or(mimeType, "a file"), len(data), wayTo(r))}
 }
 
-// media decodes what stands in base64, and its type; "" where that is none.
+// media decodes base64, and reads its media type, "" where that is none.
 func media(data, kind json.RawMessage) (decoded []byte, mimeType string) {
 	encoded, _ := x402.Text(data)
 	decoded, err := base64.StdEncoding.Strict().DecodeString(encoded)

@@ -47,7 +47,7 @@ func shapes(r *mcp.CallToolResult) (all []string) {
 	return all
 }
 
-// What a server gives in a form that some client drops is told in a text, and what every client takes stays.
+// A block in a form that some client drops is told in a text; the others stay.
 func TestServerResults(t *testing.T) {
 	const image, sound = "<*mcp.imagecontent>", "<*mcp.audiocontent>"
 	for given, want := range map[string][]string{
@@ -157,7 +157,7 @@ func TestServerResults_Large(t *testing.T) {
 	require.NotContains(t, textOf(mountedResult(free, "")), "kept")
 }
 
-// Of what x402_pay and x402_call_tool bought the pictures are shown that their first bytes prove to be some.
+// A picture that x402_pay or x402_call_tool bought is shown where its first bytes are those of its type.
 func TestPictures(t *testing.T) {
 	png := must.Get(base64.StdEncoding.DecodeString(pixel))(t)
 	jpeg, gif, webp := "\xff\xd8\xff\xe0", "GIF89a", "RIFF\x00\x00\x00\x00WEBPVP8 "

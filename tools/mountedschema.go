@@ -17,8 +17,8 @@ import (
 // written, of the few words that all of them take.
 
 const (
-	// maxSchemas is how many schemas one may consist of, when its references are written out. What is
-	// beyond takes any value.
+	// maxSchemas is how many schemas one may consist of, when its references are written out. A
+	// further one takes any value.
 	maxSchemas = 256
 	maxNesting = 16 // likewise, within each other
 	anObject   = "object"
@@ -150,7 +150,7 @@ func (w *schemaWriter) standsFor(object map[string]any) (other any, open string)
 	return nil, ""
 }
 
-// target is what a reference within the schema leads to; nil where that is no object.
+// target is the object that a reference within the schema leads to; nil where there is none.
 func (w *schemaWriter) target(ref string) map[string]any {
 	if !strings.HasPrefix(ref, "#/$defs/") && !strings.HasPrefix(ref, "#/definitions/") {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// What hosts refuse in an input schema is left out or takes any value, and the rest of the schema stays.
+// Words of an input schema that some host refuses are left out, and the rest of it stays.
 func TestShownInput(t *testing.T) {
 	const nothing = `{"type":"object","properties":{}}`
 	of := func(properties string) string { return `{"type":"object","properties":{` + properties + `}}` }
