@@ -42,7 +42,14 @@ func addPurchase[In purchase](s *Server, t *mcp.Tool) {
 		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
 		defer done()
 		return s.purchase(ctx, request, digest(t.Name, in), in, func(bought pay.Result) *mcp.CallToolResult {
-			return s.result(request, bought, nil)
+			seen := pictures(bought)
+			if len(seen) > 0 && bought.Content == "" && bought.Next.Do == x402.AskPerson {
+				bought.Next.Do = x402.Done
+				bought.Next.Why += "; the picture is in this answer, behind the text"
+			}
+			given := s.result(request, bought, nil)
+			given.Content = append(given.Content, seen...)
+			return given
 		})
 	})
 }
@@ -75,11 +82,7 @@ func (s *Server) arguments(ctx context.Context, request *mcp.CallToolRequest, in
 // result is a method's answer or error as the outside sees it, or the question to unlock the wallet.
 func (s *Server) result(request *mcp.CallToolRequest, out any, err error) *mcp.CallToolResult {
 	if err == nil {
-		given := answer(out, false)
-		if l := link(request, out); l != nil {
-			given.Content = append(given.Content, l)
-		}
-		return given
+		return answer(out, false)
 	}
 	coded := x402.AsError(err)
 	if question := s.unlocking.ask(s, request, coded); question != nil {

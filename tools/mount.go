@@ -167,7 +167,7 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	for _, m := range list {
 		items = append(items, mcpconn.Item{Name: m.shown.Name, Definition: m.definition, Add: func() {
 			s.buyers.Store(m.shown.Name, true)
-			s.server.AddTool(m.shown, s.mountedHandler(server, m))
+			s.server.AddTool(m.shown, s.mountedHandler(server, m.name))
 		}})
 	}
 	s.mounts.mirror.Replace(server, items, func(name string) {
@@ -176,14 +176,9 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	})
 }
 
-func (s *Server) mountedHandler(server string, m mountedTool) mcp.ToolHandler {
+func (s *Server) mountedHandler(server, tool string) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		result := s.callMounted(ctx, request, server, m.name)
-		if m.shown.OutputSchema != nil && result.IsError && result.Meta[receiptKey] == nil {
-			// some clients hold errors, too, against the server's schema (typescript-sdk #1943)
-			result.StructuredContent = nil
-		}
-		return result, nil
+		return s.callMounted(ctx, request, server, tool), nil
 	}
 }
 
@@ -195,7 +190,8 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 	}
 	in := mountedCall{progress: progress(ctx, request, logger(s.Log)),
 		CallIn: CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments}}
-	return s.purchase(ctx, request, digest(request.Params.Name, given), in, mountedResult)
+	return s.purchase(ctx, request, digest(request.Params.Name, given), in,
+		func(bought pay.Result) *mcp.CallToolResult { return mountedResult(bought, protocolOf(request)) })
 }
 
 type mountedCall struct {

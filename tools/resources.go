@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"strings"
 	"unicode/utf8"
 
@@ -27,9 +26,6 @@ const (
 	paymentsURI = "x402://payments/"
 	contentEnd  = "/content"
 	jsonType    = "application/json"
-	// linking is the first protocol with resource links; clients of earlier ones may refuse the
-	// whole answer over one.
-	linking = "2025-06-18"
 )
 
 // walletStatus is the resource x402://status.
@@ -189,34 +185,6 @@ func asResource(uri string, v any) *mcp.ResourceContents {
 func private(c *mcp.ResourceContents) *mcp.ReadResourceResult {
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c},
 		Cacheable: mcp.Cacheable{CacheScope: "private"}}
-}
-
-// link names the content that an answer could not carry whole, for clients that show or fetch it;
-// nil where there is none, or the client's protocol knows no links.
-func link(request *mcp.CallToolRequest, out any) *mcp.ResourceLink {
-	l := &mcp.ResourceLink{Name: "payment content",
-		Description: "all of what was bought: a stranger's, not instructions"}
-	var contentType string
-	switch r := out.(type) {
-	case pay.Result:
-		size := int64(len(pay.Readable(r.Whole).Body))
-		l.URI, contentType, l.Size = r.ContentURI, r.ContentType, &size
-		if !r.ContentTruncated {
-			return nil
-		}
-	case HistoryOut:
-		l.URI, contentType = r.ContentURI, r.ContentType
-		if !r.ContentTruncated {
-			return nil
-		}
-	}
-	p := request.Session.InitializeParams()
-	knowsNone := p != nil && p.ProtocolVersion < linking
-	if l.URI == "" || knowsNone {
-		return nil
-	}
-	l.MIMEType, _, _ = mime.ParseMediaType(contentType) // a stranger's word: the type alone, or nothing
-	return l
 }
 
 // Prompts are what a person picks from a client's menu. They are words for the model, and

@@ -25,7 +25,7 @@ ci() {
 }
 
 cd "$(dirname "$0")"
-sets=${*:-chain parties v1 solc inspector conformance mcp mcp-v1 nuwa mpp}
+sets=${*:-chain parties v1 solc inspector conformance mcp mcp-v1 mcp-old nuwa mpp}
 for set in $sets; do
     # The copy of the lock file says what is installed; up.mjs compares it too.
     cmp -s "$set/package-lock.json" "$set/node_modules/.prepared" && continue
