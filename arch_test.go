@@ -208,8 +208,9 @@ var arrows = map[string][]string{
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"scheme/nuwa": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},
-	"internal/must":     {}, // for tests
-	"internal/loopback": {}, // who serves HTTP: it says which requests are answered
+	"internal/must":     {},                   // for tests
+	"internal/formtest": {"internal/pattern"}, // likewise
+	"internal/loopback": {},                   // who serves HTTP: it says which requests are answered
 	// x402: the code that a step ended with
 	"internal/steps": {"x402", "x402/money"},
 	"internal/otlp":  {"internal/steps", "x402"},

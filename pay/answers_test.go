@@ -115,7 +115,7 @@ func TestPay_Headers(t *testing.T) {
 		"X-Long": {strings.Repeat("x", 2*maxHeader)}, "X-Bad": {"caf\xe9"},
 		"Server": {"nginx"}, "Set-Cookie": {"id=1"}, "X-Powered-By": {"Express"}, "X-Payment-Response": {"e30="},
 		"X-Frame-Options": {"DENY"}}
-	want := map[string]string{"Location": "/jobs/1", "Retry-After": "5", "Link": "</2>; rel=next, </9>; rel=last",
+	want := Headers{"Location": "/jobs/1", "Retry-After": "5", "Link": "</2>; rel=next, </9>; rel=last",
 		"Content-Disposition": `attachment; filename="a.pdf"`, "X-Credits-Left": "99",
 		"X-Long": strings.Repeat("x", maxHeader) + "…", "X-Bad": "caf\ufffd"}
 	for _, status := range []int{200, 201, 202} {

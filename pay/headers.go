@@ -35,7 +35,7 @@ var idleHeaders = []string{"X-Amz-", "X-Amzn-", "X-Cache", "X-Cloud-", "X-Conten
 
 // keptHeaders are the headers of an answer that its reader needs, as a JSON object; "" if there are none.
 func keptHeaders(h http.Header) string {
-	kept := map[string]string{}
+	kept := Headers{}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		if len(kept) < maxHeaders && isUseful(name) {
 			value := strings.ToValidUTF8(strings.Join(h[name], ", "), "\ufffd")
@@ -59,7 +59,7 @@ func isUseful(name string) bool {
 }
 
 // readHeaders are the headers that keptHeaders wrote.
-func readHeaders(kept string) (h map[string]string) {
+func readHeaders(kept string) (h Headers) {
 	_ = json.Unmarshal([]byte(kept), &h)
 	return h
 }

@@ -41,7 +41,7 @@ type Result struct {
 	PaymentID            string        `json:"paymentId,omitempty"`
 	HTTPStatus           int           `json:"httpStatus"`
 	ContentBegin         string        `json:"contentBegin,omitempty"`
-	Headers              headers       `json:"headers,omitempty"` // of the answer: the seller's words, too
+	Headers              Headers       `json:"headers,omitempty"` // of the answer: the seller's words, too
 	Content              string        `json:"content"`
 	ContentEnd           string        `json:"contentEnd,omitempty"`
 	ContentType          string        `json:"contentType"`
@@ -69,7 +69,8 @@ type Result struct {
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
 
-type headers = map[string]string
+// Headers are those of an answer that its reader needs, by their names.
+type Headers map[string]string
 
 func (e *Engine) free(a *seller.Answer) Result {
 	r := Result{Status: StatusFree}

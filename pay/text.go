@@ -3,7 +3,7 @@ package pay
 import (
 	"bytes"
 	"mime"
-	"regexp"
+	"net/http"
 	"strings"
 	"unicode/utf8"
 
@@ -12,6 +12,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/pattern"
 )
 
 // inUTF8 is a text in UTF-8, whatever encoding it came in. The encoding is taken from the byte order mark, the
@@ -39,13 +40,13 @@ func inUTF8(c history.Content) history.Content {
 			return c
 		}
 		c.Body = text
-	case kind == "" && !utf8.Valid(c.Body), isBinary(c.Body): // whatever its type says
+	case utf8.Valid(c.Body):
+		c.Body = c.Body[mark:]
+		return c
+	case kind == "", isBinary(c.Body): // whatever its type says
 		return c
 	default:
 		c.Body = c.Body[mark:]
-		if utf8.Valid(c.Body) {
-			return c
-		}
 	}
 	c.Body = bytes.ToValidUTF8(c.Body, []byte(string(utf8.RuneError)))
 	if kind != "" {
@@ -54,8 +55,8 @@ func inUTF8(c history.Content) history.Content {
 	return c
 }
 
-// isBinary reports whether a body is no text in UTF-8: it has a NUL, or a third of it is no character, so that
-// nobody could read it.
+// isBinary reports whether a body that is not in UTF-8 is no text: it begins as a picture, say, has bytes that no
+// text has, or a third of it is no character, so that nobody could read it.
 func isBinary(body []byte) bool {
 	bad := 0
 	for rest := body; len(rest) > 0; {
@@ -65,7 +66,7 @@ func isBinary(body []byte) bool {
 		}
 		rest = rest[size:]
 	}
-	return bad*3 > len(body) || bytes.IndexByte(body, 0) >= 0
+	return bad*3 > len(body) || !strings.HasPrefix(http.DetectContentType(body), "text/")
 }
 
 // isText reports whether a media type is one of text.
@@ -96,7 +97,7 @@ func byMark(body []byte) (encoding.Encoding, int) {
 }
 
 // declaration is how a document of HTML or XML says its own encoding.
-var declaration = regexp.MustCompile(
+var declaration = pattern.Lazy(
 	`(?i)^\s*<\?xml[^>]*\sencoding\s*=\s*["']([\w.:-]+)|<meta[^>]*\scharset\s*=\s*["']?([\w.:-]+)|` +
 		`<meta[^>]*\scontent\s*=\s*["'][^"'>]*charset=([\w.:-]+)`)
 
@@ -104,7 +105,7 @@ var declaration = regexp.MustCompile(
 // its declaration is in no encoding of two bytes a letter, so that one is taken for UTF-8, as browsers do.
 func declared(body []byte) encoding.Encoding {
 	const searched = 1024 // HTML: the declaration is in the first 1024 bytes
-	match := declaration.FindSubmatch(body[:min(len(body), searched)])
+	match := declaration().FindSubmatch(body[:min(len(body), searched)])
 	if match == nil {
 		return nil
 	}

@@ -6,10 +6,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"regexp"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"x402-wallet/internal/pattern"
 )
 
 // maxQuiet is how long a stream of events may be silent between two of them. Servers that keep a stream open
@@ -21,7 +22,7 @@ var streamTypes = []string{"text/event-stream", "application/x-ndjson", "applica
 	"application/jsonl", "application/stream+json"}
 
 // lastEvent is the event by which servers of language models end a stream, some without closing it.
-var lastEvent = regexp.MustCompile(`(?:^|\n)data: ?\[DONE\]\r?\n`)
+var lastEvent = pattern.Lazy(`(?:^|\n)data: ?\[DONE\]\r?\n`)
 
 // longestLastEvent is how many bytes lastEvent takes.
 const longestLastEvent = len("\ndata: [DONE]\r\n")
@@ -66,7 +67,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.body.Read(p)
 	s.began = s.began || n > 0
 	s.last = append(s.last, p[:n]...)
-	s.isOver = lastEvent.Match(s.last)
+	s.isOver = lastEvent().Match(s.last)
 	if extra := len(s.last) - longestLastEvent; extra > 0 {
 		s.last = slices.Delete(s.last, 0, extra)
 	}

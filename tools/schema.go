@@ -73,6 +73,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
 		reflect.TypeFor[standing.Line]():   {Type: "object"},
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
+		reflect.TypeFor[pay.Headers]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},
 		reflect.TypeFor[BalanceRow]():      {Type: "object"},

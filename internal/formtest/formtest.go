@@ -3,14 +3,15 @@ package formtest
 
 import (
 	"encoding/json"
-	"regexp"
+
+	"x402-wallet/internal/pattern"
 )
 
-var price = regexp.MustCompile(`^Pay (\$[0-9.]+)`)
+var price = pattern.Lazy(`^Pay (\$[0-9.]+)`)
 
 // Content fills in the form of a question by its message: the price that it asks for, where it asks for one.
 func Content(message string) map[string]any {
-	if found := price.FindStringSubmatch(message); found != nil {
+	if found := price().FindStringSubmatch(message); found != nil {
 		return map[string]any{"price": found[1]}
 	}
 	return map[string]any{}
