@@ -93,7 +93,7 @@ func values(text []byte) (list []json.RawMessage) {
 
 func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 	if json.Unmarshal(value, &one.URL) != nil {
-		if err := x402.DecodeExact(value, maxData, &one); err != nil {
+		if err := tools.ReadArguments(value, &one); err != nil {
 			return one, err
 		}
 	}
