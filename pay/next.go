@@ -13,6 +13,7 @@ import (
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/remedy"
+	"x402-wallet/x402/wire"
 )
 
 // What a caller, or the person behind it, does next after a refusal.
@@ -31,6 +32,36 @@ func tooMuch(o *option, most, asked string) error {
 			"person's, ask them before you offer more",
 			Say: "It costs " + o.price.Price() + ", above the limit of " + inDollars(o.asset, most) +
 				" that was set for it: may I pay that?"})
+}
+
+// maxInput bounds what is repeated of how a seller wants to be called.
+const maxInput = 2 << 10
+
+// wrongCall refuses a call that is not the one which the challenge sells: its seller would take the money and
+// answer that the request is wrong (agentkit#1494, x402#3249). nil: it is that one, or the challenge does not
+// say.
+func wrongCall(c *wire.Challenge, q intent) *x402.Error {
+	is := c.Called()
+	if is.Method == "" || seller.IsMCP(q.Method) {
+		return nil
+	}
+	what, call := "", is.Method
+	if is.NeedsBody {
+		call += " with a body"
+	}
+	switch {
+	case is.Method != q.Method:
+		what = "the call is a " + q.Method
+	case is.NeedsBody && len(q.Body) == 0:
+		what = "the call has no body"
+	default:
+		return nil
+	}
+	return x402.Errorf(x402.InvalidArgument, "the challenge is for a %s, and %s", call, what).
+		WithHint("nothing was held or signed").WithDetail("method", is.Method).
+		WithDetail("input", x402.BriefTo(string(is.Input), maxInput)).
+		WithNext(x402.Next{Do: x402.Change, Why: "call it by " + call +
+			"; details.input is how, in the seller's words"})
 }
 
 // inDollars is a maxAmount in a text.

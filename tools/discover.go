@@ -284,7 +284,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 	}
 	q := pay.Request{Request: seller.Request{Method: http.MethodGet, URL: url}}
 	s.bound(&q)
-	e, err := s.Engine.Estimate(ctx, q)
+	e, err := s.Engine.Offers(ctx, q)
 	isServer := looksLikeMCP(url)
 	forbidden := x402.HasCode(err, x402.URLBlocked) || x402.HasCode(err, x402.PolicyDenied)
 	failed := err != nil || e.HTTPStatus >= 400
