@@ -97,7 +97,7 @@ func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 			return one, err
 		}
 	}
-	if !weburl.Is(one.URL) {
+	if !weburl.Is(weburl.Fold(one.URL)) {
 		return one, fmt.Errorf("%s is no https URL", x402.Quote(one.URL))
 	}
 	return one, nil

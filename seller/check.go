@@ -1,8 +1,6 @@
 package seller
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -97,7 +95,7 @@ func (h *httpClient) checkHost(at *url.URL) error {
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return r > 126 }) {
 		e := blocked("the host is not written in ASCII, and could look like another")
-		if ascii := x402.Brief(punycode(host)); ascii != "" {
+		if ascii := x402.Brief(weburl.Punycode(host)); ascii != "" {
 			return e.WithHint("if it is meant, write it as %s", ascii).WithDetail("host", ascii)
 		}
 		return e
@@ -250,20 +248,4 @@ func canonical(header http.Header) http.Header {
 		}
 	}
 	return copied
-}
-
-// punycode is a host's ASCII form, for a hint. net/http holds the one IDNA encoder in the standard
-// library and shows it only in the Host line that it writes.
-func punycode(host string) string {
-	var wire bytes.Buffer
-	request := http.Request{Method: "GET", URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
-	if request.Write(&wire) != nil {
-		return ""
-	}
-	for lines := bufio.NewScanner(&wire); lines.Scan(); {
-		if ascii, ok := strings.CutPrefix(lines.Text(), "Host: "); ok && ascii != host {
-			return ascii
-		}
-	}
-	return ""
 }

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 	"x402-wallet/x402/wire"
 )
 
@@ -234,7 +235,7 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 		return "", refuse(location, "the seller redirects a "+methodOf(r)+" so that it would become a GET").
 			WithHint("ask for that address with GET if it is meant")
 	}
-	return target.String(), nil
+	return weburl.Fold(target.String()), nil
 }
 
 // Onward is the request to which the answer to a payment leads by a redirect within its origin: a GET without

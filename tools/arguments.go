@@ -240,7 +240,8 @@ var (
 func unquoted(raw json.RawMessage, kind string) json.RawMessage {
 	var text string
 	isText := isJSON(raw, '"') && json.Unmarshal(raw, &text) == nil
-	if text = strings.TrimSpace(text); isText && text == "" {
+	text = strings.TrimSpace(text)
+	if isText && text == "" {
 		return json.RawMessage("null")
 	}
 	if !isText {
@@ -278,7 +279,8 @@ func meantMoney(name string, raw json.RawMessage) (json.RawMessage, error) {
 	if !isNumber && json.Unmarshal(raw, &text) != nil {
 		return raw, nil
 	}
-	switch text = strings.TrimSpace(text); {
+	text = strings.TrimSpace(text)
+	switch {
 	case pointed().MatchString(text):
 		return json.Marshal("$" + text)
 	case !isNumber:
