@@ -25,10 +25,13 @@ const (
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
+// IsMethod reports whether a request over HTTP can be made by it.
+func IsMethod(method string) bool { return slices.Contains(methods, method) }
+
 // check is Check over HTTP: URL_BLOCKED or INVALID_ARGUMENT. What a name resolves to is checked
 // when it is dialled.
 func (h *httpClient) check(r Request) (*url.URL, error) {
-	if !slices.Contains(methods, methodOf(r)) {
+	if !IsMethod(methodOf(r)) {
 		return nil, invalid("the method %s is not one of %s",
 			x402.Quote(r.Method), strings.Join(methods, ", "))
 	}
