@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"testing"
 
@@ -152,4 +153,32 @@ func TestArgumentsOfAMountedTool(t *testing.T) {
 	require.Equal(t, map[string]json.RawMessage{"i": json.RawMessage(`"two"`)}, given)
 	fit(given, json.RawMessage(`{"type":"object","properties":[]}`))
 	require.Len(t, given, 1)
+}
+
+// A body that is no text comes in base64, and is what is sent.
+func TestBodiesInBase64(t *testing.T) {
+	for _, body := range [][]byte{{0}, {0xff, 0xfe, 0x00, '\n'}, []byte("text"), []byte(`{"a":1}`), make([]byte, 3000)} {
+		text := base64.StdEncoding.EncodeToString(body)
+		for _, in := range []purchase{PayIn{URL: "https://a.example", BodyBase64: text},
+			estimateIn{URL: "https://a.example", Method: "POST", BodyBase64: text}} {
+			q, err := in.request(nil)
+			require.NoError(t, err)
+			require.Equal(t, body, q.Body)
+		}
+		var row ManyIn
+		require.NoError(t, arguments(json.RawMessage(`{"requests":[{"bodyBase64":"`+text+`"}]}`), &row))
+		require.Equal(t, text, row.Requests[0].BodyBase64)
+	}
+	for name, in := range map[string]PayIn{
+		"two bodies": {Body: "a", BodyBase64: "YQ=="}, "no padding": {BodyBase64: "YQ"},
+		"url-safe": {BodyBase64: "_-8="}, "lines": {BodyBase64: "YWFh\nYWFh"}, "not zero at the end": {BodyBase64: "YR=="},
+		"a data URL": {BodyBase64: "data:image/png;base64,YQ=="}, "blanks": {BodyBase64: "YQ== "},
+	} {
+		in.URL = "https://a.example"
+		_, err := in.request(nil)
+		require.Equal(t, x402.InvalidArgument, ErrorOf(err).Error, name)
+		_, err = (&Wallet{}).PayMany(t.Context(), ManyIn{MaxAmount: "$1",
+			Requests: []ManyRequest{{URL: in.URL, Body: in.Body, BodyBase64: in.BodyBase64}}})
+		require.ErrorContains(t, err, "request 1: bod", name)
+	}
 }
