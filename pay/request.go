@@ -99,7 +99,7 @@ func (q Request) parse(agent string) (intent, error) {
 	}
 	if !seller.IsMCP(q.Method) {
 		q.Method = strings.ToUpper(q.Method)
-		q.URL = weburl.Fold(q.URL)
+		q.URL, q.Cookies = weburl.Fold(q.URL), &seller.Cookies{}
 	}
 	unprintable := func(r rune) bool { return r < ' ' || r == 0x7f }
 	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, unprintable) {

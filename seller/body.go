@@ -25,7 +25,7 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	}
 	a.Settlement, a.SettlementErr = wire.ReadSettlement(response.Header)
 
-	asks := a.Status == http.StatusPaymentRequired || a.Status == http.StatusPreconditionFailed
+	asks := asksForPayment(a.Status)
 	limit := h.options.MaxContent
 	if asks {
 		limit = x402.MaxBody
@@ -61,6 +61,11 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 		a.ChallengeErr = x402.Errorf(x402.ResponseMalformed, "the seller's challenge broke off")
 	}
 	return a, err
+}
+
+// asksForPayment reports whether an answer of a status may hold a challenge.
+func asksForPayment(status int) bool {
+	return status == http.StatusPaymentRequired || status == http.StatusPreconditionFailed
 }
 
 // requestContext is the context of the request that a response answers.

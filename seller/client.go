@@ -40,6 +40,8 @@ type Request struct {
 	Header http.Header
 	Body   []byte // MCP: the arguments, a JSON object; nil: none
 
+	// HTTP: of this call alone; nil: what a seller sets is dropped
+	Cookies *Cookies
 	// MCP: hears how far the server is; called by another goroutine; nil: nobody wants to know
 	Progress func(Progress)
 }

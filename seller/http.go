@@ -94,6 +94,9 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 				_ = response.Body.Close()
 				return nil, err
 			}
+			if asksForPayment(response.StatusCode) {
+				r.Cookies.take(at, response)
+			}
 			answer, err := h.read(response, at, h.asked)
 			if err != nil {
 				return nil, refine(ctx, at, err)
@@ -155,6 +158,7 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 	if payment != nil {
 		// not canonical: the wire spelling of the protocol
 		request.Header[payment.Header] = []string{payment.Value}
+		r.Cookies.give(at, request)
 	}
 	if payment != nil || !mayRepeat(request.Method) {
 		sendOnce(request, r.Body)
