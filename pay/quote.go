@@ -411,6 +411,26 @@ func (e *Engine) Offers(ctx context.Context, q Request) (Estimate, error) {
 	return e.weigh(ctx, in, found, e.chain(ctx)), nil
 }
 
+// Read gets a short document that a seller publishes, without paying for it; nil: there is none.
+func (e *Engine) Read(ctx context.Context, url string) ([]byte, error) {
+	in, err := Request{Request: seller.Request{URL: url, MaxContent: x402.MaxBody}}.parse(AgentFrom(ctx))
+	if err == nil {
+		err = e.mayAsk(ctx, in.Request.Request, in.host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := e.Transport.Ask(ctx, in.Request.Request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Release()
+	if !isOK(answer.Status) || answer.Truncated {
+		return nil, nil
+	}
+	return answer.Content, nil
+}
+
 // weigh is what a quote comes to for this wallet.
 func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader) Estimate {
 	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{},

@@ -16,7 +16,8 @@ import (
 
 // read takes in an answer within the limits; a large one takes one of the slots. It always closes
 // the body. The Answer is never nil: with an error it holds what came.
-func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struct{}) (*Answer, error) {
+func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struct{}, limit int64) (*Answer,
+	error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
 		ContentType: mediaType(response.Header.Get("Content-Type"))}
@@ -26,7 +27,6 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	a.Settlement, a.SettlementErr = wire.ReadSettlement(response.Header)
 
 	asks := asksForPayment(a.Status)
-	limit := h.options.MaxContent
 	if asks {
 		limit = x402.MaxBody
 	}

@@ -2,6 +2,7 @@ package seller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -97,7 +98,7 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 			if asksForPayment(response.StatusCode) {
 				r.Cookies.take(at, response)
 			}
-			answer, err := h.read(response, at, h.asked)
+			answer, err := h.read(response, at, h.asked, cmp.Or(r.MaxContent, h.options.MaxContent))
 			if err != nil {
 				return nil, refine(ctx, at, err)
 			}
@@ -125,7 +126,7 @@ func (h *httpClient) present(ctx context.Context, r Request, with wire.Attachmen
 	if err != nil {
 		return nil, &SendError{Sent: connected.Load(), Err: refine(ctx, at, err)}
 	}
-	answer, err := h.read(response, at, h.paid)
+	answer, err := h.read(response, at, h.paid, h.options.MaxContent)
 	if err != nil {
 		answer.Truncated = true
 		return answer, &SendError{Sent: true, Err: refine(ctx, at, err)}

@@ -298,6 +298,8 @@ func (s *search) probe(ctx context.Context, url string) error {
 		return s.probeTools(ctx, url)
 	case err != nil:
 		return err
+	case (isBare(url) || failed) && s.published(ctx, url):
+		return nil
 	case e.HTTPStatus >= 300:
 		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and requires no payment",
 			e.HTTPStatus).
