@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/must"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
 // shop is a seller that publishes documents, and sells what the sandbox sells.
 func (w *world) shop(t *testing.T, documents map[string]string) *httptest.Server {
-	sandbox := httputil.NewSingleHostReverseProxy(must.Get(url.Parse(w.SellerURL))(t))
+	goods := httputil.NewSingleHostReverseProxy(must.Get(url.Parse(w.SellerURL))(t))
 	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		document, published := documents[r.URL.Path]
 		switch {
@@ -28,7 +29,7 @@ func (w *world) shop(t *testing.T, documents map[string]string) *httptest.Server
 			out.Header().Set("Allow", "POST")
 			out.WriteHeader(http.StatusMethodNotAllowed)
 		case r.URL.Path == "/weather":
-			sandbox.ServeHTTP(out, r)
+			goods.ServeHTTP(out, r)
 		default:
 			out.WriteHeader(http.StatusNotFound)
 		}
@@ -51,8 +52,13 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	documents := map[string]string{"/openapi.json": someAPI}
 	s := w.shop(t, documents)
-	documents["/.well-known/x402"] = fmt.Sprintf(`{"version":1,"resources":["%s/weather","GET /weather?b","POST /post",7,
-		"https://evil.example/x","//evil.example/y","/nowhere",{"resource":"https://evil.example/z"}]}`, s.URL)
+	asset, _ := w.wallet.Engine.Assets.Named(sandbox.EVM, "")
+	accepts := fmt.Sprintf(`{"scheme":"exact","network":%q,"amount":"2000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60}`,
+		sandbox.EVM, asset.Address, w.PayToEVM)
+	documents["/.well-known/x402"] = fmt.Sprintf(`{"version":1,"resources":["%[1]s/weather","GET /weather?b","POST /post",7,
+		"%[2]s/weather","//%[3]s/weather?c","/nowhere",{"resource":"%[2]s/weather?d","accepts":[%[4]s]},
+		{"resource":"%[1]s/weather?e","accepts":[%[4]s]}]}`, s.URL, w.SellerURL, strings.TrimPrefix(w.SellerURL, "http://"),
+		accepts)
 	c := w.serve(t)
 	for _, at := range []string{s.URL, s.URL + "/", s.URL + "/nowhere", s.URL + "/post"} {
 		out := c.ok("x402_discover_services", map[string]any{"url": at, "limit": 25})
@@ -60,9 +66,10 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 		for _, one := range services(out) {
 			found[strings.TrimPrefix(one["url"].(string), s.URL)] = one
 		}
-		require.Len(t, found, 7, "%v", found)
+		require.Len(t, found, 8, "%v", found)
 		require.Equal(t, []any{true, "$0.001"}, []any{found["/weather"]["payable"], found["/weather"]["price"]})
 		require.Equal(t, true, found["/weather?b"]["payable"])
+		require.Equal(t, "$0.002", found["/weather?e"]["price"], "as its list says")
 		for path, price := range map[string]string{"/v1/fred/{series}": "$0.01", "/text": "$0.50", "/number": "$0.25",
 			"/range": "$1.00", "/euro": ""} {
 			require.Equal(t, []any{price, false}, []any{found[path]["price"], found[path]["payable"]}, path)
@@ -73,7 +80,7 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 			found["/text"]["inputSchema"])
 	}
 	list := services(c.ok("x402_discover_services", map[string]any{"url": s.URL, "maxPrice": "$0.30"}))
-	require.Len(t, list, 4, "%v", list)
+	require.Len(t, list, 5, "%v", list)
 	require.Zero(t, w.Signatures())
 
 	delete(documents, "/.well-known/x402")
