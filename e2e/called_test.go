@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The reference seller's challenge says that it is called by POST with a body. A call without one is not paid; a
-// body that came as an object is.
+// The reference seller's challenge says that it is called by POST with a body. A call without one is not
+// paid; a body that came as an object is.
 func TestCallIsHeldAgainstTheReferencesBazaar(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})

@@ -68,8 +68,8 @@ func notServed(a *seller.Answer) x402.Next {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return step(x402.Wait, "%s; the same call may be served later", said)
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
-		return step(x402.Change, "%s: it wants a credential in headers, or lets nobody in; content may say which",
-			said)
+		return step(x402.Change, "%s: it wants a credential in headers, or lets nobody in; content may say "+
+			"which", said)
 	case http.StatusNotFound:
 		return step(x402.Change, "%s: is it the right URL and method? %s", said, lists(a))
 	case http.StatusMethodNotAllowed:
@@ -83,8 +83,8 @@ func notServed(a *seller.Answer) x402.Next {
 	if a.Status >= 500 {
 		return step(x402.Wait, "%s; the same call may be served later", said)
 	}
-	return step(x402.Change, "%s: is it the right URL and method? content may say what is wrong with the call",
-		said)
+	return step(x402.Change, "%s: is it the right URL and method? content may say what is wrong with "+
+		"the call", said)
 }
 
 // lists says where a seller may list what it sells.
@@ -112,8 +112,9 @@ func allowedBy(a *seller.Answer) string {
 	return " The seller allows " + strings.Join(allowed, ", ") + "."
 }
 
-// wantsBrowser reports whether Cloudflare answered instead of the seller, with a page that only a browser gets
-// past (developers.cloudflare.com/cloudflare-challenges/challenge-types/challenge-pages/detect-response).
+// wantsBrowser reports whether Cloudflare answered instead of the seller, with a page that only a browser
+// gets past
+// (developers.cloudflare.com/cloudflare-challenges/challenge-types/challenge-pages/detect-response).
 func wantsBrowser(a *seller.Answer) bool {
 	return a != nil && strings.EqualFold(strings.TrimSpace(a.Header.Get("Cf-Mitigated")), "challenge")
 }

@@ -187,8 +187,8 @@ func isWrongRequest(status int) bool {
 func nextAfter(v verdict, p history.Payment, a *seller.Answer, now time.Time) x402.Next {
 	next := nextOfHeld(v.code, p, now)
 	if wantsBrowser(a) && next.Do == x402.Repeat && next.At != "" { // the same call is answered alike
-		return x402.Next{Do: x402.Wait, At: next.At, Why: browserWanted + "; from then on the same call asks the " +
-			"chain, and a new payment is possible once it is proven that nothing moved"}
+		return x402.Next{Do: x402.Wait, At: next.At, Why: browserWanted + "; from then on the same call " +
+			"asks the chain, and a new payment is possible once it is proven that nothing moved"}
 	}
 	if a == nil || v.code != x402.PaymentRejected || a.Challenge != nil || !isWrongRequest(a.Status) {
 		return next

@@ -52,8 +52,8 @@ func (w *cookieWatch) Present(ctx context.Context, r seller.Request, with wire.A
 	return w.Transport.Present(ctx, r, with)
 }
 
-// A call's question and payment share their cookies; another call, such as one that shows a lost payment again,
-// has none of them.
+// A call's question and payment share their cookies; another call, such as one that shows a lost payment
+// again, has none of them.
 func TestCookiesAreOfOneCall(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	watch := &cookieWatch{Transport: b.seller}

@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A challenge for another call is not paid (agentkit#1494, x402#3249): nothing is held, signed or sent. Where it
-// does not say one thing, it is paid as it is.
+// A challenge for another call is not paid (agentkit#1494, x402#3249): nothing is held, signed or sent. Where
+// it does not say one thing, it is paid as it is.
 func TestAnotherCallThanTheChallengesIsNotPaid(t *testing.T) {
 	bazaar := func(input, schema string) *strings.Replacer {
 		return strings.NewReplacer(`{"x402Version":2,`, `{"x402Version":2,"extensions":{"bazaar":{"info":{"input":`+

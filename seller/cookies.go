@@ -13,9 +13,9 @@ const (
 	maxCookieBytes = 8 << 10
 )
 
-// Cookies are those that a seller sets with its challenge, for the one call that was asked for: they go back with
-// the payment, to the same origin, and are gone with the call. A payment that is shown again by a later call goes
-// without them. They are safe for concurrent use.
+// Cookies are those that a seller sets with its challenge, for the one call that was asked for: they go back
+// with the payment, to the same origin, and are gone with the call. A payment that is shown again by a later
+// call goes without them. They are safe for concurrent use.
 type Cookies struct {
 	mu     sync.Mutex
 	origin string

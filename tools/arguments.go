@@ -15,7 +15,8 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// Arguments are read as hosts send them, and strictly all the same: what could be read in two ways is refused.
+// Arguments are read as hosts send them, and strictly all the same: what could be read in two ways is
+// refused.
 
 // arguments decodes strictly, after what hosts are known to do is undone: unknown names, wrong types and what
 // could be read in two ways are the agent's to mend.
@@ -87,10 +88,10 @@ var hostKeys = []string{
 
 // notTaken are arguments that wallets of other makers take, and why this one does not.
 var notTaken = map[string]string{
-	"passphrase": "a passphrase never goes through a model: the person types it on a terminal, or on a page " +
-		"that the wallet opens; x402_setup_agent says how",
-	"tokenAccount": "the account that delegates is the owner's choice: config.toml names it as token_account " +
-		"of its network",
+	"passphrase": "a passphrase never goes through a model: the person types it on a terminal, or on a " +
+		"page that the wallet opens; x402_setup_agent says how",
+	"tokenAccount": "the account that delegates is the owner's choice: config.toml names it as " +
+		"token_account of its network",
 	"force":      "nothing that is there is replaced by a tool: the person does that by x402-wallet init",
 	"outputPath": "where the wallet keeps its files is the owner's choice; a tool writes none",
 }
@@ -235,8 +236,8 @@ var (
 	jsonNumber  = pattern.Lazy(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 )
 
-// unquoted is the JSON value of a kind that a JSON string holds, null for an empty one. What holds none stays as
-// it is.
+// unquoted is the JSON value of a kind that a JSON string holds, null for an empty one. What holds none stays
+// as it is.
 func unquoted(raw json.RawMessage, kind string) json.RawMessage {
 	var text string
 	isText := isJSON(raw, '"') && json.Unmarshal(raw, &text) == nil
@@ -288,8 +289,8 @@ func meantMoney(name string, raw json.RawMessage) (json.RawMessage, error) {
 	case text == "0", name == "maxPrice" && wholeNumber().MatchString(text):
 		return json.Marshal(text)
 	case name == "maxAmount" && strings.Trim(text, "0123456789") == "":
-		return nil, x402.Errorf(x402.InvalidArgument, "maxAmount must be a string, not number %s: that may be "+
-			"%s atomic units or $%s", x402.Brief(text), x402.Brief(text), x402.Brief(text)).
+		return nil, x402.Errorf(x402.InvalidArgument, "maxAmount must be a string, not number %s: that may "+
+			"be %s atomic units or $%s", x402.Brief(text), x402.Brief(text), x402.Brief(text)).
 			WithHint("write %q for atomic units, or %q for dollars", x402.Brief(text), "$"+x402.Brief(text))
 	}
 	return raw, nil

@@ -18,8 +18,8 @@ import (
 	"x402-wallet/x402/weburl"
 )
 
-// Sellers publish what they sell at their origin: /openapi.json says in x-payment-info of an operation that it is
-// paid, /.well-known/x402 lists URLs. Both are a stranger's words, which lead to no other origin.
+// Sellers publish what they sell at their origin: /openapi.json says in x-payment-info of an operation that
+// it is paid, /.well-known/x402 lists URLs. Both are a stranger's words, which lead to no other origin.
 
 // isBare reports whether a URL is an origin alone.
 func isBare(raw string) bool {
@@ -105,19 +105,22 @@ func (s *search) operation(method, where string, raw json.RawMessage) {
 		return
 	}
 	call := map[string]any{"method": method}
-	for name, said := range map[string]json.RawMessage{"parameters": is.Parameters, "requestBody": is.RequestBody} {
+	for name, said := range map[string]json.RawMessage{"parameters": is.Parameters,
+		"requestBody": is.RequestBody} {
 		if !x402.IsNull(said) {
 			call[name] = said
 		}
 	}
-	s.put(service{URL: where, Type: "http", Description: x402.Clip(cmp.Or(is.Summary, is.Description), maxPitch),
-		Price: price, InputSchema: sure(encode(call)), Why: untoldTerms})
+	s.put(service{URL: where, Type: "http",
+		Description: x402.Clip(cmp.Or(is.Summary, is.Description), maxPitch),
+		Price:       price, InputSchema: sure(encode(call)), Why: untoldTerms})
 }
 
-const untoldTerms = "its terms are shown when it is called: x402_estimate_cost with its method and body asks for them"
+const untoldTerms = "its terms are shown when it is called: x402_estimate_cost with its method and body " +
+	"asks for them"
 
-// publishedPrice reads a price in dollars: a text, a number, or an object with an amount or a least one; "": none
-// that can be understood.
+// publishedPrice reads a price in dollars: a text, a number, or an object with an amount or a least one; "":
+// none that can be understood.
 func publishedPrice(raw json.RawMessage) string {
 	var of struct {
 		Currency    string
@@ -143,8 +146,8 @@ func publishedPrice(raw json.RawMessage) string {
 	return d.Price()
 }
 
-// resources takes in the list of /.well-known/x402: URLs, or what a challenge says of them. Of those that are URLs
-// alone some are asked, by GET, which is made to change nothing.
+// resources takes in the list of /.well-known/x402: URLs, or what a challenge says of them. Of those that are
+// URLs alone some are asked, by GET, which is made to change nothing.
 func (s *search) resources(ctx context.Context, origin *url.URL, document json.RawMessage) {
 	var list struct{ Resources []json.RawMessage }
 	if json.Unmarshal(document, &list) != nil {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Fold writes a web URL as the WHATWG URL standard has browsers and fetch send it: without tabs, ends of lines and
-// fragment, backslashes as slashes, scheme and host in small letters, the host in ASCII, dot segments
-// resolved, and percent-encoded what no request may hold. What may not be asked stays as it is and is still refused:
-// credentials, control characters, what is not UTF-8, numbers that mean an address.
+// Fold writes a web URL as the WHATWG URL standard has browsers and fetch send it: without tabs, ends of
+// lines and fragment, backslashes as slashes, scheme and host in small letters, the host in ASCII, dot
+// segments resolved, and percent-encoded what no request may hold. What may not be asked stays as it is and
+// is still refused: credentials, control characters, what is not UTF-8, numbers that mean an address.
 func Fold(raw string) string {
 	text := strings.Trim(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(raw), " ")
 	scheme, rest, _ := strings.Cut(text, ":")
