@@ -202,9 +202,10 @@ var arrows = map[string][]string{
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/rows", "history/sqldb/sqlite",
 		"x402/money", "x402"},
-	// steps: what a payment is made of
+	// steps: what a payment is made of; weburl: one request has one URL
 	"pay": {"budget", "budget/standing", "facilitator", "history", "history/asking", "internal/steps",
-		"scheme", "x402/money", "seller", "x402", "x402/wire", "x402/foreign", "x402/onchain", "x402/remedy"},
+		"scheme", "x402/money", "seller", "x402", "x402/weburl", "x402/wire", "x402/foreign", "x402/onchain",
+		"x402/remedy"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"scheme/nuwa": {"chain/rpc", "history", "pay", "seller", "x402", "x402/wire", "x402/money",
 		"x402/observe"},

@@ -322,3 +322,13 @@ func TestWhereACommandGoes(t *testing.T) {
 	socket, _ := (&Program{Home: home}).service()
 	require.Empty(t, socket, "there is a wallet")
 }
+
+// A file is sent byte for byte, whatever is in it.
+func TestDataIsSentAsItIs(t *testing.T) {
+	data := []byte{0, 0xff, 0xfe, '\r', '\n', 0xc3, '=', '&'}
+	file := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	f := requestFlags{data: []string{"@" + file}}
+	in := must.Get(f.read(&cobra.Command{}))(t)
+	require.Equal(t, []string{"POST", string(data)}, []string{in.Method, in.Body})
+}

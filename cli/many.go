@@ -93,11 +93,11 @@ func values(text []byte) (list []json.RawMessage) {
 
 func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 	if json.Unmarshal(value, &one.URL) != nil {
-		if err := x402.DecodeExact(value, maxData, &one); err != nil {
+		if err := tools.ReadArguments(value, &one); err != nil {
 			return one, err
 		}
 	}
-	if !weburl.Is(one.URL) {
+	if !weburl.Is(weburl.Fold(one.URL)) {
 		return one, fmt.Errorf("%s is no https URL", x402.Quote(one.URL))
 	}
 	return one, nil

@@ -167,7 +167,7 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 // webURL refuses what is no URL of the web before a wallet is opened for it: a slip of the fingers is
 // answered with what was meant, not by a rule that could be loosened.
 func webURL(typed string) error {
-	if weburl.Is(typed) {
+	if weburl.Is(weburl.Fold(typed)) {
 		return nil
 	}
 	hint := "write the whole URL, with https://"

@@ -145,7 +145,7 @@ func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Valu
 			return all, p.err
 		}
 		for _, item := range p.items {
-			if l, ok := readListing(item); ok {
+			if l, ok := ReadListing(item); ok {
 				l.Accepts = slices.DeleteFunc(l.Accepts, func(r x402.Requirement) bool {
 					given, _ := f.serves(r.Network)
 					return !given
@@ -207,9 +207,9 @@ func readPage(r reply) page {
 
 const maxListedURL = 2 << 10 // a real one has a hundred characters
 
-// readListing reads one item, V2 or with V1's options in it; false where it is none that could be
+// ReadListing reads one item, V2 or with V1's options in it; false where it is none that could be
 // used.
-func readListing(raw json.RawMessage) (l Listing, ok bool) {
+func ReadListing(raw json.RawMessage) (l Listing, ok bool) {
 	var item struct {
 		Resource    string            `json:"resource"`
 		Type        string            `json:"type"`

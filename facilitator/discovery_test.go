@@ -254,7 +254,7 @@ func FuzzReadListing(f *testing.F) {
 	f.Add(listed("https://new.example/x", v2Option, `,"extensions":{"bazaar":{"info":{"input":{}}}}`))
 	f.Add(listed("https://old.example/x", v1Option, ``))
 	f.Fuzz(func(t *testing.T, text string) {
-		l, ok := readListing(json.RawMessage(text))
+		l, ok := ReadListing(json.RawMessage(text))
 		require.Equal(t, ok, len(l.Accepts) > 0 && l.URL != "")
 	})
 }

@@ -3,6 +3,9 @@ package pay
 import (
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"x402-wallet/history"
@@ -51,19 +54,72 @@ func bought(p history.Payment, next x402.Next) x402.Next {
 	return next
 }
 
-// notServed is the next step where a seller neither served nor asked for payment.
+// notServed is the next step where a seller neither served nor asked for payment: to wait only where time may
+// mend it.
 func notServed(a *seller.Answer) x402.Next {
-	isBusy := a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout
+	said := fmt.Sprintf("the seller answered HTTP %d and asked for no payment", a.Status)
 	switch {
 	case a.ToolFailed:
 		return step(x402.Change, "the tool failed and asked for no payment; content is what it says")
-	case isBusy, a.Status >= 500:
-		return step(x402.Wait, "the seller answered HTTP %d and asked for no payment; the same call may be "+
-			"served later", a.Status)
+	case wantsBrowser(a):
+		return step(x402.GiveUp, "%s: "+browserWanted, said)
 	}
-	return step(x402.Change, "the seller answered HTTP %d and asked for no payment: is it the right URL and "+
-		"method?", a.Status)
+	switch a.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return step(x402.Wait, "%s; the same call may be served later", said)
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
+		return step(x402.Change, "%s: it wants a credential in headers, or lets nobody in; content may say "+
+			"which", said)
+	case http.StatusNotFound:
+		return step(x402.Change, "%s: is it the right URL and method? %s", said, lists(a))
+	case http.StatusMethodNotAllowed:
+		return step(x402.Change, "%s: is it the right URL and method?%s %s", said, allowedBy(a), lists(a))
+	case http.StatusGone, http.StatusUnavailableForLegalReasons:
+		return step(x402.GiveUp, "%s: it is not there any more, or not to be had", said)
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusVariantAlsoNegotiates,
+		http.StatusLoopDetected, http.StatusNotExtended, http.StatusNetworkAuthenticationRequired:
+		return step(x402.GiveUp, "%s: the same call is answered alike", said)
+	}
+	if a.Status >= 500 {
+		return step(x402.Wait, "%s; the same call may be served later", said)
+	}
+	return step(x402.Change, "%s: is it the right URL and method? content may say what is wrong with "+
+		"the call", said)
 }
+
+// lists says where a seller may list what it sells.
+func lists(a *seller.Answer) string {
+	at, err := url.Parse(a.FinalURL)
+	if err != nil || at.Host == "" {
+		return "x402_discover_services finds what there is"
+	}
+	return fmt.Sprintf("x402_discover_services with url %s lists what the seller says it sells",
+		x402.Quote(at.Scheme+"://"+at.Host))
+}
+
+// allowedBy are the methods that an answer allows: of the seller's words only those that are known.
+func allowedBy(a *seller.Answer) string {
+	var allowed []string
+	for _, method := range strings.Split(strings.Join(a.Header.Values("Allow"), ","), ",") {
+		method = strings.ToUpper(strings.TrimSpace(method))
+		if seller.IsMethod(method) && !slices.Contains(allowed, method) {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return ""
+	}
+	return " The seller allows " + strings.Join(allowed, ", ") + "."
+}
+
+// wantsBrowser reports whether Cloudflare answered instead of the seller, with a page that only a browser
+// gets past
+// (developers.cloudflare.com/cloudflare-challenges/challenge-types/challenge-pages/detect-response).
+func wantsBrowser(a *seller.Answer) bool {
+	return a != nil && strings.EqualFold(strings.TrimSpace(a.Header.Get("Cf-Mitigated")), "challenge")
+}
+
+const browserWanted = "the site lets browsers in alone (a challenge page of Cloudflare), and this is none"
 
 // askAgain is the next step after a payment that was not served: the seller is asked again with it, as
 // long as it can be shown. A transaction of the wallet's own settling always can.

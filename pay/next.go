@@ -13,6 +13,7 @@ import (
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/remedy"
+	"x402-wallet/x402/wire"
 )
 
 // What a caller, or the person behind it, does next after a refusal.
@@ -31,6 +32,36 @@ func tooMuch(o *option, most, asked string) error {
 			"person's, ask them before you offer more",
 			Say: "It costs " + o.price.Price() + ", above the limit of " + inDollars(o.asset, most) +
 				" that was set for it: may I pay that?"})
+}
+
+// maxInput bounds what is repeated of how a seller wants to be called.
+const maxInput = 2 << 10
+
+// wrongCall refuses a call that is not the one which the challenge sells: its seller would take the money and
+// answer that the request is wrong (agentkit#1494, x402#3249). nil: it is that one, or the challenge does not
+// say.
+func wrongCall(c *wire.Challenge, q intent) *x402.Error {
+	is := c.Called()
+	if is.Method == "" || seller.IsMCP(q.Method) {
+		return nil
+	}
+	what, call := "", is.Method
+	if is.NeedsBody {
+		call += " with a body"
+	}
+	switch {
+	case is.Method != q.Method:
+		what = "the call is a " + q.Method
+	case is.NeedsBody && len(q.Body) == 0:
+		what = "the call has no body"
+	default:
+		return nil
+	}
+	return x402.Errorf(x402.InvalidArgument, "the challenge is for a %s, and %s", call, what).
+		WithHint("nothing was held or signed").WithDetail("method", is.Method).
+		WithDetail("input", x402.BriefTo(string(is.Input), maxInput)).
+		WithNext(x402.Next{Do: x402.Change, Why: "call it by " + call +
+			"; details.input is how, in the seller's words"})
 }
 
 // inDollars is a maxAmount in a text.
@@ -155,6 +186,10 @@ func isWrongRequest(status int) bool {
 // any.
 func nextAfter(v verdict, p history.Payment, a *seller.Answer, now time.Time) x402.Next {
 	next := nextOfHeld(v.code, p, now)
+	if wantsBrowser(a) && next.Do == x402.Repeat && next.At != "" { // the same call is answered alike
+		return x402.Next{Do: x402.Wait, At: next.At, Why: browserWanted + "; from then on the same call " +
+			"asks the chain, and a new payment is possible once it is proven that nothing moved"}
+	}
 	if a == nil || v.code != x402.PaymentRejected || a.Challenge != nil || !isWrongRequest(a.Status) {
 		return next
 	}

@@ -96,6 +96,9 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 		defer asked.answer.Release()
 		return nil, e.free(asked.answer), nil
 	}
+	if wrong := wrongCall(asked.challenge, in); wrong != nil {
+		return nil, r, wrong
+	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return nil, r, err
 	}

@@ -55,7 +55,7 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if err != nil {
 		return Estimate{}, err
 	}
-	if err := p.engine.Transport.Check(in.Request.Request); err != nil {
+	if err := p.engine.Transport.Check(q.Request); err != nil { // as it is written: nobody here means another
 		return Estimate{}, err
 	}
 	chain := p.chain(ctx)

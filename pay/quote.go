@@ -361,9 +361,33 @@ func (e Estimate) Least() string {
 	return price
 }
 
-// Estimate asks what something costs and which option Pay would choose now. It signs nothing and
-// holds nothing.
+// Estimate asks what something costs and which option Pay would choose now: none, where the challenge is for
+// another call. It signs nothing and holds nothing.
 func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
+	out, err := e.Offers(ctx, q)
+	if err != nil || out.Challenge == nil {
+		return out, err
+	}
+	in, err := q.parse(AgentFrom(ctx))
+	if err != nil {
+		return Estimate{}, err
+	}
+	wrong := wrongCall(out.Challenge, in)
+	if wrong == nil {
+		return out, nil
+	}
+	out.Chosen, out.Next = nil, wrong.NextStep()
+	out.Next.Why = wrong.Message + "; " + out.Next.Why
+	for i := range out.Options {
+		if o := &out.Options[i]; o.Payable {
+			o.Payable, o.Why, o.Code = false, wrong.Message, wrong.Code
+		}
+	}
+	return out, nil
+}
+
+// Offers is Estimate for whoever only asks what there is: the challenge may be for another call.
+func (e *Engine) Offers(ctx context.Context, q Request) (Estimate, error) {
 	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Estimate{}, err
@@ -385,6 +409,26 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	}
 	defer found.answer.Release()
 	return e.weigh(ctx, in, found, e.chain(ctx)), nil
+}
+
+// Read gets a short document that a seller publishes, without paying for it; nil: there is none.
+func (e *Engine) Read(ctx context.Context, url string) ([]byte, error) {
+	in, err := Request{Request: seller.Request{URL: url, MaxContent: x402.MaxBody}}.parse(AgentFrom(ctx))
+	if err == nil {
+		err = e.mayAsk(ctx, in.Request.Request, in.host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := e.Transport.Ask(ctx, in.Request.Request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Release()
+	if !isOK(answer.Status) || answer.Truncated {
+		return nil, nil
+	}
+	return answer.Content, nil
 }
 
 // weigh is what a quote comes to for this wallet.

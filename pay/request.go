@@ -14,6 +14,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/weburl"
 )
 
 // Request is what an agent or a person asks for.
@@ -98,6 +99,7 @@ func (q Request) parse(agent string) (intent, error) {
 	}
 	if !seller.IsMCP(q.Method) {
 		q.Method = strings.ToUpper(q.Method)
+		q.URL, q.Cookies = weburl.Fold(q.URL), &seller.Cookies{}
 	}
 	unprintable := func(r rune) bool { return r < ' ' || r == 0x7f }
 	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, unprintable) {

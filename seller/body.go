@@ -16,7 +16,8 @@ import (
 
 // read takes in an answer within the limits; a large one takes one of the slots. It always closes
 // the body. The Answer is never nil: with an error it holds what came.
-func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struct{}) (*Answer, error) {
+func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struct{}, limit int64) (*Answer,
+	error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
 		ContentType: mediaType(response.Header.Get("Content-Type"))}
@@ -25,8 +26,7 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	}
 	a.Settlement, a.SettlementErr = wire.ReadSettlement(response.Header)
 
-	asks := a.Status == http.StatusPaymentRequired || a.Status == http.StatusPreconditionFailed
-	limit := h.options.MaxContent
+	asks := asksForPayment(a.Status)
 	if asks {
 		limit = x402.MaxBody
 	}
@@ -61,6 +61,11 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 		a.ChallengeErr = x402.Errorf(x402.ResponseMalformed, "the seller's challenge broke off")
 	}
 	return a, err
+}
+
+// asksForPayment reports whether an answer of a status may hold a challenge.
+func asksForPayment(status int) bool {
+	return status == http.StatusPaymentRequired || status == http.StatusPreconditionFailed
 }
 
 // requestContext is the context of the request that a response answers.

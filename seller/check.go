@@ -1,8 +1,6 @@
 package seller
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,10 +25,13 @@ const (
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
+// IsMethod reports whether a request over HTTP can be made by it.
+func IsMethod(method string) bool { return slices.Contains(methods, method) }
+
 // check is Check over HTTP: URL_BLOCKED or INVALID_ARGUMENT. What a name resolves to is checked
 // when it is dialled.
 func (h *httpClient) check(r Request) (*url.URL, error) {
-	if !slices.Contains(methods, methodOf(r)) {
+	if !IsMethod(methodOf(r)) {
 		return nil, invalid("the method %s is not one of %s",
 			x402.Quote(r.Method), strings.Join(methods, ", "))
 	}
@@ -97,7 +98,7 @@ func (h *httpClient) checkHost(at *url.URL) error {
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return r > 126 }) {
 		e := blocked("the host is not written in ASCII, and could look like another")
-		if ascii := x402.Brief(punycode(host)); ascii != "" {
+		if ascii := x402.Brief(weburl.Punycode(host)); ascii != "" {
 			return e.WithHint("if it is meant, write it as %s", ascii).WithDetail("host", ascii)
 		}
 		return e
@@ -250,20 +251,4 @@ func canonical(header http.Header) http.Header {
 		}
 	}
 	return copied
-}
-
-// punycode is a host's ASCII form, for a hint. net/http holds the one IDNA encoder in the standard
-// library and shows it only in the Host line that it writes.
-func punycode(host string) string {
-	var wire bytes.Buffer
-	request := http.Request{Method: "GET", URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
-	if request.Write(&wire) != nil {
-		return ""
-	}
-	for lines := bufio.NewScanner(&wire); lines.Scan(); {
-		if ascii, ok := strings.CutPrefix(lines.Text(), "Host: "); ok && ascii != host {
-			return ascii
-		}
-	}
-	return ""
 }

@@ -24,6 +24,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 )
 
 // fakeNet answers names from a script and takes every connection to one local server; it notes who
@@ -158,7 +159,7 @@ func TestWhatWasMeantInstead(t *testing.T) {
 func TestHomographIsShownInPunycode(t *testing.T) {
 	err := New(Options{}).Check(Request{URL: "https://аpple.com/"}) // the first letter is Cyrillic
 	assert.Equal(t, "xn--pple-43d.com", x402.AsError(err).Details["host"])
-	assert.Equal(t, "xn--bcher-kva.example", punycode("bücher.example"))
+	assert.Equal(t, "xn--bcher-kva.example", weburl.Punycode("bücher.example"))
 }
 
 func TestPublic(t *testing.T) {

@@ -40,6 +40,9 @@ type Request struct {
 	Header http.Header
 	Body   []byte // MCP: the arguments, a JSON object; nil: none
 
+	MaxContent int64 // HTTP: bytes of content that are taken of an answer to a question; 0: as many as of any
+	// HTTP: of this call alone; nil: what a seller sets is dropped
+	Cookies *Cookies
 	// MCP: hears how far the server is; called by another goroutine; nil: nobody wants to know
 	Progress func(Progress)
 }

@@ -2,6 +2,7 @@ package seller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
+	"x402-wallet/x402/weburl"
 	"x402-wallet/x402/wire"
 )
 
@@ -93,7 +95,10 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 				_ = response.Body.Close()
 				return nil, err
 			}
-			answer, err := h.read(response, at, h.asked)
+			if asksForPayment(response.StatusCode) {
+				r.Cookies.take(at, response)
+			}
+			answer, err := h.read(response, at, h.asked, cmp.Or(r.MaxContent, h.options.MaxContent))
 			if err != nil {
 				return nil, refine(ctx, at, err)
 			}
@@ -121,7 +126,7 @@ func (h *httpClient) present(ctx context.Context, r Request, with wire.Attachmen
 	if err != nil {
 		return nil, &SendError{Sent: connected.Load(), Err: refine(ctx, at, err)}
 	}
-	answer, err := h.read(response, at, h.paid)
+	answer, err := h.read(response, at, h.paid, h.options.MaxContent)
 	if err != nil {
 		answer.Truncated = true
 		return answer, &SendError{Sent: true, Err: refine(ctx, at, err)}
@@ -154,6 +159,7 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 	if payment != nil {
 		// not canonical: the wire spelling of the protocol
 		request.Header[payment.Header] = []string{payment.Value}
+		r.Cookies.give(at, request)
 	}
 	if payment != nil || !mayRepeat(request.Method) {
 		sendOnce(request, r.Body)
@@ -234,7 +240,7 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 		return "", refuse(location, "the seller redirects a "+methodOf(r)+" so that it would become a GET").
 			WithHint("ask for that address with GET if it is meant")
 	}
-	return target.String(), nil
+	return weburl.Fold(target.String()), nil
 }
 
 // Onward is the request to which the answer to a payment leads by a redirect within its origin: a GET without

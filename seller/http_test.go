@@ -421,3 +421,17 @@ func TestErrorsWrap(t *testing.T) {
 	assert.Contains(t, (&SendError{Sent: true, Err: inner}).Error(), "was sent")
 	assert.Contains(t, (&SendError{Err: inner}).Error(), "was not sent")
 }
+
+// Sellers write letters beyond ASCII and blanks into Location; servers refuse them in a request.
+func TestRedirectToAURLBeyondASCII(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/begin" {
+			w.Header().Set("Location", "/straße?q=a é")
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		fmt.Fprint(w, r.RequestURI)
+	})
+	a := must.Get(newClient(t, s.URL).Ask(t.Context(), Request{URL: s.URL + "/begin"}))(t)
+	assert.Equal(t, "/stra%C3%9Fe?q=a%20%C3%A9", string(a.Content))
+}

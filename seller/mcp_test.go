@@ -431,7 +431,7 @@ func TestClosest(t *testing.T) {
 		"qqqqq":                  nil,
 		strings.Repeat("x", 2e3): nil,
 	} {
-		got := closest(name, names, 3)
+		got := Closest(name, names, 3)
 		require.ElementsMatch(t, want, got, name)
 		if len(want) > 0 {
 			require.Equal(t, want[0], got[0])

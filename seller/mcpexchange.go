@@ -171,7 +171,8 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	if e.pays() {
 		slots = e.client.paid
 	}
-	a, _ := e.client.read(response, r.URL, slots) // with an error it holds what came
+	// with an error it holds what came
+	a, _ := e.client.read(response, r.URL, slots, e.client.options.MaxContent)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.missing = mcpconn.IsSessionMissing(r, a.Status, a.Content)

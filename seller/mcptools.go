@@ -173,7 +173,7 @@ func noSuchTool(w mcpRequest, names []string) *x402.Error {
 	e := x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", hostOf(w.endpoint), x402.Quote(w.name))
 	const most = 3
 	var quoted []string
-	for _, name := range closest(w.name, names, most) {
+	for _, name := range Closest(w.name, names, most) {
 		quoted = append(quoted, x402.Quote(name))
 	}
 	hint := fmt.Sprintf("nothing was paid; x402_list_tools names the %d that it has", len(names))
@@ -183,9 +183,9 @@ func noSuchTool(w mcpRequest, names []string) *x402.Error {
 	return e.WithHint("%s", hint).WithNext(x402.Next{Do: x402.Change, Why: "call a tool that the server has"})
 }
 
-// closest are up to n of the names, those first that take the fewest letters to make them of name, of those
+// Closest are up to n of the names, those first that take the fewest letters to make them of name, of those
 // that share something with it.
-func closest(name string, names []string, n int) []string {
+func Closest(name string, names []string, n int) []string {
 	if len(name) > maxToolName {
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 // balanceIn is what x402_check_balance takes.
 type balanceIn struct {
 	Network string `json:"network,omitempty" jsonschema:"only this one, or all"`
-	Asset   string `json:"asset,omitempty" jsonschema:"symbol or address"`
+	Asset   string `json:"asset,omitempty"`
 }
 
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.

@@ -217,7 +217,7 @@ func requestFor(l facilitator.Listing) pay.Request {
 func (s *search) weigh(ctx context.Context, q pay.Request, l facilitator.Listing) {
 	s.bound(&q)
 	if e, err := s.prospects.Weigh(ctx, q, l.Accepts); err == nil {
-		s.add(e, q.URL, l)
+		s.add(e, e.URL, l)
 	}
 }
 
@@ -284,7 +284,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 	}
 	q := pay.Request{Request: seller.Request{Method: http.MethodGet, URL: url}}
 	s.bound(&q)
-	e, err := s.Engine.Estimate(ctx, q)
+	e, err := s.Engine.Offers(ctx, q)
 	isServer := looksLikeMCP(url)
 	forbidden := x402.HasCode(err, x402.URLBlocked) || x402.HasCode(err, x402.PolicyDenied)
 	failed := err != nil || e.HTTPStatus >= 400
@@ -298,10 +298,13 @@ func (s *search) probe(ctx context.Context, url string) error {
 		return s.probeTools(ctx, url)
 	case err != nil:
 		return err
+	case (isBare(url) || failed) && s.published(ctx, url):
+		return nil
 	case e.HTTPStatus >= 300:
 		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and requires no payment",
 			e.HTTPStatus).
-			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server")
+			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server").
+			WithNext(e.Next)
 	}
 	s.put(service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true,
 		Why: "no payment is required"})

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -16,7 +14,6 @@ import (
 
 	"x402-wallet/pay"
 	"x402-wallet/x402"
-	"x402-wallet/x402/wire"
 )
 
 // add registers a tool with its method.
@@ -102,59 +99,6 @@ func withCode(code x402.Code, what string, err error) *x402.Error {
 	}
 	return &x402.Error{Code: code, Message: what,
 		Hint: "try again; if it persists, the person finds the reason in the wallet's log", Err: err}
-}
-
-// arguments decodes strictly: unknown names, wrong types and what could be read in two ways are the
-// agent's to mend.
-func arguments(raw json.RawMessage, into any) error {
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil && d.More() {
-		err = errors.New("more than one value")
-	}
-	if err == nil {
-		err = x402.DecodeStrict(raw, wire.MaxMCPMessage, into)
-	}
-	var wrongType *json.UnmarshalTypeError
-	var ambiguous *x402.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &wrongType):
-		where := wrongType.Field
-		if where == "" {
-			where = "arguments"
-		}
-		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", x402.Brief(where),
-			jsonName(wrongType.Type), x402.Brief(wrongType.Value)).
-			WithHint("see the tool's input schema; amounts are strings: \"10000\" or \"$0.01\"")
-	case errors.As(err, &ambiguous):
-		e := x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", ambiguous.Message).
-			WithHint("use only the arguments of the tool's input schema, each once")
-		e.Details = ambiguous.Details
-		return e
-	default:
-		return x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s",
-			x402.Brief(strings.TrimPrefix(err.Error(), "json: "))).
-			WithHint("use only the arguments of the tool's input schema")
-	}
-}
-
-func jsonName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Int, reflect.Int64:
-		return "an integer"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	case reflect.Bool:
-		return "a boolean"
-	default:
-		return "a " + t.Kind().String()
-	}
 }
 
 // answer is one JSON, as structured content and as text.

@@ -54,7 +54,7 @@ func TestArguments(t *testing.T) {
 			"headers must be an object, not array"},
 		{"a number for a header", "x402_pay", `{"url":"https://a.example","headers":{"X-A":1}}`,
 			"headers must be a string, not number"},
-		{"text for a limit", "x402_history", `{"limit":"5"}`, "limit must be an integer, not string"},
+		{"text for a limit", "x402_history", `{"limit":"five"}`, "limit must be an integer, not string"},
 		{"a fraction for a limit", "x402_history", `{"limit":1.5}`,
 			"limit must be an integer, not number 1.5"},
 		{"too large for any integer", "x402_history", `{"limit":99999999999999999999}`,

@@ -25,13 +25,14 @@ type ManyIn struct {
 
 // ManyRequest is one of them: an x402_pay without a key of its own.
 type ManyRequest struct {
-	URL       string            `json:"url"`
-	Method    string            `json:"method,omitempty"`
-	Headers   map[string]string `json:"headers,omitempty"`
-	Body      string            `json:"body,omitempty"`
-	MaxAmount string            `json:"maxAmount,omitempty"`
-	Network   string            `json:"network,omitempty"`
-	Asset     string            `json:"asset,omitempty"`
+	URL        string            `json:"url"`
+	Method     string            `json:"method,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Body       string            `json:"body,omitempty"`
+	BodyBase64 string            `json:"bodyBase64,omitempty"`
+	MaxAmount  string            `json:"maxAmount,omitempty"`
+	Network    string            `json:"network,omitempty"`
+	Asset      string            `json:"asset,omitempty"`
 }
 
 func (ManyIn) shape(s *jsonschema.Schema) {
@@ -79,7 +80,7 @@ func (w *Wallet) PayMany(ctx context.Context, in ManyIn) (ManyOut, error) {
 	}
 	for i, r := range in.Requests {
 		one, err := PayIn{URL: r.URL, Method: r.Method, Headers: r.Headers, Body: r.Body,
-			MaxAmount: r.MaxAmount, Network: r.Network, Asset: r.Asset}.request(w)
+			BodyBase64: r.BodyBase64, MaxAmount: r.MaxAmount, Network: r.Network, Asset: r.Asset}.request(w)
 		if err != nil {
 			coded := x402.AsError(err)
 			coded.Message = fmt.Sprintf("request %d: %s", i+1, coded.Message)

@@ -167,7 +167,7 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	for _, m := range list {
 		items = append(items, mcpconn.Item{Name: m.shown.Name, Definition: m.definition, Add: func() {
 			s.buyers.Store(m.shown.Name, true)
-			s.server.AddTool(m.shown, s.mountedHandler(server, m.name))
+			s.server.AddTool(m.shown, s.mountedHandler(server, m))
 		}})
 	}
 	s.mounts.mirror.Replace(server, items, func(name string) {
@@ -176,20 +176,21 @@ func (s *Server) replaceMounted(server string, list []mountedTool) {
 	})
 }
 
-func (s *Server) mountedHandler(server, tool string) mcp.ToolHandler {
+func (s *Server) mountedHandler(server string, m mountedTool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return s.callMounted(ctx, request, server, tool), nil
+		return s.callMounted(ctx, request, server, m), nil
 	}
 }
 
-func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server,
-	tool string) *mcp.CallToolResult {
+func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server string,
+	m mountedTool) *mcp.CallToolResult {
 	var given map[string]json.RawMessage
 	if err := s.arguments(ctx, request, &given); err != nil {
 		return failure(err)
 	}
+	fit(given, m.shown.InputSchema)
 	in := mountedCall{progress: progress(ctx, request, logger(s.Log)),
-		CallIn: CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments}}
+		CallIn: CallIn{Server: server, Tool: m.name, Arguments: sure(encode(given))}}
 	return s.purchase(ctx, request, digest(request.Params.Name, given), in,
 		func(bought pay.Result) *mcp.CallToolResult { return mountedResult(bought, protocolOf(request)) })
 }

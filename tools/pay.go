@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"strings"
 
@@ -18,6 +19,7 @@ type PayIn struct {
 	Method         string            `json:"method,omitempty" jsonschema:"default GET"`
 	Headers        map[string]string `json:"headers,omitempty"`
 	Body           string            `json:"body,omitempty"`
+	BodyBase64     string            `json:"bodyBase64,omitempty"`
 	MaxAmount      string            `json:"maxAmount,omitempty" jsonschema:"dollars like \"$0.05\", or atomic units like \"50000\""`
 	Network        string            `json:"network,omitempty" jsonschema:"only this, e.g. eip155:8453"`
 	Asset          string            `json:"asset,omitempty" jsonschema:"symbol or address"`
@@ -76,23 +78,42 @@ func (in PayIn) request(*Wallet) (q pay.Request, err error) {
 	q = pay.Request{MaxAmount: in.MaxAmount, Network: in.Network, Asset: in.Asset,
 		IdempotencyKey: in.IdempotencyKey}
 	q.Request = seller.Request{Method: strings.ToUpper(in.Method), URL: in.URL, Header: header}
-	if in.Body != "" {
-		q.Body = []byte(in.Body)
+	q.Body, err = bodyOf(in.Body, in.BodyBase64)
+	return q, err
+}
+
+// bodyOf is the body of a request, which a caller gives as text or, where it is none, in base64.
+func bodyOf(text, inBase64 string) ([]byte, error) {
+	switch {
+	case inBase64 == "" && text == "":
+		return nil, nil
+	case inBase64 == "":
+		return []byte(text), nil
+	case text != "":
+		return nil, x402.Errorf(x402.InvalidArgument, "body and bodyBase64 are given: a request has one body")
 	}
-	return q, nil
+	body, err := base64.StdEncoding.Strict().DecodeString(inBase64)
+	if err != nil || strings.ContainsAny(inBase64, "\r\n") {
+		return nil, x402.Errorf(x402.InvalidArgument, "bodyBase64 is not base64").
+			WithHint("write the standard alphabet with its padding, on one line; text goes into body")
+	}
+	return body, nil
 }
 
 // estimateIn is what x402_estimate_cost takes.
 type estimateIn struct {
 	URL     string            `json:"url"`
-	Method  string            `json:"method,omitempty" jsonschema:"default GET"`
+	Method  string            `json:"method,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
+
+	BodyBase64 string `json:"bodyBase64,omitempty"`
 }
 
 const estimateDescription = `What a URL costs: every option, whether this wallet can pay it and why not, and which x402_pay would choose. ` +
 	`Sends the request once, unpaid; at a free URL it has then been made.`
 
 func (in estimateIn) request(w *Wallet) (pay.Request, error) {
-	return PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body}.request(w)
+	return PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,
+		BodyBase64: in.BodyBase64}.request(w)
 }

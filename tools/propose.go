@@ -40,6 +40,7 @@ type proposeOut struct {
 const maxReason = 500
 
 func (w *Wallet) propose(ctx context.Context, in proposeIn) (out proposeOut, err error) {
+	in.URL = weburl.Fold(in.URL)
 	p, err := in.proposal(time.Now())
 	if err != nil {
 		return out, err

@@ -5,11 +5,10 @@
 // What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can
 // only ask, and every answer is either of the tool's output schema or an error with a code of docs/codes.md.
 //
-// Beside the tools and this file's open wallet, under rules that change: handle.go (from a method to an
-// answer or an error), schema.go; stdio.go (the streams); approval.go and unlock.go (asking a person),
-// progress.go (telling one); subscriptions.go and
-// subscriptionrun.go (the owner's standing orders), propose.go (asking for one); mount.go and mounted.go
-// (other servers' tools); resources.go (and prompts).
+// Beside the tools and this file's open wallet, under rules that change: arguments.go; handle.go (from a
+// method to an answer or an error), schema.go; stdio.go (the streams); approval.go and unlock.go (asking a
+// person), progress.go (telling one); subscriptions.go and subscriptionrun.go (the owner's
+// standing orders), propose.go (asking for one); mount.go and mounted.go (other servers' tools); resources.go (and prompts).
 package tools
 
 import (

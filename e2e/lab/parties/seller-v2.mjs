@@ -56,6 +56,10 @@ app.use(paymentMiddleware({
   'GET /upto': upto('weather, by what it costs: ?charge='),
   'GET /upto/sponsored': upto('weather, by what it costs, which the seller has approved', declareEip2612GasSponsoringExtension()),
   'GET /upto/short': upto('weather, by what it costs, soon', declareEip2612GasSponsoringExtension(), { maxTimeoutSeconds: 20 }),
+  'POST /search': {
+    description: 'what was looked for', accepts: evm('$0.001'), mimeType: 'application/json',
+    extensions: declareDiscoveryExtension({ bodyType: 'json', input: { q: 'weather' }, inputSchema: { properties: { q: { type: 'string' } }, required: ['q'] } }),
+  },
   'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
 }, server));
 
@@ -74,6 +78,7 @@ for (const path of ['/upto', '/upto/sponsored', '/upto/short']) {
 for (const path of ['/fail500', '/upfront500']) {
   app.get(path, (_, response) => response.status(500).json({ error: 'the handler failed' }));
 }
+app.post('/search', express.json(), ({ body }, response) => response.json({ found: body.q }));
 app.post('/echo', express.text({ type: () => true }), ({ method, body, headers }, response) => {
   response.json({ method, body, contentType: headers['content-type'] });
 });
