@@ -96,6 +96,9 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 		defer asked.answer.Release()
 		return nil, e.free(asked.answer), nil
 	}
+	if r, done, err := e.reuse(ctx, caller, in, asked.challenge); done || err != nil {
+		return nil, r, err
+	}
 	if wrong := wrongCall(asked.challenge, in); wrong != nil {
 		return nil, r, wrong
 	}
@@ -105,9 +108,6 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 	asked.options = e.judge(asked, in)
 	if in.OfSubscription { // which buys anew in each slot
 		return asked, r, nil
-	}
-	if r, done, err := e.reuse(ctx, caller, in, asked); done || err != nil {
-		return nil, r, err
 	}
 	if r, done, err := e.signIn(ctx, caller, in, asked); done || err != nil {
 		return nil, r, err

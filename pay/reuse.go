@@ -31,7 +31,8 @@ const (
 
 // reuse answers a call by a payment that was made before. done is false where there is none, or
 // where the seller does not take it any more.
-func (e *Engine) reuse(ctx, caller context.Context, q intent, found *quote) (r Result, done bool, err error) {
+func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challenge) (r Result, done bool,
+	err error) {
 	if q.OfSubscription {
 		return r, false, nil
 	}
@@ -41,19 +42,25 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, found *quote) (r R
 	}
 	isCredit := e.Policy.TakesCredit != nil && e.Policy.TakesCredit(q.host)
 	for _, p := range list {
-		if !e.isFor(p, q, *found.challenge) {
+		if !e.isFor(p, q, *asked) {
 			continue
 		}
-		if isJob, err := e.isJob(ctx, p, q); err != nil {
+		isJob, err := e.isJob(ctx, p, q)
+		if err != nil {
 			return r, false, err
-		} else if isJob {
-			return e.askForJob(ctx, caller, q, p)
 		}
 		_, isUsedUp := e.usedUp.Load(p.ID)
-		if isCredit && p.State == history.Settled && !isUsedUp {
-			if r, done, err := e.useCredit(ctx, q, p); done || err != nil {
-				return r, done, err
-			}
+		if !isJob && (!isCredit || p.State != history.Settled || isUsedUp) {
+			continue
+		}
+		if err := e.Guard.CheckConfig(ctx); err != nil {
+			return r, false, err
+		}
+		if isJob {
+			return e.askForJob(ctx, caller, q, p)
+		}
+		if r, done, err := e.useCredit(ctx, q, p); done || err != nil {
+			return r, done, err
 		}
 	}
 	return r, false, nil
