@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,10 +58,19 @@ func (a *app) ServeMCP(ctx context.Context, account string) error {
 		}
 	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: open,
-		Background: backgroundDelay}
+		Background: backgroundDelay, ClientWait: clientWait(a.env)}
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
 	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
 	return server.Run(ctx, os.Stdin, os.Stdout)
+}
+
+// clientWait is how long the host that started this process waits for a tool, if its environment says so.
+func clientWait(env environ.Env) time.Duration {
+	milliseconds, err := strconv.ParseUint(env.ToolTimeout, 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(milliseconds) * time.Millisecond
 }
 
 // openForAgent opens the wallet where no person could type a passphrase; its warnings go to the log.

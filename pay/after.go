@@ -56,7 +56,7 @@ func bought(p history.Payment, next x402.Next) x402.Next {
 
 // notServed is the next step where a seller neither served nor asked for payment: to wait only where time may
 // mend it.
-func notServed(a *seller.Answer) x402.Next {
+func notServed(a *seller.Answer, now time.Time) x402.Next {
 	said := fmt.Sprintf("the seller answered HTTP %d and asked for no payment", a.Status)
 	switch {
 	case a.ToolFailed:
@@ -66,7 +66,7 @@ func notServed(a *seller.Answer) x402.Next {
 	}
 	switch a.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return step(x402.Wait, "%s; the same call may be served later", said)
+		return later(a, now, said)
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
 		return step(x402.Change, "%s: it wants a credential in headers, or lets nobody in; content may say "+
 			"which", said)
@@ -81,10 +81,19 @@ func notServed(a *seller.Answer) x402.Next {
 		return step(x402.GiveUp, "%s: the same call is answered alike", said)
 	}
 	if a.Status >= 500 {
-		return step(x402.Wait, "%s; the same call may be served later", said)
+		return later(a, now, said)
 	}
 	return step(x402.Change, "%s: is it the right URL and method? content may say what is wrong with "+
 		"the call", said)
+}
+
+// later is the next step where time may mend it, with the time that the seller names.
+func later(a *seller.Answer, now time.Time, said string) x402.Next {
+	next := step(x402.Wait, "%s; the same call may be served later", said)
+	if at := retryAfter(a, now); !at.IsZero() {
+		next.At = x402.Stamp(at)
+	}
+	return next
 }
 
 // lists says where a seller may list what it sells.

@@ -253,3 +253,26 @@ func (s slowly) Present(ctx context.Context, r seller.Request, with wire.Attachm
 		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
 	}
 }
+
+// Before anything is paid it is told that a seller may take longer than the wallet waits.
+func TestEstimate_SlowSeller(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Policy.MaxWait = 30 * time.Second
+	require.Contains(t, b.estimate(t, testURL).Next.Why, "may take up to 1m0s to answer a payment, and the wallet "+
+		"waits 30s for it (policy.max_wait)")
+	b.Policy.MaxWait = time.Minute
+	out := b.estimate(t, testURL)
+	require.Empty(t, out.Next.Why)
+	require.Equal(t, time.Minute, out.Wait)
+}
+
+// A seller that is busy says when to come back.
+func TestPay_RetryAfter(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		a := &seller.Answer{Status: status, Header: http.Header{"Retry-After": {"90"}}}
+		now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+		next := notServed(a, now)
+		require.Equal(t, x402.Wait, next.Do)
+		require.Equal(t, "2026-11-30T12:01:30Z", next.At)
+	}
+}

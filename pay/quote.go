@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -342,6 +343,7 @@ type Estimate struct {
 
 	Next x402.Next `json:"next"`
 
+	Wait      time.Duration   `json:"-"` // how long the answer to a payment by the chosen option is waited for
 	Challenge *wire.Challenge `json:"-"` // what the seller asks for; nil: nothing
 
 	// Payees are paid by the options that the wallet can sign, whether or not it may and has the money now:
@@ -438,7 +440,7 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 	if found.challenge == nil {
 		out.Next = x402.Next{Do: x402.Done}
 		if !isOK(found.answer.Status) {
-			out.Next = notServed(found.answer)
+			out.Next = notServed(found.answer, e.Now())
 		}
 		return out
 	}
@@ -452,7 +454,11 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
 		} else if out.Chosen == nil {
-			out.Chosen = &i
+			out.Chosen, out.Wait = &i, e.Policy.patience(options[i].MaxTimeout)
+			if options[i].MaxTimeout > out.Wait {
+				out.Next.Why = fmt.Sprintf("the seller may take up to %s to answer a payment, and the wallet "+
+					"waits %s for it (policy.max_wait)", options[i].MaxTimeout, out.Wait)
+			}
 		}
 	}
 	for _, o := range options {

@@ -77,7 +77,7 @@ func (e *Engine) free(a *seller.Answer) Result {
 	r.show(contentOf(a), "")
 	r.Next = r.readOn()
 	if !isOK(a.Status) {
-		r.Status, r.Next = StatusNotPaid, notServed(a)
+		r.Status, r.Next = StatusNotPaid, notServed(a, e.Now())
 	}
 	return r
 }

@@ -58,12 +58,20 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (ob
 		}
 	}()
 	say := func(text string) {
+		if text == "" {
+			return
+		}
 		select {
 		case stages <- text:
 		default:
 		}
 	}
-	observed = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) { say(stageText(stage, p)) })
+	observed = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) {
+		say(stageText(stage, p))
+		if stage == pay.StageSent {
+			say(s.outwaits(s.patienceFor(p)))
+		}
+	})
 	observed = pay.OnRows(observed, func(done, all int) {
 		say(fmt.Sprintf("%d of %d purchases are over", done, all))
 	})
@@ -71,6 +79,25 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (ob
 		close(end)
 		<-ended
 	}
+}
+
+// patienceFor is how long the answer to a payment is waited for.
+func (s *Server) patienceFor(p history.Payment) time.Duration {
+	w, done := s.lazy.last()
+	if w == nil {
+		return 0
+	}
+	defer done()
+	return w.Engine.Patience(p)
+}
+
+// outwaits says that an answer may take longer than the client waits for it; "" if it told nothing of the kind.
+func (s *Server) outwaits(wait time.Duration) string {
+	if s.ClientWait == 0 || wait <= s.ClientWait {
+		return ""
+	}
+	return fmt.Sprintf("the seller's answer may take up to %s, and this client waits %s (MCP_TOOL_TIMEOUT): if its "+
+		"call ends before, the very same call gives what was bought", wait, s.ClientWait)
 }
 
 // stageText is in our own words; nothing of the seller's is in it but the price.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type Server struct {
 	// Background is how soon it begins to look up unfinished payments on their chains: its host is to
 	// be answered first. 0: never.
 	Background time.Duration
+	// ClientWait is how long the client waits for an answer, if it told. 0: it did not.
+	ClientWait time.Duration
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
@@ -242,7 +245,11 @@ func (s *Server) addTools() {
 	s.addMany(tool(manyName, "Get many URLs", manyDescription, buys))
 	add(s, tool("x402_estimate_cost", "Ask a price", estimateDescription, asks),
 		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) {
-			return w.Estimate(ctx, in)
+			out, err := w.Estimate(ctx, in)
+			if why := s.outwaits(out.Wait); why != "" {
+				out.Next.Why = strings.TrimPrefix(out.Next.Why+"; "+why, "; ")
+			}
+			return out, err
 		})
 	add(s, tool("x402_check_balance", "Balances and budgets", balanceDescription, reads),
 		func(w *Wallet, ctx context.Context, in balanceIn) (BalanceOut, error) {

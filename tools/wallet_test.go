@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
@@ -787,4 +788,18 @@ func TestCancelledTooLate(t *testing.T) {
 	require.Equal(t, "replayed", again["status"])
 	require.NotEqual(t, first["paymentId"], again["paymentId"])
 	require.Len(t, w.Settlements(), 2)
+}
+
+// A client that tells how long it waits hears before it pays that a seller may take longer.
+func TestEstimate_ClientWait(t *testing.T) {
+	for wait, told := range map[time.Duration]bool{0: false, time.Second: true, time.Hour: false} {
+		w := richWorld(t)
+		s := w.server()
+		s.ClientWait = wait
+		h := w.hosts(t, s, eras[0])
+		r := must.Get(h.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_estimate_cost",
+			Arguments: map[string]any{"url": w.SellerURL + "/weather"}}))(t)
+		text := r.Content[0].(*mcp.TextContent).Text
+		require.Equal(t, told, strings.Contains(text, "this client waits 1s (MCP_TOOL_TIMEOUT)"), text)
+	}
 }

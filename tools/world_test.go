@@ -88,7 +88,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Now:    time.Now,
 			Log:    log,
 			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
-				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second, MaxWait: time.Minute},
 			Ways: []scheme.Way{exact.Way{}},
 			Schemes: map[pay.SchemeKey]pay.Scheme{
 				exactEVM: onEVM, {Scheme: x402.Exact, Family: "solana"}: onSolana,

@@ -35,6 +35,7 @@ type Env struct {
 
 	ClaudeConfig string `env:"CLAUDE_CONFIG_DIR"` // where Claude Code keeps its settings
 	CodexHome    string `env:"CODEX_HOME"`        // Codex
+	ToolTimeout  string `env:"MCP_TOOL_TIMEOUT"`  // how long Claude Code waits for a tool, in milliseconds
 
 	CDPKeyID       string        `env:"CDP_API_KEY_ID"`
 	CDPKeySecret   config.Secret `env:"CDP_API_KEY_SECRET"`
