@@ -201,7 +201,11 @@ func TestAMountedToolIsBought(t *testing.T) {
 
 			var bought []string
 			for n := 1; n <= 2; n++ {
-				r, said := h.call("weather__forecast", map[string]any{"city": "Lisbon"})
+				given := map[string]any{"city": "Lisbon"}
+				if n == 2 { // a host's own, which the server gets nothing of
+					given["wait_for_previous"] = true
+				}
+				r, said := h.call("weather__forecast", given)
 				require.False(t, r.IsError, "%v", textOf(r))
 				require.Equal(t, map[string]any{"sky": "rain"}, r.StructuredContent)
 				require.Equal(t, `rain in {"city":"Lisbon"}\u202e`, textOf(r), "hidden letters are seen")

@@ -21,7 +21,7 @@ type PayIn struct {
 	Body           string            `json:"body,omitempty"`
 	BodyBase64     string            `json:"bodyBase64,omitempty"`
 	MaxAmount      string            `json:"maxAmount,omitempty" jsonschema:"dollars like \"$0.05\", or atomic units like \"50000\""`
-	Network        string            `json:"network,omitempty" jsonschema:"only this, e.g. eip155:8453"`
+	Network        string            `json:"network,omitempty" jsonschema:"e.g. eip155:8453"`
 	Asset          string            `json:"asset,omitempty" jsonschema:"symbol or address"`
 	IdempotencyKey string            `json:"idempotencyKey,omitempty" jsonschema:"any word, one per purchase"`
 }
@@ -111,7 +111,7 @@ type estimateIn struct {
 }
 
 const estimateDescription = `What a URL costs: every option, whether this wallet can pay it and why not, and which x402_pay would choose. ` +
-	`Sends the request once, unpaid; at a free URL it has then been made.`
+	`Asks once, unpaid; at a free URL it has then been made.`
 
 func (in estimateIn) request(w *Wallet) (pay.Request, error) {
 	return PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,
