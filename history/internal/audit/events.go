@@ -67,9 +67,13 @@ func StoredDigest(requirement, payload, evidence string) string {
 
 // OutcomeDetail is what the chain says of an outcome: with every column that it sets.
 type OutcomeDetail struct {
-	Proof        string `json:"proof,omitempty"`
-	Transaction  string `json:"transaction,omitempty"`
-	Facilitator  string `json:"facilitator,omitempty"`
+	Proof       string `json:"proof,omitempty"`
+	Transaction string `json:"transaction,omitempty"`
+	Facilitator string `json:"facilitator,omitempty"`
+	// of its answer, and what came of each try
+	FacilitatorStatus int      `json:"facilitatorStatus,omitempty"`
+	Tries             []string `json:"tries,omitempty"`
+
 	Receipt      string `json:"receipt,omitempty"` // digest
 	Chain        string `json:"chain,omitempty"`   // likewise of the chain's answer
 	Note         string `json:"note,omitempty"`
