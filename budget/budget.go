@@ -40,10 +40,13 @@ type Rules struct {
 	HostDay      map[string]money.Dollars
 	AllowHosts   []string // empty: any
 	DenyHosts    []string
-	NewPayee     Rule    // a payTo that was never paid on its network
-	PayeeChange  Rule    // a payTo that is not one paid before for its host, network and asset
-	PriceJump    float64 // a person is asked at this many times the price paid last; 0: never
-	SignIn       Rule    // signing in with the wallet's key (sign-in-with-x); RuleAsk: once for each host
+	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who is
+	// one of them is no new payee.
+	Payees      []string
+	NewPayee    Rule    // a payTo that was never paid on its network
+	PayeeChange Rule    // a payTo that is not one paid before for its host, network and asset
+	PriceJump   float64 // a person is asked at this many times the price paid last; 0: never
+	SignIn      Rule    // signing in with the wallet's key (sign-in-with-x); RuleAsk: once for each host
 	// MaxFailures is how many payments in a row may come to nothing before the circuit breaker
 	// stops all; 0: there is no breaker.
 	MaxFailures int

@@ -53,6 +53,14 @@ func TestCompare(t *testing.T) {
 		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']",
 			"[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]",
 			"[b.example]"},
+		{"only some payees", "", "[policy]\npayees=['0x00000000000000000000000000000000000000AA']",
+			"policy.payees", "any", "[0x00000000000000000000000000000000000000aa]"},
+		{"fewer payees", "[policy]\npayees=['" + payeeA + "','base:" + payeeA + "']", "[policy]\npayees=['base:" +
+			payeeA + "']", "policy.payees", "[" + payeeA + ", eip155:8453:" + payeeA + "]", "[eip155:8453:" +
+			payeeA + "]"},
+		{"fewer payees, and no new ones", "[policy]\nnew_payee='refuse'\npayees=['" + payeeA + "','" + payeeB +
+			"']", "[policy]\nnew_payee='refuse'\npayees=['" + payeeB + "']", "policy.payees", "[" + payeeA + ", " +
+			payeeB + "]", "[" + payeeB + "]"},
 		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none",
 			"[a.example]"},
 		{"public nodes", "", "[policy]\npublic_nodes=false", "policy.public_nodes", "true", "false"},
@@ -87,6 +95,29 @@ func TestCompare(t *testing.T) {
 			require.False(t, Loosens(Compare(loose, tight)))
 			require.Empty(t, Compare(tight, rules(t, "# a comment\n"+c.tight)))
 		})
+	}
+}
+
+const payeeA, payeeB = "0x00000000000000000000000000000000000000aa", "0x00000000000000000000000000000000000000bb"
+
+// Where new payees are refused, or asked about, a list lets those on it be paid: it loosens.
+func TestCompare_PayeesBesideNewPayee(t *testing.T) {
+	list := "\npayees=['" + payeeA + "']"
+	for _, c := range []struct {
+		from, to string
+		loosens  bool
+	}{
+		{"new_payee='refuse'", "new_payee='refuse'" + list, true},
+		{"new_payee='ask'", "new_payee='ask'" + list, true},
+		{"new_payee='refuse'", "new_payee='allow'" + list, true},
+		{"new_payee='allow'", "new_payee='refuse'" + list, false},
+		{"new_payee='allow'", "new_payee='allow'" + list, false},
+		{"new_payee='refuse'" + list, "new_payee='refuse'", true},
+		{"new_payee='refuse'" + list, "new_payee='refuse'\npayees=['" + payeeA + "','" + payeeB + "']", true},
+		{"new_payee='allow'" + list, "new_payee='allow'\npayees=['" + payeeB + "']", true},
+	} {
+		changes := Compare(rules(t, "[policy]\n"+c.from), rules(t, "[policy]\n"+c.to))
+		require.Equal(t, c.loosens, Loosens(changes), "%s -> %s", c.from, c.to)
 	}
 }
 
