@@ -519,7 +519,7 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	}
 	funds = o.within(funds)
 	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
-		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
