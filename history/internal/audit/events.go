@@ -45,6 +45,8 @@ const (
 	LiftRefusedEvent = "lift refused" // it was not the owner's
 	ChannelEvent     = "channel"      // what is known of it from now on
 	DelegationEvent  = "delegation"   // more was delegated on an account than ever before
+	DelegatedEvent   = "delegated"    // the owner sent an approval to the chain
+	RevokedEvent     = "revoked"      // or the end of one
 	LabelledEvent    = "labelled"     // a session was named
 	ImportedEvent    = "imported"     // payments of another wallet were written down
 	ApprovalEvent    = "approval "    // and its state
