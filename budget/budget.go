@@ -39,7 +39,9 @@ type Rules struct {
 	Rate         int            // payments per minute
 	HostDay      map[string]money.Dollars
 	AllowHosts   []string // empty: any
-	DenyHosts    []string
+	// Ends are when entries of AllowHosts are over; one that is not here never is.
+	Ends      map[string]time.Time
+	DenyHosts []string
 	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who is
 	// one of them is no new payee.
 	Payees      []string
@@ -110,6 +112,9 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 // decide is Decide, but for what to do about a refusal.
 func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.CheckHost(a.Agent, a.Host); err != nil {
+		return Decision{}, err
+	}
+	if err := r.checkEnds(a, facts.Now); err != nil {
 		return Decision{}, err
 	}
 	if err := r.CheckCall(a.Agent, a.Price); err != nil {
