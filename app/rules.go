@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm/message"
@@ -157,7 +158,11 @@ func allowedHosts(c *config.Config) []string {
 	if len(c.Policy.AllowHosts) == 0 {
 		return nil
 	}
-	list := slices.Clone(c.Policy.AllowHosts)
+	var list []string
+	for _, entry := range c.Policy.AllowHosts {
+		host, _ := config.HostUntil(entry)
+		list = append(list, host)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
 		if len(c.Servers[name].Command) > 0 {
 			list = append(list, strings.ToLower(name))
@@ -166,12 +171,24 @@ func allowedHosts(c *config.Config) []string {
 	return list
 }
 
+// ends are when the hosts are over that are allowed until then, and not without an end, too.
+func ends(c *config.Config) map[string]time.Time {
+	at := map[string]time.Time{}
+	for _, entry := range c.Policy.AllowHosts {
+		host, end := config.HostUntil(entry)
+		if !end.IsZero() && !slices.Contains(c.Policy.AllowHosts, host) {
+			at[host] = end
+		}
+	}
+	return at
+}
+
 func budgetRules(c *config.Config) budget.Rules {
 	b := c.Budget
 	return budget.Rules{
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
-		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
-		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
+		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), Ends: ends(c), DenyHosts: c.Policy.DenyHosts,
+		Payees: c.Policy.Payees, NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}
@@ -182,7 +199,8 @@ func budgetRules(c *config.Config) budget.Rules {
 func agents(c *config.Config) map[string]budget.Agent {
 	list := map[string]budget.Agent{}
 	for name, a := range c.Agents {
-		list[name] = budget.Agent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, AllowHosts: a.AllowHosts}
+		list[name] = budget.Agent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, AllowHosts: a.AllowHosts,
+			Until: a.Until}
 	}
 	for name, t := range c.Budget.Teams {
 		if _, named := list[name]; t.Account && !named {

@@ -101,6 +101,8 @@ func (w window) named() string {
 func (w window) command(price money.Dollars) string {
 	amount := centsUp(w.use.Total().Add(price)).String()
 	switch {
+	case w.isFound:
+		return x402.Command("session", "new")
 	case w.name == "host":
 		return x402.Command("budget", "set", "day", amount, "--host", w.covers.Host)
 	case w.pattern != "":

@@ -1,6 +1,9 @@
 package budget
 
 import (
+	"slices"
+	"time"
+
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -9,7 +12,8 @@ import (
 type Agent struct {
 	PerCall    *money.Dollars // nil: the owner's alone, like the next two
 	Day, Month *money.Dollars
-	AllowHosts []string // of those that the owner allows; empty: all of them
+	AllowHosts []string  // of those that the owner allows; empty: all of them
+	Until      time.Time // it pays nothing from then on; zero: it has no end
 }
 
 // EachAgent is what each agent of a pattern may do, with windows of its own.
@@ -29,6 +33,39 @@ func (r Rules) CheckAgent(name string) error {
 		WithHint("it was revoked: nothing is paid for it any more").WithDetail("agent", name).
 		WithCommand(x402.Command("agents", "list"), "Your rules do not have the agent "+x402.Brief(name)+
 			" any more: please add it again if it is to pay.")
+}
+
+// checkEnds refuses what the owner allowed until a time that is past: an agent, or a host. The ledger's time
+// counts, which never goes back.
+func (r Rules) checkEnds(a Ask, now time.Time) error {
+	if end := r.Agents[a.Agent].Until; !end.IsZero() && !now.Before(end) {
+		return x402.Errorf(x402.PolicyDenied, "the agent %s could pay until %s", x402.Quote(a.Agent),
+			x402.Stamp(end)).
+			WithHint("nothing is paid for it any more").WithDetail("agent", a.Agent).
+			WithDetail("until", x402.Stamp(end)).
+			WithCommand(x402.Command("policy"), "Your rules let the agent "+a.Agent+" pay until "+
+				x402.Stamp(end)+": please write a later until in config.toml if it is to pay.")
+	}
+	var last time.Time
+	stands := func(entry string) bool {
+		end, ends := r.Ends[entry]
+		if !HostMatches(entry, a.Host) {
+			return false
+		}
+		if end.After(last) {
+			last = end
+		}
+		return !ends || now.Before(end)
+	}
+	if len(r.Ends) == 0 || slices.ContainsFunc(r.AllowHosts, stands) {
+		return nil
+	}
+	return x402.Errorf(x402.PolicyDenied, "the owner allowed payments to %s until %s", x402.Brief(a.Host),
+		x402.Stamp(last)).
+		WithHint("use another seller; which ones are paid is the owner's to say").
+		WithDetail("until", x402.Stamp(last)).
+		WithCommand(x402.Command("policy", "allow", a.Host), "Your rules let me pay "+x402.Brief(a.Host)+
+			" until "+x402.Stamp(last)+": please allow it again if you want what it sells.")
 }
 
 func (r Rules) checkAccount(agent string) error {

@@ -39,11 +39,16 @@ type Rules struct {
 	Rate         int            // payments per minute
 	HostDay      map[string]money.Dollars
 	AllowHosts   []string // empty: any
-	DenyHosts    []string
-	NewPayee     Rule    // a payTo that was never paid on its network
-	PayeeChange  Rule    // a payTo that is not one paid before for its host, network and asset
-	PriceJump    float64 // a person is asked at this many times the price paid last; 0: never
-	SignIn       Rule    // signing in with the wallet's key (sign-in-with-x); RuleAsk: once for each host
+	// Ends are when entries of AllowHosts are over; one that is not here never is.
+	Ends      map[string]time.Time
+	DenyHosts []string
+	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who is
+	// one of them is no new payee.
+	Payees      []string
+	NewPayee    Rule    // a payTo that was never paid on its network
+	PayeeChange Rule    // a payTo that is not one paid before for its host, network and asset
+	PriceJump   float64 // a person is asked at this many times the price paid last; 0: never
+	SignIn      Rule    // signing in with the wallet's key (sign-in-with-x); RuleAsk: once for each host
 	// MaxFailures is how many payments in a row may come to nothing before the circuit breaker
 	// stops all; 0: there is no breaker.
 	MaxFailures int
@@ -107,6 +112,9 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 // decide is Decide, but for what to do about a refusal.
 func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.CheckHost(a.Agent, a.Host); err != nil {
+		return Decision{}, err
+	}
+	if err := r.checkEnds(a, facts.Now); err != nil {
 		return Decision{}, err
 	}
 	if err := r.CheckCall(a.Agent, a.Price); err != nil {
@@ -241,6 +249,7 @@ func overCall(w window, price money.Dollars) error {
 type window struct {
 	name    string         // "session", "day", "month", "host" or "per_call"; of a node's, its layer
 	part    string         // of a node's: "per_call", "day" or "month"
+	isFound bool           // of a session: the owner set no limit, and it is what was delegated at its start
 	pattern string         // of an agent's: by which it has the limit; "": by its own entry
 	limit   *money.Dollars // nil: no limit
 	covers  Window
@@ -265,7 +274,7 @@ func (r Rules) windows(facts Facts, hosts []string, agent string) []window {
 	rows := []window{
 		{
 			name: "session", limit: sessionCap, covers: Window{Session: cmp.Or(s.ID, noSession)},
-			use: facts.Used.Session, resets: s.Last.Add(SessionIdle),
+			use: facts.Used.Session, resets: s.Last.Add(SessionIdle), isFound: r.Session == nil,
 		},
 		{name: "day", limit: &r.Day, covers: Window{Since: day}, use: facts.Used.Day, resets: tomorrow},
 		{name: "month", limit: &r.Month, covers: Window{Since: month}, use: facts.Used.Month,
@@ -300,6 +309,9 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 	if price == 0 { // asked by wouldPass
 		over = "the owner's " + w.named() + " of " + w.limit.Price() + " is used up"
 	}
+	if w.isFound {
+		return w.wasDelegated(over, price)
+	}
 	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
 		Say: "It costs " + price.Price() + ", and your " + w.titled() + " of " + w.limit.Price() + " has " +
 			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
@@ -309,6 +321,18 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 			" of "+w.limit.Price()+": please raise that if you want it to be paid.")
 	}
 	return e.WithNext(next)
+}
+
+// wasDelegated is the refusal by a session's cap that nobody set: what was delegated when the session began.
+// More that is delegated since counts from the next session on, which the owner begins.
+func (w window) wasDelegated(over string, price money.Dollars) *x402.Error {
+	return w.detailed(x402.Errorf(x402.BudgetExceeded, "%s; no session budget is set: this one is what was "+
+		"delegated when the session began, and what is delegated now counts in a new session", over)).
+		WithDetail("requested", price).
+		WithCommand(w.command(price), "It costs "+price.Price()+", and of the "+
+			w.limit.Price()+" that you had delegated when this budget session began "+
+			w.limit.SubFloor(w.use.Total()).Price()+" is left: please begin a new session, which takes what "+
+			"you delegate now. It begins by itself at "+stamp(w.resets)+".")
 }
 
 // detailed adds to a refusal the numbers of the window that it is by.

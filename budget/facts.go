@@ -220,7 +220,7 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 		return d
 	}
 	matters := func(rule Rule) bool { return rule == RuleRefuse || (rule == RuleAsk && !approved) }
-	d.PayeeKnown, d.PayeeUnchanged = matters(r.NewPayee), matters(r.PayeeChange)
+	d.PayeeKnown, d.PayeeUnchanged = matters(r.NewPayee) && len(r.Payees) == 0, matters(r.PayeeChange)
 	if r.PriceJump != 0 && !approved {
 		last := r.minLastPrice(a.Price)
 		d.MinLastPrice = &last

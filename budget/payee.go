@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,6 +43,7 @@ type reason struct {
 // otherwise says why a person has to be asked:
 //
 //	rule           it is unusual that
+//	payees         this payTo is not on the owner's list, which is refused
 //	new_payee      this payTo was never paid on this network
 //	payee_change   others were paid for this host, network and asset, and this payTo never was
 //	price_jump     the price rose, to at least this many times what was paid last for the same resource
@@ -54,6 +56,11 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 	if a.SignIn {
 		return r.signIn(a, known.SignedIn)
 	}
+	isListed, err := r.checkPayees(a)
+	if err != nil {
+		return nil, err
+	}
+	known.Paid = known.Paid || isListed
 	payTo, other := x402.Brief(a.Payee.PayTo), x402.Brief(known.Other)
 	switch {
 	case known.Changed() && r.PayeeChange == RuleRefuse:
@@ -89,6 +96,33 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 			last.Price())
 	}
 	return reasons, nil
+}
+
+// mostPayees is how many of the owner's payees a refusal names.
+const mostPayees = 10
+
+// checkPayees refuses who is not one of the owner's payees, where there is a list of them.
+func (r Rules) checkPayees(a Ask) (isListed bool, err error) {
+	if len(r.Payees) == 0 || slices.ContainsFunc(r.Payees, a.Payee.is) {
+		return len(r.Payees) > 0, nil
+	}
+	payTo, network := x402.Brief(a.Payee.PayTo), x402.Title(a.Payee.Network)
+	return false, x402.Errorf(x402.PolicyDenied, "%s on %s is not one of the %d payees that the owner allows",
+		payTo, network, len(r.Payees)).
+		WithHint("another seller may be paid; who is one is the owner's to say").
+		WithDetail("payTo", payTo).WithDetail("network", a.Payee.Network).
+		WithDetail("payees", r.Payees[:min(len(r.Payees), mostPayees)]).
+		WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" wants to be paid at "+payTo+" on "+network+
+			", which is not among payees in your config.toml: please add it there if you want what is sold.")
+}
+
+// is reports whether an entry of the owner's names the payee.
+func (p Payee) is(entry string) bool {
+	address := strings.TrimPrefix(entry, p.Network+":")
+	if strings.HasPrefix(p.Network, "eip155:") {
+		return strings.EqualFold(address, p.PayTo)
+	}
+	return address == p.PayTo
 }
 
 // signIn is unusual of a sign-in: nobody is paid, and the site learns that this wallet is there.

@@ -82,6 +82,9 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 	if err != nil {
 		return err
 	}
+	if out.Hash != "" {
+		ui.noteChange(ctx, w, out, asset.Address)
+	}
 	return ui.answer(out, func() { ui.allowance(out, amount.Units(asset.Decimals)+" "+asset.Symbol) })
 }
 

@@ -13,6 +13,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 func (p *Program) balanceCommand(ui *ui) *cobra.Command {
@@ -50,20 +51,24 @@ func (u *ui) balances(out tools.BalanceOut) {
 			rows = append(rows, []string{x402.NetworkName(row.Network), row.Symbol, "?", "?", "?", "?"})
 			continue
 		}
-		delegated := "-"
-		if row.Delegated != nil {
-			delegated = row.Delegated.Units(row.Decimals)
+		cells := []string{x402.NetworkName(row.Network), row.Symbol}
+		for _, amount := range []*money.Amount{row.Balance, row.Delegated, row.Held, row.Available} {
+			cell := "-"
+			if amount != nil {
+				cell = amount.Units(row.Decimals)
+			}
+			cells = append(cells, cell)
 		}
-		rows = append(rows, []string{x402.NetworkName(row.Network), row.Symbol,
-			row.Balance.Units(row.Decimals), delegated, row.Held.Units(row.Decimals),
-			row.Available.Units(row.Decimals)})
+		rows = append(rows, cells)
 	}
 	empty := true
 	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows,
 		func(row, column int) string {
 			switch available := list[row].Available; {
-			case available == nil:
+			case list[row].Error != "":
 				return yellow
+			case available == nil:
+				return ""
 			case column == 5 && !available.IsZero():
 				return green
 			}
@@ -74,7 +79,7 @@ func (u *ui) balances(out tools.BalanceOut) {
 			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.NetworkName(row.Network),
 				safe(row.Error), row.ErrorCode)
 		}
-		empty = empty && row.Available != nil && row.Available.IsZero()
+		empty = empty && (row.IsCoin() || (row.Available != nil && row.Available.IsZero()))
 	}
 	if out.More != "" {
 		u.note("%s (--network all shows each)", out.More)

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/history/report"
 	"x402-wallet/tools"
 	"x402-wallet/wallet/imported"
 	"x402-wallet/x402"
@@ -180,6 +182,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err != nil {
 			return err
 		}
+		ui.noteChange(ctx, w, out, c.Mint)
 		if c.Delegate == "" {
 			return ui.answerLine(out, "revoked: only its owner can spend from %s; transaction %s", c.Account,
 				out.Signature)
@@ -187,6 +190,16 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		return ui.answerLine(out, "approved: the agent may spend up to %s %s from %s; transaction %s",
 			money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
 	})
+}
+
+// noteChange writes into the audit chain what the owner sent. It is on its way all the same where that fails.
+func (u *ui) noteChange(ctx context.Context, w *tools.Wallet, out changeOut, asset string) {
+	err := report.NoteChange(ctx, w.Store, report.OwnersChange{Network: out.Network, Account: out.TokenAccount,
+		Owner: out.Owner, Asset: asset, Delegate: out.Delegate, Amount: out.Amount,
+		Transaction: cmp.Or(out.Signature, out.Hash)})
+	if err != nil {
+		u.note("the audit chain does not have it: %s", x402.AsError(err).Message)
+	}
 }
 
 func (f delegationFlags) change(ctx context.Context, w *tools.Wallet, network, account string,

@@ -109,11 +109,11 @@ func watched(rules *config.Config) []string {
 // imported, has arrived too. A node that does not answer this time may the next.
 func more(ctx context.Context, w *tools.Wallet, network string, seen map[string]string,
 	first bool) (list []string, err error) {
-	out, err := w.Balance(ctx, network, "")
+	rows, _, err := w.OnChain(ctx, network, "")
 	if err != nil {
 		return nil, err
 	}
-	for _, row := range out.Networks {
+	for _, row := range rows {
 		if row.Available == nil {
 			continue
 		}

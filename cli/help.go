@@ -126,8 +126,12 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 		Use: "help [COMMAND | CODE]", Short: "Explain a command, or an error code",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				code := strings.ToUpper(args[0])
-				if means, do, ok := x402.Explain(x402.Code(code)); ok {
+				code := x402.Code(strings.ToUpper(args[0]))
+				if former, is := formerCodes[code]; is {
+					fmt.Fprintln(cmd.OutOrStdout(), former.explain(code))
+					code = former.now
+				}
+				if means, do, ok := x402.Explain(code); ok {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\nWhat to do: %s.\n", code, means, do)
 					return nil
 				}

@@ -356,10 +356,16 @@ func (u *ui) payment(out tools.HistoryOut) {
 	u.say("")
 	rows = nil
 	for _, s := range e.States {
-		var detail struct{ Proof string }
+		var detail struct {
+			Proof string
+			Tries []string
+		}
 		_ = json.Unmarshal(s.Detail, &detail) // details differ from event to event
 		rows = append(rows, []string{s.At.UTC().Format("2006-01-02 15:04:05.000"),
 			strings.TrimSpace(s.Event + " " + detail.Proof)})
+		for _, try := range detail.Tries {
+			rows = append(rows, []string{"", "  facilitator " + safe(try)})
+		}
 	}
 	u.table([]string{"WHEN (UTC)", "WHAT"}, rows)
 	if e.Removed != "" {

@@ -21,6 +21,7 @@ import (
 )
 
 const (
+	connectTime = 5 * time.Second // for a name, TCP and TLS
 	shortCall = 5 * time.Second // for /verify and /supported
 	maxReply  = 1 << 20         // the longest real one is a /supported of some 100 KiB
 )
@@ -77,8 +78,15 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	if err != nil {
 		return reply{err: err, unusable: true}
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(connectTime, func() { cancel(errNoConnection) })
+	defer slow.Stop()
 	var connected atomic.Bool
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		connected.Store(true)
+		slow.Stop()
+	}}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at,
 		bytes.NewReader(body))
 	if err != nil {
@@ -97,6 +105,10 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
+		isLate := errors.Is(ctx.Err(), context.DeadlineExceeded) || context.Cause(ctx) == errNoConnection
+		if isLate && !connected.Load() {
+			err = errNoConnection
+		}
 		return reply{err: failure{cause: err}, connected: connected.Load()}
 	}
 	defer response.Body.Close()
@@ -150,6 +162,8 @@ func redact(text []byte, header http.Header) []byte {
 	return text
 }
 
+var errNoConnection = errors.New("no connection in time")
+
 // failure is what became of an exchange, in words for the outside: net/http puts the URL and a
 // server's bytes into its own.
 type failure struct{ cause error }
@@ -159,6 +173,8 @@ func (f failure) Error() string {
 	_, isName := errors.AsType[*net.DNSError](f.cause)
 	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](f.cause)
 	switch {
+	case errors.Is(f.cause, errNoConnection):
+		return errNoConnection.Error()
 	case isNet && timed.Timeout():
 		return "no answer in time"
 	case isName:

@@ -89,6 +89,7 @@ type Result struct {
 	// the last facilitator's words; nil when none could be read. A claim, not a proof
 	Settlement  *wire.Settlement
 	Facilitator string // the name of the one that decided; "" when none was reached
+	Status      int    // of its answer over HTTP; 0: it gave none
 	// the first answer that counts was that the payment had been used already: who used it was not
 	// this settleRun
 	UsedBefore bool
@@ -99,6 +100,7 @@ type Result struct {
 // try is one POST, or why it could not be made.
 type try struct {
 	Facilitator string
+	Status      int // 0: no answer
 	Outcome     Outcome
 	Err         error // nil when settled
 }

@@ -17,11 +17,17 @@ import (
 // pauses are before the tries at one facilitator; after the last comes the next facilitator.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
 
+// answerTime is how long a facilitator may take for its answers, where the next one may get the same bytes:
+// what has not come by then may never come, and a chain confirms a payment sooner. Pauses do not count.
+const answerTime = 15 * time.Second
+
 // maxWait bounds what facilitators can make us wait by Retry-After, in all of one settleRun.
 const maxWait = 30 * time.Second
 
 // Settle brings a payment to the facilitators in their order. It ends with the first definite
-// answer of any of them, or when all tries are used up, or when the payment's validity or ctx ends.
+// answer of any of them, or when all tries are used up, or when the payment's validity or ctx ends. One that
+// says nothing for answerTime is followed by the next; with Sticky, where nobody may follow, it has all of
+// the payment's validity.
 // The caller has stored the signed payload before: after [Unknown] only the same bytes may be sent
 // again, which Settle may be called for again. It is safe for concurrent use.
 func (c *Client) Settle(ctx context.Context, s Submission) Result {
@@ -59,7 +65,7 @@ type settleRun struct {
 	body       []byte
 	waitBudget time.Duration
 	unknown    bool // a try may have settled, and nobody knows
-	unknownAt  string
+	unknownAt  try
 	usedBefore bool // it was used before any try could have used it
 	last       *wire.Settlement
 	tries      []try
@@ -67,29 +73,37 @@ type settleRun struct {
 
 // tryAt tries one facilitator up to three times. done means that nothing is left to try anywhere.
 func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
+	left := r.submission.Validity
+	if !r.submission.Sticky && f.Command == nil {
+		left = answerTime
+	}
 	for _, pause := range pauses {
 		if len(r.tries) > 0 && pause > 0 && r.client.sleep(ctx, pause) != nil {
 			return true
 		}
-		asking, step := begin(ctx, f, "settle")
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, left)
+		asking, step := begin(limited, f, "settle")
 		reply := r.client.call(asking, f, http.MethodPost, "settle", nil, r.body)
+		cancel()
+		left -= time.Since(began)
 		v := judge(reply, r.submission)
 		if f.Command != nil && v.outcome == Unknown {
 			v.final = true // see Command
 		}
 		step.Answered(reply.status)
 		step.EndAs(stepCodes[v.outcome])
-		r.tries = append(r.tries, try{Facilitator: f.Name, Outcome: v.outcome, Err: v.err})
+		r.tries = append(r.tries, try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome, Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
 		}
 		if v.outcome == Unknown && !r.unknown {
-			r.unknown, r.unknownAt, r.usedBefore = true, f.Name, v.used
+			r.unknown, r.unknownAt, r.usedBefore = true, r.tries[len(r.tries)-1], v.used
 		}
 		if v.final || ctx.Err() != nil {
 			return true
 		}
-		if reply.unusable || !r.wait(ctx, reply) {
+		if reply.unusable || left <= 0 || !r.wait(ctx, reply) {
 			return false
 		}
 	}
@@ -131,10 +145,12 @@ func (r *settleRun) result(ctx context.Context) Result {
 		out.Outcome = last.Outcome
 	}
 	if out.Outcome != NotSent {
-		out.Facilitator = last.Facilitator
+		out.Facilitator, out.Status = last.Facilitator, last.Status
 	}
 	if r.unknown && out.Outcome != Settled {
-		out.Outcome, out.Facilitator, out.UsedBefore = Unknown, r.unknownAt, r.usedBefore
+		at := r.unknownAt
+		out.Outcome, out.Facilitator, out.Status, out.UsedBefore = Unknown, at.Facilitator, at.Status,
+			r.usedBefore
 	}
 	e := &x402.Error{Err: last.Err}
 	switch out.Outcome {
@@ -143,7 +159,7 @@ func (r *settleRun) result(ctx context.Context) Result {
 	case Refused:
 		e.Code, e.Message = x402.SettlementFailed, "the facilitator "+last.Facilitator+" refused to settle"
 	case Unknown:
-		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.unknownAt+" may have settled, or not"
+		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.unknownAt.Facilitator+" may have settled, or not"
 	case NotSent:
 		e.Code, e.Message = x402.FacilitatorError, "no facilitator took the payment"
 		if len(r.tries) == 0 {
@@ -153,12 +169,23 @@ func (r *settleRun) result(ctx context.Context) Result {
 			}
 		}
 	}
-	var tries []string
-	for _, t := range r.tries {
-		tries = append(tries, fmt.Sprintf("%s: %s: %v", t.Facilitator, outcomeNames[t.Outcome], t.Err))
-	}
-	out.Err = e.WithDetail("tries", tries)
+	out.Err = e.WithDetail("tries", out.Said())
 	return out
+}
+
+// Said is what came of each try, in words.
+func (r Result) Said() (said []string) {
+	for _, t := range r.Tries {
+		text := t.Facilitator + ": " + outcomeNames[t.Outcome]
+		switch {
+		case t.Err != nil:
+			text += ": " + t.Err.Error()
+		case t.Status != 0:
+			text += fmt.Sprintf(": status %d", t.Status)
+		}
+		said = append(said, text)
+	}
+	return said
 }
 
 // judgement is what one try means.
@@ -174,7 +201,7 @@ type judgement struct {
 //
 //	#  what came back                                            outcome    and then
 //	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next
-//	2  a connection, but no whole answer                          unknown    the same bytes again
+//	2  a connection, but no whole answer (in its time)            unknown    the same bytes again
 //	3  2xx, success, a transaction, our network                   settled    –
 //	4  success, but not as in 3, or of another payer              unknown    final
 //	5  no success, but a transaction, or a reason that leaves

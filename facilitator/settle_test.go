@@ -77,6 +77,10 @@ func (w *fakeNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
 	if step == "refused" {
 		return nil, errors.New("connection refused")
 	}
+	if step == "no connection" {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
@@ -155,7 +159,23 @@ func TestSettle(t *testing.T) {
 		{"up again on the third try", script{"refused", "refused", yes}, script{yes}, Settled, "a", "a a a",
 			1500 * time.Millisecond},
 		{"both down", script{"refused"}, script{"refused"}, NotSent, "", "a a a b b b", 3 * time.Second},
-		{"slow is posted once", script{"hang"}, script{yes}, Unknown, "a", "a", time.Minute},
+		{"silence is followed by the next", script{"hang"}, script{yes}, Settled, "b", "a b",
+			15 * time.Second},
+		{"silence, then silence", script{"hang"}, script{"hang"}, Unknown, "a", "a b", 30 * time.Second},
+		{"silence, then a refusal", script{"hang"}, script{no}, Unknown, "a", "a b", 15 * time.Second},
+		{"silence, then 400", script{"hang"}, script{"400 "}, Unknown, "a", "a b", 15 * time.Second},
+		{"silence, then nonce used", script{"hang"}, script{used}, Unknown, "a", "a b", 15 * time.Second},
+		{"silence, then pending", script{"hang"}, script{pending}, Unknown, "a", "a b", 15 * time.Second},
+		{"silence, then down", script{"hang"}, script{"refused"}, Unknown, "a", "a b b b",
+			16500 * time.Millisecond},
+		{"500, then silence: 15 s in all", script{"500 ", "hang"}, script{yes}, Settled, "b", "a a b",
+			15500 * time.Millisecond},
+		{"no connection", script{"no connection"}, script{yes}, Settled, "b", "a a a b",
+			16500 * time.Millisecond},
+		{"no connection anywhere", script{"no connection"}, script{"no connection"}, NotSent, "", "a a a b b b",
+			33 * time.Second},
+		{"no connection, then settled", script{"no connection", yes}, script{yes}, Settled, "a", "a a",
+			5500 * time.Millisecond},
 		{"success:false is final", script{no}, script{yes}, Refused, "a", "a", 0},
 		{"success:false with status 500", script{strings.Replace(no, "200", "500", 1)}, script{yes}, Refused,
 			"a", "a", 0},
@@ -243,6 +263,10 @@ func TestSettleSticky(t *testing.T) {
 		want   Outcome
 		asked  string
 	}{
+		{"silence never reaches the second", script{"hang"}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FB"), Unknown, "a"},
+		{"nor one that holds the same key", script{"hang"}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FA"), Unknown, "a"},
 		{"unknown never reaches the second", script{"reset"}, script{yes}, kinds(2, devnet, "FA"),
 			kinds(2, devnet, "FB"), Unknown, "a a a"},
 		{"nor one with the same fee payer", script{"500 "}, script{yes}, kinds(2, devnet, "FA"),
@@ -274,6 +298,9 @@ func TestSettleSticky(t *testing.T) {
 				r := c.Settle(t.Context(), s)
 				assert.Equal(t, row.want, r.Outcome, "%v", r.Tries)
 				assert.Equal(t, row.asked, strings.Join(w.asked(), " "))
+				if row.a[0] == "hang" {
+					assert.Equal(t, s.Validity, time.Since(w.start), "it has all of the payment's time")
+				}
 			})
 		})
 	}
@@ -303,6 +330,17 @@ func TestSettleEnds(t *testing.T) {
 			s.Validity = 0
 			r = w.client("a", "b").Settle(t.Context(), s)
 			assert.Equal(t, NotSent, r.Outcome)
+		})
+	})
+	t.Run("with the payment's validity, at one that is silent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(map[string]script{"a": {"hang"}, "b": {"hang"}, "c": {yes}})
+			s := evm
+			s.Validity = 20 * time.Second
+			r := w.client("a", "b", "c").Settle(t.Context(), s)
+			assert.Equal(t, Unknown, r.Outcome)
+			assert.Equal(t, []string{"a", "b"}, w.asked())
+			assert.Equal(t, s.Validity, time.Since(w.start))
 		})
 	})
 	t.Run("where nobody is configured", func(t *testing.T) {
@@ -477,6 +515,39 @@ func TestVerify(t *testing.T) {
 			assert.Equal(t, row.asked, strings.Join(w.asked(), " "))
 			assert.LessOrEqual(t, time.Since(w.start), 10*time.Second)
 			assert.Equal(t, "/x402/verify", w.posts[0].path)
+		})
+	}
+}
+
+// Which facilitator, with which HTTP status, decided, and what came of each try.
+func TestWhoAnsweredWhat(t *testing.T) {
+	for name, test := range map[string]struct {
+		a, b   script
+		status int
+		said   []string
+	}{
+		"settled":             {script{yes}, nil, 200, []string{"a: settled: status 200"}},
+		"refused":             {script{"404 "}, nil, 404, []string{`a: refused: status 404: ""`}},
+		"refused by the next": {script{"refused"}, script{"400 "}, 400, nil},
+		"open": {script{"503 "}, script{"400 "}, 503, []string{`a: unknown: status 503: ""`,
+			`a: unknown: status 503: ""`, `a: unknown: status 503: ""`, `b: refused: status 400: ""`}},
+		"silent": {script{"hang"}, script{"404 "}, 0, []string{"a: unknown: no answer in time",
+			`b: refused: status 404: ""`}},
+		"silent, then settled": {script{"hang"}, script{yes}, 200, []string{"a: unknown: no answer in time",
+			"b: settled: status 200"}},
+		"no connection": {script{"no connection"}, script{yes}, 200, []string{
+			"a: not sent: no connection in time", "a: not sent: no connection in time",
+			"a: not sent: no connection in time", "b: settled: status 200"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(map[string]script{"a": test.a, "b": test.b})
+				r := w.client("a", "b").Settle(t.Context(), evm)
+				assert.Equal(t, test.status, r.Status)
+				if test.said != nil {
+					assert.Equal(t, test.said, r.Said())
+				}
+			})
 		})
 	}
 }

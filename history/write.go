@@ -94,7 +94,7 @@ type Outcome struct {
 	State        State
 	Proof        Proof
 	Transaction  string
-	Facilitator  string
+	Settling     Settling
 	Receipt      json.RawMessage // the claim as it came; nil keeps what is there
 	ChainProof   any             // the chain's answer; nil keeps what is there
 	Note         string
@@ -103,6 +103,13 @@ type Outcome struct {
 	ReleaseLease bool     // this process is done with it
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 
+}
+
+// Settling is what facilitators answered, where the wallet has a payment settled by one.
+type Settling struct {
+	Facilitator string   // its configured name; "": none was reached
+	Status      int      // of its answer over HTTP; 0: it gave none
+	Tries       []string // what came of each try, in words
 }
 
 // leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
@@ -177,8 +184,8 @@ func (t *tx) finish(was *Payment, o Outcome, bought *audit.ContentDetail) error 
 	if o.Transaction != "" {
 		p.Transaction = o.Transaction
 	}
-	if o.Facilitator != "" {
-		p.Facilitator = o.Facilitator
+	if o.Settling.Facilitator != "" {
+		p.Facilitator = o.Settling.Facilitator
 	}
 	if o.Receipt != nil {
 		p.Receipt = o.Receipt
@@ -204,7 +211,8 @@ func (t *tx) finish(was *Payment, o Outcome, bought *audit.ContentDetail) error 
 }
 
 func (o Outcome) detail() audit.OutcomeDetail {
-	d := audit.OutcomeDetail{Proof: string(o.Proof), Transaction: o.Transaction, Facilitator: o.Facilitator,
+	d := audit.OutcomeDetail{Proof: string(o.Proof), Transaction: o.Transaction,
+		Facilitator: o.Settling.Facilitator, FacilitatorStatus: o.Settling.Status, Tries: o.Settling.Tries,
 		Note: o.Note}
 	if o.Receipt != nil {
 		d.Receipt = digestOf(o.Receipt)

@@ -90,7 +90,7 @@ func (e *Engine) reserveThrough(ctx, caller context.Context, c scheme.Channelled
 	p, err = e.holdFor(ctx, caller, w)
 	var lack *history.ShortOfFunds
 	if errors.As(err, &lack) {
-		return nil, e.insufficient(*o, w.hold.Funds, lack)
+		return nil, e.insufficient(ctx, *o, w.hold.Funds, lack)
 	}
 	return p, err
 }
@@ -153,7 +153,7 @@ func (e *Engine) wouldPassThrough(ctx context.Context, c scheme.Channelled, q in
 		return err
 	}
 	if funds := w.hold.Funds; o.Amount.Cmp(funds.Free) > 0 {
-		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	w.hold.Payment.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w.sessionCap = chain.newCap

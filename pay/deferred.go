@@ -158,7 +158,7 @@ func (e *Engine) Ceiling(ctx context.Context, c Charge) (_ Charge, l Ceiling, er
 	l.over = func(ctx context.Context) error {
 		switch most := l.Most; {
 		case c.Funds.Free.Cmp(most) == 0:
-			return e.chargeLacks(c, &history.ShortOfFunds{Free: most})
+			return e.chargeLacks(ctx, c, &history.ShortOfFunds{Free: most})
 		case limit.Cmp(most) == 0:
 			return beyond
 		case c.UpTo != nil && c.UpTo.Cmp(most) > 0:
@@ -234,12 +234,12 @@ func (c Charge) tooLittle(limit, most money.Amount) error {
 }
 
 // chargeLacks is the third layer's no for a charge. How its funds are added to its protocol knows.
-func (e *Engine) chargeLacks(c Charge, lack *history.ShortOfFunds) error {
+func (e *Engine) chargeLacks(ctx context.Context, c Charge, lack *history.ShortOfFunds) error {
 	amount := c.Amount
 	if amount.IsZero() {
 		amount = money.NewAmount(1)
 	}
-	no := x402.AsError(e.insufficient(c.option(amount), c.Funds, lack))
+	no := x402.AsError(e.insufficient(ctx, c.option(amount), c.Funds, lack))
 	if c.Amount.IsZero() { // nobody knows the price
 		no.Message = "the call costs more than the " + c.Asset.Dollars(lack.Free).Price() +
 			" that is there for it on " + x402.Title(c.Network)
@@ -303,7 +303,7 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	var taken *history.AlreadyPaying
 	switch {
 	case errors.As(err, &lack):
-		return nil, e.chargeLacks(c, lack)
+		return nil, e.chargeLacks(ctx, c, lack)
 	case errors.As(err, &taken):
 		return nil, x402.Errorf(x402.InvalidArgument,
 			"this idempotencyKey was used for another call meanwhile").

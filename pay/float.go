@@ -76,7 +76,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 		}
 		short := held.SubFloor(funds.Balance)
 		if funds.Allowance.Pullable().Cmp(short) < 0 { // the owner took something back
-			return e.insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
+			return e.insufficient(ctx, p.option, funds, &history.ShortOfFunds{Free: funds.Free,
 				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
 		err = e.pull(ctx, p.option.asset, funds, short, held.SubFloor(p.Payment.Amount))

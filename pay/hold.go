@@ -141,7 +141,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
 		if tooMuchAtOnce(o, funds) {
-			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
@@ -151,7 +151,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
-			return nil, e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
 			e.paidIn.note(q.host, o)
@@ -161,10 +161,10 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 			return nil, err
 		}
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
-			return nil, e.insufficient(o, funds, lack)
+			return nil, e.insufficient(ctx, o, funds, lack)
 		}
 		if pause(ctx, fundsWait/20) != nil {
-			return nil, e.insufficient(o, funds, lack)
+			return nil, e.insufficient(ctx, o, funds, lack)
 		}
 	}
 }

@@ -226,7 +226,7 @@ func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func
 	err := e.decide(ctx, w)
 	isAsked := x402.HasCode(err, x402.ApprovalRequired)
 	if err == nil || isAsked { // nobody is asked for what could not be paid
-		err = cmp.Or(m.coveredByChain(w, isAsked), err)
+		err = cmp.Or(m.coveredByChain(ctx, w, isAsked), err)
 	}
 	if err != nil {
 		e.inflight.end(p.Payment.ID, false)
@@ -241,7 +241,7 @@ func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func
 
 // coveredByChain refuses what the chain covers, but not beside the rows before it. What a person is to be
 // asked about is counted when it is known that they are (manyPlan.asked).
-func (m *many) coveredByChain(w *proposal, isAsked bool) error {
+func (m *many) coveredByChain(ctx context.Context, w *proposal, isAsked bool) error {
 	p, funds := w.hold.Payment, w.hold.Funds
 	if p.ByVoucher() {
 		return nil
@@ -252,7 +252,7 @@ func (m *many) coveredByChain(w *proposal, isAsked bool) error {
 	switch {
 	case !ok || all.Cmp(funds.Free) > 0:
 		m.plan.short = true
-		return m.engine.insufficient(w.option, funds,
+		return m.engine.insufficient(ctx, w.option, funds,
 			&history.ShortOfFunds{Free: funds.Free, Held: before, Wanted: p.Amount})
 	case !isAsked:
 		m.plan.held[place] = all
@@ -319,7 +319,7 @@ func (m *many) whyNotHeld(ctx context.Context, rows []*manyRow, err error) error
 		return history.ErrMoved
 	case errors.As(err, &lack):
 		w := r.found.held.proposal
-		return &stillShort{lack, m.refusedAt(not.At, m.engine.insufficient(w.option, w.hold.Funds, lack))}
+		return &stillShort{lack, m.refusedAt(not.At, m.engine.insufficient(ctx, w.option, w.hold.Funds, lack))}
 	case errors.Is(err, history.ErrMoved):
 		return err
 	case x402.HasCode(err, x402.WalletFrozen):

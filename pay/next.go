@@ -101,7 +101,7 @@ func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 }
 
 // insufficient explains the third layer's no: what is short, by how much, and where it has to come from.
-func (e *Engine) insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+func (e *Engine) insufficient(ctx context.Context, o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 	if o.source != nil {
 		return o.source.Lack(o.offer(), funds, lack)
 	}
@@ -110,6 +110,9 @@ func (e *Engine) insufficient(o option, funds x402.Funds, lack *history.ShortOfF
 	}
 	if funds.Allowance != nil {
 		return e.Floats.Lack(o.offer(), funds, lack)
+	}
+	if err := e.revoked(ctx, o, funds); err != nil {
+		return toDelegate(err, o)
 	}
 	network, tokens := x402.Title(o.Network), func(a money.Amount) string {
 		return a.Units(o.asset.Decimals) + " " + o.asset.Symbol
@@ -151,6 +154,23 @@ func (e *Engine) insufficient(o option, funds x402.Funds, lack *history.ShortOfF
 	return no.WithHint("the owner has to delegate at least %s", tokens(needed)).
 		WithCommand(remedy.Delegate(o.asset, funds.Source, needed), say+"; it replaces what you delegated "+
 			"before, and FILE is your own key's.")
+}
+
+// revoked is NO_DELEGATION where the wallet's own account is empty, and what it paid last came out of an account
+// that delegated to it: sending money to the wallet is not what the owner had in mind.
+func (e *Engine) revoked(ctx context.Context, o option, funds x402.Funds) error {
+	isOwn := x402.IsSolana(o.Network) && funds.Delegated == nil && funds.Address != ""
+	if !isOwn || o.account != "" || !funds.Balance.IsZero() {
+		return nil
+	}
+	last, err := e.Store.LastDelegated(ctx, o.Network, o.asset.Key().Address)
+	if err != nil || last == "" || last == funds.Source {
+		return nil //nolint:nilerr // then it is short of funds, which is also true
+	}
+	return x402.Errorf(x402.NoDelegation, "the token account %s on %s, which was paid from last, delegates "+
+		"nothing to this wallet any more: it was revoked, or all of it is spent", last, x402.Title(o.Network)).
+		WithDetail("reason", "none").WithDetail("tokenAccount", last).WithDetail("network", o.Network).
+		WithDetail("requested", o.Amount)
 }
 
 // toDelegate says, where nothing is delegated to the wallet, how the price of an option is.

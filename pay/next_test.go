@@ -84,7 +84,7 @@ func TestWhatIsShort(t *testing.T) {
 	funds := x402.Funds{Source: "Acc", Address: "Acc", Delegated: &delegated,
 		Balance: money.NewAmount(9_000_000), Free: delegated}
 	lack := &history.ShortOfFunds{Free: delegated, Held: money.NewAmount(600_000), Wanted: o.Amount}
-	e = x402.AsError(new(Engine).insufficient(o, funds, lack))
+	e = x402.AsError(new(Engine).insufficient(t.Context(), o, funds, lack))
 	next = e.NextStep()
 	require.Equal(t, x402.DelegationExhausted, e.Code)
 	require.Equal(t, "x402-wallet delegation approve --owner-keypair FILE --network "+solana+
@@ -92,10 +92,10 @@ func TestWhatIsShort(t *testing.T) {
 	require.Contains(t, next.Say, "at least 3.1 USDC")
 	require.NotContains(t, e.Hint+next.Say, "send", "there is money enough")
 	funds.Balance = money.NewAmount(3_000_000)
-	e = x402.AsError(new(Engine).insufficient(o, funds, lack))
+	e = x402.AsError(new(Engine).insufficient(t.Context(), o, funds, lack))
 	require.Contains(t, e.NextStep().Say, "and send at least 0.1 USDC")
 	delegated = money.NewAmount(9_000_000)
-	e = x402.AsError(new(Engine).insufficient(o, funds, lack))
+	e = x402.AsError(new(Engine).insufficient(t.Context(), o, funds, lack))
 	require.Equal(t, x402.InsufficientFunds, e.Code)
 	require.Equal(t, "x402-wallet delegation show --network "+solana+" --token-account Acc",
 		e.NextStep().Command)

@@ -363,6 +363,13 @@ func TestMemory(t *testing.T) {
 		"new payee refused": {func(b *bench) {
 			b.seller.payee, b.Rules.NewPayee = other, budget.RuleRefuse
 		}, x402.PolicyDenied},
+		"a payee of the owner's list": {func(b *bench) {
+			b.seller.payee, b.Rules.NewPayee = other, budget.RuleRefuse
+			b.Rules.Payees = []string{strings.ToLower(other)}
+		}, ""},
+		"not on the owner's list": {func(b *bench) {
+			b.Rules.Payees = []string{strings.ToLower(other)}
+		}, x402.PolicyDenied},
 		"known payee": {func(b *bench) {
 			b.Rules.NewPayee, b.Rules.PayeeChange = budget.RuleRefuse, budget.RuleRefuse
 		}, ""},

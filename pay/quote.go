@@ -85,8 +85,18 @@ func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
 			WithHint("set the clock right; nothing is signed while they are more than %s apart", maxSkew).
 			WithDetail("sellerTime", answer.Date.UTC().Format(time.RFC3339))
 	}
+	answer.Challenge.Complete(e.payableOn(q), e.Assets)
 	forgetSecrets(answer.Challenge)
 	return &quote{answer: answer, challenge: answer.Challenge}, nil
+}
+
+// payableOn are the networks that a seller may mean who names none: the one that the call asks for, or all
+// that the owner has.
+func (e *Engine) payableOn(q intent) []string {
+	if q.Network != "" && slices.Contains(e.Policy.Networks, q.Network) {
+		return []string{q.Network}
+	}
+	return e.Policy.Networks
 }
 
 // forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a
@@ -515,7 +525,7 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	}
 	funds = o.within(funds)
 	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
-		return e.insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs

@@ -330,7 +330,7 @@ func TestSettlingTable(t *testing.T) {
 		facilitator.NotSent: {history.Unknown, x402.FacilitatorError},
 	} {
 		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
-			v := judgeSettling(facilitator.Result{Outcome: outcome})
+			v := judgeSettling(facilitator.Result{Outcome: outcome}, "eip155:84532")
 			require.Equal(t, want.state, v.state, outcome)
 			require.Equal(t, want.code, v.code, outcome)
 		})

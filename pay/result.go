@@ -242,6 +242,15 @@ func (v verdict) error(p history.Payment, a *seller.Answer, now time.Time) error
 	if v.transaction != "" {
 		e.WithDetail("transaction", x402.Brief(v.transaction))
 	}
+	if s := v.settling; len(s.Tries) > 0 {
+		e.WithDetail("tries", s.Tries)
+		if s.Facilitator != "" {
+			e.WithDetail("facilitator", s.Facilitator)
+		}
+		if s.Status != 0 {
+			e.WithDetail("facilitatorStatus", s.Status)
+		}
+	}
 	if a != nil {
 		e.WithDetail("httpStatus", a.Status)
 		if a.Status >= 400 && a.Challenge == nil {

@@ -63,7 +63,7 @@ func (e *Engine) lookAgain(ctx context.Context, f facts) facts {
 // settleAndShow has a facilitator settle, unless that is done, and shows the seller the proof.
 func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	if p.State != history.Settled {
-		v := judgeSettling(e.settle(ctx, p))
+		v := judgeSettling(e.settle(ctx, p), p.Network)
 		if v.code != "" {
 			return e.finish(ctx, p, v, nil)
 		}
@@ -72,7 +72,8 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 			note(ctx, p)
 		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
 			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
-			p.State, p.Proof, p.Transaction, p.Facilitator = v.state, v.proof, v.transaction, v.facilitator
+			p.State, p.Proof, p.Transaction, p.Facilitator = v.state, v.proof, v.transaction,
+				v.settling.Facilitator
 		}
 		reached(ctx, stageSettled, p)
 		again = true

@@ -37,7 +37,7 @@ type verdict struct {
 	code        x402.Code // "": the caller gets a result
 	served      bool      // the answer is what was bought
 	transaction string
-	facilitator string
+	settling    history.Settling // where the wallet has it settled
 	receipt     []byte
 	note        string
 	again       bool // these bytes were brought before, in vain
@@ -215,8 +215,9 @@ func leavesOpen(reason string) bool {
 //	refused        unknown             SETTLEMENT_FAILED
 //	unknown        unknown             OUTCOME_UNKNOWN
 //	nobody took it unknown             FACILITATOR_ERROR
-func judgeSettling(r facilitator.Result) verdict {
-	v := verdict{state: history.Unknown, facilitator: r.Facilitator}
+func judgeSettling(r facilitator.Result, network string) verdict {
+	v := verdict{state: history.Unknown, settling: history.Settling{Facilitator: r.Facilitator,
+		Status: r.Status, Tries: r.Said()}}
 	if s := r.Settlement; s != nil {
 		v.transaction, v.receipt = s.Transaction, s.Raw
 	}
@@ -229,6 +230,10 @@ func judgeSettling(r facilitator.Result) verdict {
 		v.code, v.note = x402.FacilitatorError, "no facilitator could be reached"
 	default:
 		v.code, v.note = x402.OutcomeUnknown, "the facilitators left the outcome open"
+		if x402.IsSolana(network) {
+			v.note = "the facilitator left the outcome open; it pays the fee of this transaction, so " +
+				"another gets a new one only when the chain has proven that this one expired"
+		}
 	}
 	if s := r.Settlement; s != nil && v.code != "" && s.ErrorReason != "" {
 		v.note += ": " + x402.Quote(s.ErrorReason)
@@ -258,5 +263,5 @@ func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 
 func (v verdict) outcome() history.Outcome {
 	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction,
-		Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
+		Settling: v.settling, Receipt: v.receipt, Note: v.note}
 }

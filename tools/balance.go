@@ -74,7 +74,7 @@ const balanceDescription = `What can be spent: per network the balance, what the
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
-	out.Networks, out.More, err = w.OnChain(ctx, network, asset)
+	out.Networks, out.More, err = w.onChain(ctx, network, asset, asset == "")
 	if err != nil {
 		return BalanceOut{}, err
 	}
@@ -112,6 +112,14 @@ func (w *Wallet) ownersChannels(ctx context.Context) (rows []channelRow, err err
 // more says what was left out.
 func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []BalanceRow, more string,
 	err error) {
+	return w.onChain(ctx, network, asset, false)
+}
+
+// onChain is OnChain, with a row for everything else that there is something of, where that is asked for.
+func (w *Wallet) onChain(ctx context.Context, network, asset string, everything bool) (rows []BalanceRow,
+	more string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
 	rows = []BalanceRow{}
 	networks, err := w.networksAsked(network)
 	if err != nil {
@@ -134,7 +142,14 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []Bal
 			titles(networks)).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
+	var others []BalanceRow
+	var reading sync.WaitGroup
+	if everything {
+		reading.Go(func() { others = w.others(ctx, networks) })
+	}
 	w.read(ctx, rows)
+	reading.Wait()
+	rows = withOthers(rows, others)
 	if network == "" {
 		rows, more = w.leaveOut(ctx, rows)
 	}
@@ -174,6 +189,9 @@ func (w *Wallet) leaveOut(ctx context.Context, rows []BalanceRow) (shown []Balan
 		return rows, ""
 	}
 	inUse := map[string]bool{}
+	for _, row := range rows {
+		inUse[row.Network] = inUse[row.Network] || row.HasMoney()
+	}
 	for _, p := range open {
 		inUse[p.Network] = true
 	}
@@ -181,7 +199,7 @@ func (w *Wallet) leaveOut(ctx context.Context, rows []BalanceRow) (shown []Balan
 	empty, silent := 0, 0
 	for _, row := range rows {
 		switch {
-		case !slices.Contains(w.Unnamed, row.Network) || inUse[row.Network] || row.HasMoney():
+		case !slices.Contains(w.Unnamed, row.Network) || inUse[row.Network]:
 			shown = append(shown, row)
 		case row.Error != "":
 			silent++
@@ -212,35 +230,48 @@ func (r BalanceRow) HasMoney() bool {
 
 // read fills the rows, all at once.
 func (w *Wallet) read(ctx context.Context, rows []BalanceRow) {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-	defer cancel()
 	var wait sync.WaitGroup
 	for i := range rows {
 		wait.Go(func() {
 			row := &rows[i]
-			ctx := ctx
-			if slices.Contains(w.Unnamed, row.Network) {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, publicWait)
-				defer cancel()
+			err := w.asking(ctx, row.Network, func(ctx context.Context) error {
+				w.fill(ctx, row)
+				return nil
+			})
+			if err != nil {
+				row.Error, row.ErrorCode = err.Message, err.Code
 			}
-			defer func() {
-				if p := recover(); p != nil { // the boundary does not reach into goroutines
-					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p),
-						"stack", string(debug.Stack()))
-					row.Error, row.ErrorCode = "the wallet had an internal error", x402.Internal
-				}
-			}()
-			w.fill(ctx, row)
 		})
 	}
 	wait.Wait()
+}
+
+// asking asks a chain in a goroutine, which the boundary of a call does not reach into, in the time that its
+// node has.
+func (w *Wallet) asking(ctx context.Context, network string, do func(context.Context) error) (e *x402.Error) {
+	if slices.Contains(w.Unnamed, network) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, publicWait)
+		defer cancel()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			w.Engine.Log.Error("a chain panicked", "network", network, "type", reflect.TypeOf(p), "stack",
+				string(debug.Stack()))
+			e = x402.Errorf(x402.Internal, "the wallet had an internal error")
+		}
+	}()
+	if err := do(ctx); err != nil {
+		return withCode(x402.CheckFailed, "the balance could not be read", err)
+	}
+	return nil
 }
 
 // afterLook is the next step after a look at balances: money is there, or is to be sent, or no node
 // told.
 func afterLook(rows []BalanceRow, account string) x402.Next {
 	silent := 0
+	rows = slices.DeleteFunc(slices.Clone(rows), BalanceRow.IsCoin)
 	for _, r := range rows {
 		switch {
 		case r.Available == nil:
@@ -279,7 +310,7 @@ func (w *Wallet) assets(network, wanted string) []x402.AssetInfo {
 
 // fill reads a row's figures, or says why there are none.
 func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
-	on := map[string]chain{"eip155": w.EVM, "solana": w.Solana}[x402.Namespace(row.Network)]
+	on := w.chainOf(row.Network)
 	if on == nil {
 		row.Error, row.ErrorCode = "this wallet does not know this kind of chain", x402.CheckFailed
 		return

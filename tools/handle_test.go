@@ -144,6 +144,9 @@ func (t traitor) AllowanceOn(string) *x402.AllowanceRule { return nil }
 func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	return x402.Funds{}, t.fail()
 }
+func (t traitor) Holdings(context.Context, string, []x402.AssetInfo) ([]x402.AssetInfo, money.Amount, error) {
+	return nil, money.Amount{}, t.fail()
+}
 func (t traitor) Addresses() (string, string)                      { panic(t.fail()) }
 func (t traitor) Locked() bool                                     { panic(t.fail()) }
 func (t traitor) Unlock(context.Context, []byte) error             { return t.fail() }

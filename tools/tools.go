@@ -116,6 +116,9 @@ type chain interface {
 	// Clock asks a network's node for its time; zero: it does not say. A node of another chain
 	// is CHECK_FAILED.
 	Clock(ctx context.Context, network string) (time.Time, error)
+	// Holdings says which tokens there is something of, and how much of the network's own coin.
+	Holdings(ctx context.Context, network string, tokens []x402.AssetInfo) (some []x402.AssetInfo,
+		coin money.Amount, err error)
 }
 
 // evmChain also reads owners' vaults, and builds and sends what their owners sign.

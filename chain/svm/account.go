@@ -358,26 +358,14 @@ func (s sources) found(ctx context.Context) (tokenAccount, error) {
 // delegated lists the mint's accounts whose delegate is the agent, the most spendable first. The
 // node's word is checked: what does not belong there is left out.
 func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error) {
-	var answer struct {
-		Value []struct {
-			Pubkey  string
-			Account *accountJSON
-		}
-	}
-	const method = "getTokenAccountsByDelegate"
-	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint}, asBase64)
+	all, err := s.node.tokenAccountsOf(ctx, "getTokenAccountsByDelegate", s.agent,
+		map[string]any{"mint": s.mint})
 	if err != nil {
 		return nil, x402.AsError(err).WithHint("try again; or the person names the account to pay from as " +
 			"token_account in config.toml, then this is not asked")
 	}
-	for _, v := range answer.Value {
-		address, errKey := parseKey(v.Pubkey)
-		a, errAccount := v.Account.read()
-		if err := cmp.Or(errKey, errAccount); err != nil {
-			return nil, s.node.Failed(method, err)
-		}
-		t, ok := readTokenAccount(address, a)
-		if ok && t.delegatesTo(s.agent) && t.mint == s.mint && t.program == s.program {
+	for _, t := range all {
+		if t.delegatesTo(s.agent) && t.mint == s.mint && t.program == s.program {
 			list = append(list, t)
 		}
 	}

@@ -103,6 +103,8 @@ type chain struct {
 	genesis            string
 	accounts           map[solana.PublicKey]map[string]any
 	delegated          []solana.PublicKey
+	owned              []solana.PublicKey
+	lamports           uint64
 	blockhash          string
 	slot, height       uint64 // finalized; the confirmed tip is 30 above
 	lastValid          uint64 // of the confirmed blockhash; 0: its height and 150
@@ -231,10 +233,16 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		return in(list)
 	case "simulateTransaction":
 		return in(c.simulation(address, o))
-	case "getTokenAccountsByDelegate":
+	case "getBalance":
+		return in(c.lamports)
+	case "getTokenAccountsByOwner", "getTokenAccountsByDelegate":
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
 		list := []any{}
-		for _, key := range c.delegated {
+		keys := c.delegated
+		if method == "getTokenAccountsByOwner" {
+			keys = c.owned
+		}
+		for _, key := range keys {
 			list = append(list, map[string]any{"pubkey": key, "account": c.at(key)})
 		}
 		return in(list)

@@ -32,6 +32,27 @@ func Label(ctx context.Context, s *history.Store, session, label string) error {
 	})
 }
 
+// OwnersChange is a change of what the owner lets the wallet spend, which the owner's own key signed, and which
+// was sent to the chain.
+type OwnersChange struct {
+	Network     string `json:"network"`
+	Account     string `json:"account"` // the token account, or the owner's address
+	Owner       string `json:"owner"`
+	Asset       string `json:"asset"`
+	Delegate    string `json:"delegate,omitempty"` // "": revoked
+	Amount      string `json:"amount,omitempty"`   // atomic units
+	Transaction string `json:"transaction"`
+}
+
+// NoteChange writes such a change into the audit chain.
+func NoteChange(ctx context.Context, s *history.Store, c OwnersChange) error {
+	event := audit.DelegatedEvent
+	if c.Delegate == "" {
+		event = audit.RevokedEvent
+	}
+	return s.Note(ctx, event, func(*sqldb.Tx) (any, error) { return c, nil })
+}
+
 // Labels are the names of sessions.
 func Labels(ctx context.Context, s *history.Store) (map[string]string, error) {
 	labels := map[string]string{}

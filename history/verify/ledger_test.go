@@ -118,7 +118,8 @@ func (f *ledgerFiller) payments() (first history.Payment) {
 			p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC"
 		})
 	f.finish(first, history.Outcome{State: history.Settled, Proof: history.Claimed, Transaction: "0x1",
-		Facilitator: "one", Receipt: []byte(`{"ok":1}`), Content: boughtContent, Note: "claimed"})
+		Settling: history.Settling{Facilitator: "one"}, Receipt: []byte(`{"ok":1}`),
+		Content: boughtContent, Note: "claimed"})
 	require.NoError(f.t, f.Deliver(ctx, first.ID))
 	f.finish(first, history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: "0x1",
 		ChainProof: x402.Status{State: x402.Settled, Note: "<it is>"}})

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"x402-wallet/internal/pattern"
@@ -22,6 +23,7 @@ type Agent struct {
 	PerCall    *money.Dollars `toml:"-"` // nil: the owner's alone, like the next two
 	Day, Month *money.Dollars `toml:"-"`
 	AllowHosts []string       `toml:"allow_hosts"` // of those that the owner allows; empty: all of them
+	Until      time.Time      `toml:"-"`           // it pays nothing from then on; zero: it has no end
 	Label      string         `toml:"label"`       // its name in the owner's books: "team=research"
 }
 
@@ -31,6 +33,7 @@ type fileAgent struct {
 	PerCall *string `toml:"per_call"`
 	Day     *string `toml:"day"`
 	Month   *string `toml:"month"`
+	Until   string  `toml:"until"`
 }
 
 // MaxLabel bounds a label, in bytes.
@@ -77,6 +80,9 @@ func (c *Checker) agents(written map[string]fileAgent, issuer string) map[string
 		a := f.Agent
 		a.PerCall, a.Day = c.cap(key+".per_call", f.PerCall), c.cap(key+".day", f.Day)
 		a.Month, a.AllowHosts = c.cap(key+".month", f.Month), c.patterns(key+".allow_hosts", f.AllowHosts)
+		if f.Until != "" {
+			a.Until = c.moment(key+".until", f.Until)
+		}
 		agents[name] = a
 	}
 	return agents
@@ -100,8 +106,12 @@ func isUID(text string) bool {
 func (a Agent) isWithin(was Agent) bool {
 	return isLess(a.Token, was.Token) && isLess(a.User, was.User) && isLess(a.Certificate, was.Certificate) &&
 		isLess(a.Subject, was.Subject) && isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) &&
-		isTighter(a.Month, was.Month) && fewerHosts(was.AllowHosts, a.AllowHosts)
+		isTighter(a.Month, was.Month) && fewerHosts(was.AllowHosts, a.AllowHosts) &&
+		endsSooner(a.Until, was.Until)
 }
+
+// endsSooner compares two ends; zero is none.
+func endsSooner(now, was time.Time) bool { return was.IsZero() || (!now.IsZero() && !now.After(was)) }
 
 // isLess reports whether nobody else is known by a token, user, certificate or subject than before.
 func isLess(now, was string) bool { return now == was || now == "" }
@@ -114,6 +124,12 @@ func fewerHosts(was, now []string) bool {
 	if len(was) == 0 {
 		return true
 	}
-	isNew := func(host string) bool { return !slices.Contains(was, host) }
+	isNew := func(entry string) bool {
+		host, end := HostUntil(entry)
+		return !slices.ContainsFunc(was, func(other string) bool {
+			name, until := HostUntil(other)
+			return name == host && endsSooner(end, until)
+		})
+	}
 	return len(now) > 0 && !slices.ContainsFunc(now, isNew)
 }

@@ -102,8 +102,9 @@ func (c *Checker) budget(f *file) limits {
 func (c *Checker) policy(written *file) policy {
 	f := &written.Policy
 	p := policy{
-		AllowHosts:  c.patterns("policy.allow_hosts", f.AllowHosts),
+		AllowHosts:  c.hostsUntil("policy.allow_hosts", f.AllowHosts),
 		DenyHosts:   c.patterns("policy.deny_hosts", f.DenyHosts),
+		Payees:      c.payees("policy.payees", f.Payees),
 		NewPayee:    budget.Rule(c.OneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
 		PayeeChange: budget.Rule(c.OneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
 		PriceJump:   3,

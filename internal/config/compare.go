@@ -32,9 +32,15 @@ func Compare(from, to *Config) (list []Change) {
 		}
 		tighter, known := tightenings[before.Key]
 		list = append(list, Change{Key: before.Key, From: before.Value, To: after[i].Value,
-			Loosens: !known || !tighter(before.value, after[i].value)})
+			Loosens: !known || !tighter(before.value, after[i].value) || from.opens(before.Key)})
 	}
 	return list
+}
+
+// opens reports whether any change of a key may let the agent do more under these rules, whatever it is. A
+// list of payees lets those on it be paid that new_payee stops.
+func (c *Config) opens(key string) bool {
+	return key == "policy.payees" && len(c.Policy.Payees) == 0 && c.Policy.NewPayee != budget.RuleAllow
 }
 
 // Loosens reports whether any of the changes does.
@@ -115,6 +121,9 @@ var tightenings = map[string]func(from, to any) bool{
 		}
 		return true
 	},
+	"policy.payees": func(from, to any) bool { // none is anybody
+		return len(from.([]string)) == 0 || (len(to.([]string)) > 0 && within(from, to))
+	},
 	"policy.allow_hosts": func(from, to any) bool { return fewerHosts(from.([]string), to.([]string)) },
 	"agents":             noneBut(Agent.isWithin),
 	"budget.teams":       stricterTeams,
@@ -166,7 +175,7 @@ func snake(field string) string {
 
 var wordStart = pattern.Lazy(`([^A-Z])([A-Z])`)
 
-var unset = map[string]string{"policy.allow_hosts": "any", "policy.schemes": "all",
+var unset = map[string]string{"policy.allow_hosts": "any", "policy.payees": "any", "policy.schemes": "all",
 	"assets":       "those built in",
 	"facilitators": "those built in"}
 

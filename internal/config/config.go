@@ -65,8 +65,10 @@ type limits struct {
 
 // policy is everything the owner rules besides amounts.
 type policy struct {
-	AllowHosts  []string // "host", "host:port" or "*.example.com"; empty: any https host
-	DenyHosts   []string
+	AllowHosts []string // "host", "host:port" or "*.example.com", or one of them " until " a time; empty: any https host
+	DenyHosts  []string
+	// who may be paid: an address, or network and address, as budget.Rules has it; empty: anybody
+	Payees      []string
 	NewPayee    budget.Rule
 	PayeeChange budget.Rule
 	PriceJump   float64 // ask when the price is this many times the last one: a ratio, never an amount

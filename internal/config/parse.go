@@ -69,6 +69,7 @@ type file struct {
 	Policy struct {
 		AllowHosts        []string  `toml:"allow_hosts"`
 		DenyHosts         []string  `toml:"deny_hosts"`
+		Payees            []string  `toml:"payees"`
 		NewPayee          *string   `toml:"new_payee"`
 		PayeeChange       *string   `toml:"payee_change"`
 		PriceJump         *float64  `toml:"price_jump"`

@@ -66,11 +66,11 @@ func (o Options) publicNodes(context.Context) findings {
 
 // funds tells what can be spent on a network. A node that does not answer is not a zero.
 func (o Options) funds(ctx context.Context, network string) (list findings) {
-	out, err := o.wallet.Balance(ctx, network, "")
+	rows, _, err := o.wallet.OnChain(ctx, network, "")
 	if err != nil {
 		return failed(err, "fix the node first")
 	}
-	for _, row := range out.Networks {
+	for _, row := range rows {
 		vault := o.wallet.EVM.VaultOn(row.Network)
 		ofVault := vault != "" && row.Address == vault
 		look, allow := toAllow(row.Network, ofVault)

@@ -44,6 +44,7 @@ func (s *Sandbox) evmNode() http.Handler {
 		},
 		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.Head()), nil },
 		"eth_getBlockByNumber":      c.getBlock,
+		"eth_getBalance":            func([]json.RawMessage) (any, error) { return quantity(0), nil },
 		"eth_call":                  forgetful(c.call),
 		"eth_getLogs":               forgetful(c.getLogs),
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),

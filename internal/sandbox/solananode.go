@@ -39,6 +39,7 @@ func (s *Sandbox) solanaNode() http.Handler {
 		"getBlockHeight":             c.getBlockHeight,
 		"getAccountInfo":             inBase64(c.getAccountInfo),
 		"getMultipleAccounts":        configured(c.getMultipleAccounts),
+		"getBalance":                 configured(c.getBalance),
 		"getTokenAccountsByOwner":    c.tokenAccounts(false),
 		"getTokenAccountsByDelegate": c.tokenAccounts(true),
 		"getSignaturesForAddress":    configured(c.getSignatures),
@@ -97,6 +98,11 @@ func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
 	var config rpcConfig
 	err := Read(params, &config)
 	return height(c.at(config.Commitment)), err
+}
+
+// getBalance is nothing: whoever pays in the sandbox needs no SOL.
+func (c *solanaChain) getBalance(_ solana.PublicKey, config rpcConfig) (any, error) {
+	return withContext(c.at(config.Commitment), 0), nil
 }
 
 func (c *solanaChain) getAccountInfo(k solana.PublicKey, config rpcConfig) (any, error) {

@@ -76,10 +76,23 @@ type authToken func(ctx context.Context, operation string, params any) (string, 
 
 // serviceInfo is what a service says of itself.
 type serviceInfo struct {
-	ServiceDID string `json:"serviceDid"`
-	Network    string `json:"network"` // local, dev, test, main
-	Asset      string `json:"defaultAssetId"`
-	BasePath   string `json:"basePath"` // of the HTTP service's own routes
+	Version    json.Number `json:"version"` // "": not said
+	ServiceDID string      `json:"serviceDid"`
+	Network    string      `json:"network"` // local, dev, test, main
+	Asset      string      `json:"defaultAssetId"`
+	BasePath   string      `json:"basePath"` // of the HTTP service's own routes
+	Endpoints  struct {
+		MCP string `json:"mcp"` // "": where config.toml says
+	} `json:"endpoints"`
+}
+
+// check refuses a description of another version than the one that is known.
+func (i serviceInfo) check() error {
+	if i.Version == "" || i.Version == "1" {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidRequirement, "the service's description has version %s, this wallet knows 1",
+		x402.Quote(i.Version.String()))
 }
 
 // recovery is what a service knows of a channel.
@@ -130,7 +143,10 @@ func (a mcpAdapter) discover(ctx context.Context) (*serviceInfo, error) {
 		return nil, err
 	}
 	var info serviceInfo
-	return &info, readStrict("an answer", text, &info)
+	if err := readStrict("an answer", text, &info); err != nil {
+		return nil, err
+	}
+	return &info, info.check()
 }
 
 func (a mcpAdapter) own(ctx context.Context, token authToken, q ownQuestion, into any) error {
@@ -159,10 +175,11 @@ func (a mcpAdapter) send(ctx context.Context, token authToken, q seller.Request,
 	if err != nil {
 		return reply{}, err
 	}
-	q.Body, err = withReserved(q.Body, auth, &p)
+	body, err := withReserved(q.Body, auth, &p)
 	if err != nil {
 		return reply{}, err
 	}
+	q.URL, q.Body = seller.Target(a.endpoint, tool), body
 	answer, err := a.client.Ask(ctx, q)
 	if err != nil {
 		return reply{}, err

@@ -345,6 +345,38 @@ func TestDiscovery(t *testing.T) {
 		{"its routes on another port", func(w *world) {
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`, `"basePath":":8443`, 1)
 		}, x402.InvalidRequirement},
+		{"version 2", func(w *world) { w.says(`"version":1`, `"version":2`) }, x402.InvalidRequirement},
+		{"version 2, as text", func(w *world) { w.says(`"version":1`, `"version":"2"`) }, x402.InvalidRequirement},
+		{"version 1.5", func(w *world) { w.says(`"version":1`, `"version":1.5`) }, x402.InvalidRequirement},
+		{"no version", func(w *world) { w.says(`"version":1,`, ``) }, ""},
+		{"version 2 by its tool", func(w *world) {
+			w.service.wellKnown, w.service.saysDiscovery = "", `{"version":2,"serviceDid":"`+
+				w.service.me.did()+`"}`
+		}, x402.InvalidRequirement},
+		{"the network by its long name", func(w *world) { w.says(`"local"`, `"rooch:local"`) }, ""},
+		{"another network by its long name", func(w *world) { w.says(`"local"`, `"rooch:mainnet"`) },
+			x402.SetupFailed},
+		{"its MCP server where it is", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"https://nuwa.example/mcp"}`)
+		}, ""},
+		{"its MCP server at another path", func(w *world) {
+			w.says(`"basePath":"/mcp"`, `"basePath":"/else","endpoints":{"mcp":"/else","httpBase":"https://x.example"}`)
+		}, ""},
+		{"its MCP server on another host", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"https://evil.example/mcp"}`)
+		}, x402.InvalidRequirement},
+		{"its MCP server on another port", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"https://nuwa.example:8443/mcp"}`)
+		}, x402.InvalidRequirement},
+		{"its MCP server without TLS", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"http://nuwa.example/mcp"}`)
+		}, x402.InvalidRequirement},
+		{"its MCP server with a password", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"https://a:b@nuwa.example/mcp"}`)
+		}, x402.InvalidRequirement},
+		{"its MCP server by another scheme", func(w *world) {
+			w.says(`"version":1`, `"version":1,"endpoints":{"mcp":"//evil.example/mcp"}`)
+		}, x402.InvalidRequirement},
 		{"signed by its key", func(w *world) { w.sign(w.service.info(), "") }, ""},
 		{"signed, and changed", func(w *world) {
 			w.sign(w.service.info(), "")
@@ -372,6 +404,37 @@ func TestDiscovery(t *testing.T) {
 			require.NotContains(t, err.Error(), `""`, "what is not there is not quoted")
 		})
 	}
+}
+
+// What networks are called, and by whom.
+func TestNode_Names(t *testing.T) {
+	m := &Manager{Nodes: Nodes{"rooch:test": {}, "rooch:main": {}}}
+	for said, name := range map[string]string{"test": "rooch:test", "rooch:test": "rooch:test", "testnet": "rooch:test",
+		"rooch:testnet": "rooch:test", "rooch:mainnet": "rooch:main", "mainnet": "rooch:main"} {
+		require.Same(t, m.Nodes[name], must.Get(m.node(said))(t), said)
+	}
+	for _, said := range []string{"", "rooch:", "rooch:dev", "rooch:rooch:test", "ROOCH:TEST", "rooch:testnets"} {
+		requireCode(t, x402.SetupFailed, must.Err(m.node(said)))
+	}
+}
+
+// Calls go where the service says that its MCP server is.
+func TestEndpoint_OfTheDescription(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.says(`"basePath":"/mcp"`, `"basePath":"/elsewhere","endpoints":{"mcp":"/elsewhere"}`)
+	})
+	w.open()
+	w.mustCall("echo")
+	require.NotEmpty(t, w.service.asked)
+	for _, at := range w.service.asked {
+		require.Equal(t, "https://nuwa.example/elsewhere", at)
+	}
+}
+
+// says changes what is published.
+func (w *world) says(old, now string) {
+	require.Contains(w.t, w.service.wellKnown, old)
+	w.service.wellKnown = strings.Replace(w.service.wellKnown, old, now, 1)
 }
 
 // sign puts a signature over the published description, by a key that is added to the service's

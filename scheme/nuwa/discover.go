@@ -1,6 +1,7 @@
 package nuwa
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -37,7 +38,7 @@ func (s *service) channelID() objectID { return idOfChannel(s.payer, s.payee) }
 // ownAdapter is the way to a service's own routes or tools. An MCP server's base path is that of
 // its endpoint, an HTTP service's is another.
 func (m *Manager) ownAdapter(s *service) adapter {
-	endpoint, err := url.Parse(m.Servers[s.server].Endpoint)
+	endpoint, err := url.Parse(s.mcp.(mcpAdapter).endpoint)
 	if err == nil && s.info.BasePath != "" &&
 		strings.TrimRight(endpoint.Path, "/") != strings.TrimRight(s.info.BasePath, "/") {
 		return s.http
@@ -80,6 +81,11 @@ func (m *Manager) discover(ctx context.Context, server string) (*service, error)
 		}
 	} else {
 		s.http = httpAdapter{client: m.Transport, origin: origin, base: info.BasePath}
+		over.endpoint, err = info.mcpEndpoint(config.Endpoint)
+		if err != nil {
+			return nil, err
+		}
+		s.mcp = over
 	}
 	if info != nil {
 		s.info = *info
@@ -142,7 +148,27 @@ func (m *Manager) published(ctx context.Context, origin string) (*serviceInfo, [
 		return nil, nil, x402.Errorf(x402.InvalidRequirement,
 			"the service's description puts its routes at %s, which is no path", x402.Quote(info.BasePath))
 	}
-	return &info, answer.Content, nil
+	return &info, answer.Content, info.check()
+}
+
+// mcpEndpoint is where the service's MCP server is: where it says itself, which has to be at the origin that
+// config.toml names, or else there.
+func (i serviceInfo) mcpEndpoint(configured string) (string, error) {
+	if i.Endpoints.MCP == "" {
+		return configured, nil
+	}
+	at, err := url.Parse(configured)
+	if err != nil {
+		return "", err
+	}
+	said, err := at.Parse(i.Endpoints.MCP)
+	isPlain := err == nil && said.User == nil && said.Fragment == ""
+	if !isPlain || said.Scheme != at.Scheme || !strings.EqualFold(said.Host, at.Host) {
+		return "", x402.Errorf(x402.InvalidRequirement, "the service's description puts its MCP server at %s, "+
+			"which is not at the origin that config.toml names", x402.Quote(i.Endpoints.MCP)).
+			WithHint("the owner corrects url under [servers] in config.toml, if it moved")
+	}
+	return said.String(), nil
 }
 
 // checkIdentity refuses a service whose name is not the same everywhere. Of what the owner writes
@@ -215,6 +241,9 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 	return nil
 }
 
+// longNames are what some services call networks, with the names that they have here.
+var longNames = map[string]string{"testnet": "test", "mainnet": "main"}
+
 // node is the owner's for the network that a service names; one that names none is on the only one
 // there is.
 func (m *Manager) node(network string) (*node, error) {
@@ -223,8 +252,9 @@ func (m *Manager) node(network string) (*node, error) {
 			return only, nil
 		}
 	}
-	if network != "" && !strings.HasPrefix(network, "rooch:") {
-		network = "rooch:" + network
+	if network != "" {
+		name := strings.TrimPrefix(network, "rooch:")
+		network = "rooch:" + cmp.Or(longNames[name], name)
 	}
 	if node := m.Nodes[network]; node != nil {
 		return node, nil

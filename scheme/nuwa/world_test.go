@@ -50,6 +50,7 @@ type fakeService struct {
 	pending                  *subRAV         // proposed, not signed yet
 	stored                   *signedSubRAV   // the last verified SubRAV
 	calls                    []string        // tools that ran
+	asked                    []string        // at which URLs, for tools
 	given                    []signedSubRAV  // every SubRAV that came
 	wellKnown, saysDiscovery string
 
@@ -76,6 +77,8 @@ func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 	case at.Path == wellKnownPath:
 		return &seller.Answer{Status: http.StatusOK, Content: []byte(s.wellKnown)}, nil
 	case r.Method == seller.CallTool:
+		before, _, _ := strings.Cut(r.URL, "#")
+		s.asked = append(s.asked, before)
 		return s.tool(at.Fragment, r.Body)
 	case strings.HasPrefix(at.Path, "/payment-channel/"):
 		return s.route(strings.TrimPrefix(at.Path, "/payment-channel"), r)

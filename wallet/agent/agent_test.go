@@ -483,6 +483,12 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	w = newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.DenyHosts = []string{"api.example"} })
 	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
+	w.allow(func(r *Rules) { r.Budget.Payees = []string{"0x00000000000000000000000000000000000000aa"} })
+	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
+	w.allow(func(r *Rules) {
+		r.Budget.AllowHosts, r.Budget.Ends = []string{"api.example"}, map[string]time.Time{"api.example": time.Now()}
+	})
+	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	requireCode(t, must.Err(sign(w, 1001, nil)), x402.ApprovalRequired)
 	w.approve = true

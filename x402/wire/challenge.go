@@ -21,6 +21,8 @@ type Challenge struct {
 	Resource   Resource
 	Extensions map[string]json.RawMessage // V2: raw, for the echo
 	Error      string                     // the seller's own words: untrusted
+
+	lacking plainOption // nil: see Complete
 }
 
 // Resource is what the seller says it sells. All of it is a stranger's text.

@@ -45,7 +45,8 @@ var places = []struct {
 //	header X-PAYMENT-REQUIRED           base64 JSON   version 1 or 2; the wallet settles, where it
 //	                                                  lacks what a V2 challenge must have
 //	body with accepts                   JSON          version 1 or 2
-//	header X-PAYMENT-AMOUNT and others  plain         one option; the wallet settles
+//	header X-PAYMENT-AMOUNT and others  plain         one option; the wallet settles; what it leaves
+//	                                                  to the buyer's settings is for [Challenge.Complete]
 //
 // Challenges of MPP (WWW-Authenticate: Payment) are options behind those, or the only ones.
 //
@@ -237,6 +238,9 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	r.Dialect = x402.DialectPlainProof
 	if err != nil {
 		c.Unreadable = []Unreadable{{Index: 0, Why: err}}
+		if payTo != "" && (network == "" || asset == "") {
+			c.lacking = plainOption(entry)
+		}
 	} else {
 		c.Accepts = []x402.Requirement{r}
 	}

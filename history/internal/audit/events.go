@@ -45,6 +45,8 @@ const (
 	LiftRefusedEvent = "lift refused" // it was not the owner's
 	ChannelEvent     = "channel"      // what is known of it from now on
 	DelegationEvent  = "delegation"   // more was delegated on an account than ever before
+	DelegatedEvent   = "delegated"    // the owner sent an approval to the chain
+	RevokedEvent     = "revoked"      // or the end of one
 	LabelledEvent    = "labelled"     // a session was named
 	ImportedEvent    = "imported"     // payments of another wallet were written down
 	ApprovalEvent    = "approval "    // and its state
@@ -67,9 +69,13 @@ func StoredDigest(requirement, payload, evidence string) string {
 
 // OutcomeDetail is what the chain says of an outcome: with every column that it sets.
 type OutcomeDetail struct {
-	Proof        string `json:"proof,omitempty"`
-	Transaction  string `json:"transaction,omitempty"`
-	Facilitator  string `json:"facilitator,omitempty"`
+	Proof       string `json:"proof,omitempty"`
+	Transaction string `json:"transaction,omitempty"`
+	Facilitator string `json:"facilitator,omitempty"`
+	// of its answer, and what came of each try
+	FacilitatorStatus int      `json:"facilitatorStatus,omitempty"`
+	Tries             []string `json:"tries,omitempty"`
+
 	Receipt      string `json:"receipt,omitempty"` // digest
 	Chain        string `json:"chain,omitempty"`   // likewise of the chain's answer
 	Note         string `json:"note,omitempty"`
