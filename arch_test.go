@@ -63,6 +63,7 @@ var arrows = map[string][]string{
 	"x402/foreign":      {"x402"},
 	"x402/onchain":      {"x402", "x402/money"},
 	"x402/publicnode":   {"x402"},
+	"x402/explain":      {"x402"},
 	// the lines for a network name its public node
 	"x402/remedy": {"x402", "x402/money", "x402/publicnode"},
 	// x402: names of networks, and assets
@@ -257,7 +258,7 @@ var arrows = map[string][]string{
 		"internal/notify", "internal/ownuser", "internal/passkey", "internal/passkey/invitation",
 		"internal/relay", "internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
 		"paywall/book", "internal/receipt", "wallet/seal", "tools", "wallet", "x402", "x402/wire",
-		"x402/weburl", "x402/onchain", "x402/remedy"},
+		"x402/weburl", "x402/onchain", "x402/remedy", "x402/explain"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"history/turns", "internal/child", "history", "history/alerts", "x402"},

@@ -63,7 +63,7 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 	require.Contains(t, named, "show VALUE")
 	text := must.Get(os.ReadFile("../x402/errors.go"))(t)
 	for _, word := range strings.Split(string(text), `"`) {
-		if _, _, ok := x402.Explain(x402.Code(word)); ok {
+		if x402.Code(word).IsKnown() {
 			lines[x402.Errorf(x402.Code(word), "x").NextStep().Command] = word
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/explain"
 )
 
 // afterHelp is what a script wants to know of every command.
@@ -131,7 +132,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 					fmt.Fprintln(cmd.OutOrStdout(), former.explain(code))
 					code = former.now
 				}
-				if means, do, ok := x402.Explain(code); ok {
+				if means, do, ok := explain.Code(code); ok {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\nWhat to do: %s.\n", code, means, do)
 					return nil
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/explain"
 )
 
 // Each error code of @ozskr/x402-solana-mcp is explained: by its own name, or by the one that stands for it.
@@ -31,7 +32,7 @@ func TestCodesOfTheSeedAreExplained(t *testing.T) {
 		root.SetOut(&out)
 		root.SetArgs([]string{"help", code})
 		require.NoError(t, root.Execute(), code)
-		means, do, known := x402.Explain(now)
+		means, do, known := explain.Code(now)
 		require.True(t, known, now)
 		assert.Contains(t, out.String(), string(now)+": "+means)
 		assert.Contains(t, out.String(), do)
@@ -39,7 +40,7 @@ func TestCodesOfTheSeedAreExplained(t *testing.T) {
 		assert.Equal(t, isFormer, strings.Contains(out.String(), strings.ToUpper(code)+" of @ozskr"), code)
 	}
 	for code := range formerCodes {
-		_, _, known := x402.Explain(code)
+		_, _, known := explain.Code(code)
 		assert.False(t, known, "%s is a code of this wallet", code)
 	}
 }

@@ -119,18 +119,6 @@ func (s *Store) Expired(ctx context.Context, network string, since time.Time) ([
 		AND unique_key IS NOT NULL`, micros(since), network)
 }
 
-// LastDelegated is the account out of which the last payment in a token was made, of the newest payments, if
-// that was a token account that delegated to the wallet; else "".
-func (s *Store) LastDelegated(ctx context.Context, network, asset string) (string, error) {
-	const newest = 10_000 // what is older says little of what the owner set up
-	return read(ctx, s, func(t *tx) (string, error) {
-		source, err := scanText(t.Row(`SELECT account FROM delegations WHERE network = ?2 AND account =
-			(SELECT source FROM (SELECT seq, source, network, asset FROM payments ORDER BY seq DESC LIMIT ?1)
-			AS newest WHERE network = ?2 AND asset = ?3 ORDER BY seq DESC LIMIT 1)`, newest, network, asset))
-		return source, sqldb.Otherwise(err, nil)
-	})
-}
-
 // Claimed returns settled payments that rest on a claim only, oldest first.
 func (s *Store) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]Payment, error) {
 	return s.many(ctx, ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? AND seq > `+seqOf+

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,6 +157,10 @@ func (e *Engine) insufficient(ctx context.Context, o option, funds x402.Funds, l
 			"before, and FILE is your own key's.")
 }
 
+// lookBack is how many payments are looked at for the account that was paid from last: what is older says
+// little of what the owner set up.
+const lookBack = 200
+
 // revoked is NO_DELEGATION where the wallet's own account is empty, and what it paid last came out of an account
 // that delegated to it: sending money to the wallet is not what the owner had in mind.
 func (e *Engine) revoked(ctx context.Context, o option, funds x402.Funds) error {
@@ -163,10 +168,15 @@ func (e *Engine) revoked(ctx context.Context, o option, funds x402.Funds) error 
 	if !isOwn || o.account != "" || !funds.Balance.IsZero() {
 		return nil
 	}
-	last, err := e.Store.LastDelegated(ctx, o.Network, o.asset.Key().Address)
-	if err != nil || last == "" || last == funds.Source {
+	newest, err := e.Store.Recent(ctx, lookBack)
+	at := slices.IndexFunc(newest, func(p history.Payment) bool {
+		isHere := p.Network == o.Network && p.Asset == o.asset.Key().Address
+		return isHere && e.Rules.Teams.Account(p.Agent) == ""
+	})
+	if err != nil || at < 0 || newest[at].Source == funds.Source {
 		return nil //nolint:nilerr // then it is short of funds, which is also true
 	}
+	last := newest[at].Source
 	return x402.Errorf(x402.NoDelegation, "the token account %s on %s, which was paid from last, delegates "+
 		"nothing to this wallet any more: it was revoked, or all of it is spent", last, x402.Title(o.Network)).
 		WithDetail("reason", "none").WithDetail("tokenAccount", last).WithDetail("network", o.Network).

@@ -886,11 +886,6 @@ func (w *simStore) Earlier(ctx context.Context, p history.Payment, limit int) ([
 	return list, w.look(ctx, "Earlier", err)
 }
 
-func (w *simStore) LastDelegated(ctx context.Context, network, asset string) (string, error) {
-	source, err := w.Store.LastDelegated(ctx, network, asset)
-	return source, w.look(ctx, "LastDelegated", err)
-}
-
 func (w *simStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
 	list, err := w.Store.Expired(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)

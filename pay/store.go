@@ -99,8 +99,6 @@ type Reader interface {
 	Bought(ctx context.Context, agent, url, resource string) (history.Payment, error)
 	// Earlier are settled payments for the host of a payment that were made before it, newest first.
 	Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error)
-	// LastDelegated is the account that the last payment in a token came out of, if it delegated to the wallet.
-	LastDelegated(ctx context.Context, network, asset string) (string, error)
 	// Expired is what was signed since a time and never settled.
 	Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error)
 }

@@ -35,7 +35,7 @@ func (w *Wallet) others(ctx context.Context, networks []string) (rows []BalanceR
 		}
 		wait.Go(func() {
 			coin := BalanceRow{Network: network, Asset: coinAsset}
-			coin.Symbol, coin.Decimals = x402.Coin(network)
+			coin.Symbol, coin.Decimals = coinOf(network)
 			err := w.asking(ctx, network, func(ctx context.Context) error {
 				known := w.Engine.Assets.Assets(network)
 				tokens, amount, err := w.chainOf(network).Holdings(ctx, network, known[min(len(known), 1):])

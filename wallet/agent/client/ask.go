@@ -48,7 +48,7 @@ func Ask(ctx context.Context, home string, signing time.Duration, q agent.Reques
 		return nil, garbled()
 	}
 	if out.Error != nil {
-		if _, _, known := x402.Explain(out.Error.Code); !known {
+		if !out.Error.Code.IsKnown() {
 			return nil, garbled()
 		}
 		return nil, x402.Errorf(out.Error.Code, "%s", out.Error.Message).WithHint("%s", out.Error.Hint)
