@@ -87,8 +87,13 @@ func TestARevokedDelegation_LastPaidFromItsOwn(t *testing.T) {
 	b.mustBuy(t, testURL+"/2")
 	node.funds = ownFunds(0)
 	b.mustRefuse(t, x402.InsufficientFunds, testURL+"/3")
+
+	b, node = newSolanaBench(t, "10000")
+	b.mustBuy(t, testURL)
+	node.funds = ownFunds(0)
+	b.mustRefuse(t, x402.NoDelegation, testURL+"/2")
 	b.seller.asset = "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7" // another token
-	b.mustRefuse(t, x402.InsufficientFunds, testURL+"/4")
+	b.mustRefuse(t, x402.InsufficientFunds, testURL+"/2")
 }
 
 // A session whose cap was delegated says so, and how what is delegated since counts.
