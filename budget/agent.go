@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"slices"
 	"time"
 
 	"x402-wallet/x402"
@@ -38,34 +37,33 @@ func (r Rules) CheckAgent(name string) error {
 // checkEnds refuses what the owner allowed until a time that is past: an agent, or a host. The ledger's time
 // counts, which never goes back.
 func (r Rules) checkEnds(a Ask, now time.Time) error {
-	if end := r.Agents[a.Agent].Until; !end.IsZero() && !now.Before(end) {
-		return x402.Errorf(x402.PolicyDenied, "the agent %s could pay until %s", x402.Quote(a.Agent),
-			x402.Stamp(end)).
-			WithHint("nothing is paid for it any more").WithDetail("agent", a.Agent).
-			WithDetail("until", x402.Stamp(end)).
-			WithCommand(x402.Command("policy"), "Your rules let the agent "+a.Agent+" pay until "+
-				x402.Stamp(end)+": please write a later until in config.toml if it is to pay.")
+	over := func(end time.Time) bool { return !end.IsZero() && !now.Before(end) }
+	if end := r.Agents[a.Agent].Until; over(end) {
+		return ended("the agent "+x402.Quote(a.Agent), end, x402.Command("policy"))
 	}
 	var last time.Time
-	stands := func(entry string) bool {
-		end, ends := r.Ends[entry]
+	for _, entry := range r.AllowHosts {
 		if !HostMatches(entry, a.Host) {
-			return false
+			continue
 		}
-		if end.After(last) {
-			last = end
+		end := r.Ends[entry]
+		if !over(end) {
+			return nil
 		}
-		return !ends || now.Before(end)
+		last = end
 	}
-	if len(r.Ends) == 0 || slices.ContainsFunc(r.AllowHosts, stands) {
+	if last.IsZero() { // any host is allowed
 		return nil
 	}
-	return x402.Errorf(x402.PolicyDenied, "the owner allowed payments to %s until %s", x402.Brief(a.Host),
-		x402.Stamp(last)).
-		WithHint("use another seller; which ones are paid is the owner's to say").
-		WithDetail("until", x402.Stamp(last)).
-		WithCommand(x402.Command("policy", "allow", a.Host), "Your rules let me pay "+x402.Brief(a.Host)+
-			" until "+x402.Stamp(last)+": please allow it again if you want what it sells.")
+	return ended("payments to "+x402.Brief(a.Host), last, x402.Command("policy", "allow", a.Host))
+}
+
+// ended is the refusal of what the owner allowed until a time.
+func ended(what string, end time.Time, command string) error {
+	until := x402.Stamp(end)
+	return x402.Errorf(x402.PolicyDenied, "the owner allowed %s until %s", what, until).
+		WithHint("only the owner can allow it again").WithDetail("until", until).
+		WithCommand(command, "Your rules allowed "+what+" until "+until+": please allow it again if you want it.")
 }
 
 func (r Rules) checkAccount(agent string) error {
