@@ -183,12 +183,25 @@ func ends(c *config.Config) map[string]time.Time {
 	return at
 }
 
+// networkEnds are when the networks are over on which the owner lets the wallet pay until then.
+func networkEnds(c *config.Config) map[string]time.Time {
+	at := map[string]time.Time{}
+	for id, n := range c.Networks {
+		if !n.Until.IsZero() {
+			at[id] = n.Until
+		}
+	}
+	return at
+}
+
 func budgetRules(c *config.Config) budget.Rules {
 	b := c.Budget
 	return budget.Rules{
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
-		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), Ends: ends(c), DenyHosts: c.Policy.DenyHosts,
-		Payees: c.Policy.Payees, NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
+		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), Ends: ends(c),
+		NetworkEnds: networkEnds(c), DenyHosts: c.Policy.DenyHosts,
+		Payees: c.Policy.Payees, NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange,
+		PriceJump:   c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}

@@ -40,8 +40,10 @@ type Rules struct {
 	HostDay      map[string]money.Dollars
 	AllowHosts   []string // empty: any
 	// Ends are when entries of AllowHosts are over; one that is not here never is.
-	Ends      map[string]time.Time
-	DenyHosts []string
+	Ends map[string]time.Time
+	// NetworkEnds are when the owner's money on a network is over: what was delegated or allowed there.
+	NetworkEnds map[string]time.Time
+	DenyHosts   []string
 	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who is
 	// one of them is no new payee.
 	Payees      []string

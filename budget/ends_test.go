@@ -52,3 +52,20 @@ func TestEnds(t *testing.T) {
 		})
 	}
 }
+
+// What the owner delegated on a network is over at its end; other networks' money is not.
+func TestEnds_OfANetwork(t *testing.T) {
+	end := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	r, a := rules(t), ask(t, "0.01")
+	r.NetworkEnds = map[string]time.Time{a.Payee.Network: end}
+	for now, passes := range map[time.Time]bool{end.Add(-1): true, end: false, end.AddDate(1, 0, 0): false} {
+		_, err := r.Decide(a, Facts{Now: now})
+		require.Equal(t, passes, err == nil, now)
+		if !passes {
+			require.Contains(t, err.Error(), "until 2027-01-01T00:00:00Z")
+		}
+	}
+	r.NetworkEnds = map[string]time.Time{"eip155:1": end}
+	_, err := r.Decide(a, Facts{Now: end})
+	require.NoError(t, err)
+}

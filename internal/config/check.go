@@ -190,6 +190,9 @@ func (c *Checker) networks(f *file) map[string]network {
 			made.ApprovalGas = c.coins(key+".approval_gas", *n.ApprovalGas)
 			c.Refuse(x402.Namespace(id) != "eip155", key+".approval_gas", "only EVM networks have approvals")
 		}
+		if n.Until != "" {
+			made.Until = c.moment(key+".until", n.Until)
+		}
 		if n.AllowanceFrom != "" {
 			made.Float = c.dollars(key+".float", n.Float, defaultFloat)
 			made.MaxGas = c.coins(key+".max_gas", *cmp.Or(n.MaxGas, new(defaultMaxGas)))

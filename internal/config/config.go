@@ -108,6 +108,7 @@ type network struct {
 	// EVM: the most that an approval of Permit2 may cost that a seller sends with a payment, in wei; 0: none
 	// is signed
 	ApprovalGas money.Amount
+	Until       time.Time // nothing is paid there from then on; zero: there is no end
 }
 
 // host is how to treat one seller.

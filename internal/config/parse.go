@@ -95,6 +95,7 @@ type file struct {
 		Float         *string `toml:"float"`
 		MaxGas        *string `toml:"max_gas"`
 		ApprovalGas   *string `toml:"approval_gas"`
+		Until         string  `toml:"until"`
 	} `toml:"networks"`
 	Assets       []fileAsset          `toml:"assets"`
 	Facilitators []WrittenFacilitator `toml:"facilitators"`
