@@ -70,7 +70,7 @@ func (s *search) operations(origin *url.URL, document json.RawMessage) {
 	for _, path := range slices.Sorted(maps.Keys(api.Paths)) {
 		var operations map[string]json.RawMessage
 		where := strings.TrimSuffix(base.String(), "/") + path
-		isUsable := strings.HasPrefix(path, "/") && len(where) <= maxOperationURL && isPlain(where)
+		isUsable := strings.HasPrefix(path, "/") && len(where) <= maxOperationURL && isPlainText(where)
 		if json.Unmarshal(api.Paths[path], &operations) != nil || !isUsable {
 			continue
 		}
@@ -83,7 +83,7 @@ func (s *search) operations(origin *url.URL, document json.RawMessage) {
 // maxOperationURL bounds what is shown of an address: a real one has a hundred characters.
 const maxOperationURL = 2 << 10
 
-func isPlain(text string) bool {
+func isPlainText(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
