@@ -253,7 +253,7 @@ func (s *Server) addTools() {
 			return w.CheckDelegation(ctx, in.Network, in.TokenAccount)
 		})
 	add(s, tool("x402_revoke_delegation", "Prepare a revocation", revokeDescription, asks), (*Wallet).revoke)
-	add(s, tool("x402_list_tools", "Tools of a paid server", listDescription, reads),
+	add(s, tool("x402_list_tools", "What a server sells", listDescription, reads),
 		func(w *Wallet, ctx context.Context, in listIn) (ListOut, error) {
 			return w.ListTools(ctx, in.Server)
 		})
