@@ -308,7 +308,7 @@ func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Opt
 		},
 	}
 	for _, t := range conf.Tools {
-		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
+		sold := paywall.Tool{Kind: t.Kind, Name: t.Name, Description: t.Description, Upfront: t.Upfront,
 			MaxTimeout: t.MaxTimeout, PerKilobyte: t.PerKilobyte, RequireIdentifier: t.RequireIdentifier,
 			Access: t.Access}
 		if t.Discoverable {
