@@ -304,7 +304,7 @@ func (c *Checker) noteInside(path []string, value *unstable.Node, line int) {
 
 // freeNames are the tables whose own keys are names the owner chose.
 var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true,
-	"tools": true}
+	"tools": true, "resources": true, "prompts": true}
 
 // isFree reports whether a table's own keys are names: of a subscription's headers, too.
 func isFree(table []string) bool {
