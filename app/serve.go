@@ -58,6 +58,7 @@ func (a *app) ServeMCP(ctx context.Context, account string) error {
 	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: open,
 		Background: backgroundDelay}
+	defer a.showMetrics(ctx, server)()
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
 	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
 	return server.Run(ctx, os.Stdin, os.Stdout)

@@ -50,6 +50,8 @@ type Server struct {
 
 	// Subscriptions: it buys what is due of the owner's subscriptions.
 	Subscriptions bool
+	// Ending is called when nobody is served any more, before the wallet is closed; nil: nothing is.
+	Ending func(context.Context)
 	// Count hears what each call that may pay came to; nil: nobody counts.
 	Count func(metrics.Call)
 
@@ -148,6 +150,9 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 	}
 	err := serve(ctx)
 	s.deliveries.Wait()
+	if s.Ending != nil {
+		s.Ending(ctx)
+	}
 	return err
 }
 

@@ -113,6 +113,7 @@ type file struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
 	Traces   fileTraces `toml:"traces"`
+	Metrics  figures    `toml:"metrics"`
 	Ledger   ledger     `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
