@@ -82,3 +82,25 @@ func TestPaywallSellsResourcesPromptsAndSessions(t *testing.T) {
 		})
 	}
 }
+
+// The same on real chains, settled by the reference facilitator.
+func TestWaresArePaidOnBothChains(t *testing.T) {
+	lab := Start(t)
+	shop, bin := testworld.NewHome(t, lab.Config(ConfigOptions{})), testworld.Build(t)
+	lab.SVMFund(shop.Solana, "", 0) // a payee needs a token account
+	file := filepath.Join(t.TempDir(), "shop.toml")
+	writePrivate(t, file, fmt.Sprintf("listen = \"127.0.0.1:0\"\ncommand = [\"/usr/bin/env\", %q, %q]\n"+
+		"network = %q\n[resources.\"weather://archive/*\"]\nprice = \"0.002\"\n[entry]\nprice = \"0.004\"\n"+
+		"[prompts.report]\nnetwork = %q\nprice = \"0.003\"\n", behindEnv+"="+filepath.Join(t.TempDir(), "runs"),
+		must.Get(os.Executable())(t), lab.EVM.Network, lab.SVM.Network))
+	url := startPaywall(t, shop, bin, file).url
+	w, _ := funded(t, lab, ConfigOptions{Loopback: []string{url},
+		More: fmt.Sprintf("[servers.shop]\nurl = %q\n", url)})
+	paid := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "resource": "weather://archive/1999"})
+	require.Equal(t, []string{"paid", lab.EVM.Network}, []string{paid.Status, paid.Network}, "%+v", paid)
+	require.Contains(t, paid.Content, "rainy in 1999")
+	require.Equal(t, uint64(6000), lab.EVMBalance(shop.EVM), "the session and the resource")
+	paid = call(t, w, "x402_call_tool", map[string]any{"server": "shop", "prompt": "report"})
+	require.Equal(t, []string{"paid", lab.SVM.Network}, []string{paid.Status, paid.Network}, "%+v", paid)
+	require.Equal(t, uint64(3000), lab.SVMBalance(shop.Solana, ""))
+}
