@@ -59,6 +59,7 @@ func (a *app) ServeMCP(ctx context.Context, account string) error {
 	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: open,
 		Background: backgroundDelay, ClientWait: clientWait(a.env)}
+	defer a.showMetrics(ctx, server)()
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
 	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
 	return server.Run(ctx, os.Stdin, os.Stdout)
@@ -318,7 +319,7 @@ func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Opt
 		},
 	}
 	for _, t := range conf.Tools {
-		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
+		sold := paywall.Tool{Kind: t.Kind, Name: t.Name, Description: t.Description, Upfront: t.Upfront,
 			MaxTimeout: t.MaxTimeout, PerKilobyte: t.PerKilobyte, RequireIdentifier: t.RequireIdentifier,
 			Access: t.Access}
 		if t.Discoverable {

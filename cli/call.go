@@ -15,10 +15,10 @@ import (
 
 func (p *Program) callCommand(ui *ui) *cobra.Command {
 	var f payFlags
-	var arguments string
+	var arguments, resource, prompt string
 	cmd := &cobra.Command{
-		Use:   "call SERVER [TOOL [KEY=VALUE | KEY:=JSON]...]",
-		Short: "Call a tool of a paid MCP server, and pay for it if it asks for payment",
+		Use:   "call SERVER [TOOL | --resource URI | --prompt NAME] [KEY=VALUE | KEY:=JSON]...",
+		Short: "Call a tool of an MCP server, read a resource or get a prompt, and pay if it asks",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return wants("SERVER")(cmd, args)
@@ -29,23 +29,28 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
+			in := tools.CallIn{Server: args[0], Resource: resource, Prompt: prompt,
+				IdempotencyKey: f.idempotencyKey}
+			pairs := args[1:]
+			if resource == "" && prompt == "" && len(pairs) > 0 {
+				in.Tool, pairs = pairs[0], pairs[1:]
+			}
+			if in.Tool == "" && resource == "" && prompt == "" {
 				return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 					return askWallet(ui, "waiting for the server", func() (tools.ListOut, error) {
 						return w.ListTools(ctx, args[0])
 					}, ui.tools)
 				})
 			}
-			most, err := maxAmount(f.most)
+			var err error
+			in.MaxAmount, err = maxAmount(f.most)
 			if err != nil {
 				return err
 			}
-			given, err := toolArguments(arguments, args[2:])
+			in.Arguments, err = toolArguments(arguments, pairs)
 			if err != nil {
 				return err
 			}
-			in := tools.CallIn{Server: args[0], Tool: args[1], Arguments: given, MaxAmount: most,
-				IdempotencyKey: f.idempotencyKey}
 			if f.dryRun {
 				return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 					return askWallet(ui, "waiting for the server and the nodes",
@@ -61,7 +66,10 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&arguments, "arguments", "", "the tool's arguments, a `JSON` object")
+	cmd.Flags().StringVarP(&arguments, "arguments", "d", "", "the arguments, a `JSON` object")
+	cmd.Flags().StringVar(&resource, "resource", "", "read the resource at this `URI`")
+	cmd.Flags().StringVar(&prompt, "prompt", "", "get the prompt of this `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("resource", "prompt")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost; a free tool runs")
 	f.add(cmd)
 	return cmd
@@ -101,7 +109,8 @@ func (u *ui) tools(out tools.ListOut) {
 	var rows [][]string
 	for _, t := range out.Tools {
 		first, _, _ := strings.Cut(strings.TrimSpace(t.Description), "\n")
-		rows = append(rows, []string{safe(t.Name), t.Price, safe(first)})
+		name := strings.TrimSpace(t.Type + " " + t.Name)
+		rows = append(rows, []string{safe(name), t.Price, safe(first)})
 	}
 	u.table([]string{"TOOL", "PRICE", "WHAT IT SAYS IT DOES"}, rows)
 }

@@ -51,6 +51,17 @@ func behind(runs string) error {
 					name}}}, err
 			})
 	}
+	server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "archive", URITemplate: "weather://archive/{year}"},
+		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			_, year, _ := strings.Cut(r.Params.URI, "archive/")
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI,
+				Text: "rainy in " + year}}}, nil
+		})
+	server.AddPrompt(&mcp.Prompt{Name: "report"}, func(_ context.Context, r *mcp.GetPromptRequest) (
+		*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user",
+			Content: &mcp.TextContent{Text: "about " + r.Params.Arguments["city"]}}}}, nil
+	})
 	return server.Run(context.Background(), &mcp.StdioTransport{})
 }
 

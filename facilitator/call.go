@@ -22,8 +22,8 @@ import (
 
 const (
 	connectTime = 5 * time.Second // for a name, TCP and TLS
-	shortCall = 5 * time.Second // for /verify and /supported
-	maxReply  = 1 << 20         // the longest real one is a /supported of some 100 KiB
+	shortCall   = 5 * time.Second // for /verify and /supported
+	maxReply    = 1 << 20         // the longest real one is a /supported of some 100 KiB
 )
 
 // reply is what one exchange brought; that of a program is one over HTTP with the status 200.

@@ -223,7 +223,7 @@ func (w *Paywall) checkDiscovery(t *tool) error {
 // describe declares a tool of upstream's by what upstream says of it. What cannot be declared stays as it
 // was.
 func (w *Paywall) describe(upstreams *mcp.Tool) {
-	t := w.tools[upstreams.Name]
+	t := w.priced("", upstreams.Name)
 	if t == nil || t.Discovery == nil || !t.Discovery.isMCP() {
 		return
 	}

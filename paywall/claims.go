@@ -34,7 +34,7 @@ func (o option) isClaimed() bool {
 // that does not answer may do so.
 func (w *Paywall) CheckChannels(ctx context.Context) error {
 	for _, t := range w.options.Tools {
-		for _, o := range w.tools[t.Name].options {
+		for _, o := range w.tools[t.label()].options {
 			if !o.isClaimed() {
 				continue
 			}

@@ -61,7 +61,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			origin = map[bool]string{true: "https://", false: "http://"}[r.TLS != nil] + r.Host
 		}
 		path := r.URL.RequestURI()
-		w.answerHTTP(rw, r, t, w.sell(r.Context(), request{
+		ended := w.sell(r.Context(), request{
 			tool: t, call: Call{Tool: t.Name, Header: r.Header},
 			resource: cmp.Or(t.Resource, origin+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
@@ -83,7 +83,9 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				return toolResult{value: held, failed: held.Status >= http.StatusBadRequest,
 					encode: held.encode, usage: held.usage}, nil
 			},
-		}))
+		})
+		noteOutcome(r.Context(), ended)
+		w.answerHTTP(rw, r, t, ended)
 	})
 }
 

@@ -116,7 +116,7 @@ func (w *Paywall) resources(ctx context.Context) []listed {
 	}
 	var items []listed
 	for _, said := range w.options.Tools {
-		if item, ok := w.listed(ctx, w.tools[said.Name]); ok {
+		if item, ok := w.listed(ctx, w.tools[said.label()]); ok {
 			items = append(items, item)
 		}
 	}

@@ -24,11 +24,11 @@ import (
 // errors.
 const codePaymentRequired = 402
 
-// Protect charges for the tools of a server that have a price; the others stay free. Tools added
-// later are charged for too. tools/list shows the prices. Before a call is paid only the numbers of
-// its progress leave; its log messages come with its answer (not so for a tool that is paid upfront).
+// Protect charges for what of a server has a price: tools, resources, prompts, and a session itself; the rest
+// stays free. Tools added later are charged for too. Lists show the prices. Before a call is paid only the
+// numbers of its progress leave; its log messages come with its answer (not so for what is paid upfront).
 func (w *Paywall) Protect(server *mcp.Server) {
-	server.AddReceivingMiddleware(w.middleware)
+	server.AddReceivingMiddleware(w.entryMiddleware, w.middleware)
 	server.AddSendingMiddleware(w.withheld.sendingMiddleware)
 }
 
@@ -36,12 +36,13 @@ func (w *Paywall) Protect(server *mcp.Server) {
 // takes; for typed handlers use Protect, and for tools that send progress or log messages, which only
 // Protect withholds. Tool panics where the name has no price, because then nobody would be charged.
 func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
-	if w.tools[name] == nil {
+	t := w.tools[name]
+	if t == nil || t.Kind != "" {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))
 	}
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		run := func(ctx context.Context) (*mcp.CallToolResult, error) { return h(ctx, request) }
-		answered, err := w.sellCall(ctx, request, name, run)
+		run := func(ctx context.Context) (mcp.Result, error) { return h(ctx, request) }
+		answered, err := w.charge(ctx, ofCall(w.priced("", name), request, run))
 		if required, ok := answered.(*paymentRequired); ok { // a tool's handler can return no other type
 			return required.asTool, nil
 		}
@@ -50,76 +51,120 @@ func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	}
 }
 
+// asked is a request for something that costs.
+type asked struct {
+	tool      *tool // nil: it is free
+	name      string
+	arguments json.RawMessage
+	request   mcp.Request
+	meta      mcp.Meta
+	extra     *mcp.RequestExtra
+	run       toolRun
+}
+
+func ofCall(t *tool, r *mcp.CallToolRequest, run toolRun) asked {
+	return asked{tool: t, name: r.Params.Name, arguments: r.Params.Arguments, request: r, meta: r.Params.Meta,
+		extra: r.Extra, run: run}
+}
+
 func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
-		switch r := request.(type) {
-		case *mcp.CallToolRequest:
-			return w.sellCall(ctx, r, r.Params.Name, func(ctx context.Context) (*mcp.CallToolResult, error) {
-				answered, err := next(ctx, method, request)
-				given, _ := answered.(*mcp.CallToolResult)
-				if err == nil && given == nil {
-					err = fmt.Errorf("the tool answered with %T", answered)
-				}
-				return given, err
-			})
-		case *mcp.ListToolsRequest:
+		run := func(ctx context.Context) (mcp.Result, error) {
 			answered, err := next(ctx, method, request)
-			if list, ok := answered.(*mcp.ListToolsResult); ok && err == nil {
-				return w.withPrices(list), nil
+			if err == nil && isNone(answered) {
+				err = fmt.Errorf("the server answered with %T", answered)
 			}
 			return answered, err
 		}
-		return next(ctx, method, request)
+		switch r := request.(type) {
+		case *mcp.CallToolRequest:
+			return w.charge(ctx, ofCall(w.priced("", r.Params.Name), r, run))
+		case *mcp.ReadResourceRequest:
+			return w.charge(ctx, asked{tool: w.pricedResource(r.Params.URI), name: r.Params.URI, request: r,
+				meta: r.Params.Meta, extra: r.Extra, run: run})
+		case *mcp.GetPromptRequest:
+			return w.charge(ctx, asked{tool: w.priced(OfPrompt, r.Params.Name), name: r.Params.Name,
+				arguments: jsonOf(r.Params.Arguments), request: r, meta: r.Params.Meta, extra: r.Extra, run: run})
+		}
+		answered, err := next(ctx, method, request)
+		if err != nil {
+			return answered, err
+		}
+		if list, ok := answered.(*mcp.ListToolsResult); ok {
+			return w.withPrices(list), nil
+		}
+		answered, _ = w.withWarePrices(answered)
+		return answered, nil
 	}
 }
 
-func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, name string,
-	run toolRun) (mcp.Result, error) {
-	t := w.tools[name]
-	if t == nil || t.Free {
-		return run(ctx)
+// charge sells what costs, and gives what is free. Neither holds a resource that costs something else.
+func (w *Paywall) charge(ctx context.Context, a asked) (mcp.Result, error) {
+	run := a.run
+	a.run = func(ctx context.Context) (mcp.Result, error) {
+		given, err := run(ctx)
+		if err == nil && !isNone(given) {
+			if label := w.leaked(given, a.tool); label != "" {
+				return nil, leakError(label)
+			}
+		}
+		return given, err
 	}
-	if sale := FromContext(ctx); sale != nil && sale.Tool == name {
+	if a.tool == nil {
+		return a.run(ctx)
+	}
+	if sale := FromContext(ctx); sale != nil && sale.Tool == a.tool.label() {
 		// a tool of a protected server that was wrapped as well
 		return run(ctx)
 	}
-	header := http.Header{}
-	if extra := request.Extra; extra != nil {
-		header = extra.Header
-	}
-	paid := func(context.Context, bool) {}
-	if !t.Upfront || w.options.VerifyOnly { // a tool that is paid upfront may send anything
-		run, paid = w.withheld.track(request, run)
-	}
-	asked := toolRequest(t, name, request.Params, header, run)
-	asked.signIn = signInOf(header, request.Params.Meta)
-	asked.traceparent = steps.Named(request.Params.Meta, header)
-	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }
-	r := w.sell(ctx, asked)
-	noteOutcome(ctx, r)
-	paid(ctx, r.answer == deliver && r.replayed == nil)
-	return w.answerCall(t, request, r)
+	answered, _, err := w.sellMCP(ctx, a)
+	return answered, err
 }
 
-func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
-	resource := cmp.Or(t.Resource, "mcp://tool/"+name)
+// sellMCP sells one request.
+func (w *Paywall) sellMCP(ctx context.Context, a asked) (mcp.Result, result, error) {
+	header := http.Header{}
+	if a.extra != nil {
+		header = a.extra.Header
+	}
+	paid := func(context.Context, bool) {}
+	if !a.tool.Upfront || w.options.VerifyOnly { // what is paid upfront may send anything
+		a.run, paid = w.withheld.track(a.request, a.meta, a.run)
+	}
+	call := mcpRequest(a, header)
+	call.signIn = signInOf(header, a.meta)
+	call.traceparent = steps.Named(a.meta, header)
+	call.isAbandoned = func() bool { return isAbandoned(ctx, header) }
+	r := w.sell(ctx, call)
+	noteOutcome(ctx, r)
+	paid(ctx, r.answer == deliver && r.replayed == nil)
+	answered, err := w.answerCall(a, r)
+	return answered, r, err
+}
+
+func mcpRequest(a asked, header http.Header) request {
+	resource := a.tool.url(a.name)
 	return request{
-		tool: t, call: Call{Tool: name, Arguments: p.Arguments, Header: header}, resource: resource,
-		callHash: callHash(resource, p.Arguments),
-		decode:   func() (*payment, error) { return paymentInCall(p.Meta, header) },
+		tool: a.tool, call: Call{Tool: a.name, Arguments: a.arguments, Header: header}, resource: resource,
+		callHash: callHash(resource, a.arguments),
+		decode:   func() (*payment, error) { return paymentInCall(a.meta, header) },
 		acknowledge: func(said map[string]any) toolResult {
-			return toolResult{value: &mcp.CallToolResult{StructuredContent: said,
-				Content: []mcp.Content{&mcp.TextContent{Text: string(jsonOf(said))}}}}
+			return toolResult{value: acknowledgement(a.tool.Kind, said)}
 		},
 		invoke: func(ctx context.Context) (toolResult, error) {
-			given, err := run(ctx)
-			if err != nil || given == nil {
+			given, err := a.run(ctx)
+			if err != nil || isNone(given) {
 				return toolResult{}, err
 			}
-			return toolResult{value: given, failed: given.IsError,
-				needsInput: given.NeedsInput() || len(given.InputRequests) > 0,
-				encode:     func() []byte { return encodeResult(given) },
-				usage:      func() (string, func() int) { return resultUsage(given) }}, nil
+			out := toolResult{value: given, needsInput: asksFirst(given),
+				usage: func() (string, func() int) { return resultUsage(given) }}
+			if called, isTool := given.(*mcp.CallToolResult); isTool {
+				out.failed = called.IsError
+			}
+			if a.tool.Kind != OfEntry { // a session that was lost is not given again
+				out.encode = func() []byte { return encodeResult(given) }
+			}
+			return out, nil
 		},
 	}
 }
@@ -127,7 +172,7 @@ func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Hea
 // maxReplay bounds an answer that is stored so that it can be replayed.
 const maxReplay = 1 << 20
 
-func encodeResult(given *mcp.CallToolResult) []byte {
+func encodeResult(given mcp.Result) []byte {
 	text, err := json.Marshal(given)
 	if err != nil || len(text) > maxReplay {
 		return nil
@@ -136,12 +181,13 @@ func encodeResult(given *mcp.CallToolResult) []byte {
 }
 
 // resultUsage is what a result says that its call costs, and its length. The word is taken out of it.
-func resultUsage(given *mcp.CallToolResult) (said string, size func() int) {
-	if value, there := given.Meta[metaCharge]; there {
+func resultUsage(given mcp.Result) (said string, size func() int) {
+	if value, there := given.GetMeta()[metaCharge]; there {
 		said, _ = value.(string)
 		said = cmp.Or(said, "nothing that can be read")
-		given.Meta = maps.Clone(given.Meta)
-		delete(given.Meta, metaCharge)
+		meta := maps.Clone(given.GetMeta())
+		delete(meta, metaCharge)
+		given.SetMeta(meta)
 	}
 	return said, func() int {
 		text, _ := json.Marshal(given) // what cannot be written is not sent either
@@ -189,12 +235,13 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 	return found, nil
 }
 
-// answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest,
-	r result) (mcp.Result, error) {
+// answerCall is a sale's outcome in the dialect. A tool's challenge is a result; what else is sold has no
+// result that could say so, and its challenge is the JSON-RPC error in every dialect.
+func (w *Paywall) answerCall(a asked, r result) (mcp.Result, error) {
+	isError := w.options.Dialect == dialectError || a.tool.Kind != ""
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
-		return w.toolAnswer(r)
+		return w.toolAnswer(a.tool, r)
 	case reject:
 		code := int64(jsonrpc.CodeInvalidParams)
 		if errors.Is(r.cause, selling.ErrNotJSON) {
@@ -203,38 +250,45 @@ func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest,
 		return nil, &jsonrpc.Error{Code: code, Message: r.reason, Data: jsonOf(errorBody(r))}
 	case unavailable:
 		body := errorBody(r)
-		if w.options.Dialect == dialectError {
+		if isError {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: r.reason, Data: jsonOf(body)}
 		}
 		return w.errorResult(r, body, nil), nil
 	default:
-		return w.challengeResult(t, request, r)
+		return w.challengeResult(a, r, isError)
 	}
 }
 
-func (w *Paywall) toolAnswer(r result) (mcp.Result, error) {
-	var out mcp.CallToolResult
+func (w *Paywall) toolAnswer(t *tool, r result) (mcp.Result, error) {
+	out := emptyResult(t.Kind)
 	switch given := r.toolResult.value.(type) {
-	case *mcp.CallToolResult:
-		out = *given
+	case mcp.Result:
+		out = copied(given)
 	case error:
 		var own *jsonrpc.Error
 		if errors.As(given, &own) { // unwrapped: the SDK does not recognize wrapped ones
 			return nil, own
 		}
-		out.SetError(given)
+		called, isTool := out.(*mcp.CallToolResult)
+		if !isTool {
+			return nil, given
+		}
+		called.SetError(given)
 	}
 	if r.replayed != nil {
-		if err := json.Unmarshal(r.replayed, &out); err != nil {
+		if err := json.Unmarshal(r.replayed, out); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
 				Message: "the stored answer of this payment cannot be read any more"}
 		}
 	}
 	if r.answer == inputRequired && !r.receipt { // content beside the questions is not paid for
-		out.Content, out.StructuredContent, out.Meta = nil, nil, nil
+		withoutContent(out)
 	}
-	out.Meta = w.withReceipt(r, out.Meta)
-	return &out, nil
+	if read, isRead := out.(*mcp.ReadResourceResult); isRead {
+		read.Cacheable = mcp.Cacheable{CacheScope: "private"} // it is for this buyer
+	}
+	out.SetMeta(w.withReceipt(r, out.GetMeta()))
+	return out, nil
 }
 
 // withReceipt adds the settlement to a copy of a result's _meta, under the keys of the dialect.
@@ -272,9 +326,9 @@ const extensionSince = "2026-07-28"
 
 // challengeResult is the challenge: for a client that declared MCP's payment extension in that
 // form, for others in the dialect.
-func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
-	body := w.challengeBody(t, r)
-	if w.options.Dialect == dialectError {
+func (w *Paywall) challengeResult(a asked, r result, isError bool) (mcp.Result, error) {
+	body := w.challengeBody(a.tool, r)
+	if isError {
 		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}
 	var meta mcp.Meta
@@ -282,6 +336,10 @@ func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r resul
 		meta = mcp.Meta{wire.MetaCloudflare: body}
 	}
 	asTool := w.errorResult(r, body, meta)
+	request, isCall := a.request.(*mcp.CallToolRequest)
+	if !isCall {
+		return asTool, nil
+	}
 	if capabilities := request.ClientCapabilities(); capabilities != nil &&
 		request.ProtocolVersion() >= extensionSince {
 		if _, knows := capabilities.Extensions[wire.MCPExtension]; knows {
@@ -310,7 +368,7 @@ func (w *Paywall) withPrices(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 	out := *list
 	out.Tools = []*mcp.Tool{}
 	for _, listed := range list.Tools {
-		if t := w.tools[listed.Name]; t != nil && !t.Free {
+		if t := w.priced("", listed.Name); t != nil {
 			listed = w.withPrice(t, listed)
 		}
 		out.Tools = append(out.Tools, listed)
@@ -320,19 +378,25 @@ func (w *Paywall) withPrices(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 
 func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 	shown := *listed
-	shown.Meta = ownMeta(listed.Meta)
-	shown.Meta["agents-x402/paymentRequired"] = true
+	shown.Meta = w.priceMeta(t, listed.Meta)
+	shown.OutputSchema = allowChallenge(listed.OutputSchema)
+	return &shown
+}
+
+// priceMeta is a _meta with the price in it.
+func (w *Paywall) priceMeta(t *tool, meta mcp.Meta) mcp.Meta {
+	meta = ownMeta(meta)
+	meta["agents-x402/paymentRequired"] = true
 	if price := t.price(); price != "" {
-		shown.Meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
+		meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
 		var accepts []map[string]any
 		for _, o := range t.options {
 			accepts = append(accepts, map[string]any{"scheme": o.scheme(), "network": o.Network,
 				"asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
 		}
-		shown.Meta["x402"] = map[string]any{"price": price, "accepts": accepts}
+		meta["x402"] = map[string]any{"price": price, "accepts": accepts}
 	}
-	shown.OutputSchema = allowChallenge(listed.OutputSchema)
-	return &shown
+	return meta
 }
 
 // allowChallenge lets a tool's output schema accept a challenge too: clients that validate

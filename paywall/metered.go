@@ -99,7 +99,7 @@ func (s *saleRun) meterAnswer(said string, size func() int) {
 	if said != "" {
 		if err := s.sale.Charge(said); err != nil {
 			s.log.Warn("the server behind charges what it cannot: the call costs the most that was signed",
-				"tool", s.tool.Name, "err", err)
+				"tool", s.tool.label(), "err", err)
 			s.sale.meter.set(s.sale.meter.ceiling)
 		}
 		return

@@ -13,9 +13,9 @@ func (w *Paywall) observed(ctx context.Context, r request) (context.Context, *st
 	if w.options.Observe == nil {
 		return ctx, nil
 	}
-	ctx = steps.Calling(ctx, "sale "+r.tool.Name, r.traceparent)
+	ctx = steps.Calling(ctx, "sale "+r.tool.label(), r.traceparent)
 	ctx, recorder := steps.Start(ctx, steps.Sale, "", w.options.Traces)
-	recorder.At("", r.tool.Name)
+	recorder.At("", r.tool.label())
 	return ctx, recorder
 }
 

@@ -21,12 +21,14 @@ import (
 	"x402-wallet/x402/remedy"
 )
 
-// Tool is the price of something: of an MCP tool by its name, or of what HTTP sells.
+// Tool is the price of something: of an MCP tool by its name, of what else an MCP server has, or of what HTTP
+// sells.
 type Tool struct {
+	Kind        string // "" is a tool, or what HTTP sells; else OfResource, OfPrompt or OfEntry
 	Name        string
 	Description string // for buyers
 	MimeType    string // of what is bought; "" is application/json
-	Resource    string // its URL; "" is mcp://tool/<name>, or of HTTP the URL that was asked for
+	Resource    string // its URL; "" is mcp://<kind>/<name>, or of HTTP the URL that was asked for
 	Accepts     []Option
 	// Quote computes what one call costs, instead of Accepts. It is called again when the payment
 	// comes, which has to match what it returns then: so it should return the same for the same
@@ -99,10 +101,18 @@ type option struct {
 func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	t.MaxTimeout = cmp.Or(t.MaxTimeout, defaultTimeout)
 	made := &tool{Tool: t}
-	fail := func(err error) error { return fmt.Errorf("the tool %q: %w", t.Name, err) }
+	fail := func(err error) error {
+		return fmt.Errorf("the %s %q: %w", cmp.Or(t.Kind, kindTool), t.Name, err)
+	}
 	switch {
-	case strings.TrimSpace(t.Name) == "":
-		return nil, errors.New("a tool without a name")
+	case !slices.Contains([]string{"", OfResource, OfPrompt, OfEntry}, t.Kind):
+		return nil, fail(errors.New("is of no kind that is sold"))
+	case (strings.TrimSpace(t.Name) == "") != (t.Kind == OfEntry):
+		return nil, fmt.Errorf("a %s without a name", cmp.Or(t.Kind, kindTool))
+	case t.Kind == OfResource && len(t.Name) > maxURI:
+		return nil, fail(fmt.Errorf("a URI has at most %d bytes", maxURI))
+	case t.Kind != "" && t.Discovery != nil:
+		return nil, fail(errors.New("only a tool is declared for discovery"))
 	case t.MaxTimeout < minTimeout || t.MaxTimeout > maxTimeout:
 		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", minTimeout, maxTimeout,
 			t.MaxTimeout))

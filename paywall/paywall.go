@@ -12,7 +12,8 @@
 // call costs), challenge.go (asking for it), payment.go (what a buyer presents, and for which offer), sale.go
 // and settle.go (the life of one sale), outcome.go (its table), claims.go (getting money that is counted
 // first), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
-// proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go
+// wares.go and door.go (resources,
+// prompts and sessions), proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go
 // (upstream's questions and notifications to buyers), bazaar.go and listing.go (being found), limiter.go,
 // sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors
 // can take).
@@ -187,6 +188,7 @@ type Paywall struct {
 	claimWanted chan struct{} // wakes KeepClaiming
 
 	withheld withheld
+	door     door
 	seen     *seenPayments
 
 	mu      sync.Mutex                    // of closed and kinds
@@ -249,11 +251,11 @@ func New(o Options) (*Paywall, error) {
 			faults = append(faults, err)
 			continue
 		}
-		if w.tools[t.Name] != nil {
-			faults = append(faults, fmt.Errorf("the tool %q has two prices: each tool has one entry, "+
-				"with several options", t.Name))
+		if w.tools[t.label()] != nil {
+			faults = append(faults, fmt.Errorf("the %s %q has two prices: each has one entry, with several "+
+				"options", cmp.Or(t.Kind, kindTool), t.Name))
 		}
-		w.tools[t.Name] = t
+		w.tools[t.label()] = t
 	}
 	if err := w.checkClaims(); err != nil {
 		faults = append(faults, err)
@@ -293,7 +295,7 @@ func (w *Paywall) validate() (faults []error) {
 func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
-		for _, o := range w.tools[t.Name].options {
+		for _, o := range w.tools[t.label()].options {
 			question := fmt.Sprint(o.scheme(), o.Network, o.Asset.Address, o.Price)
 			if asked[question] {
 				continue
@@ -360,7 +362,7 @@ func (w *Paywall) end() {
 	w.sales.Done()
 }
 
-// Prices lists what is charged for: each tool's name, and its price for people ("$0.01"; "" where
+// Prices lists what is charged for: each tool's name ("resource <URI>", "prompt <name>", "entry"), and its price for people ("$0.01"; "" where
 // it is computed).
 func (w *Paywall) Prices() map[string]string {
 	all := map[string]string{}

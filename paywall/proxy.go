@@ -110,19 +110,34 @@ func (f *Proxy) Open(ctx context.Context) error {
 		return &x402.Error{Code: x402.ServerUnavailable,
 			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
+	return errors.Join(f.missing(kindTool, ""), f.missing(kindResource, OfResource),
+		f.missing(kindPrompt, OfPrompt))
+}
+
+// missing says which of a kind that have a price upstream does not have.
+func (f *Proxy) missing(kind, of string) error {
 	var missing []string
-	names := f.mirror.Names(kindTool)
-	for name := range f.Paywall.tools {
-		if !slices.Contains(names, name) {
-			missing = append(missing, name)
+	names := f.mirror.Names(kind)
+	for _, t := range f.Paywall.tools {
+		has := func(name string) bool { return name == t.Name }
+		if begin, isPattern := strings.CutSuffix(t.Name, "*"); of == OfResource && isPattern {
+			has = func(name string) bool { return strings.HasPrefix(name, begin) }
+		}
+		isMade := of == OfResource && slices.ContainsFunc(f.mirror.Names(kindTemplate), func(name string) bool {
+			begin, _, _ := strings.Cut(name, "{")
+			end := min(len(begin), len(strings.TrimSuffix(t.Name, "*")))
+			return begin[:end] == t.Name[:end]
+		})
+		if t.Kind == of && !isMade && !slices.ContainsFunc(names, has) {
+			missing = append(missing, t.Name)
 		}
 	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "),
-			x402.Brief(strings.Join(names, ", ")))
+	if len(missing) == 0 {
+		return nil
 	}
-	return nil
+	slices.Sort(missing)
+	return fmt.Errorf("the server has no %s %s; it has %s", kind, strings.Join(missing, ", "),
+		x402.Brief(strings.Join(names, ", ")))
 }
 
 // connect opens the shared session with upstream; the first time it also creates the proxy's own server.
@@ -214,9 +229,9 @@ func (f *Proxy) build(upstream *mcp.InitializeResult, legacy *mcp.ServerCapabili
 	}
 	o.RootsListChangedHandler = f.rootsChanged
 	f.server = mcp.NewServer(self, o)
-	f.Paywall.Protect(f.server)
-	f.server.AddReceivingMiddleware(f.limitMCP, f.adaptToUpstream)
-	f.server.AddSendingMiddleware(rewriteUpdate, restoreSchema)
+	f.server.AddReceivingMiddleware(f.limitMCP, f.Paywall.entryMiddleware, f.adaptToUpstream,
+		f.Paywall.middleware)
+	f.server.AddSendingMiddleware(rewriteUpdate, restoreSchema, f.Paywall.withheld.sendingMiddleware)
 }
 
 // onChange handles a notification that a list has changed. It runs in the session's reader and must not
@@ -376,8 +391,8 @@ func isSessionless(r *http.Request) bool {
 // mcpHandler serves requests with and without sessions, depending on their protocol version.
 func (f *Proxy) mcpHandler() http.Handler {
 	server := func(*http.Request) *mcp.Server { return f.server }
-	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
-		DisableLocalhostProtection: true}) // see HTTP
+	before := f.Paywall.sellEntries(mcp.NewStreamableHTTPHandler(server, // see HTTP
+		&mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, DisableLocalhostProtection: true}))
 	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
 		Stateless: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

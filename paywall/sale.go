@@ -21,7 +21,7 @@ import (
 // only between the calls of hooks and tool: it may be read during such a call, and must not be kept.
 type Sale struct {
 	ID          string // in the sale store; "" before the payment is taken
-	Tool        string
+	Tool        string // its name; "resource <URI>", "prompt <name>" or "entry"
 	Resource    string
 	Call        Call
 	Payment     json.RawMessage  // the PaymentPayload, as it was presented
@@ -117,7 +117,7 @@ type saleRun struct {
 func (w *Paywall) sell(ctx context.Context, r request) (out result) {
 	ctx, recorder := w.observed(ctx, r)
 	defer func() { w.report(recorder, out) }()
-	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
+	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.label(), Resource: r.resource, Call: r.call}}
 	s.verifyOnly = w.options.VerifyOnly
 	s.upfront = r.tool.Upfront && !s.verifyOnly
 	s.out.sale, s.out.version = s.sale, w.options.Version
@@ -432,7 +432,7 @@ func (s *saleRun) execute(ctx context.Context) runOutcome {
 		var e ending
 		defer func() {
 			if p := recover(); p != nil {
-				s.log.Error("a tool panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
+				s.log.Error("a tool panicked", "tool", s.tool.label(), "stack", string(debug.Stack()))
 				e = ending{err: errors.New("the tool met an error of its own")}
 			}
 			ended <- e

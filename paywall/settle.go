@@ -279,7 +279,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 		_ = s.callHook(func() error { hooks.Ended(ctx, s.sale, err); return nil })
 	}
 	if v.answer == unavailable {
-		s.log.Warn("a sale failed", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
+		s.log.Warn("a sale failed", "tool", s.tool.label(), "sale", s.sale.ID, "err", err)
 	}
 	return s.out
 }
@@ -317,7 +317,7 @@ func (s *saleRun) runHook(ctx context.Context, hook func(context.Context, *Sale)
 func (s *saleRun) callHook(hook func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("a hook panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
+			s.log.Error("a hook panicked", "tool", s.tool.label(), "stack", string(debug.Stack()))
 			err = errors.New("a hook panicked")
 		}
 	}()

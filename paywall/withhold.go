@@ -42,14 +42,15 @@ type unpaidCall struct {
 type unpaidCallKey struct{}
 
 // toolRun runs the tool of one call.
-type toolRun func(context.Context) (*mcp.CallToolResult, error)
+type toolRun func(context.Context) (mcp.Result, error)
 
 // track returns a run that runs the tool with its messages withheld; end must then be called with the
 // request's own context, and with whether the call was paid.
-func (w *withheld) track(request *mcp.CallToolRequest, tool toolRun) (run toolRun,
+func (w *withheld) track(request mcp.Request, meta mcp.Meta, tool toolRun) (run toolRun,
 	end func(ctx context.Context, paid bool)) {
-	call := &unpaidCall{session: request.Session, token: request.Params.GetProgressToken()}
-	run = func(ctx context.Context) (*mcp.CallToolResult, error) {
+	session, _ := request.GetSession().(*mcp.ServerSession)
+	call := &unpaidCall{session: session, token: meta["progressToken"]}
+	run = func(ctx context.Context) (mcp.Result, error) {
 		w.update(call, func() { call.started, call.running = true, true })
 		defer w.update(call, func() { call.running = false })
 		return tool(context.WithValue(ctx, unpaidCallKey{}, call))

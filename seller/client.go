@@ -75,14 +75,14 @@ type Progress struct {
 // The MCP methods that can be bought.
 const (
 	CallTool     = "tools/call"
-	readResource = "resources/read"
-	getPrompt    = "prompts/get"
+	ReadResource = "resources/read"
+	GetPrompt    = "prompts/get"
 	Initialize   = "initialize"
 )
 
 // IsMCP reports whether a method is one of an MCP server, and not of HTTP.
 func IsMCP(method string) bool {
-	return slices.Contains([]string{CallTool, readResource, getPrompt, Initialize}, method)
+	return slices.Contains([]string{CallTool, ReadResource, GetPrompt, Initialize}, method)
 }
 
 // Server is a paid MCP server of the owner's: a command, or a URL.

@@ -80,6 +80,13 @@ type mcpRequest struct {
 	progress  func(Progress)
 }
 
+// canBeAsked reports whether the name of a tool or prompt, or a resource's URI, is one that is sent.
+func canBeAsked(name string) bool {
+	return len(name) <= maxName && !strings.ContainsFunc(name, func(r rune) bool {
+		return r < ' ' || r == 0x7f || r == 0xfffd
+	})
+}
+
 func (m *Client) check(r Request) (mcpRequest, error) {
 	raw, fragment, _ := strings.Cut(r.URL, "#")
 	at, err := m.parseEndpoint(raw)
@@ -88,9 +95,7 @@ func (m *Client) check(r Request) (mcpRequest, error) {
 	}
 	name, err := url.PathUnescape(fragment)
 	switch {
-	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool {
-		return r < ' ' || r == 0x7f || r == 0xfffd
-	}):
+	case err != nil || !canBeAsked(name):
 		return mcpRequest{}, invalid("a name has at most %d characters, and no control characters", maxName)
 	case (name == "") != (r.Method == Initialize):
 		return mcpRequest{}, invalid("the name of what is asked for is missing")

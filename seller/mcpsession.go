@@ -358,10 +358,10 @@ func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 	case CallTool:
 		result, err = s.mcp.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: w.name,
 			Arguments: w.arguments})
-	case readResource: // not by the session's own method, which answers from a cache
+	case ReadResource: // not by the session's own method, which answers from a cache
 		result, err = mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](ctx, s.mcp,
 			w.method, &mcp.ReadResourceParams{Meta: meta, URI: w.name})
-	case getPrompt:
+	case GetPrompt:
 		arguments := map[string]string{}
 		err = json.Unmarshal(w.arguments, &arguments)
 		if err == nil {

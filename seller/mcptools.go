@@ -44,6 +44,55 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 	return list, nil
 }
 
+// Ware is a resource, a template of resources, or a prompt, as its server lists it: a stranger's text.
+type Ware struct {
+	Method      string // that buys it: ReadResource or GetPrompt
+	Name        string // URI, template of URIs, or name of a prompt
+	Description string
+	Meta        mcp.Meta
+	Arguments   []*mcp.PromptArgument
+}
+
+// Wares lists the resources and prompts of a server, as far as it does list them.
+func (m *Client) Wares(ctx context.Context, endpoint string) (list []Ware, err error) {
+	p, err := m.endpointNamed(ctx, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer m.release(p)
+	s, _, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.watch(ctx, s)()
+	add := func(w Ware) {
+		if w.Name != "" && canBeAsked(w.Name) {
+			list = append(list, w)
+		}
+	}
+	has := &mcp.ServerCapabilities{}
+	if hello := s.mcp.InitializeResult(); hello != nil && hello.Capabilities != nil {
+		has = hello.Capabilities
+	}
+	if has.Resources != nil {
+		resources, _ := mcpconn.Resources(ctx, s.mcp, listLimits)
+		for _, r := range resources {
+			add(Ware{ReadResource, r.URI, r.Description, r.Meta, nil})
+		}
+		templates, _ := mcpconn.ResourceTemplates(ctx, s.mcp, listLimits)
+		for _, t := range templates {
+			add(Ware{ReadResource, t.URITemplate, t.Description, t.Meta, nil})
+		}
+	}
+	if has.Prompts != nil {
+		prompts, _ := mcpconn.Prompts(ctx, s.mcp, listLimits)
+		for _, p := range prompts {
+			add(Ware{GetPrompt, p.Name, p.Description, p.Meta, p.Arguments})
+		}
+	}
+	return list, nil
+}
+
 // readySession is a session on which a tool can be called.
 func (p *endpoint) readySession(ctx context.Context) (*session, error) {
 	s, isNew, err := p.session(ctx)
@@ -109,6 +158,9 @@ func isName(name string) bool {
 	return token().MatchString(name) && len(name) <= maxToolName
 }
 
+// codeNoResource is the JSON-RPC error of an unknown resource before MCP 2026-07-28.
+const codeNoResource = -32002
+
 // explain is the error of the outside for a request without payment that a server refused, or that
 // came to nothing.
 func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
@@ -121,7 +173,11 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 			WithDetail("said", x402.Quote(refused.said.Message))
 	}
 	switch refused.said.Code {
-	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
+	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound, codeNoResource:
+		if w.method == ReadResource {
+			return said(x402.Errorf(x402.InvalidArgument, "%s has no resource %s; nothing was paid",
+				hostOf(w.endpoint), x402.Quote(w.name)))
+		}
 		if names := m.otherTools(ctx, w); names != nil {
 			return said(noSuchTool(w, names))
 		}

@@ -138,18 +138,26 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
 			"Dialect": "error", "Entry": true}),
 	}, loopback)
-	n := 0
+	agent, n := w.serve(t), 0
 	for _, server := range []string{"shop", "required"} {
 		endpoint := must.Get(m.Endpoint(server))(t)
-		for _, c := range []struct{ method, name, args string }{
-			{"resources/read", "paid://resource", ""}, {"prompts/get", "paid", `{"q":"x"}`},
+		for _, c := range []struct{ argument, method, name, args, content string }{
+			{"resource", seller.ReadResource, "paid://resource", "", `"text":"bought"`},
+			{"prompt", seller.GetPrompt, "paid", `{"q":"x"}`, `"messages"`},
+			{"tool", seller.CallTool, "paid", `{"q":"x"}`, `"q":"x"`},
 		} {
-			r, err := w.wallet.Pay(t.Context(), asIs{Request: seller.Request{Method: c.method,
-				URL: seller.Target(endpoint, c.name), Body: []byte(c.args)}})
-			require.NoError(t, err, "%v", x402.AsError(err).Err)
+			in := map[string]any{"server": server, c.argument: c.name, "maxAmount": "$0.001"}
+			if c.args != "" {
+				in["arguments"] = json.RawMessage(c.args)
+			}
+			r := agent.ok(callName, in)
+			require.Equal(t, []any{"paid", "1000", "$0.001"}, []any{r["status"], r["amountPaid"], r["price"]})
+			require.Contains(t, r["content"], c.content)
 			n++
-			w.requirePaid(t, r, n)
-			w.wallet.Engine.Delivered(t.Context(), r.Status, r.PaymentID)
+			require.Len(t, w.Settlements(), n)
+			row := agent.ok("x402_history", map[string]any{"limit": 1})["transactions"].([]any)[0]
+			require.Equal(t, []any{c.method, seller.Target(endpoint, c.name)},
+				[]any{row.(map[string]any)["method"], row.(map[string]any)["url"]})
 		}
 	}
 	for _, server := range []string{"door", at} { // initialize, and then the tool, out of one maxAmount
@@ -242,6 +250,85 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.Equal(t, 2, len(w.Settlements()))
 }
 
-type asIs pay.Request
+// A tool, a resource and a prompt of one name are three purchases, each with its own idempotency key.
+func TestWhatIsBoughtIsNamedByItsKind(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result", "Trick": "one name"})})
+	agent := w.serve(t)
+	for i, kind := range []string{"tool", "resource", "prompt"} {
+		first := agent.ok(callName, map[string]any{"server": "shop", kind: "paid", "idempotencyKey": kind})
+		again := agent.ok(callName, map[string]any{"server": "shop", kind: "paid", "idempotencyKey": kind})
+		require.Equal(t, []any{"paid", "replayed", first["paymentId"]},
+			[]any{first["status"], again["status"], again["paymentId"]})
+		require.Len(t, w.Settlements(), i+1)
+	}
+	mixed := agent.refused(callName, map[string]any{"server": "shop", "prompt": "paid",
+		"idempotencyKey": "resource"})
+	require.EqualValues(t, x402.InvalidArgument, mixed.Error)
+	require.Len(t, w.Settlements(), 3)
+}
 
-func (r asIs) request(*Wallet) (pay.Request, error) { return pay.Request(r), nil }
+func TestOneOfToolResourceAndPrompt(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	shop := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
+	at, loopback := overHTTP(t, shop)
+	w.sells(t, map[string]seller.Server{"shop": {URL: at}}, loopback)
+	agent := w.serve(t)
+	for _, c := range []struct{ given, message string }{
+		{`{}`, "tool, resource and prompt are missing"},
+		{`{"tool":"","resource":"","prompt":""}`, "tool, resource and prompt are missing"},
+		{`{"arguments":{"q":"x"}}`, "tool, resource and prompt are missing"},
+		{`{"tool":"paid","resource":"paid://resource"}`, "tool and resource are given"},
+		{`{"tool":"paid","prompt":"paid"}`, "tool and prompt are given"},
+		{`{"resource":"paid://resource","prompt":"paid"}`, "resource and prompt are given"},
+		{`{"tool":"paid","resource":"paid://resource","prompt":"paid"}`,
+			"tool and resource and prompt are given"},
+		{`{"resource":"paid://resource","arguments":{"q":"x"}}`, "a resource takes no arguments"},
+		{`{"prompt":"paid","arguments":{"q":1}}`, "the arguments of a prompt are texts"},
+		{`{"prompt":"paid","arguments":{"q":{"a":"b"}}}`, "the arguments of a prompt are texts"},
+		{`{"prompt":"paid","arguments":{"q":["b"]}}`, "the arguments of a prompt are texts"},
+		{`{"resource":"paid://\u0000resource"}`, "no control characters"},
+	} {
+		in := must.JSON[map[string]any]([]byte(c.given))(t)
+		in["server"] = "shop"
+		said := agent.refused(callName, in)
+		require.EqualValues(t, x402.InvalidArgument, said.Error, c.given)
+		require.Contains(t, said.Message, c.message, c.given)
+	}
+	require.Empty(t, shop.asked(), "nothing was asked of the server")
+	require.Zero(t, w.Signatures())
+
+	said := agent.refused(callName, map[string]any{"server": "shop", "resource": "paid://other"})
+	require.EqualValues(t, x402.InvalidArgument, said.Error)
+	require.Contains(t, said.Message, "has no resource")
+}
+
+// What has a price is listed, whatever it is; what a server says without one is not, nor are endless lists.
+func TestPricedResourcesAndPromptsAreListed(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	shop, loopback := overHTTP(t, &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM,
+		Dialect: "result", Trick: "lists wares"})
+	w.sells(t, map[string]seller.Server{"shop": {URL: shop}}, loopback)
+	list := w.serve(t).ok("x402_list_tools", map[string]any{"server": "shop"})["tools"].([]any)
+	var found []any
+	for _, line := range list {
+		line := line.(map[string]any)
+		if line["type"] == nil {
+			require.Empty(t, found, "tools come first")
+			continue
+		}
+		if len(found) < 3 {
+			found = append(found, line)
+		}
+	}
+	require.Len(t, list, 5+maxWares)
+	require.Equal(t, []any{
+		map[string]any{"type": "resource", "name": "paid://resource", "description": "a resource",
+			"price": "$0.001"},
+		map[string]any{"type": "resource", "name": "paid://{of}", "description": "", "price": "$0.001"},
+		map[string]any{"type": "prompt", "name": "paid", "description": "", "price": "$0.001",
+			"inputSchema": map[string]any{"type": "object", "required": []any{"q"}, "properties": map[string]any{
+				"q": map[string]any{"type": "string", "description": "what"}}}},
+	}, found)
+}

@@ -15,7 +15,7 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or EVM vault or owner; default: the configured or the delegating one"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or EVM vault or owner; default: configured or delegating"`
 	Network      string `json:"network,omitempty" jsonschema:"default: preferred"`
 }
 
@@ -199,7 +199,7 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 // revokeIn is what x402_revoke_delegation takes.
 type revokeIn struct {
 	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"as in x402_check_delegation"`
-	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from it, until the person lifts that"`
+	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from it until the person lifts that"`
 }
 
 type revokeOut struct {
@@ -214,7 +214,7 @@ type revokeOut struct {
 	Next x402.Next `json:"next"`
 }
 
-const revokeDescription = `Prepare the end of a delegation: unsigned transaction and command for the owner, who alone can sign.`
+const revokeDescription = `Prepare the end of a delegation: unsigned transaction and command for the owner, who alone signs.`
 
 // revoke prepares a revocation. Its error is an *x402.Error.
 func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {

@@ -327,7 +327,7 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 	}
 	for _, t := range list {
 		l := facilitator.Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description,
-			Accepts: toldTerms(t), InputSchema: shownSchema(t, maxPitchSchema)}
+			Accepts: toldTerms(t.Meta), InputSchema: shownSchema(t.InputSchema, maxPitchSchema)}
 		if len(l.Accepts) > 0 {
 			s.weigh(ctx, requestFor(l), l)
 			continue
@@ -340,7 +340,7 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 // untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid
 // shows when it is called.
 func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
-	price := s.toldPrice(t)
+	price := s.toldPrice(t.Meta)
 	if s.network != "" || !s.affords(price) {
 		return
 	}

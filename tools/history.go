@@ -22,12 +22,12 @@ import (
 // HistoryIn is what x402_history takes.
 type HistoryIn struct {
 	Limit     *int   `json:"limit,omitempty" jsonschema:"default 10"`
-	Before    string `json:"before,omitempty" jsonschema:"older than this paymentId"`
+	Before    string `json:"before,omitempty" jsonschema:"before this paymentId"`
 	URL       string `json:"url,omitempty" jsonschema:"part of the URL"`
 	AfterDate string `json:"afterDate,omitempty" jsonschema:"RFC 3339"`
 	Status    string `json:"status,omitempty"`
 	PaymentID string `json:"paymentId,omitempty"`
-	Offset    *int   `json:"offset,omitempty" jsonschema:"byte to read from"`
+	Offset    *int   `json:"offset,omitempty" jsonschema:"first byte"`
 	Length    *int   `json:"length,omitempty"`
 	Find      string `json:"find,omitempty" jsonschema:"text in its content"`
 	Evidence  bool   `json:"evidence,omitempty"`
@@ -126,7 +126,7 @@ func (HistoryIn) shape(s *jsonschema.Schema) {
 var statuses = oneOf("reserved", "submitted", "settled", "failed", "unknown")
 
 const (
-	historyDescription = `What was paid, newest first, with totals; or one payment and the content it bought, to read on or search in.`
+	historyDescription = `What was paid, newest first, with totals; or one payment and its content, to read on or search.`
 	mostRows           = 100
 	mostParts          = 10 // sellers, and networks, of which the totals tell
 )

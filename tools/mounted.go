@@ -101,7 +101,7 @@ func mountedName(server, tool string) string {
 func (w *Wallet) mountedTool(server string, t *mcp.Tool) (m mountedTool, err error) {
 	yes := true
 	terms := "may ask for payment"
-	if price := w.toldPrice(t); price != "" {
+	if price := w.toldPrice(t.Meta); price != "" {
 		terms = "says that a call costs " + price
 	}
 	input, isPartial, err := shownInput(t.InputSchema)

@@ -210,6 +210,13 @@ func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header
 	case c.Method == "server/discover" && m.Modern:
 		return c.result(
 			`{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`)
+	case strings.Contains(c.Trick, "lists wares") && strings.HasSuffix(c.Method, "/list") &&
+		c.Method != "tools/list":
+		return c.result(c.wares())
+	case strings.Contains(c.Trick, "one name") && c.Params.Name+c.Params.URI == "paid":
+		return c.sell(inForm, c.toolResult)
+	case c.Method == "resources/read" && c.Params.URI != "paid://resource":
+		return c.fail(-32002, "Resource not found", "")
 	case c.Method == "tools/list":
 		return c.result(c.list())
 	case c.Method == "tools/call" && c.Params.Name == "quit":
@@ -259,6 +266,27 @@ func (c *mcpCall) list() string {
 		tool("paid", price), tool("rich", price), tool("broken", ""),
 		tool("lax", `,"annotations":{"readOnlyHint":true}`)}, ",") +
 		`],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
+}
+
+// wares is a list of resources, their templates or prompts: two are odd, one has no price, and of prompts
+// there are many.
+func (c *mcpCall) wares() string {
+	price := `,"_meta":{"agents-x402/priceUSD":0.001}`
+	end := `],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
+	switch c.Method {
+	case "resources/list":
+		return `{"resources":[{"uri":"free://resource","name":"free"},{"uri":"","name":"none"` + price +
+			`},{"uri":"paid://a\u0007b","name":"bell"` + price +
+			`},{"uri":"paid://resource","name":"paid","description":"a resource"` + price + `}` + end
+	case "resources/templates/list":
+		return `{"resourceTemplates":[{"uriTemplate":"paid://{of}","name":"paid"` + price + `}` + end
+	}
+	prompts := []string{`{"name":"paid","arguments":[{"name":"q","description":"what","required":true}]` +
+		price + `}`}
+	for i := range 200 {
+		prompts = append(prompts, fmt.Sprintf(`{"name":"p%d"%s}`, i, price))
+	}
+	return `{"prompts":[` + strings.Join(prompts, ",") + end
 }
 
 func (c *mcpCall) toolResult() string {

@@ -110,8 +110,8 @@ type estimateIn struct {
 	BodyBase64 string `json:"bodyBase64,omitempty"`
 }
 
-const estimateDescription = `What a URL costs: every option, whether this wallet can pay it and why not, and which x402_pay would choose. ` +
-	`Asks once, unpaid; at a free URL it has then been made.`
+const estimateDescription = `What a URL costs: each option, whether this wallet can pay it or why not, and which x402_pay would choose. ` +
+	`Asks once, unpaid; at a free URL that makes it.`
 
 func (in estimateIn) request(w *Wallet) (pay.Request, error) {
 	return PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,

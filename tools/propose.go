@@ -18,7 +18,7 @@ import (
 // owner's command alone, which takes the passphrase. No dialog at the agent's client decides on it.
 
 const proposeDescription = `Propose to buy url regularly; a person accepts it, or not. ` +
-	`What it bought is then x402://subscriptions/{name}/content.`
+	`What it buys is x402://subscriptions/{name}/content.`
 
 // proposeIn is what x402_propose_subscription takes.
 type proposeIn struct {

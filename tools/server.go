@@ -53,6 +53,8 @@ type Server struct {
 
 	// Subscriptions: it buys what is due of the owner's subscriptions.
 	Subscriptions bool
+	// Ending is called when nobody is served any more, before the wallet is closed; nil: nothing is.
+	Ending func(context.Context)
 	// Count hears what each call that may pay came to; nil: nobody counts.
 	Count func(metrics.Call)
 
@@ -151,6 +153,9 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 	}
 	err := serve(ctx)
 	s.deliveries.Wait()
+	if s.Ending != nil {
+		s.Ending(ctx)
+	}
 	return err
 }
 
@@ -260,7 +265,7 @@ func (s *Server) addTools() {
 			return w.CheckDelegation(ctx, in.Network, in.TokenAccount)
 		})
 	add(s, tool("x402_revoke_delegation", "Prepare a revocation", revokeDescription, asks), (*Wallet).revoke)
-	add(s, tool("x402_list_tools", "Tools of a paid server", listDescription, reads),
+	add(s, tool("x402_list_tools", "What a server sells", listDescription, reads),
 		func(w *Wallet, ctx context.Context, in listIn) (ListOut, error) {
 			return w.ListTools(ctx, in.Server)
 		})

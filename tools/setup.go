@@ -26,7 +26,7 @@ type addresses struct {
 	EVM    string `json:"evm"`
 }
 
-const setupDescription = `What is set up, and what the person has to do next. Creates nothing, takes no passphrase.`
+const setupDescription = `What is set up, and what the person does next. Creates nothing, takes no passphrase.`
 
 // setupStep is a step of the way to a first payment. Its command is a person's, in a terminal.
 type setupStep struct {

@@ -60,6 +60,7 @@ func (c *Checker) config(f *file) *Config {
 		Hooks:        c.hooks(f.Hooks),
 		Log:          logging{Format: c.OneOf("log.format", f.Log.Format, LogText, LogJSON)},
 		Traces:       c.traces(f.Traces),
+		Metrics:      c.metrics(f.Metrics),
 		Passkeys:     c.passkeys(f.Passkeys),
 		Signers:      c.signers(f.Signers),
 		Ledger:       c.ledger(f.Ledger),

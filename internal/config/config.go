@@ -37,6 +37,7 @@ type Config struct {
 	Hooks        hooks
 	Log          logging
 	Traces       traces
+	Metrics      figures
 	Passkeys     map[string]Passkey // the owner's, by name
 	Signers      map[string]Signer  // that keep the keys themselves, by name
 	// Subscriptions are the owner's standing orders, by name.

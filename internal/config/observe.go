@@ -2,7 +2,9 @@ package config
 
 import (
 	"math"
+	"net"
 	"path/filepath"
+	"strconv"
 )
 
 // Formats of the log.
@@ -48,4 +50,23 @@ func (c *Checker) traces(f fileTraces) traces {
 	c.Refuse(t.HeadersFile != "" && !filepath.IsAbs(t.HeadersFile), "traces.headers_file",
 		"must be a full path")
 	return t
+}
+
+// figures say where `x402-wallet mcp` shows its metrics; at most one is given.
+type figures struct {
+	Listen string `toml:"listen"` // an address of this machine
+	File   string `toml:"file"`   // for node_exporter's textfile collector
+}
+
+func (c *Checker) metrics(f figures) figures {
+	c.Refuse(f.Listen != "" && f.File != "", "metrics", "either listen or file says where they are shown")
+	if f.Listen != "" {
+		host, port, err := net.SplitHostPort(f.Listen)
+		_, bad := strconv.ParseUint(port, 10, 16)
+		c.Refuse(err != nil || bad != nil || !IsLoopback(host), "metrics.listen",
+			`must be an address of this machine like "127.0.0.1:9464"`)
+	}
+	c.Refuse(f.File != "" && (!filepath.IsAbs(f.File) || filepath.Ext(f.File) != ".prom"), "metrics.file",
+		`must be a full path that ends in ".prom"`)
+	return f
 }

@@ -115,6 +115,7 @@ type file struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
 	Traces   fileTraces `toml:"traces"`
+	Metrics  figures    `toml:"metrics"`
 	Ledger   ledger     `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
@@ -306,7 +307,7 @@ func (c *Checker) noteInside(path []string, value *unstable.Node, line int) {
 
 // freeNames are the tables whose own keys are names the owner chose.
 var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true,
-	"tools": true}
+	"tools": true, "resources": true, "prompts": true}
 
 // isFree reports whether a table's own keys are names: of a subscription's headers, too.
 func isFree(table []string) bool {

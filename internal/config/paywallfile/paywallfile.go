@@ -48,8 +48,9 @@ type File struct {
 	DiscoveryList bool `toml:"discovery_list"`
 }
 
-// paywallTool is what a tool of that server costs.
+// Tool is what a tool of that server costs, or a resource, a prompt, or a session.
 type Tool struct {
+	Kind        string        `toml:"-"` // "" is a tool; else "resource", "prompt" or "entry"
 	Name        string        `toml:"-"`
 	Description string        `toml:"description"`
 	Accepts     []Option      `toml:"-"`
@@ -89,6 +90,17 @@ type writtenOption struct {
 	WithdrawDelay *string `toml:"withdraw_delay"`
 }
 
+// writtenTool is one as it is written.
+type writtenTool struct {
+	Tool
+	Accepts    []writtenOption `toml:"accepts"`
+	Flow       *string         `toml:"payment_flow"`
+	MaxTimeout *int            `toml:"max_timeout_seconds"`
+	Identifier *string         `toml:"payment_identifier"`
+	Access     *string         `toml:"access"`
+	writtenOption
+}
+
 type filePaywall struct {
 	File
 	Network    string  `toml:"network"`
@@ -96,15 +108,12 @@ type filePaywall struct {
 	Version    *int    `toml:"version"`
 	Dialect    *string `toml:"dialect"`
 	MaxTimeout *int    `toml:"max_timeout_seconds"`
-	Tools      map[string]struct {
-		Tool
-		Accepts    []writtenOption `toml:"accepts"`
-		Flow       *string         `toml:"payment_flow"`
-		MaxTimeout *int            `toml:"max_timeout_seconds"`
-		Identifier *string         `toml:"payment_identifier"`
-		Access     *string         `toml:"access"`
-		writtenOption
-	} `toml:"tools"`
+
+	Tools     map[string]writtenTool `toml:"tools"`
+	Resources map[string]writtenTool `toml:"resources"`
+	Prompts   map[string]writtenTool `toml:"prompts"`
+	Entry     *writtenTool           `toml:"entry"`
+
 	Facilitators []config.WrittenFacilitator `toml:"facilitators"`
 	MaxSessions  *int                        `toml:"max_sessions"`
 	MaxRequest   *int                        `toml:"max_request_bytes"`
@@ -162,8 +171,23 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 					`put a web server with TLS in front for others`)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.Tools)) {
-		p.Tools = append(p.Tools, sold(c, f, name))
+	for _, of := range []struct {
+		table, kind string
+		sold        map[string]writtenTool
+	}{{"tools", "", f.Tools}, {"resources", "resource", f.Resources}, {"prompts", "prompt", f.Prompts}} {
+		for _, name := range slices.Sorted(maps.Keys(of.sold)) {
+			t := sold(c, f, config.Dotted(of.table, name), of.sold[name])
+			t.Kind, t.Name = of.kind, name
+			c.Refuse(of.kind != "" && t.Discoverable, config.Dotted(of.table, name)+".discoverable",
+				"is for tools")
+			p.Tools = append(p.Tools, t)
+		}
+	}
+	if f.Entry != nil {
+		t := sold(c, f, "entry", *f.Entry)
+		t.Kind = "entry"
+		c.Refuse(t.Discoverable, "entry.discoverable", "is for tools")
+		p.Tools = append(p.Tools, t)
 	}
 	isDiscoverable := slices.ContainsFunc(p.Tools, func(t Tool) bool { return t.Discoverable })
 	c.Refuse(f.DiscoveryList && (f.Listen == "" || !isDiscoverable), "discovery_list",
@@ -173,10 +197,8 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 	return p
 }
 
-func sold(c *config.Checker, f *filePaywall, name string) Tool {
-	key, written := config.Dotted("tools", name), f.Tools[name]
+func sold(c *config.Checker, f *filePaywall, key string, written writtenTool) Tool {
 	t := written.Tool
-	t.Name = name
 	t.Upfront = c.OneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront"
 	t.RequireIdentifier = c.OneOf(key+".payment_identifier", written.Identifier, "optional",
 		"required") == "required"

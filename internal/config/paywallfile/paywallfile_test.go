@@ -92,6 +92,49 @@ withdraw_delay = "2h"`, 1)))(t)
 	require.Equal(t, 1, p.Version)
 }
 
+// Resources, prompts and sessions are priced by the keys of a tool.
+func TestWaresArePricedAsToolsAre(t *testing.T) {
+	p := must.Get(shop(t, strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `
+[resources."file:///paid/*"]
+price = "0.01"
+description = "archive"
+max_timeout_seconds = 60
+[resources."file:///One Book"]
+amount = "10000"
+asset = "USDC"
+network = "base-sepolia"
+pay_to = "0x1"
+[prompts.search]
+accepts = [ { network = "solana", price = "0.05" } ]
+[entry]
+price = "0.02"`, 1)))(t)
+	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	require.Equal(t, []Tool{
+		{Kind: "resource", Name: "file:///One Book", Accepts: []Option{{Network: "eip155:84532", PayTo: "0x1",
+			Amount: "10000", Asset: "USDC"}}},
+		{Kind: "resource", Name: "file:///paid/*", Description: "archive", MaxTimeout: time.Minute,
+			Accepts: []Option{{Network: config.Base, PayTo: ours, Price: "0.01"}}},
+		{Kind: "prompt", Name: "search", Accepts: []Option{{Network: config.SolanaMainnet, Price: "0.05"}}},
+		{Kind: "entry", Accepts: []Option{{Network: config.Base, PayTo: ours, Price: "0.02"}}},
+	}, p.Tools[2:])
+	require.True(t, p.NeedsWallet(), "one is paid to the wallet's own address")
+
+	for text, fault := range map[string]string{
+		"[prompts.x]\nprize = \"1\"":                              "prompts.x.prize: there is no such key",
+		"[resources.\"a b\"]":                                     `resources."a b": needs a price`,
+		"[entry]":                                                 "entry: needs a price",
+		"[entry.x]\nprice = \"1\"":                                "entry.x: there is no such key",
+		"[prompts.x]\nprice = 1":                                  "is written as text",
+		"[prompts.x]\nprice = \"1\"\namount = \"1\"":              "either price",
+		"[entry]\nprice = \"1\"\ndiscoverable = true":             "entry.discoverable",
+		"[resources.x]\nprice = \"1\"\ndiscoverable = true":       "is for tools",
+		"[prompts.x]\nprice = \"1\"\naccepts = [ {price=\"1\"} ]": "either accepts",
+	} {
+		_, err := shop(t, "command = [\"x\"]\nnetwork = \"base\"\n"+text+"\n")
+		require.ErrorContains(t, err, fault)
+	}
+}
+
 func TestPaywallFaults(t *testing.T) {
 	change := func(old, by string) string {
 		require.Contains(t, paywallFile, old)
