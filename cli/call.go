@@ -36,6 +36,9 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 				in.Tool, pairs = pairs[0], pairs[1:]
 			}
 			if in.Tool == "" && resource == "" && prompt == "" {
+				if f.output != "" {
+					return usagef("--output is for the content of a TOOL")
+				}
 				return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 					return askWallet(ui, "waiting for the server", func() (tools.ListOut, error) {
 						return w.ListTools(ctx, args[0])
@@ -59,8 +62,12 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 						}, ui.estimate)
 				})
 			}
+			f.output, err = place(f.output)
+			if err != nil {
+				return err
+			}
 			return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return ui.buy(ctx, w.Engine, func() (pay.Result, error) {
+				return ui.buy(ctx, w.Engine, f.output, func() (pay.Result, error) {
 					return w.Pay(steps.Calling(ctx, cmd.CommandPath(), ""), in)
 				})
 			})
@@ -72,6 +79,7 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("resource", "prompt")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost; a free tool runs")
 	f.add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("output", "dry-run")
 	return cmd
 }
 

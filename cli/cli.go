@@ -170,7 +170,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 		err = fmt.Errorf("the answer could not be written: %w", ui.out.bad)
 	}
 	if _, wrong := asUsage(cmd, err); wrong {
-		ui.json = wantsJSON(args, ui.json)
+		ui.json = wantsJSON(args, ui.json && !buys(cmd))
 	}
 	if slices.Contains([]string{"mcp", "paywall", "serve"}, cmd.Name()) { // its stdout carries JSON-RPC only
 		ui.json = false
@@ -184,6 +184,9 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with", SilenceErrors: true,
 		SilenceUsage: true, DisableSuggestions: true, // unknownCommand makes them
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if buys(cmd) && !cmd.Flags().Changed("json") {
+				ui.json = false // stdout is for the content
+			}
 			if err := given(cmd); err != nil {
 				return err
 			}

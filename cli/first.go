@@ -189,7 +189,7 @@ func (b *beginning) buyURL(ctx context.Context, url string, passphrase []byte) e
 		return nil
 	}
 	in.MaxAmount, in.Network, in.Asset = o.Amount.String(), o.Network, o.Asset
-	err = b.ui.buy(ctx, w.Engine, func() (pay.Result, error) { return w.Pay(ctx, in) })
+	err = b.ui.buy(ctx, w.Engine, "", func() (pay.Result, error) { return w.Pay(ctx, in) })
 	if _, said := errors.AsType[exitError](err); said {
 		return nil
 	}

@@ -332,6 +332,9 @@ func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 		return nil
 	}
 	_, err = u.out.Write(stored.Body)
+	if err == nil && stored.Truncated {
+		return exitError(exitFailed)
+	}
 	return err
 }
 

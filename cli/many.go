@@ -19,7 +19,7 @@ import (
 )
 
 // notInBatch are the flags of pay that are about one request, which the lines of a batch have themselves.
-var notInBatch = []string{"request", "header", "data", "network", "asset", "dry-run"}
+var notInBatch = []string{"request", "header", "data", "network", "asset", "dry-run", "output"}
 
 // payMany is pay --batch FILE.
 func (p *Program) payMany(cmd *cobra.Command, ui *ui, file string, f payFlags) error {

@@ -21,9 +21,6 @@ import (
 // maxData bounds a body read from a file or stdin: the transport sends no more.
 const maxData = 8 << 20
 
-// maxShown is how much of an answer's content is printed, in bytes.
-const maxShown = 64 << 10
-
 // requestFlags are those of curl that people have in their fingers.
 type requestFlags struct {
 	method  string
@@ -98,6 +95,7 @@ func readInput(what, file string, stdin io.Reader) ([]byte, error) {
 
 type payFlags struct {
 	most, idempotencyKey string
+	output               string // a file for the content; "": stdout
 	network, asset       string // pay's alone
 	dryRun               bool
 	passphrase           passphraseSource
@@ -108,6 +106,8 @@ func (f *payFlags) add(cmd *cobra.Command) {
 		"pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
 	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "",
 		"a `NAME` for this purchase: under the same one it is never paid twice")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "",
+		"write the content to this `FILE` as it came, at once or not at all; - is stdout;\nwith --json the rest is printed")
 	f.passphrase.addFD(cmd, "", "the passphrase")
 	addAccountFlag(cmd.Flags())
 }
@@ -146,9 +146,13 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 			if f.dryRun {
 				return p.estimate(cmd, ui, in)
 			}
+			f.output, err = place(f.output)
+			if err != nil {
+				return err
+			}
 			in.IdempotencyKey = f.idempotencyKey
 			return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return ui.buy(ctx, w.Engine, func() (pay.Result, error) {
+				return ui.buy(ctx, w.Engine, f.output, func() (pay.Result, error) {
 					return w.Pay(steps.Calling(ctx, cmd.CommandPath(), ""), in)
 				})
 			})
@@ -161,6 +165,7 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&batch, "batch", "",
 		"buy the requests in this `FILE` (- is stdin), for --max all together")
 	f.add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("output", "dry-run")
 	return cmd
 }
 
@@ -191,19 +196,22 @@ func maxAmount(text string) (string, error) {
 			"0.05, or 50000"}
 }
 
-// buy makes a purchase and shows it; shown, it was delivered.
-func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result, error)) error {
+// buy makes a purchase and shows it; shown, it was delivered. file gets the content; "": stdout does.
+func (u *ui) buy(ctx context.Context, engine *pay.Engine, file string, how func() (pay.Result, error)) error {
 	out, err := purchase(ctx, u, "unlocking the wallet, and waiting for the seller and the chain",
 		"stopping; waiting for the answer to a payment that was already sent (Ctrl-C again does not: the "+
 			"same command then asks the seller again with the same payment)", how)
 	if err != nil {
 		return err
 	}
-	if err := u.paid(out); err != nil {
+	isWhole, err := u.paid(out, file)
+	if err != nil {
 		return err
 	}
-	engine.Delivered(ctx, out.Status, out.PaymentID)
-	if out.Status == pay.StatusUnserved || out.Status == pay.StatusNotPaid {
+	if isWhole || file == "" {
+		engine.Delivered(ctx, out.Status, out.PaymentID)
+	}
+	if !isWhole || !isServed(out) {
 		return exitError(exitFailed)
 	}
 	return nil
@@ -218,31 +226,6 @@ func purchase[T any](ctx context.Context, u *ui, what, left string, how func() (
 		}
 	})()
 	return how()
-}
-
-// paid prints content on stdout, and what it cost on stderr. An error means that the content
-// did not get out.
-func (u *ui) paid(r pay.Result) error {
-	if u.json {
-		return u.printJSON(r)
-	}
-	text := r.Content
-	if text != "" { // a person scrolls, a model pays by the word
-		text = pay.Part(pay.Readable(r.Whole), 0, maxShown).Text
-		u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
-	}
-	if u.out.bad != nil {
-		return u.out.bad
-	}
-	if r.Whole.Truncated || len(text) < r.ContentLength {
-		where := "the rest is not stored"
-		if r.ContentURI != "" {
-			where = "x402-wallet show " + r.PaymentID + " --content > FILE"
-		}
-		u.note("this is not all of the content, which is long or not text; %s", where)
-	}
-	u.cost(r)
-	return nil
 }
 
 func (u *ui) cost(r pay.Result) {

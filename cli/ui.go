@@ -24,7 +24,8 @@ import (
 
 // The rules of the UI:
 //  1. What a program may read goes to stdout; everything said to a person about it goes to stderr.
-//  2. With --json, or when stdout is not a terminal, stdout is one JSON document, the tool's own.
+//  2. With --json, or when stdout is not a terminal, stdout is one JSON document, the tool's own. Of pay and
+//     call it is the content, and JSON only with --json.
 //  3. An error says what was attempted, what would have passed, and what to do; in JSON it is
 //     the tools' object.
 //  4. Colour only on a terminal and never as the only sign.

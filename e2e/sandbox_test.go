@@ -192,8 +192,8 @@ func TestSandboxTheWallet(t *testing.T) {
 		"faults":[{"fault":"seller cuts","path":"/premium"}],
 		"fund":[{"address":"`+byChain["evm"]+`","amount":"1.00"}],
 		"delegate":{"address":"`+byChain["solana"]+`","amount":"0.50"}}`)
-	require.Equal(t, "paid", command("pay", s.Seller+"/weather")["status"])
-	require.Equal(t, "paid", command("pay", s.Seller+"/solana")["status"])
+	require.Equal(t, "paid", command("pay", "--json", s.Seller+"/weather")["status"])
+	require.Equal(t, "paid", command("pay", "--json", s.Seller+"/solana")["status"])
 	for range 2 { // the answer was cut in its middle; asked again the seller does not take a used nonce
 		again := home.Command(t.Context(), testworld.Build(t), "pay", s.Seller+"/premium", "--json")
 		out, err := again.Output()

@@ -47,6 +47,15 @@ func Readable(c history.Content) history.Content {
 	return c
 }
 
+// Bytes are content as a file gets it: as it came. Of an MCP server it is what Readable makes of it, for nobody
+// keeps the envelope of a text.
+func Bytes(c history.Content) []byte {
+	if c.Type == seller.ContentType {
+		c = Readable(c)
+	}
+	return c.Body
+}
+
 // isDocument reports whether a text is a JSON object or array.
 func isDocument(text []byte) bool {
 	text = bytes.TrimSpace(text)

@@ -55,7 +55,7 @@ func (v *victim) open() {
 
 func (v *victim) pays(code int, text string, flags ...string) {
 	v.t.Helper()
-	out, _ := runs(v.t, code, v.env, append(append([]string{"pay"}, flags...), v.SellerURL+"/weather")...)
+	out, _ := runs(v.t, code, v.env, append(append([]string{"pay", "--json"}, flags...), v.SellerURL+"/weather")...)
 	require.Contains(v.t, out, text)
 }
 
@@ -360,7 +360,7 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 					v.unlocks()
 				}
 				v.Inject("seller cuts before", 1)
-				out, _ := runs(t, 5, v.env, "pay", v.SellerURL+path)
+				out, _ := runs(t, 5, v.env, "pay", "--json", v.SellerURL+path)
 				require.Contains(t, out, "OUTCOME_UNKNOWN")
 				v.Advance(10 * time.Minute)
 				out, _ = runs(t, 0, v.env, "reconcile")

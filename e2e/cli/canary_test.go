@@ -155,12 +155,12 @@ func (c *canary) fails(page, brokenKey string) {
 	c.run("", another, append([]string{"init", "--import-phrase"}, strings.Fields(canaryPhrase)...)...)
 	c.run("", another, "init", "--import-phrase="+canaryPhrase)
 	c.run("", right, "export-phrase")
-	c.run("", wrong, "pay", page)
-	c.run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", page)
-	c.run("", right, "pay", page) // no funds
-	c.run("", nil, "pay", page)
-	c.run("", nil, "pay", "--passphrase="+canaryPassphrase, page)
-	c.run("", nil, "pay", "--passphrase-fd="+canaryPassphrase, page)
+	c.run("", wrong, "pay", "--json", page)
+	c.run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", "--json", page)
+	c.run("", right, "pay", "--json", page) // no funds
+	c.run("", nil, "pay", "--json", page)
+	c.run("", nil, "pay", "--json", "--passphrase="+canaryPassphrase, page)
+	c.run("", nil, "pay", "--json", "--passphrase-fd="+canaryPassphrase, page)
 	c.run("", nil, "unlock", "--passphrase-fd", canaryPassphrase)
 	c.run("", nil, "unlock", canaryPassphrase)
 	c.run("", nil, "passphrase", canaryPassphrase, canaryPassphrase)
@@ -190,7 +190,7 @@ func (c *canary) aborted(page string) {
 		return err == nil
 	}, time.Minute, 20*time.Millisecond)
 	before := c.failed
-	c.run("", nil, "pay", page) // it has signed
+	c.run("", nil, "pay", "--json", page) // it has signed
 	require.Equal(c.t, before, c.failed, "%s", &c.said)
 	require.NoError(c.t, aborted.Process.Signal(syscall.SIGABRT))
 	require.Error(c.t, aborted.Wait())

@@ -116,7 +116,7 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw})
 	require.NoError(t, os.WriteFile(roots, root, 0o600))
 	for _, variable := range []string{"SSL_CERT_FILE=" + roots, "SSL_CERT_DIR=" + filepath.Dir(roots)} {
-		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", seller.URL+"/")
+		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", "--json", seller.URL+"/")
 		require.Contains(t, out, `"error": "NETWORK_ERROR"`)
 		require.Contains(t, said, "only the system's own certificate authorities count")
 	}
@@ -132,7 +132,7 @@ func TestNoMemory(t *testing.T) {
 	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	ended := map[bool]int{}
 	for kib := 100_000; kib <= 4_000_000; kib = kib * 6 / 5 {
-		cmd := commandOf(t, env, "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec x402-wallet pay "$1"`, kib),
+		cmd := commandOf(t, env, "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec x402-wallet pay --json "$1"`, kib),
 			"sh", w.SellerURL+"/weather?memory")
 		out, _ := cmd.Output()
 		paid := cmd.ProcessState.Success()
@@ -146,7 +146,7 @@ func TestNoMemory(t *testing.T) {
 	require.Positive(t, ended[true], "some were not")
 	out, _ := runs(t, 0, env, "history", "verify", "--seals")
 	require.Contains(t, out, `"ok": true`)
-	_, _ = runs(t, 0, env, "pay", w.SellerURL+"/weather?after")
+	_, _ = runs(t, 0, env, "pay", "--json", w.SellerURL+"/weather?after")
 }
 
 // A server that runs follows the rules as the owner changes them, and no others.
@@ -186,7 +186,7 @@ func TestContentHasAQuota(t *testing.T) {
 	t.Parallel()
 	w, env := quotaHousehold(t)
 	for i := range 6 {
-		out, _ := runs(t, 0, env, "pay", fmt.Sprintf("%s/sells/large?%d", w.front.URL, i))
+		out, _ := runs(t, 0, env, "pay", "--json", fmt.Sprintf("%s/sells/large?%d", w.front.URL, i))
 		require.Contains(t, out, `"status": "paid"`)
 	}
 	require.Less(t, ledgerSize(t, w), int64(4*largeSize), "what was removed made room for the next")
@@ -232,7 +232,7 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 		_ = cmd.Run()
 	}
 	require.Len(t, w.Settlements(), 3)
-	out, _ := runs(t, 1, env, "pay", url(3))
+	out, _ := runs(t, 1, env, "pay", "--json", url(3))
 	require.Contains(t, out, `"error": "LEDGER_UNAVAILABLE"`)
 	require.Contains(t, out, `"spent": "0"`)
 	require.Contains(t, out, `"limit": 67108864`)
@@ -241,9 +241,9 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 	out, _ = runs(t, 1, append(env, "HOME="+t.TempDir()), "doctor")
 	require.Contains(t, out, "nothing more is bought: 93 MiB of stored content, 93 MiB of it not fetched yet")
 
-	out, _ = runs(t, 0, env, "pay", url(0)) // its answer was lost, and it is still there
+	out, _ = runs(t, 0, env, "pay", "--json", url(0)) // its answer was lost, and it is still there
 	require.Contains(t, out, `"status": "replayed"`)
-	out, _ = runs(t, 0, env, "pay", url(3))
+	out, _ = runs(t, 0, env, "pay", "--json", url(3))
 	require.Contains(t, out, `"status": "paid"`)
 	out, _ = runs(t, 0, env, "ledger", "prune", "--before", "2100-01-01", "--undelivered")
 	require.Contains(t, out, `"deleted": 3`, "the two that nobody fetched, and the last")

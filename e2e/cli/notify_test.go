@@ -162,7 +162,7 @@ func TestNotifyTest(t *testing.T) {
 		elsewhere.file).Replace(w.configText(t)))
 	said, _ := runs(t, 4, env, "notify", "test")
 	require.Contains(t, said, "POLICY_UNSEALED")
-	_, _ = runs(t, 4, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
+	_, _ = runs(t, 4, append(env, passphraseFile(t)), "pay", "--json", w.SellerURL+"/weather")
 	require.Empty(t, elsewhere.heard)
 	require.NoFileExists(t, elsewhere.file)
 
@@ -216,7 +216,7 @@ func householdWithHooks(t *testing.T) (w *world, env []string, o owners) {
 func TestTheOwnersPrograms(t *testing.T) {
 	t.Parallel()
 	w, env, o := householdWithHooks(t)
-	_, _ = runs(t, 0, env, "pay", w.SellerURL+"/weather?key=canary-of-the-query")
+	_, _ = runs(t, 0, env, "pay", "--json", w.SellerURL+"/weather?key=canary-of-the-query")
 	asked := o.told("asked")
 	require.Len(t, asked, 1)
 	require.Equal(t, []string{"before", "0.001"}, []string{asked[0].Event, asked[0].Price})
@@ -230,7 +230,7 @@ func TestTheOwnersPrograms(t *testing.T) {
 	}
 
 	o.write("before", `echo '{"reason":"not on a Sunday"}'; exit 1`)
-	said, _ := runs(t, 3, env, "pay", w.SellerURL+"/weather?two")
+	said, _ := runs(t, 3, env, "pay", "--json", w.SellerURL+"/weather?two")
 	require.Contains(t, said, "POLICY_DENIED")
 	require.Contains(t, said, "not on a Sunday")
 	require.Len(t, w.Settlements(), 1)
@@ -240,7 +240,7 @@ func TestTheOwnersPrograms(t *testing.T) {
 
 	// which programs these are is a rule of the owner's
 	w.setConfig(t, strings.ReplaceAll(w.configText(t), "before = ", "#"))
-	said, _ = runs(t, 4, env, "pay", w.SellerURL+"/weather?three")
+	said, _ = runs(t, 4, env, "pay", "--json", w.SellerURL+"/weather?three")
 	require.Contains(t, said, "POLICY_UNSEALED")
 	require.Len(t, w.Settlements(), 1)
 }

@@ -210,8 +210,13 @@ func newWorld(o sandbox.Options) (*world, error) {
 			ModifyResponse: func(r *http.Response) error {
 				if r.StatusCode == http.StatusOK {
 					r.Body.Close()
-					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(content)), int64(len(content))
-					r.Header.Set("Content-Length", strconv.Itoa(len(content)))
+					body, size := io.Reader(strings.NewReader(content)), len(content)
+					if r.Request.URL.Query().Has("twice") {
+						body, size = io.MultiReader(body, strings.NewReader(content)), 2*size
+					}
+					r.Body, r.ContentLength = io.NopCloser(body), int64(size)
+					r.Header.Set("Content-Length", strconv.Itoa(size))
+					r.Header.Set("Content-Type", "application/x-"+name)
 				}
 				return nil
 			},

@@ -43,7 +43,7 @@ func (w *world) answersLater(t *testing.T) {
 func again(t *testing.T, w *world, env []string, url string) {
 	t.Helper()
 	settled, signed := len(w.Settlements()), w.Signatures()
-	out, _ := runs(t, 0, env, "pay", url)
+	out, _ := runs(t, 0, env, "pay", "--json", url)
 	var r struct{ Status, Content string }
 	require.NoError(t, json.Unmarshal([]byte(out), &r), "%s", out)
 	require.Equal(t, "replayed", r.Status, "%s", out)
@@ -62,7 +62,7 @@ func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 			syscall.SIGTERM}} {
 		t.Run(fmt.Sprint(list), func(t *testing.T) {
 			var out bytes.Buffer
-			cmd := command(t, env, "pay", w.atHeld(fmt.Sprint(list)))
+			cmd := command(t, env, "pay", "--json", w.atHeld(fmt.Sprint(list)))
 			cmd.Stdout = &out
 			startHeld(t, w, cmd)
 			for _, s := range list {
@@ -111,7 +111,7 @@ func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 		}
 	}
 	require.Contains(t, c.ends(5), "ended at once; a payment that was sent stays held")
-	out, _ := runs(t, 1, env, "pay", url) // this seller serves a payment once
+	out, _ := runs(t, 1, env, "pay", "--json", url) // this seller serves a payment once
 	require.Contains(t, out, `"status": "paid_not_served"`)
 	require.Len(t, w.Settlements(), 1, "the same payment")
 	require.Equal(t, 1, w.Signatures())
@@ -122,7 +122,7 @@ func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
 	w, env := openHousehold(t, sandbox.Options{}, sandbox.Rules{})
 	url := w.atHeld("")
-	cmd := command(t, env, "pay", url)
+	cmd := command(t, env, "pay", "--json", url)
 	ours, theirs, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = theirs, theirs
@@ -216,7 +216,7 @@ func TestAServerEndsWhileTheSellerHoldsThePayment(t *testing.T) {
 				status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 				require.False(t, status.Signaled(), "it ended by itself: %v", status)
 				release()
-				out, _ := runs(t, 0, env, "pay", url)
+				out, _ := runs(t, 0, env, "pay", "--json", url)
 				var r struct{ Status, Content string }
 				require.NoError(t, json.Unmarshal([]byte(out), &r), "%s", out)
 				require.JSONEq(t, sandbox.Content("/weather"), r.Content, "%s", out)

@@ -104,7 +104,7 @@ func TestASignerThatNobodySealed(t *testing.T) {
 		args []string
 	}{
 		{4, []string{"address"}}, {4, []string{"signer"}}, {4, []string{"signer", "test", "evil"}},
-		{1, []string{"doctor"}}, {0, []string{"balance"}}, {4, []string{"pay", w.SellerURL + "/weather"}},
+		{1, []string{"doctor"}}, {0, []string{"balance"}}, {4, []string{"pay", "--json", w.SellerURL + "/weather"}},
 	} {
 		t.Run(c.args[0], func(t *testing.T) {
 			out, problems := runs(t, c.code, env, c.args...)
@@ -116,7 +116,7 @@ func TestASignerThatNobodySealed(t *testing.T) {
 		})
 	}
 	w.setConfig(t, rules)
-	runs(t, 0, env, "pay", w.SellerURL+"/weather")
+	runs(t, 0, env, "pay", "--json", w.SellerURL+"/weather")
 	out, _ := runs(t, 0, env, "signer")
 	require.Contains(t, out, w.evm)
 }
@@ -128,7 +128,7 @@ func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
 	pass := passphraseFile(t)
 	runs(t, 0, append(env, pass), "unlock", "--passphrase-file", pass[len("X402_WALLET_PASSPHRASE_FILE="):])
 	defer runs(t, 0, env, "lock")
-	runs(t, 0, env, "pay", w.SellerURL+"/weather")
+	runs(t, 0, env, "pay", "--json", w.SellerURL+"/weather")
 	key := must.Get(crypto.GenerateKey())(t)
 	address := crypto.PubkeyToAddress(key.PublicKey).Hex()
 	w.setConfig(t, w.configText(t)+"\n[signers.hsm]\nkind = \"command\"\nchain = \"evm\"\naddress = \""+
@@ -138,7 +138,7 @@ func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
 	require.NoError(t, testworld.SealHome(w.home, keys))
 	require.NoError(t, keys.Close())
 	w.Fund(address, sandbox.USDC)
-	out, _ := runs(t, 4, env, "pay", w.SellerURL+"/weather?"+time.Now().Format("150405.000"))
+	out, _ := runs(t, 4, env, "pay", "--json", w.SellerURL+"/weather?"+time.Now().Format("150405.000"))
 	require.Contains(t, out, "WALLET_LOCKED")
 	require.Contains(t, out, "other signers")
 }

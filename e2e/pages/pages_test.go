@@ -79,7 +79,7 @@ func TestDashboard(t *testing.T) {
 	pays := func(path string) (string, error) {
 		ctx, done := context.WithTimeout(t.Context(), time.Minute)
 		defer done()
-		out, err := home.Command(ctx, bin, "pay", world.SellerURL+path).Output()
+		out, err := home.Command(ctx, bin, "pay", "--json", world.SellerURL+path).Output()
 		return string(out), err
 	}
 

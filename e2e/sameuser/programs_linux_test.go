@@ -34,7 +34,7 @@ func TestEveryProgram_IsConfined(t *testing.T) {
 	const probed = `["HOUSE/bin/played", "probe", "HOUSE/user/out/report", "HOUSE/user/.config/wallet"]` +
 		"\n"
 	signer := "[signers.hsm]\nchain = \"evm\"\naddress = \"" + s.PayToEVM + "\"\n"
-	pays, tests := []string{"pay", s.SellerURL + "/weather"}, []string{"signer", "test", "hsm"}
+	pays, tests := []string{"pay", "--json", s.SellerURL + "/weather"}, []string{"signer", "test", "hsm"}
 	for name, c := range map[string]struct {
 		rules string
 		runs  []string

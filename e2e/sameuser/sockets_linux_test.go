@@ -152,7 +152,7 @@ func raided(t *testing.T, sandboxed bool) (h testUser, came map[string]string, s
 	h.runs("unlock", "--passphrase-file", h.secret)
 	t.Cleanup(func() { _ = h.command(h.wallet, "lock").Run() })
 	testworld.RunService(t, h.command(h.wallet, "serve"), filepath.Join(h.home, "service.sock"), false)
-	out := must.Get(h.command(h.wallet, "pay", s.SellerURL+"/weather?own").CombinedOutput())(t)
+	out := must.Get(h.command(h.wallet, "pay", "--json", s.SellerURL+"/weather?own").CombinedOutput())(t)
 	require.Contains(t, string(out), "0.001", "%s", out)
 	secret = must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t)
 	before := len(s.Settlements())

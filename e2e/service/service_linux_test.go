@@ -111,7 +111,7 @@ func TestAnAgentWithAShell(t *testing.T) {
 func TestTheSameUserCould(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{})
 	h.owner("balance")
-	h.owner("pay", h.SellerURL+"/weather")
+	h.owner("pay", "--json", h.SellerURL+"/weather")
 	mine := filepath.Join(h.dir, "mine") // the attacker's, with the home and all
 	home, files := h.copies(owner, "copied")
 	older, _ := h.copies(owner, "older")
@@ -203,7 +203,7 @@ func TestOwnersCommandsAsAnotherUser(t *testing.T) {
 		{"budget", "set", "day", "99"}, {"policy"}, {"policy", "seal"}, {"approvals"}, {"approve", "pay_1"},
 		{"freeze"}, {"unfreeze"}, {"lock"}, {"unlock"}, {"passphrase"}, {"export"}, {"init"}, {"session"},
 		{"history", "verify"}, {"reconcile"}, {"serve", "--socket", h.socket}, {"mcp"}, {"doctor"},
-		{"pay", h.SellerURL + "/weather"}} {
+		{"pay", "--json", h.SellerURL + "/weather"}} {
 		out, err := h.as(nobody, env, h.wallet, args...).CombinedOutput()
 		require.Error(t, err, "%s\n%s", args, out)
 		require.NotContains(t, string(out), evm, args)
