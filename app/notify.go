@@ -20,7 +20,7 @@ func (a *app) notifier(rules *config.Config) *notify.Notifier {
 			Sandbox: a.sandbox(n.Sandbox, rules)}})
 	}
 	if n.Webhook != "" {
-		ways = append(ways, &notify.Webhook{URL: n.Webhook, HTTP: seller.NodeClient(nil),
+		ways = append(ways, &notify.Webhook{URL: n.Webhook, HTTP: seller.NodeClient(nil, rules.Network.Proxy),
 			Secret: func() (string, error) {
 				line, err := config.ReadSecretFile(n.WebhookSecretFile)
 				return line.Reveal(), err

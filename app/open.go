@@ -47,7 +47,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		return nil, err
 	}
 	keys, rules, store := h.keys, h.rules, h.store
-	nodes := seller.NodeClient(rules.Policy.Loopback)
+	nodes := seller.NodeClient(rules.Policy.Loopback, rules.Network.Proxy)
 	onRooch := nuwa.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	signed := a.signedUnder(rules, assets).For(pay.AgentFrom(ctx))
@@ -73,7 +73,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onSolana.Account, onEVM.Account = account.Addresses()
 	settlers := a.facilitators(rules, environ.Facilitators(rules, a.env), nodes, local.CheckConfig)
 	on := a.chains(rules, settings, onEVM, onSolana, nodes)
-	sellers := seller.New(seller.Options{Loopback: rules.Policy.Loopback, Servers: a.servers(rules),
+	sellers := seller.New(seller.Options{Loopback: rules.Policy.Loopback, Proxy: rules.Network.Proxy,
+		OtherProxy: a.env.OtherProxy, Servers: a.servers(rules),
 		Version: a.version, Log: a.log, Agent: pay.AgentFrom})
 	book := locks.New(store)
 	deposits := a.deposits(rules, settings, assets)

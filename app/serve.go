@@ -156,7 +156,7 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 		return agent.Rules{}, err
 	}
 	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
-	nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
+	nodes, rpc := seller.NodeClient(rules.Policy.Loopback, rules.Network.Proxy), rules.Nodes()
 	of := settingsOf(rules, "")
 	on := chains{evm: evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
 		solana: svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})}
@@ -292,7 +292,7 @@ func (a *app) paywallOptions(conf *paywallfile.File, h paywallHome) (paywall.Opt
 	if h.keys != nil {
 		own["solana"], own["eip155"] = h.keys.Addresses()
 	}
-	nodes := seller.NodeClient(rules.Policy.Loopback)
+	nodes := seller.NodeClient(rules.Policy.Loopback, rules.Network.Proxy)
 	rpc := rules.Nodes()
 	onEVM := permit2.NewPayer(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now,
 		Observe: a.parties.Node}), nil)

@@ -59,7 +59,7 @@ func (a *doorkeeper) verifier(rules *config.Config) *oauth.Verifier {
 		return nil
 	}
 	server := oauth.Server{Issuer: rules.Service.Issuer, Audience: rules.Service.Audience,
-		KeysURL: rules.Service.KeysURL}
+		KeysURL: rules.Service.KeysURL, Proxy: rules.Network.Proxy}
 	if a.tokens != nil && a.tokens.Server == server {
 		return a.tokens
 	}

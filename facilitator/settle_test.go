@@ -468,7 +468,7 @@ func TestOverTCP(t *testing.T) {
 			list = append(list, Facilitator{Name: fmt.Sprint(i), URL: u, Networks: []string{sepolia}})
 		}
 		posts.Store(0)
-		client := seller.NodeClient(nil)
+		client := seller.NodeClient(nil, "")
 		c := New(Options{HTTP: client, List: list, Sleep: func(context.Context, time.Duration) error {
 			return nil
 		}})

@@ -218,7 +218,7 @@ func newSellersWorld(t *testing.T) *sellersWorld {
 	s := must.Get(sandbox.Start(sandbox.Options{Mainnet: true}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	const onBase, onSolana = "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	nodes := seller.NodeClient(s.Loopback)
+	nodes := seller.NodeClient(s.Loopback, "")
 	evmKey, solanaKey := testworld.NewEVMKey(t), testworld.NewSolanaKey(t)
 	s.Fund(evmKey.Address(), 50*sandbox.USDC)
 	s.Fund(solanaKey.Address(), 50*sandbox.USDC)

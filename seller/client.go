@@ -97,6 +97,10 @@ type Server struct {
 type Options struct {
 	// exact host:port that http:// and private addresses are allowed for (policy.loopback)
 	Loopback []string
+	// Proxy is what everything but those goes through, "http://…", "https://…" or "socks5://…"; "": nothing
+	Proxy string
+	// OtherProxy is a variable of the environment that names a proxy, which is not used; "": there is none
+	OtherProxy string
 	// "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall
 	UserAgent  string
 	MaxContent int64          // 0 is 32 MiB

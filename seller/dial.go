@@ -68,6 +68,10 @@ func (h *httpClient) dialContext(ctx context.Context, network, address string) (
 	if err != nil {
 		return nil, err
 	}
+	if h.proxy != nil && address == h.proxy.address { // the owner's choice, wherever it is
+		dialer := net.Dialer{Timeout: connectTime, KeepAliveConfig: net.KeepAliveConfig{Enable: true}}
+		return dialer.DialContext(ctx, network, address)
+	}
 	listed := h.loopback[address]
 	candidates, err := h.resolve(ctx, host, listed)
 	if err != nil {

@@ -56,15 +56,36 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
 }
 
+// notReached adds to an error of a request without a payment that there is a proxy which is not used.
+func (h *httpClient) notReached(err error) error {
+	e, ok := errors.AsType[*x402.Error](err)
+	isOut := ok && (e.Code == x402.NetworkError || e.Code == x402.Timeout)
+	if !isOut || h.proxy != nil || h.options.OtherProxy == "" {
+		return err
+	}
+	told := *e
+	told.Hint = "if this machine needs a proxy, its owner writes it as proxy under [network] in config.toml; " +
+		h.options.OtherProxy + " of the environment is ignored"
+	return &told
+}
+
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
+}
+
+// isOfProxy reports whether an error is the proxy's. http.Transport has no error value for a proxy's refusal.
+func isOfProxy(err error) bool {
+	at, ok := errors.AsType[*net.OpError](err)
+	return ok && (at.Op == "proxyconnect" || strings.HasPrefix(at.Op, "socks"))
 }
 
 func networkMessage(ctx context.Context, host string, err error) string {
 	switch {
 	case ctx.Err() != nil:
 		return "the call was cancelled before " + host + " answered"
+	case isOfProxy(err):
+		return "the proxy of the owner's rules (network.proxy) does not lead to " + host
 	case is[*net.DNSError](err):
 		return "the name " + host + " cannot be resolved"
 	case is[*tls.CertificateVerificationError](err), is[x509.UnknownAuthorityError](err):

@@ -44,6 +44,7 @@ type httpClient struct {
 	loopback  map[string]bool
 	resolver  resolver
 	transport *http.Transport
+	proxy     *proxy // nil: none
 	*bodySemaphores
 }
 
@@ -59,7 +60,7 @@ func newHTTP(o Options) *httpClient {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	h.transport = &http.Transport{
-		// not even from the environment: a project's .env must not see the traffic
+		// never from the environment: a project's .env must not see the traffic
 		Proxy:       nil,
 		DialContext: h.dialContext,
 		// A session is resumed with whoever proved to be that host within this process's life.
@@ -72,6 +73,14 @@ func newHTTP(o Options) *httpClient {
 		MaxIdleConnsPerHost:    maxIdleOfOne,
 		DisableCompression:     true, // decoded here, under the same limit as everything else
 		MaxResponseHeaderBytes: maxHeaders,
+	}
+	var err error
+	h.proxy, err = newProxy(o.Proxy)
+	switch {
+	case err != nil: // the rules were not checked
+		h.transport.Proxy = func(*http.Request) (*url.URL, error) { return nil, err }
+	case h.proxy != nil:
+		h.transport.Proxy = h.through
 	}
 	return h
 }
@@ -87,7 +96,7 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 		}
 		response, err := h.send(ctx, r, at, nil)
 		if err != nil {
-			return nil, refine(ctx, at, err)
+			return nil, h.notReached(refine(ctx, at, err))
 		}
 		next, err := h.redirect(r, at, response, hops)
 		if err != nil || next == "" {

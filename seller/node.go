@@ -26,9 +26,10 @@ const (
 
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
-// allow. No redirects, no proxy from the environment, no cookies; bodies end at 8 MiB. Connections
-// and TLS sessions are kept. The time for an exchange is its context's.
-func NodeClient(allow []string) *http.Client {
+// allow; what is elsewhere is reached through proxy, if there is one. No redirects, no proxy from the environment,
+// no cookies; bodies end at 8 MiB. Connections and TLS sessions are kept. The time for an exchange is its
+// context's.
+func NodeClient(allow []string, proxy string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	n := &node{allow: map[string]bool{}, resolver: net.DefaultResolver}
@@ -43,6 +44,14 @@ func NodeClient(allow []string) *http.Client {
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxHeaders,
 	}
+	var err error
+	n.proxy, err = newProxy(proxy)
+	switch {
+	case err != nil: // the rules were not checked
+		n.transport.Proxy = func(*http.Request) (*url.URL, error) { return nil, err }
+	case n.proxy != nil:
+		n.transport.Proxy = n.through
+	}
 	for _, entry := range allow {
 		n.allow[entry] = true
 	}
@@ -56,6 +65,7 @@ type node struct {
 	transport *http.Transport
 	allow     map[string]bool
 	resolver  resolver
+	proxy     *proxy // nil: none
 }
 
 // RoundTrip implements http.RoundTripper.

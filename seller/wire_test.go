@@ -222,7 +222,7 @@ func TestNodeClient(t *testing.T) {
 			_, _ = w.Write(make([]byte, maxNodeBody))
 		}
 	})
-	c := NodeClient(nil)
+	c := NodeClient(nil, "")
 	defer c.CloseIdleConnections()
 	get := func(u string) (int, int, error) {
 		r, err := c.Get(u)
@@ -259,7 +259,7 @@ func TestNodeClient(t *testing.T) {
 			assert.NotContains(t, err.Error(), "sekret")
 		})
 	}
-	assert.NoError(t, NodeClient([]string{"10.0.0.7:8899"}).Transport.(*node).check(mustRequest(t,
+	assert.NoError(t, NodeClient([]string{"10.0.0.7:8899"}, "").Transport.(*node).check(mustRequest(t,
 		"http://10.0.0.7:8899/").URL))
 	_, _, err = get("http://node.example/")
 	assert.ErrorContains(t, err, "https://")
@@ -297,7 +297,7 @@ func TestConnectionsToANodeAreKept(t *testing.T) {
 	}
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	c := NodeClient(nil)
+	c := NodeClient(nil, "")
 	defer c.CloseIdleConnections()
 	f := &fakeNet{answers: [][]string{{"127.0.0.1"}}}
 	n := c.Transport.(*node)

@@ -18,7 +18,7 @@ import (
 
 // lists makes the wallet ask these facilitators over real HTTP, as package app does.
 func (w *world) lists(list ...facilitator.Facilitator) {
-	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback), List: list})
+	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback, ""), List: list})
 	w.wallet.Facilitators = client
 }
 

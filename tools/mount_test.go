@@ -40,7 +40,7 @@ func newShop(t *testing.T, w *world) *shop {
 	wall := must.Get(paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "forecast",
 			Accepts: []paywall.Option{{Network: sandbox.EVM, PayTo: w.PayToEVM, Price: "0.001"}}}},
-		Facilitators: facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback),
+		Facilitators: facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback, ""),
 			List: []facilitator.Facilitator{{Name: "play", URL: w.FacilitatorURL}}}),
 		Store: testworld.NewBook(t, t.TempDir()),
 	}))(t)

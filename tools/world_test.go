@@ -62,7 +62,7 @@ func newWorld(t testing.TB, r rules) *world {
 	w := &world{Sandbox: s, keys: keys, log: &lockedText{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
-	nodes := seller.NodeClient(s.Loopback)
+	nodes := seller.NodeClient(s.Loopback, "")
 	onEVM := evm.New(evm.Options{Signer: w.keys.evm, RPC: map[string]string{sandbox.EVM: s.EVMNodeURL},
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	configured := map[string]string{}

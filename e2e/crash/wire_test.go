@@ -54,7 +54,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	if err != nil {
 		return nil, err
 	}
-	nodes := seller.NodeClient(w.Loopback)
+	nodes := seller.NodeClient(w.Loopback, "")
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
 	evmSigner, solanaSigner := testworld.Signers(store, template.keys)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ func (c *Checker) config(f *file) *Config {
 	made := &Config{
 		Budget:       c.budget(f),
 		Policy:       c.policy(f),
+		Network:      reach{Proxy: c.proxy("network.proxy", f.Network.Proxy)},
 		Networks:     c.networks(f),
 		Assets:       c.assets(f),
 		Facilitators: c.Facilitators(f.Facilitators),
@@ -149,6 +151,23 @@ func (c *Checker) policy(written *file) policy {
 			`is empty, so nothing could be paid; it must hold "exact"`)
 	}
 	return p
+}
+
+// proxy checks the address of a proxy.
+func (c *Checker) proxy(key, text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	isProxy := err == nil && slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) &&
+		u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" && strings.Trim(u.Path, "/") == ""
+	switch {
+	case !isProxy:
+		c.Fail(key, `is not an address like "http://proxy.example:3128" or "socks5://127.0.0.1:1080"`)
+	case u.User != nil:
+		c.Fail(key, "has a name or password in it, and this file is not for secrets; use a proxy that asks for none")
+	}
+	return text
 }
 
 // channelNetworks are Rooch's, on which the Nuwa payment channels live.

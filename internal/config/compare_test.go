@@ -151,6 +151,7 @@ func TestCompareUnproven(t *testing.T) {
 		"[policy]\ncontent_quota='2GiB'", // more fills the disk, less pushes out what others bought
 		"[keystore]\npassphrase_file='/x'",
 		"[keystore]\nkeyring=true",
+		"[network]\nproxy='socks5://127.0.0.1:1080'", // whoever chooses it sees where everything goes
 		traced,
 		"[keystore]\npassphrase_command=['/x']",
 	} {

@@ -26,6 +26,7 @@ import (
 type Config struct {
 	Budget       limits
 	Policy       policy
+	Network      reach
 	Networks     map[string]network // by CAIP-2, those that the file names; Nodes knows the others
 	Assets       []x402.AssetInfo   // added to the built-in registry
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
@@ -48,6 +49,11 @@ type Config struct {
 	Env           bool     // the ozskr wallet's environment variables override this file
 	Raw           []byte   // the bytes this was read from: what the seal covers
 	Warnings      []string // what the owner should hear of, though it is no reason to stop
+}
+
+// reach says how everything is reached.
+type reach struct {
+	Proxy string // "http://…", "https://…" or "socks5://…"; "": directly
 }
 
 // limits are what the agent may spend, counted over every process on the wallet.

@@ -205,6 +205,12 @@ func TestFaults(t *testing.T) {
 		says string
 	}{
 		{"[budget]\nper_cal = \"1\"", 2, "budget.per_cal", "no such key"},
+		{"[network]\nproxy = \"proxy.example:3128\"", 2, "network.proxy", "is not an address like"},
+		{"[network]\nproxy = \"ftp://proxy.example\"", 2, "network.proxy", "is not an address like"},
+		{"[network]\nproxy = \"http://\"", 2, "network.proxy", "is not an address like"},
+		{"[network]\nproxy = \"http://a.example/x\"", 2, "network.proxy", "is not an address like"},
+		{"[network]\nproxy = \"http://me:secret@a.example\"", 2, "network.proxy", "not for secrets"},
+		{"[network]\nproxi = \"\"", 2, "network.proxi", "no such key"},
 		{"[bugdet]\nx = 1", 1, "bugdet", "no such key"},
 		{"[budget]\nper_call = 1.00", 2, "budget.per_call", `as text, not as a number: "1.00"`},
 		{"[budget]\nday = 10 # ten", 2, "budget.day", `"10"`},

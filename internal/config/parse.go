@@ -87,6 +87,9 @@ type file struct {
 		ChannelDeposit    *string   `toml:"channel_deposit"`
 		ChannelDelay      *string   `toml:"channel_delay"`
 	} `toml:"policy"`
+	Network struct {
+		Proxy string `toml:"proxy"`
+	} `toml:"network"`
 	Networks map[string]struct {
 		RPC           *string `toml:"rpc"`
 		TokenAccount  string  `toml:"token_account"`

@@ -56,6 +56,7 @@ type Options struct {
 	Entry          install.Entry // as this wallet would be written into a client
 	Dir            string        // where the person is: projects have their own .env
 	Keypair        string        // AGENT_KEYPAIR_PATH of the ozskr wallet; "" when not set
+	OtherProxy     string        // a variable that names a proxy, which is not used; "": there is none
 	PassphraseFile string        // X402_WALLET_PASSPHRASE_FILE; "" when not set
 	Opener         Opener
 	Sources        func(*config.Config) []string // ways to unlock that need no person, by name
@@ -386,6 +387,10 @@ func (o Options) environment(context.Context) (list findings) {
 	}
 	if rules, err := o.Opener.Rules(); err == nil {
 		said = append(said, rules.Warnings...)
+		if o.OtherProxy != "" && rules.Network.Proxy == "" {
+			list.add(warn, "if this machine needs it, write it as proxy under [network] in config.toml, and run "+
+				"x402-wallet policy seal", "%s names a proxy, which is ignored", o.OtherProxy)
+		}
 	}
 	for _, warning := range o.wallet.Warnings {
 		if !slices.Contains(said, warning) {

@@ -374,3 +374,14 @@ func TestSigners(t *testing.T) {
 		{Status: fail, Message: "the signer cloud could not be reached", Remedy: "look at the network"},
 	}, list)
 }
+
+func TestAProxyOfTheEnvironmentIsTold(t *testing.T) {
+	o := person(t)
+	o.OtherProxy, o.wallet = "ALL_PROXY", &tools.Wallet{}
+	write(t, filepath.Join(o.Home, "config.toml"), "")
+	found := o.environment(t.Context())
+	require.Len(t, found, 1)
+	require.Equal(t, "ALL_PROXY names a proxy, which is ignored", found[0].Message)
+	write(t, filepath.Join(o.Home, "config.toml"), "[network]\nproxy = \"http://127.0.0.1:3128\"\n")
+	require.Equal(t, ok, o.environment(t.Context())[0].Status)
+}

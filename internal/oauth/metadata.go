@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -26,12 +27,21 @@ type publisher struct {
 }
 
 func newPublisher(s Server) *publisher {
-	// No proxy, because the environment is not the owner; no redirect: the server shall not choose another.
+	// No proxy but the rules', because the environment is not the owner; no redirect: the server shall not choose another.
 	return &publisher{server: s, http: &http.Client{
-		Transport: &http.Transport{ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		Transport: &http.Transport{Proxy: s.through, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 			MaxResponseHeaderBytes: maxAnswerHeader},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+}
+
+// through is the proxy that a request to the server goes through; nil: none.
+func (s Server) through(r *http.Request) (*url.URL, error) {
+	ip, err := netip.ParseAddr(r.URL.Hostname())
+	if s.Proxy == "" || r.URL.Hostname() == "localhost" || (err == nil && ip.IsLoopback()) {
+		return nil, nil
+	}
+	return url.Parse(s.Proxy)
 }
 
 func (p *publisher) keys(ctx context.Context) (map[string]key, error) {

@@ -42,6 +42,9 @@ type Env struct {
 	PayAIKeyID     string        `env:"PAYAI_API_KEY_ID"`
 	PayAIKeySecret config.Secret `env:"PAYAI_API_KEY_SECRET"`
 
+	// OtherProxy is the variable that names a proxy, which the wallet does not use; "": none does
+	OtherProxy string
+
 	Authorities bool // SSL_CERT_FILE or SSL_CERT_DIR was set
 
 	PassphraseFile string `env:"X402_WALLET_PASSPHRASE_FILE"`
@@ -125,6 +128,12 @@ func Read() (env Env) {
 	for i := range values.NumField() {
 		if name := values.Type().Field(i).Tag.Get("env"); name != "" {
 			values.Field(i).SetString(os.Getenv(name))
+		}
+	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		if os.Getenv(name) != "" {
+			env.OtherProxy = name
+			break
 		}
 	}
 	env.NoColor = os.Getenv("NO_COLOR") != ""
