@@ -197,7 +197,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
 	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
-		Version: a.version, Log: a.log, Listed: conf.DiscoveryList,
+		Version: a.version, Log: a.log, Listed: conf.DiscoveryList, Origins: conf.Origins,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {

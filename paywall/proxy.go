@@ -39,6 +39,8 @@ type Proxy struct {
 	URL     string
 	Limits  Limits // of HTTP
 	Listed  bool   // over HTTP, GET /discovery/resources lists what can be found here
+	// over HTTP, the origins whose web pages may buy; "*": all
+	Origins []string
 	Version string
 	Log     *slog.Logger
 
@@ -337,6 +339,10 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	door := loopback.Door{Hosts: func(host string) bool {
 		return loopback.Local(host) || (host == own && own != "")
 	}}
+	if len(f.Origins) > 0 {
+		door.Pages = func(origin string) bool { return allowsOrigin(f.Origins, origin) }
+		served = CORS(f.Origins, served)
+	}
 	server := door.Server(served)
 	server.IdleTimeout, server.ErrorLog = idleTime, slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)
 	all.watch(server)
@@ -360,17 +366,20 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 // resourcesPath is where Listed shows what can be found here.
 const resourcesPath = "/discovery/resources"
 
-// beside serves the list of what can be found here, and passes everything else on.
+// beside serves the list of what can be found here, and passes everything else on but what clients and browsers
+// look for on any server: a challenge or a complaint of MCP's would be taken for it.
 func (f *Proxy) beside(next http.Handler) http.Handler {
-	if !f.Listed {
-		return next
+	list := http.NotFoundHandler()
+	if f.Listed {
+		list = f.Paywall.Resources()
 	}
-	list := f.Paywall.Resources()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == resourcesPath:
+		case r.URL.Path == "/favicon.ico" || strings.HasPrefix(r.URL.Path, "/.well-known/"):
+			http.NotFound(rw, r)
+		case f.Listed && r.URL.Path == resourcesPath:
 			list.ServeHTTP(rw, r)
-		case strings.HasPrefix(r.URL.Path, "/discovery/"): // clients that would search take the list instead
+		case f.Listed && strings.HasPrefix(r.URL.Path, "/discovery/"): // who would search takes the list instead
 			http.NotFound(rw, r)
 		default:
 			next.ServeHTTP(rw, r)

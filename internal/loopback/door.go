@@ -17,6 +17,8 @@ type Door struct {
 	// Origin is that of the pages that are served here, which what is posted has to name; "": programs call,
 	// and name none.
 	Origin string
+	// Pages says which other origins' pages may call, too; nil: none.
+	Pages func(origin string) bool
 	// Refuse answers with ErrHost or ErrOrigin. Without it they are 421 and 403.
 	Refuse func(w http.ResponseWriter, r *http.Request, why error)
 }
@@ -36,6 +38,8 @@ func (d Door) Check(r *http.Request) error {
 	_, host, _ := strings.Cut(origin, "://")
 	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
+	case origin != "" && d.Pages != nil && d.Pages(origin):
+		return nil
 	case origin == "" && d.Origin != "" && r.Method == http.MethodPost:
 	case origin != "" && d.Origin == "" && host != r.Host:
 	case origin != "" && d.Origin != "" && origin != d.Origin:

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"maps"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"x402-wallet/internal/config"
@@ -46,6 +48,8 @@ type File struct {
 	ClaimAbove string        `toml:"claim_above"`
 	// over HTTP, what can be found here is listed
 	DiscoveryList bool `toml:"discovery_list"`
+	// over HTTP, the origins whose web pages may buy; "*": all
+	Origins []string `toml:"origins"`
 }
 
 // Tool is what a tool of that server costs, or a resource, a prompt, or a session.
@@ -139,6 +143,15 @@ func Load(path string) (*File, error) {
 	return p, nil
 }
 
+// isOrigin reports whether a text is an origin as browsers write it.
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	isPlain := err == nil && text == strings.ToLower(text) && (u.Scheme == "http" || u.Scheme == "https") &&
+		u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "*") && u.Scheme+"://"+u.Host == text
+	isUsual := err == nil && ((u.Scheme == "https" && u.Port() == "443") || (u.Scheme == "http" && u.Port() == "80"))
+	return text == "*" || (isPlain && !isUsual)
+}
+
 func readPaywall(c *config.Checker, f *filePaywall) *File {
 	p := &f.File
 	p.Dialect = c.OneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare")
@@ -170,6 +183,11 @@ func readPaywall(c *config.Checker, f *filePaywall) *File {
 				`must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; `+
 					`put a web server with TLS in front for others`)
 		}
+	}
+	c.Refuse(f.Listen == "" && len(f.Origins) > 0, "origins", "needs listen: web pages come over HTTP")
+	for _, origin := range f.Origins {
+		c.Refuse(!isOrigin(origin), "origins", `%q is not like "https://app.example": a scheme, a host and maybe a `+
+			`port, in small letters; "*" is all`, origin)
 	}
 	for _, of := range []struct {
 		table, kind string
