@@ -37,6 +37,7 @@ import (
 type app struct {
 	version string
 	home    string
+	noHome  error // why there is no home; nil: there is one
 	env     environ.Env
 	log     *slog.Logger
 	format  *logHandler // of log
@@ -91,7 +92,7 @@ func Main(version string) int {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := environ.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, format: format,
+	a := &app{version: version, home: home, noHome: noHome, env: env, log: log, format: format,
 		checkpoints: &seal.CheckpointCache{},
 		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
 	ctx, stop := untilSignal(takeHanded(context.Background(), env))

@@ -50,6 +50,9 @@ func (a *app) ServeMCP(ctx context.Context, account string) error {
 	if account != "" {
 		ctx = pay.WithAgent(ctx, account)
 		open = func(ctx context.Context) (*tools.Wallet, error) {
+			if a.noHome != nil {
+				return nil, a.noHome
+			}
 			rules, err := a.rules()
 			if err == nil && !rules.HasAccount(account) {
 				return nil, config.NoAccount(account)
@@ -76,6 +79,9 @@ func clientWait(env environ.Env) time.Duration {
 
 // openForAgent opens the wallet where no person could type a passphrase; its warnings go to the log.
 func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
+	if a.noHome != nil {
+		return nil, a.noHome
+	}
 	w, err := a.OpenWallet(ctx, nil, nil)
 	if err != nil {
 		return nil, err

@@ -211,8 +211,13 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		}
 		return true, err
 	}
-	places := []string{filepath.Join(a.home, socketName)}
-	if !owner.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
+	var places []string
+	if a.noHome == nil {
+		places = append(places, filepath.Join(a.home, socketName))
+	} else if a.env.Home != "" { // who names a home does not mean another wallet
+		return false, nil
+	}
+	if (a.noHome != nil || !owner.Exists(a.home)) && ownuser.Supported(runtime.GOOS) == nil {
 		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {

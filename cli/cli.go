@@ -261,7 +261,7 @@ var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRe
 // requireHome refuses a command that needs the home where there is none.
 func (p *Program) requireHome(cmd *cobra.Command) error {
 	below := strings.Fields(cmd.CommandPath())[1:]
-	if len(below) == 0 || slices.Contains(noHomeCommands, below[0]) {
+	if len(below) == 0 || below[0] == "mcp" || slices.Contains(noHomeCommands, below[0]) { // mcp tells the agent
 		return nil
 	}
 	return p.NoHome

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/internal/config/environ"
 	"x402-wallet/internal/install"
 	"x402-wallet/wallet/unlock"
 	"x402-wallet/x402"
@@ -146,14 +147,24 @@ func (p *Program) entry(ctx context.Context, passphraseFile string,
 			return e, usagef("--env takes NAME=VALUE") // what it was given may be a secret
 		}
 		e.Env[name] = value
+		if name == "X402_WALLET_HOME" || name == "X402_WALLET_PASSPHRASE_FILE" {
+			full, err := environ.Expand(value)
+			if err != nil {
+				return e, usagef("--env %s: %v", name, err)
+			}
+			e.Env[name] = full
+		}
 	}
 	if p.Env.Home != "" { // elsewhere than where it is looked for
 		e.Env["X402_WALLET_HOME"] = cmp.Or(e.Env["X402_WALLET_HOME"], p.Home)
 	}
 	if file := cmp.Or(passphraseFile, p.Env.PassphraseFile); file != "" {
-		path, err := filepath.Abs(file)
+		path, err := environ.Expand(file)
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
 		if err != nil {
-			return e, err
+			return e, usagef("the passphrase file %s: %v", file, err)
 		}
 		passphrase, err := unlock.File(path)(ctx)
 		clear(passphrase)
@@ -181,9 +192,16 @@ func ownPath() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if named, err := exec.LookPath(filepath.Base(self)); err == nil && filepath.IsAbs(named) &&
-		same(named, self) {
-		return named, nil
+	// by the name on the PATH, or as it was started: both may be links, which a package manager moves to the next
+	// version
+	for _, name := range []string{filepath.Base(os.Args[0]), filepath.Base(self), os.Args[0]} {
+		named, err := exec.LookPath(name)
+		if err == nil {
+			named, err = filepath.Abs(named)
+		}
+		if err == nil && same(named, self) {
+			return named, nil
+		}
 	}
 	return self, nil
 }

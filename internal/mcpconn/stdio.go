@@ -112,13 +112,20 @@ func (s *stdio) Connect(context.Context) (mcp.Connection, error) {
 	return s, nil
 }
 
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
 // receive reads until the input or the connection ends.
 func (s *stdio) receive() {
 	defer close(s.messages)
 	from := bufio.NewReaderSize(s.in, 64<<10)
-	for {
+	for isBeginning := true; ; {
 		line, err := readLine(from, s.maxLine, true)
-		for _, m := range s.decodeLine(bytes.TrimSpace(line), err) {
+		if isBeginning { // hosts on Windows may write it before UTF-8
+			line = bytes.TrimPrefix(line, byteOrderMark)
+		}
+		line = bytes.TrimSpace(line)
+		isBeginning = isBeginning && len(line) == 0
+		for _, m := range s.decodeLine(line, err) {
 			if !s.deliver(m) {
 				return
 			}

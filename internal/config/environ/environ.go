@@ -6,12 +6,14 @@ package environ
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
@@ -136,6 +138,9 @@ func Read() (env Env) {
 			break
 		}
 	}
+	if file, err := Expand(env.PassphraseFile); err == nil { // else it is said where it is read
+		env.PassphraseFile = file
+	}
 	env.NoColor = os.Getenv("NO_COLOR") != ""
 	env.Authorities = os.Getenv(authorities[0]) != "" || os.Getenv(authorities[1]) != ""
 	for _, name := range slices.Concat(config.Secrets, authorities) {
@@ -161,7 +166,12 @@ func SessionBus() string {
 // SETUP_FAILED where the environment names neither.
 func Home(env Env) (home string, err error) {
 	if env.Home != "" {
-		home, err = filepath.Abs(env.Home)
+		home, err = Expand(env.Home)
+		if err != nil {
+			return "", x402.Errorf(x402.SetupFailed, "X402_WALLET_HOME is %s: %w", x402.Quote(env.Home), err).
+				WithHint("set X402_WALLET_HOME to a directory, with its full path")
+		}
+		home, err = filepath.Abs(home)
 	} else if home, err = os.UserConfigDir(); err == nil {
 		home = filepath.Join(home, "x402-wallet")
 	}
@@ -172,6 +182,35 @@ func Home(env Env) (home string, err error) {
 			WithHint("set X402_WALLET_HOME to a directory, with its full path")
 	}
 	return home, nil
+}
+
+// Expand is a path as a shell would read it, for hosts that hand on what their settings say: "~", "~/x", $HOME and
+// ${HOME} are the person's directory. What else only a shell or a host can read is an error: as a name it would
+// be a second wallet.
+func Expand(path string) (string, error) {
+	rest, isHome := path, false
+	for _, prefix := range []string{"~", "$HOME", "${HOME}"} {
+		after, found := strings.CutPrefix(path, prefix)
+		if found && (after == "" || os.IsPathSeparator(after[0])) {
+			rest, isHome = after, true
+		}
+	}
+	isVariable := strings.Contains(rest, "$") || (runtime.GOOS == "windows" && strings.HasPrefix(rest, "%"))
+	switch {
+	case isVariable:
+		return "", errors.New("no shell has read it, and of variables only $HOME at its beginning is known here")
+	case strings.HasPrefix(path, `"`) || strings.HasPrefix(path, "'"):
+		return "", errors.New("no shell has read it: it begins with a quotation mark")
+	case !isHome && strings.HasPrefix(path, "~"):
+		return "", errors.New("no shell has read it, and only your own ~ is known here")
+	case !isHome:
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", errors.New("the environment names no home directory")
+	}
+	return home + rest, nil
 }
 
 func (env Env) facilitators() []variable {
