@@ -385,3 +385,22 @@ func TestAProxyOfTheEnvironmentIsTold(t *testing.T) {
 	write(t, filepath.Join(o.Home, "config.toml"), "[network]\nproxy = \"http://127.0.0.1:3128\"\n")
 	require.Equal(t, ok, o.environment(t.Context())[0].Status)
 }
+
+func TestAnEntryThatIsShutOutIsTold(t *testing.T) {
+	o := person(t)
+	for _, c := range install.Clients(o.System) {
+		if c.Name != "gemini" {
+			continue
+		}
+		for settings, says := range map[string]string{
+			`"mcp":{"allowed":["x"]}`:                     "mcp.allowed",
+			`"mcp":{"excluded":["x402-wallet"]}`:          "mcp.excluded",
+			`"security":{"folderTrust":{"enabled":true}}`: "security.folderTrust",
+		} {
+			write(t, c.File, `{"mcpServers":{"x402-wallet":{"command":"`+os.Args[0]+`","args":["mcp"]}},`+settings+`}`)
+			list := o.clients(t.Context())
+			require.Equal(t, warn, list[0].Status)
+			require.Contains(t, list[0].Message, says)
+		}
+	}
+}

@@ -169,6 +169,8 @@ func (o Options) client(c install.Client, entry *install.Plan) (list findings) {
 	switch {
 	case !startable(entry.Command):
 		list.add(fail, again, "%s's entry starts a program that is not there", c.Title)
+	case c.ShutOut(o.Dir) != "":
+		list.add(warn, again, "%s has an entry, and does not start it: %s", c.Title, c.ShutOut(o.Dir))
 	case len(entry.Secrets) > 0:
 	case entry.Change != "nothing":
 		list = good("%s has a custom entry (%s --dry-run shows the difference)", c.Title, again)

@@ -43,6 +43,7 @@ type Client struct {
 	marks       []string // one of these is there when the client is; nil: the file's directory
 	at          string   // the table of servers
 	toml        bool
+	gated       bool    // by mcp.allowed, mcp.excluded and the trust in folders: see gate
 	extra       []field // members of the entry that are the same for everybody
 	usual       []field // and those that are written only where the person has set none
 }
@@ -88,7 +89,7 @@ func Clients(s System) []Client {
 		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
 			at: "servers", extra: stdio, File: s.join(s.Config, "Code", "User", "mcp.json")},
 		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again",
-			at: "mcpServers", File: s.join(s.Home, ".gemini", "settings.json")},
+			at: "mcpServers", gated: true, File: s.join(s.Home, ".gemini", "settings.json")},
 		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in its MCP settings",
 			at: "mcpServers", File: s.windsurf()},
 		{Name: "zed", Title: "Zed", at: "context_servers", File: zed,

@@ -19,6 +19,14 @@ func (c Client) write(text []byte, entry map[string]any, changes []field) (_ []b
 		body, err = c.write(body, entry, changes)
 		return slices.Concat([]byte(byteOrderMark), body), err
 	}
+	text, err = c.writeEntry(text, entry, changes)
+	if err != nil || !c.gated {
+		return text, err
+	}
+	return allow(text)
+}
+
+func (c Client) writeEntry(text []byte, entry map[string]any, changes []field) (_ []byte, err error) {
 	if entry == nil && !c.toml {
 		return set(text, ordered(changes), c.at, entryName)
 	}

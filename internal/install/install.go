@@ -107,6 +107,17 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.File, err)
 	}
+	opens := false // the entry has to be let in, too
+	if c.gated && e != nil {
+		if _, excluded := gate(values); slices.Contains(excluded, any(entryName)) {
+			return nil, fmt.Errorf("%s: mcp.excluded names %s, so %s would not start it; take it out of there first",
+				p.File, entryName, c.Title)
+		}
+		opens = isShut(values)
+		if opens {
+			p.Notes = append(p.Notes, "mcp.allowed lets only some servers start: "+entryName+" is added to it")
+		}
+	}
 	p.Command, _ = entry["command"].(string)
 	env, _ := entry["env"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -131,7 +142,7 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 	}
 	hand := ""
 	switch {
-	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)):
+	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)) && !opens:
 		p.Change = "nothing"
 		return p, nil
 	case e == nil:
@@ -287,6 +298,12 @@ func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) err
 	if len(servers) == 0 && !stays {
 		// a TOML table without a key of its own goes with its last one
 		delete(expected, c.at)
+	}
+	if c.gated {
+		if wanted != nil && isShut(written) {
+			return errors.New("mcp.allowed cannot be changed here")
+		}
+		expected, written = withoutUs(expected), withoutUs(written)
 	}
 	if !reflect.DeepEqual(plainValue(expected), plainValue(written)) {
 		return errors.New("this file is written in a way that is not understood here")

@@ -31,6 +31,9 @@ func (c Client) before(p *Plan, entry map[string]any) ([]byte, error) {
 		return nil, nil
 	}
 	text, err := c.without(p.old)
+	if err == nil && c.gated {
+		text, err = disallow(text)
+	}
 	if err != nil || c.toml {
 		return text, err
 	}
