@@ -19,7 +19,8 @@ import (
 func (a *app) Signer(name string, s config.Signer, rules *config.Config,
 	said func(text string)) *signer.Signer {
 	return signer.New(name, s, signer.Options{
-		HTTP: seller.NodeClient(rules.Policy.Loopback, rules.Network.Proxy), Secret: config.ReadSecretFile, Now: time.Now,
+		HTTP: seller.NodeClient(rules.Policy.Loopback, rules.Network.Proxy), Secret: config.ReadSecretFile,
+		Now:  time.Now,
 		Said: said,
 		Program: func(argv, env []string, sandbox *bool) child.Program {
 			return child.Program{Argv: argv, Env: environ.Child(env...), Sandbox: a.sandbox(sandbox, rules)}

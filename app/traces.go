@@ -28,8 +28,9 @@ func (a *app) spans(rules *config.Config) *otlp.Exporter {
 		return nil
 	}
 	host, _ := os.Hostname() // else it is not known
-	x := &otlp.Exporter{URL: t.Endpoint, HTTP: seller.NodeClient(nil, rules.Network.Proxy), Log: a.log, Ending: &a.telling,
-		Of: otlp.Resource{Service: "x402-wallet", Version: a.version, Instance: rand.Text(), Host: host}}
+	x := &otlp.Exporter{URL: t.Endpoint, HTTP: seller.NodeClient(nil, rules.Network.Proxy), Log: a.log,
+		Ending: &a.telling,
+		Of:     otlp.Resource{Service: "x402-wallet", Version: a.version, Instance: rand.Text(), Host: host}}
 	if t.HeadersFile != "" {
 		x.Headers = func() (http.Header, error) { return headersIn(t.HeadersFile) }
 	}

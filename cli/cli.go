@@ -261,7 +261,8 @@ var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRe
 // requireHome refuses a command that needs the home where there is none.
 func (p *Program) requireHome(cmd *cobra.Command) error {
 	below := strings.Fields(cmd.CommandPath())[1:]
-	if len(below) == 0 || below[0] == "mcp" || slices.Contains(noHomeCommands, below[0]) { // mcp tells the agent
+	// mcp tells the agent
+	if len(below) == 0 || below[0] == "mcp" || slices.Contains(noHomeCommands, below[0]) {
 		return nil
 	}
 	return p.NoHome

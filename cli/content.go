@@ -20,9 +20,9 @@ func isServed(r pay.Result) bool {
 	return r.Status != pay.StatusUnserved && r.Status != pay.StatusNotPaid
 }
 
-// paid gives content to stdout or a file, and says on stderr what it cost. Where only a part of the content came,
-// isWhole is false, except for JSON and a terminal, which say so themselves. An error means that the content did
-// not get out.
+// paid gives content to stdout or a file, and says on stderr what it cost. Where only a part of the content
+// came, isWhole is false, except for JSON and a terminal, which say so themselves. An error means that the
+// content did not get out.
 func (u *ui) paid(r pay.Result, file string) (isWhole bool, err error) {
 	toFile := file != "" && isServed(r)
 	isWhole = !r.Whole.Truncated || (!toFile && (u.json || u.terminal))
@@ -88,7 +88,8 @@ func (u *ui) short(r pay.Result, file string) {
 	}
 }
 
-// place checks, before anything is paid, that a file can be written, and resolves a link to it. "-" is stdout, "".
+// place checks, before anything is paid, that a file can be written, and resolves a link to it. "-" is
+// stdout, "".
 func place(file string) (string, error) {
 	if file == "" || file == "-" {
 		return "", nil

@@ -33,7 +33,8 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 			done := ui.waiting("asking nodes and facilitators")
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair,
-				OtherProxy: p.Env.OtherProxy, PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames, Opener: p, Full: full,
+				OtherProxy: p.Env.OtherProxy, PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
+				Opener: p, Full: full,
 			})
 			done()
 			return ui.answerChecked(report, report.OK, func() { ui.report(report) })

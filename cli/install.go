@@ -192,8 +192,8 @@ func ownPath() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// by the name on the PATH, or as it was started: both may be links, which a package manager moves to the next
-	// version
+	// by the name on the PATH, or as it was started: both may be links, which a package manager moves to the
+	// next version
 	for _, name := range []string{filepath.Base(os.Args[0]), filepath.Base(self), os.Args[0]} {
 		named, err := exec.LookPath(name)
 		if err == nil {

@@ -47,8 +47,8 @@ func Readable(c history.Content) history.Content {
 	return c
 }
 
-// Bytes are content as a file gets it: as it came. Of an MCP server it is what Readable makes of it, for nobody
-// keeps the envelope of a text.
+// Bytes are content as a file gets it: as it came. Of an MCP server it is what Readable makes of it, for
+// nobody keeps the envelope of a text.
 func Bytes(c history.Content) []byte {
 	if c.Type == seller.ContentType {
 		c = Readable(c)

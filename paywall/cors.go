@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// What a page needs to buy (https://fetch.spec.whatwg.org/#http-cors-protocol): the headers that it sends, and
-// those of the answer that it reads.
+// What a page needs to buy (https://fetch.spec.whatwg.org/#http-cors-protocol): the headers that it sends,
+// and those of the answer that it reads.
 var (
 	sentByPages = strings.Join([]string{"Content-Type", "Accept", "PAYMENT-SIGNATURE", "X-PAYMENT",
 		"mcp-session-id", "mcp-protocol-version", "Authorization", "Last-Event-ID",
@@ -24,8 +24,8 @@ func allowsOrigin(origins []string, origin string) bool {
 	return slices.Contains(origins, "*") || slices.Contains(origins, origin)
 }
 
-// CORS lets web pages of exactly these origins ("https://app.example", or "*" for all) call a handler and pay it.
-// Other requests pass unchanged. No cookies are taken along.
+// CORS lets web pages of exactly these origins ("https://app.example", or "*" for all) call a handler and pay
+// it. Other requests pass unchanged. No cookies are taken along.
 func CORS(origins []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")

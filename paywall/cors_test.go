@@ -84,8 +84,10 @@ func labOf(t *testing.T, origins []string) (*lab, *Proxy, string) {
 func TestWhatIsNotHere(t *testing.T) {
 	_, _, url := labOf(t, []string{"*"})
 	root := strings.TrimSuffix(url, "/mcp")
-	for _, path := range []string{"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
-		"/.well-known/oauth-authorization-server", "/.well-known/x402", "/.well-known/mcp.json", "/favicon.ico"} {
+	for _, path := range []string{"/.well-known/oauth-protected-resource",
+		"/.well-known/oauth-protected-resource/mcp",
+		"/.well-known/oauth-authorization-server", "/.well-known/x402", "/.well-known/mcp.json",
+		"/favicon.ico"} {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 			found := knock(t, method, root+path, "", map[string]string{"Origin": "https://a.example"})
 			require.Equal(t, 404, found.StatusCode, "%s %s", method, path)
@@ -100,9 +102,11 @@ func TestWhatIsNotHere(t *testing.T) {
 // A handler's 402 and its receipt can be read by a page, too.
 func TestCORSBeforeAHandler(t *testing.T) {
 	l := newLab(t, nil)
-	at := httptest.NewServer(CORS([]string{"https://app.example"}, l.paywall.HTTP("search", http.NotFoundHandler())))
+	at := httptest.NewServer(CORS([]string{"https://app.example"}, l.paywall.HTTP("search",
+		http.NotFoundHandler())))
 	t.Cleanup(at.Close)
-	for origin, want := range map[string]string{"https://app.example": "https://app.example", "https://b.example": "", "": ""} {
+	for origin, want := range map[string]string{"https://app.example": "https://app.example",
+		"https://b.example": "", "": ""} {
 		asked := knock(t, http.MethodGet, at.URL, "", map[string]string{"Origin": origin})
 		require.Equal(t, 402, asked.StatusCode)
 		require.Equal(t, want, asked.Header.Get("Access-Control-Allow-Origin"))

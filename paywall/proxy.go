@@ -366,8 +366,8 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 // resourcesPath is where Listed shows what can be found here.
 const resourcesPath = "/discovery/resources"
 
-// beside serves the list of what can be found here, and passes everything else on but what clients and browsers
-// look for on any server: a challenge or a complaint of MCP's would be taken for it.
+// beside serves the list of what can be found here, and passes everything else on but what clients and
+// browsers look for on any server: a challenge or a complaint of MCP's would be taken for it.
 func (f *Proxy) beside(next http.Handler) http.Handler {
 	list := http.NotFoundHandler()
 	if f.Listed {
@@ -379,7 +379,7 @@ func (f *Proxy) beside(next http.Handler) http.Handler {
 			http.NotFound(rw, r)
 		case f.Listed && r.URL.Path == resourcesPath:
 			list.ServeHTTP(rw, r)
-		case f.Listed && strings.HasPrefix(r.URL.Path, "/discovery/"): // who would search takes the list instead
+		case f.Listed && strings.HasPrefix(r.URL.Path, "/discovery/"): // who searches takes the list
 			http.NotFound(rw, r)
 		default:
 			next.ServeHTTP(rw, r)

@@ -64,7 +64,7 @@ func (h *httpClient) notReached(err error) error {
 		return err
 	}
 	told := *e
-	told.Hint = "if this machine needs a proxy, its owner writes it as proxy under [network] in config.toml; " +
+	told.Hint = "if a proxy is needed here, the owner writes it as proxy under [network] in config.toml; " +
 		h.options.OtherProxy + " of the environment is ignored"
 	return &told
 }

@@ -26,9 +26,9 @@ const (
 
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
-// allow; what is elsewhere is reached through proxy, if there is one. No redirects, no proxy from the environment,
-// no cookies; bodies end at 8 MiB. Connections and TLS sessions are kept. The time for an exchange is its
-// context's.
+// allow; what is elsewhere is reached through proxy, if there is one. No redirects, no proxy from the
+// environment, no cookies; bodies end at 8 MiB. Connections and TLS sessions are kept. The time for an
+// exchange is its context's.
 func NodeClient(allow []string, proxy string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

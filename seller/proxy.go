@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lookupTime is how long a name is looked up here when a proxy is used. A machine that must use one may have no
-// name server that answers.
+// lookupTime is how long a name is looked up here when a proxy is used. A machine that must use one may have
+// no name server that answers.
 const lookupTime = 2 * time.Second
 
-// proxy is the owner's (network.proxy); the environment's are ignored. A host is sent to it by name, because many
-// proxies decide by names, and TLS goes through it to whoever has the certificate of that name.
+// proxy is the owner's (network.proxy); the environment's are ignored. A host is sent to it by name, because
+// many proxies decide by names, and TLS goes through it to whoever has the certificate of that name.
 type proxy struct {
 	url     *url.URL
 	address string // host:port to dial
@@ -36,10 +36,10 @@ func newProxy(text string) (*proxy, error) {
 	return &proxy{url: at, address: net.JoinHostPort(at.Hostname(), port)}, nil
 }
 
-// through says of a request to a seller that it goes through the proxy: not to what policy.loopback lists. A host
-// that leads to a private address here is refused as without a proxy, even if it has other addresses: the proxy
-// chooses among them. What cannot be resolved here the proxy resolves; a private host that it then leads to sees
-// the beginning of a TLS handshake, and no request unless it has that name's certificate.
+// through says of a request to a seller that it goes through the proxy: not to what policy.loopback lists. A
+// host that leads to a private address here is refused as without a proxy, even if it has other addresses:
+// the proxy chooses among them. What cannot be resolved here the proxy resolves; a private host that it then
+// leads to sees the beginning of a TLS handshake, and no request unless it has that name's certificate.
 func (h *httpClient) through(r *http.Request) (*url.URL, error) {
 	if h.loopback[hostPort(r.URL)] {
 		return nil, nil

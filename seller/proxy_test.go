@@ -18,8 +18,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// fakeProxy is an HTTP proxy for CONNECT or one of SOCKS5 (RFC 1928). Whatever it is asked for, it leads to one
-// address.
+// fakeProxy is an HTTP proxy for CONNECT or one of SOCKS5 (RFC 1928). Whatever it is asked for, it leads to
+// one address.
 type fakeProxy struct {
 	url, to, says string // says is the status of CONNECT
 	mu            sync.Mutex
@@ -110,19 +110,25 @@ func TestTheOwnersProxy(t *testing.T) {
 			says    string
 			code    x402.Code
 		}{
-			"a name":             {"https://example.com/", [][]string{{"8.8.8.8"}}, []string{"example.com:443"}, "example.com", ""},
-			"a port":             {"https://example.com:8443/", [][]string{{"8.8.8.8"}}, []string{"example.com:8443"}, "example.com:8443", ""},
-			"not resolved here":  {"https://example.com/", nil, []string{"example.com:443"}, "example.com", ""},
-			"leads home":         {"https://example.com/", [][]string{{"127.0.0.1"}}, nil, "", x402.URLBlocked},
-			"leads home, too":    {"https://example.com/", [][]string{{"8.8.8.8", "10.0.0.1"}}, nil, "", x402.URLBlocked},
-			"a private address":  {"https://10.0.0.1/", nil, nil, "", x402.URLBlocked},
-			"metadata":           {"https://[fd00:ec2::254]/", nil, nil, "", x402.URLBlocked},
-			"this machine":       {"https://localhost/", nil, nil, "", x402.URLBlocked},
-			"a local name":       {"https://db.internal/", nil, nil, "", x402.URLBlocked},
-			"plain http":         {"http://example.com/", nil, nil, "", x402.URLBlocked},
-			"listed":             {here.URL + "/", nil, nil, "here", ""},
-			"the proxy's own":    {"https://127.0.0.1:1/", nil, nil, "", x402.URLBlocked},
-			"other certificates": {"https://other.example/", nil, []string{"other.example:443"}, "", x402.NetworkError},
+			"a name": {"https://example.com/", [][]string{{"8.8.8.8"}},
+				[]string{"example.com:443"}, "example.com", ""},
+			"a port": {"https://example.com:8443/", [][]string{{"8.8.8.8"}},
+				[]string{"example.com:8443"}, "example.com:8443", ""},
+			"not resolved here": {"https://example.com/", nil, []string{"example.com:443"}, "example.com",
+				""},
+			"leads home": {"https://example.com/", [][]string{{"127.0.0.1"}}, nil, "",
+				x402.URLBlocked},
+			"leads home, too": {"https://example.com/", [][]string{{"8.8.8.8", "10.0.0.1"}}, nil, "",
+				x402.URLBlocked},
+			"a private address": {"https://10.0.0.1/", nil, nil, "", x402.URLBlocked},
+			"metadata":          {"https://[fd00:ec2::254]/", nil, nil, "", x402.URLBlocked},
+			"this machine":      {"https://localhost/", nil, nil, "", x402.URLBlocked},
+			"a local name":      {"https://db.internal/", nil, nil, "", x402.URLBlocked},
+			"plain http":        {"http://example.com/", nil, nil, "", x402.URLBlocked},
+			"listed":            {here.URL + "/", nil, nil, "here", ""},
+			"the proxy's own":   {"https://127.0.0.1:1/", nil, nil, "", x402.URLBlocked},
+			"other certificates": {"https://other.example/", nil, []string{"other.example:443"}, "",
+				x402.NetworkError},
 		} {
 			p := startProxy(t, scheme, s.Listener.Addr().String())
 			h := closed(t, New(Options{Resolver: &fakeNet{answers: row.answers}, RootCAs: roots, Proxy: p.url,
@@ -139,7 +145,8 @@ func TestTheOwnersProxy(t *testing.T) {
 	}
 }
 
-// A proxy that refuses, ends, or leads elsewhere is an error before anything is sent; a payment gets no further.
+// A proxy that refuses, ends, or leads elsewhere is an error before anything is sent; a payment gets no
+// further.
 func TestAProxyThatLies(t *testing.T) {
 	s, _ := tlsServer(t)
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -150,7 +157,7 @@ func TestAProxyThatLies(t *testing.T) {
 		"nobody there":          func(p *fakeProxy) { p.to = "127.0.0.1:1" },
 		"refused":               func(p *fakeProxy) { p.says = "403 no" },
 		"asks for a password":   func(p *fakeProxy) { p.says = "407 who are you" },
-		"sends elsewhere":       func(p *fakeProxy) { p.says = "302 there\r\nLocation: https://evil.example" },
+		"sends elsewhere":       func(p *fakeProxy) { p.says = "302 there\r\nLocation: https://a.example" },
 	} {
 		p := startProxy(t, "http", s.Listener.Addr().String())
 		change(p)
@@ -163,7 +170,8 @@ func TestAProxyThatLies(t *testing.T) {
 	}
 	h := closed(t, New(Options{Resolver: &fakeNet{}, Proxy: "http://127.0.0.1:1"}))
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
-	assert.Contains(t, err.Error(), "the proxy of the owner's rules (network.proxy) does not lead to example.com")
+	assert.Contains(t, err.Error(),
+		"the proxy of the owner's rules (network.proxy) does not lead to example.com")
 }
 
 // Who has a proxy in the environment alone is told which key names it.

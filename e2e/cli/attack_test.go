@@ -55,7 +55,8 @@ func (v *victim) open() {
 
 func (v *victim) pays(code int, text string, flags ...string) {
 	v.t.Helper()
-	out, _ := runs(v.t, code, v.env, append(append([]string{"pay", "--json"}, flags...), v.SellerURL+"/weather")...)
+	out, _ := runs(v.t, code, v.env, append(append([]string{"pay", "--json"}, flags...),
+		v.SellerURL+"/weather")...)
 	require.Contains(v.t, out, text)
 }
 

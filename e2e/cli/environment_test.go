@@ -22,7 +22,8 @@ func TestStarts_WhateverOtherProgramsVariablesSay(t *testing.T) {
 	}
 }
 
-// A host that gives no home, or one that no shell has read, hears by MCP what is wrong, and no wallet is made.
+// A host that gives no home, or one that no shell has read, hears by MCP what is wrong, and no wallet is
+// made.
 func TestAnAgentHearsThatThereIsNoHome(t *testing.T) {
 	dir := t.TempDir()
 	for _, home := range []string{"", "~nobody/w", "${workspaceFolder}/w", "$X/w", "'/w'"} {
@@ -35,8 +36,8 @@ func TestAnAgentHearsThatThereIsNoHome(t *testing.T) {
 	require.NoDirExists(t, "~nobody")
 }
 
-// A client's entry has the name that the wallet is found or was started by: a package manager moves a link to the
-// next version, and removes what it led to.
+// A client's entry has the name that the wallet is found or was started by: a package manager moves a link to
+// the next version, and removes what it led to.
 func TestAnEntryKeepsALink(t *testing.T) {
 	program := testworld.Build(t) // testscript renames what it runs
 	dir := t.TempDir()
@@ -52,7 +53,8 @@ func TestAnEntryKeepsALink(t *testing.T) {
 		"by a relative path":        {"bin/x402-wallet", "/usr/bin", link},
 		"the program, link on PATH": {program, filepath.Dir(link), link},
 	} {
-		cmd := command(t, []string{"PATH=" + c.path, "X402_WALLET_HOME=" + dir}, "install", "cursor", "--print")
+		cmd := command(t, []string{"PATH=" + c.path, "X402_WALLET_HOME=" + dir}, "install", "cursor",
+			"--print")
 		cmd.Dir, cmd.Path, cmd.Args[0] = dir, link, c.arg0
 		var entry struct {
 			MCPServers map[string]struct{ Command string }

@@ -116,7 +116,8 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw})
 	require.NoError(t, os.WriteFile(roots, root, 0o600))
 	for _, variable := range []string{"SSL_CERT_FILE=" + roots, "SSL_CERT_DIR=" + filepath.Dir(roots)} {
-		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", "--json", seller.URL+"/")
+		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", "--json",
+			seller.URL+"/")
 		require.Contains(t, out, `"error": "NETWORK_ERROR"`)
 		require.Contains(t, said, "only the system's own certificate authorities count")
 	}

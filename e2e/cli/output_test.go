@@ -15,7 +15,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// What a file or a program gets is what came, byte for byte and whole: bought, bought earlier, free, a tool's.
+// What a file or a program gets is what came, byte for byte and whole: bought, bought earlier, free, a
+// tool's.
 func TestContentIsWrittenAsItCame(t *testing.T) {
 	t.Parallel()
 	w, env := quotaHousehold(t)
@@ -112,4 +113,3 @@ func TestWhereContentCannotGo(t *testing.T) {
 	require.Empty(t, must.Get(os.ReadDir(dir))(t))
 	require.Empty(t, w.Settlements())
 }
-

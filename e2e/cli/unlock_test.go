@@ -104,7 +104,8 @@ func TestASignerThatNobodySealed(t *testing.T) {
 		args []string
 	}{
 		{4, []string{"address"}}, {4, []string{"signer"}}, {4, []string{"signer", "test", "evil"}},
-		{1, []string{"doctor"}}, {0, []string{"balance"}}, {4, []string{"pay", "--json", w.SellerURL + "/weather"}},
+		{1, []string{"doctor"}}, {0, []string{"balance"}}, {4, []string{"pay", "--json",
+			w.SellerURL + "/weather"}},
 	} {
 		t.Run(c.args[0], func(t *testing.T) {
 			out, problems := runs(t, c.code, env, c.args...)

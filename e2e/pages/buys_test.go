@@ -22,7 +22,8 @@ import (
 // A page of an origin that the seller named buys with @x402/fetch; the same page of another one cannot.
 func TestAPageBuys(t *testing.T) {
 	const set = "../lab/parties"
-	bundle, err := exec.Command(set+"/node_modules/.bin/esbuild", set+"/page.mjs", "--bundle", "--format=iife",
+	bundle, err := exec.Command(set+"/node_modules/.bin/esbuild", set+"/page.mjs", "--bundle",
+		"--format=iife",
 		"--platform=browser").Output()
 	require.NoError(t, err, "the page needs the lab's npm packages: make lab")
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +54,10 @@ func TestAPageBuys(t *testing.T) {
 		Store: sold,
 	}))(t)
 	shop := httptest.NewServer(paywall.CORS([]string{named.URL}, wall.HTTP("report",
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the report") }))))
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w,
+				"the report")
+		}))))
 	t.Cleanup(shop.Close)
 
 	b := open(t)

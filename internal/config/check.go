@@ -165,7 +165,8 @@ func (c *Checker) proxy(key, text string) string {
 	case !isProxy:
 		c.Fail(key, `is not an address like "http://proxy.example:3128" or "socks5://127.0.0.1:1080"`)
 	case u.User != nil:
-		c.Fail(key, "has a name or password in it, and this file is not for secrets; use a proxy that asks for none")
+		c.Fail(key,
+			"has a name or password in it, and this file is not for secrets; use one that asks for none")
 	}
 	return text
 }

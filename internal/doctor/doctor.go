@@ -388,8 +388,9 @@ func (o Options) environment(context.Context) (list findings) {
 	if rules, err := o.Opener.Rules(); err == nil {
 		said = append(said, rules.Warnings...)
 		if o.OtherProxy != "" && rules.Network.Proxy == "" {
-			list.add(warn, "if this machine needs it, write it as proxy under [network] in config.toml, and run "+
-				"x402-wallet policy seal", "%s names a proxy, which is ignored", o.OtherProxy)
+			list.add(warn,
+				"if this machine needs it, write it as proxy under [network] in config.toml, and run "+
+					"x402-wallet policy seal", "%s names a proxy, which is ignored", o.OtherProxy)
 		}
 	}
 	for _, warning := range o.wallet.Warnings {

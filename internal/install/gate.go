@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Gemini CLI starts only the servers of mcp.allowed, where that has any, none of mcp.excluded, and none in a folder
-// that is not trusted (geminicli.com/docs/reference/configuration, geminicli.com/docs/cli/trusted-folders).
+// Gemini CLI starts only the servers of mcp.allowed, where that has any, none of mcp.excluded, and none in a
+// folder that is not trusted (geminicli.com/docs/reference/configuration,
+// geminicli.com/docs/cli/trusted-folders).
 
 // gate are the lists of a client's settings that say which servers start.
 func gate(values map[string]any) (allowed, excluded []any) {
@@ -63,8 +64,8 @@ func withoutUs(values map[string]any) map[string]any {
 	return values
 }
 
-// ShutOut says why the client does not start our entry in a folder, though it is there; "" where nothing is known
-// that keeps it.
+// ShutOut says why the client does not start our entry in a folder, though it is there; "" where nothing is
+// known that keeps it.
 func (c Client) ShutOut(dir string) string {
 	_, values, err := c.read()
 	if !c.gated || err != nil {
@@ -94,7 +95,8 @@ func (c Client) trusts(dir string) bool {
 			path = filepath.Dir(path)
 		}
 		inside, err := filepath.Rel(path, dir)
-		isInside := err == nil && inside != ".." && !strings.HasPrefix(inside, ".."+string(filepath.Separator))
+		isInside := err == nil && inside != ".." && !strings.HasPrefix(inside,
+			".."+string(filepath.Separator))
 		if isInside && strings.HasPrefix(rule, "TRUST_") {
 			return true
 		}

@@ -82,7 +82,8 @@ func TestAFolderThatIsNotTrusted(t *testing.T) {
 		{on, `no JSON`, "/work/a", true},
 	} {
 		c := must.Get(clientAt(t.TempDir(), "gemini", []byte(row.settings)))(t)
-		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(c.File), "trustedFolders.json"), []byte(row.rules), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(c.File), "trustedFolders.json"),
+			[]byte(row.rules), 0o600))
 		require.Equal(t, row.isOut, c.ShutOut(row.dir) != "", "%+v", row)
 	}
 }

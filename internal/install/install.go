@@ -110,12 +110,14 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 	opens := false // the entry has to be let in, too
 	if c.gated && e != nil {
 		if _, excluded := gate(values); slices.Contains(excluded, any(entryName)) {
-			return nil, fmt.Errorf("%s: mcp.excluded names %s, so %s would not start it; take it out of there first",
-				p.File, entryName, c.Title)
+			return nil,
+				fmt.Errorf("%s: mcp.excluded names %s, so %s would not start it; take it out of there first",
+					p.File, entryName, c.Title)
 		}
 		opens = isShut(values)
 		if opens {
-			p.Notes = append(p.Notes, "mcp.allowed lets only some servers start: "+entryName+" is added to it")
+			p.Notes = append(p.Notes,
+				"mcp.allowed lets only some servers start: "+entryName+" is added to it")
 		}
 	}
 	p.Command, _ = entry["command"].(string)

@@ -27,7 +27,8 @@ type publisher struct {
 }
 
 func newPublisher(s Server) *publisher {
-	// No proxy but the rules', because the environment is not the owner; no redirect: the server shall not choose another.
+	// No proxy but the rules', because the environment is not the owner; no redirect: the server shall not
+	// choose another.
 	return &publisher{server: s, http: &http.Client{
 		Transport: &http.Transport{Proxy: s.through, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 			MaxResponseHeaderBytes: maxAnswerHeader},

@@ -24,7 +24,8 @@ type Server struct {
 	Issuer   string // what its tokens have as iss
 	Audience string // what its tokens for this wallet have as aud
 	KeysURL  string // where its keys are; "": where its metadata says
-	// Proxy is what it is reached through where it is not on this machine, "http://…" or "socks5://…"; "": nothing
+	// Proxy is what it is reached through where it is not on this machine, "http://…" or "socks5://…"; "":
+	// nothing
 	Proxy string
 }
 

@@ -184,9 +184,9 @@ func Home(env Env) (home string, err error) {
 	return home, nil
 }
 
-// Expand is a path as a shell would read it, for hosts that hand on what their settings say: "~", "~/x", $HOME and
-// ${HOME} are the person's directory. What else only a shell or a host can read is an error: as a name it would
-// be a second wallet.
+// Expand is a path as a shell would read it, for hosts that hand on what their settings say: "~", "~/x",
+// $HOME and ${HOME} are the person's directory. What else only a shell or a host can read is an error: as a
+// name it would be a second wallet.
 func Expand(path string) (string, error) {
 	rest, isHome := path, false
 	for _, prefix := range []string{"~", "$HOME", "${HOME}"} {
@@ -198,7 +198,7 @@ func Expand(path string) (string, error) {
 	isVariable := strings.Contains(rest, "$") || (runtime.GOOS == "windows" && strings.HasPrefix(rest, "%"))
 	switch {
 	case isVariable:
-		return "", errors.New("no shell has read it, and of variables only $HOME at its beginning is known here")
+		return "", errors.New("no shell has read it, and only $HOME at its beginning is known here")
 	case strings.HasPrefix(path, `"`) || strings.HasPrefix(path, "'"):
 		return "", errors.New("no shell has read it: it begins with a quotation mark")
 	case !isHome && strings.HasPrefix(path, "~"):

@@ -137,19 +137,21 @@ func TestHome(t *testing.T) {
 	assert.Equal(t, "x402-wallet", filepath.Base(home))
 }
 
-// Hosts hand on what their settings say. What a shell would have read is read as it does; else there would be a
-// second wallet in a folder called "~".
+// Hosts hand on what their settings say. What a shell would have read is read as it does; else there would be
+// a second wallet in a folder called "~".
 func TestAHomeThatNoShellHasRead(t *testing.T) {
 	t.Setenv("HOME", "/home/o'brien")
 	t.Setenv("USERPROFILE", "/home/o'brien")
 	for path, want := range map[string]string{
-		"~": "/home/o'brien", "~/w": "/home/o'brien/w", "$HOME": "/home/o'brien", "$HOME/w": "/home/o'brien/w",
+		"~": "/home/o'brien", "~/w": "/home/o'brien/w", "$HOME": "/home/o'brien",
+		"$HOME/w": "/home/o'brien/w",
 		"${HOME}": "/home/o'brien", "${HOME}/.config/w": "/home/o'brien/.config/w", "/srv/~w": "/srv/~w",
 		"/home/o'brien/w": "/home/o'brien/w", "/srv/a~": "/srv/a~", "~/": "/home/o'brien",
 	} {
 		assert.Equal(t, filepath.FromSlash(want), must.Get(Home(Env{Home: path}))(t), path)
 	}
-	for _, path := range []string{"~alice/w", "~~", "$HOMES/w", "${HOME", "${HOME}x", "$HOME$USER", "/srv/$USER/w",
+	for _, path := range []string{"~alice/w", "~~", "$HOMES/w", "${HOME", "${HOME}x", "$HOME$USER",
+		"/srv/$USER/w",
 		"${userHome}/w", "${env:HOME}/w", "$(pwd)/w", "~/$X", `"/srv/w"`, "'/srv/w'", "$USER"} {
 		home, err := Home(Env{Home: path})
 		require.Empty(t, home, path)

@@ -148,7 +148,8 @@ func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	isPlain := err == nil && text == strings.ToLower(text) && (u.Scheme == "http" || u.Scheme == "https") &&
 		u.Hostname() != "" && u.User == nil && !strings.Contains(u.Host, "*") && u.Scheme+"://"+u.Host == text
-	isUsual := err == nil && ((u.Scheme == "https" && u.Port() == "443") || (u.Scheme == "http" && u.Port() == "80"))
+	isUsual := err == nil && ((u.Scheme == "https" && u.Port() == "443") || (u.Scheme == "http" &&
+		u.Port() == "80"))
 	return text == "*" || (isPlain && !isUsual)
 }
 

@@ -225,9 +225,12 @@ func TestAPaywallsDiscovery(t *testing.T) {
 func TestOriginsOfPages(t *testing.T) {
 	const file = "command = ['x']\nnetwork = 'base'\npay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\n"
 	const sells = "[tools.search]\nprice = '0.01'\n"
-	for origin, isGood := range map[string]bool{"https://app.example": true, "http://localhost:6274": true, "*": true,
-		"http://[::1]:80": false, "https://app.example/": false, "app.example": false, "https://App.example": false,
-		"https://app.example:443": false, "null": false, "": false, "https://*.example": false, "ftp://a.example": false,
+	for origin, isGood := range map[string]bool{"https://app.example": true, "http://localhost:6274": true,
+		"*":               true,
+		"http://[::1]:80": false, "https://app.example/": false, "app.example": false,
+		"https://App.example":     false,
+		"https://app.example:443": false, "null": false, "": false, "https://*.example": false,
+		"ftp://a.example":      false,
 		"https://me@a.example": false} {
 		p, err := shop(t, file+"listen = '127.0.0.1:0'\norigins = ['"+origin+"']\n"+sells)
 		if isGood {
