@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/internal/steps"
 	"x402-wallet/paywall/book"
 	"x402-wallet/x402/wire"
 )
@@ -127,7 +128,11 @@ func promptBy(t *testing.T, client *mcp.ClientSession, name string, meta map[str
 func TestResourcesAndPromptsAreSold(t *testing.T) {
 	for _, dialect := range []string{"result", "error", "x402-mcp", "cloudflare"} {
 		t.Run(dialect, func(t *testing.T) {
-			l := newLab(t, func(l *lab, o *Options) { sellsWares(l, o); o.Dialect = dialect })
+			labels := map[string]bool{}
+			l := newLab(t, func(l *lab, o *Options) {
+				sellsWares(l, o)
+				o.Dialect, o.Observe = dialect, func(r steps.Report) { labels[r.Tool] = true }
+			})
 			client := l.library(t)
 			for i, ask := range []func(meta map[string]any) got{
 				func(meta map[string]any) got { return readBy(t, client, "lib://book", meta) },
@@ -154,6 +159,8 @@ func TestResourcesAndPromptsAreSold(t *testing.T) {
 			}
 			require.ElementsMatch(t, []string{"mcp://resource/lib:%2F%2Fbook", "mcp://resource/lib:%2F%2Fshelf%2F7",
 				"mcp://prompt/essay"}, sold)
+			require.Equal(t, map[string]bool{"resource lib://book": true, "resource lib://shelf/*": true,
+				"prompt essay": true}, labels, "figures name what the owner prices")
 			require.Contains(t, string(readBy(t, client, "lib://free", nil).Result), `"free"`)
 			require.Contains(t, string(promptBy(t, client, "note", nil).Result), `"free"`)
 		})
@@ -235,6 +242,29 @@ func TestListsShowPrices(t *testing.T) {
 		"quote": nil}, prices)
 	require.Equal(t, map[string]string{"resource lib://book": "$0.001", "resource lib://shelf/*": "$0.001",
 		"resource lib://broken": "$0.001", "prompt essay": "$0.001"}, l.paywall.Prices())
+}
+
+// A misspelt name would give away what was meant.
+func TestProxyRefusesPriceOfNothing(t *testing.T) {
+	for _, c := range []struct{ kind, name, fault string }{
+		{OfResource, "whether://today", "has no resource whether://today; it has weather://today"},
+		{OfResource, "whether://*", "has no resource whether://*"}, {OfPrompt, "breif", "has no prompt breif"},
+		{OfPrompt, "search", "has no prompt search"}, {OfResource, "brief", "has no resource brief"},
+		{OfResource, "weather://today", ""}, {OfResource, "weather://Lisbon", ""}, {OfPrompt, "brief", ""},
+		{OfResource, "weather://*", ""}, {OfResource, "weather://to*", ""}, {OfEntry, "", ""},
+	} {
+		l, f := newProxy(t, "hello")
+		f.Paywall = must.Get(New(Options{Facilitators: newFacilitators(l.Sandbox), Store: testBook,
+			Tools: []Tool{{Kind: c.kind, Name: c.name, Accepts: []Option{{Network: sandbox.EVM,
+				PayTo: l.PayToEVM, Price: "0.001"}}}}}))(t)
+		err := f.Open(t.Context())
+		if c.fault == "" {
+			require.NoError(t, err, c.name)
+		} else {
+			require.ErrorContains(t, err, c.fault)
+		}
+		require.NoError(t, f.Close(t.Context()))
+	}
 }
 
 func TestPricesOfWaresAreChecked(t *testing.T) {
