@@ -45,7 +45,8 @@ func (a *app) showMetrics(ctx context.Context, server *tools.Server) (wait func(
 }
 
 // keepMetricsFile writes the file from time to time, and for the last time when the agent has left. The first
-// of several processes has the file of that name, and each other one a file of its own for as long as it lives.
+// of several processes has the file of that name, and each other one a file of its own for as long as it
+// lives.
 func (a *app) keepMetricsFile(ctx context.Context, path string, server *tools.Server,
 	sources ...metrics.Source) (wait func()) {
 	process := ""

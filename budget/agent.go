@@ -34,8 +34,8 @@ func (r Rules) CheckAgent(name string) error {
 			" any more: please add it again if it is to pay.")
 }
 
-// checkEnds refuses what the owner allowed until a time that is past: an agent, a network, a host. The ledger's time
-// counts, which never goes back.
+// checkEnds refuses what the owner allowed until a time that is past: an agent, a network, a host. The
+// ledger's time counts, which never goes back.
 func (r Rules) checkEnds(a Ask, now time.Time) error {
 	over := func(end time.Time) bool { return !end.IsZero() && !now.Before(end) }
 	if end := r.Agents[a.Agent].Until; over(end) {

@@ -44,8 +44,8 @@ type Rules struct {
 	// NetworkEnds are when the owner's money on a network is over: what was delegated or allowed there.
 	NetworkEnds map[string]time.Time
 	DenyHosts   []string
-	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who is
-	// one of them is no new payee.
+	// Payees are who may be paid: addresses, or "network:address" with its CAIP-2 name; empty: anybody. Who
+	// is one of them is no new payee.
 	Payees      []string
 	NewPayee    Rule    // a payTo that was never paid on its network
 	PayeeChange Rule    // a payTo that is not one paid before for its host, network and asset

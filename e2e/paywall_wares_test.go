@@ -14,8 +14,8 @@ import (
 	"x402-wallet/x402test"
 )
 
-// Our wallet buys a session, a resource, a prompt and a tool at our paywall, which it reaches by HTTP or starts
-// as a command. Each is paid once, and stands in the seller's book.
+// Our wallet buys a session, a resource, a prompt and a tool at our paywall, which it reaches by HTTP or
+// starts as a command. Each is paid once, and stands in the seller's book.
 func TestPaywallSellsResourcesPromptsAndSessions(t *testing.T) {
 	for _, over := range []string{"HTTP", "stdio"} {
 		t.Run(over, func(t *testing.T) {

@@ -47,8 +47,8 @@ func answersWith(status int, receipt bool, body string, header http.Header) scri
 	}
 }
 
-// A paid answer that redirects within its origin is followed with GET, without the payment. Elsewhere it leads
-// nobody, and where it leads is told.
+// A paid answer that redirects within its origin is followed with GET, without the payment. Elsewhere it
+// leads nobody, and where it leads is told.
 func TestPay_Redirect(t *testing.T) {
 	origin := strings.TrimSuffix(testURL, "/weather")
 	require.NotEqual(t, testURL, origin)

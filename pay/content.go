@@ -11,8 +11,8 @@ import (
 	"x402-wallet/seller"
 )
 
-// Readable is content as an answer shows it: text in UTF-8. What an MCP server gave is in the ledger as it came, a
-// whole result; where it is nothing but text, the text is what its reader wants. Structured content
+// Readable is content as an answer shows it: text in UTF-8. What an MCP server gave is in the ledger as it
+// came, a whole result; where it is nothing but text, the text is what its reader wants. Structured content
 // that says the same as the text is nothing more.
 func Readable(c history.Content) history.Content {
 	if c.Type != seller.ContentType {

@@ -6,9 +6,9 @@ import (
 	"x402-wallet/seller"
 )
 
-// follow is the answer that a paid one leads to by a redirect within its origin (302, 303, …): it is asked for
-// with GET and without the payment, by the rules for redirects before a payment. What came with the payment
-// counts where it leads nowhere, or to a refusal.
+// follow is the answer that a paid one leads to by a redirect within its origin (302, 303, …): it is asked
+// for with GET and without the payment, by the rules for redirects before a payment. What came with the
+// payment counts where it leads nowhere, or to a refusal.
 func (e *Engine) follow(ctx context.Context, r seller.Request, paid *seller.Answer) *seller.Answer {
 	next, leads := seller.Onward(r, paid)
 	if !leads {

@@ -161,8 +161,8 @@ func (e *Engine) insufficient(ctx context.Context, o option, funds x402.Funds, l
 // little of what the owner set up.
 const lookBack = 200
 
-// revoked is NO_DELEGATION where the wallet's own account is empty, and what it paid last came out of an account
-// that delegated to it: sending money to the wallet is not what the owner had in mind.
+// revoked is NO_DELEGATION where the wallet's own account is empty, and what it paid last came out of an
+// account that delegated to it: sending money to the wallet is not what the owner had in mind.
 func (e *Engine) revoked(ctx context.Context, o option, funds x402.Funds) error {
 	isOwn := x402.IsSolana(o.Network) && funds.Delegated == nil && funds.Address != ""
 	if !isOwn || o.account != "" || !funds.Balance.IsZero() {

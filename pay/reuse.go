@@ -77,8 +77,8 @@ func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
 	return isSent && p.Payload != nil && !isOne && !e.walletSettles(p)
 }
 
-// isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in a
-// header, or in the body of 202 Accepted.
+// isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in
+// a header, or in the body of 202 Accepted.
 func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) (bool, error) {
 	isQuestion := q.Method == http.MethodGet || q.Method == http.MethodHead
 	if !isQuestion || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {

@@ -44,8 +44,8 @@ func newSolanaBench(t *testing.T, price string) (*bench, *onSolana) {
 	return b, node
 }
 
-// Once the owner's account was paid from and delegates nothing more, the agent does not ask for money to be sent
-// to itself: it asks for a delegation.
+// Once the owner's account was paid from and delegates nothing more, the agent does not ask for money to be
+// sent to itself: it asks for a delegation.
 func TestARevokedDelegationIsNoLackOfFunds(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, now x402.Funds

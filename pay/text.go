@@ -15,8 +15,8 @@ import (
 	"x402-wallet/internal/pattern"
 )
 
-// inUTF8 is a text in UTF-8, whatever encoding it came in. The encoding is taken from the byte order mark, the
-// charset of the Content-Type, the document's own declaration (HTML, XML), in this order, as browsers do;
+// inUTF8 is a text in UTF-8, whatever encoding it came in. The encoding is taken from the byte order mark,
+// the charset of the Content-Type, the document's own declaration (HTML, XML), in this order, as browsers do;
 // else it is UTF-8. A byte that is no character becomes U+FFFD. What is not text is returned as it came.
 func inUTF8(c history.Content) history.Content {
 	kind, parameters, err := mime.ParseMediaType(c.Type)
@@ -55,8 +55,8 @@ func inUTF8(c history.Content) history.Content {
 	return c
 }
 
-// isBinary reports whether a body that is not in UTF-8 is no text: it begins as a picture, say, has bytes that no
-// text has, or a third of it is no character, so that nobody could read it.
+// isBinary reports whether a body that is not in UTF-8 is no text: it begins as a picture, say, has bytes
+// that no text has, or a third of it is no character, so that nobody could read it.
 func isBinary(body []byte) bool {
 	bad := 0
 	for rest := body; len(rest) > 0; {

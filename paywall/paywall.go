@@ -13,10 +13,10 @@
 // and settle.go (the life of one sale), outcome.go (its table), claims.go (getting money that is counted
 // first), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
 // wares.go and door.go (resources,
-// prompts and sessions), proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go
-// (upstream's questions and notifications to buyers), bazaar.go and listing.go (being found), limiter.go,
-// sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors
-// can take).
+// prompts and sessions), proxy.go and mirror.go (a paywall in front of another MCP server, upstream),
+// buyer.go and subscriptions.go (upstream's questions and notifications to buyers), bazaar.go and listing.go
+// (being found), limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go
+// (how much memory visitors can take).
 package paywall
 
 import (
@@ -362,8 +362,8 @@ func (w *Paywall) end() {
 	w.sales.Done()
 }
 
-// Prices lists what is charged for: each tool's name ("resource <URI>", "prompt <name>", "entry"), and its price for people ("$0.01"; "" where
-// it is computed).
+// Prices lists what is charged for: each tool's name ("resource <URI>", "prompt <name>", "entry"), and its
+// price for people ("$0.01"; "" where it is computed).
 func (w *Paywall) Prices() map[string]string {
 	all := map[string]string{}
 	for name, t := range w.tools {

@@ -71,7 +71,8 @@ func (w *Paywall) pricedResource(uri string) (found *tool) {
 	return found
 }
 
-// isSpelling reports whether a folded URI means a resource; a query that the resource has not is no other one.
+// isSpelling reports whether a folded URI means a resource; a query that the resource has not is no other
+// one.
 func isSpelling(asked, of string) bool {
 	if !strings.Contains(of, "?") {
 		asked, _, _ = strings.Cut(asked, "?")
@@ -116,8 +117,8 @@ func folded(uri string) string {
 	return scheme + ":" + where
 }
 
-// leaked is the label of a resource that costs and lies in an answer for which it was not paid; "": none does.
-// bought is what was paid for; nil: nothing.
+// leaked is the label of a resource that costs and lies in an answer for which it was not paid; "": none
+// does. bought is what was paid for; nil: nothing.
 func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 	var held []*mcp.ResourceContents
 	embedded := func(c mcp.Content) {
@@ -180,8 +181,8 @@ func (w *Paywall) withWarePrices(answered mcp.Result) (mcp.Result, bool) {
 	return answered, false
 }
 
-// priceAll gives those of a list that cost something their price; of returns an item's price and a copy of it,
-// with its _meta.
+// priceAll gives those of a list that cost something their price; of returns an item's price and a copy of
+// it, with its _meta.
 func priceAll[T any](w *Paywall, list []T, of func(T) (*tool, T, *mcp.Meta)) []T {
 	out := slices.Clone(list)
 	for i, item := range list {

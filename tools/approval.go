@@ -25,9 +25,10 @@ import (
 
 // A payment that needs a person asks the person in front of the client, if the client can ask: where the
 // wallet has a page for it, on that page (approvalpage.go), else by
-// form-mode elicitation, accept with the price typed or decline. Up to 2025-11-25 the server sends elicitation/create while
-// the call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
-// with the answer. Only an accepted form whose state belongs to this very question is an approval.
+// form-mode elicitation, accept with the price typed or decline. Up to 2025-11-25 the server sends
+// elicitation/create while the call waits; from 2026-07-28 on the call ends with the question, and the client
+// makes it again with the answer. Only an accepted form whose state belongs to this very question is an
+// approval.
 //
 // For older clients the SDK could ask by itself. It is done here because a question without an
 // answer has to end as APPROVAL_REQUIRED, and not as a protocol error.

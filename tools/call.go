@@ -30,8 +30,8 @@ type listIn struct {
 	Server string `json:"server" jsonschema:"name or https URL"`
 }
 
-// ListOut is the answer of x402_list_tools: tools, and the resources and prompts that have a price. All but the server's name is the server's text; a price
-// binds nobody, maxAmount does.
+// ListOut is the answer of x402_list_tools: tools, and the resources and prompts that have a price. All but
+// the server's name is the server's text; a price binds nobody, maxAmount does.
 type ListOut struct {
 	Server string     `json:"server"`
 	Tools  []toolLine `json:"tools"`
@@ -220,8 +220,8 @@ func shownSchema(given any, most int) json.RawMessage {
 	return schema
 }
 
-// toldPrice is what a server says in the _meta of what it lists that it costs: Cloudflare's agents in dollars, others by the
-// whole challenge; "" where nothing is said that can be understood.
+// toldPrice is what a server says in the _meta of what it lists that it costs: Cloudflare's agents in
+// dollars, others by the whole challenge; "" where nothing is said that can be understood.
 func (w *Wallet) toldPrice(meta mcp.Meta) string {
 	if usd, ok := meta["agents-x402/priceUSD"].(float64); ok {
 		if d, err := money.ParseDollars(strconv.FormatFloat(usd, 'f', -1, 64)); err == nil {

@@ -19,8 +19,8 @@ var ether = []string{"eip155:1", "eip155:11155111", "eip155:8453", "eip155:84532
 	"eip155:421614", "eip155:10", "eip155:11155420", "eip155:130", "eip155:1301", "eip155:480", "eip155:4801",
 	"eip155:4326", "eip155:2741", "eip155:11124"}
 
-// coinOf is what a network's own money is called, which fees are paid in, and its decimals; "coin" where nobody
-// knows.
+// coinOf is what a network's own money is called, which fees are paid in, and its decimals; "coin" where
+// nobody knows.
 func coinOf(caip2 string) (symbol string, decimals uint8) {
 	switch {
 	case x402.IsSolana(caip2):

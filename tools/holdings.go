@@ -24,8 +24,9 @@ func (w *Wallet) chainOf(network string) chain {
 	return nil
 }
 
-// others are rows for what there is something of on the networks, but their default tokens: the tokens that the
-// owner's registry knows, and the networks' own money. Where a node does not tell, the row of the latter says so.
+// others are rows for what there is something of on the networks, but their default tokens: the tokens that
+// the owner's registry knows, and the networks' own money. Where a node does not tell, the row of the latter
+// says so.
 func (w *Wallet) others(ctx context.Context, networks []string) (rows []BalanceRow) {
 	found := make([][]BalanceRow, len(networks))
 	var wait sync.WaitGroup

@@ -48,8 +48,8 @@ func (h holder) Holdings(_ context.Context, network string, tokens []x402.AssetI
 	return some, money.NewAmount(units), nil
 }
 
-// Each token that there is something of has a row, the default one always, and so has the network's own money. A
-// silent node is an error on one row, and never a zero.
+// Each token that there is something of has a row, the default one always, and so has the network's own
+// money. A silent node is an error on one row, and never a zero.
 func TestOthers(t *testing.T) {
 	const base, polygon, avalanche, celo = "eip155:8453", "eip155:137", "eip155:43114", "eip155:42220"
 	home := t.TempDir()

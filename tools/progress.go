@@ -91,7 +91,8 @@ func (s *Server) patienceFor(p history.Payment) time.Duration {
 	return w.Engine.Patience(p)
 }
 
-// outwaits says that an answer may take longer than the client waits for it; "" if it told nothing of the kind.
+// outwaits says that an answer may take longer than the client waits for it; "" if it told nothing of the
+// kind.
 func (s *Server) outwaits(wait time.Duration) string {
 	if s.ClientWait == 0 || wait <= s.ClientWait {
 		return ""

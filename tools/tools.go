@@ -8,7 +8,8 @@
 // Beside the tools and this file's open wallet, under rules that change: arguments.go; handle.go (from a
 // method to an answer or an error), schema.go; stdio.go (the streams); approval.go and unlock.go (asking a
 // person), progress.go (telling one); subscriptions.go and subscriptionrun.go (the owner's
-// standing orders), propose.go (asking for one); mount.go and mounted.go (other servers' tools); resources.go (and prompts).
+// standing orders), propose.go (asking for one); mount.go and mounted.go (other servers' tools); resources.go
+// (and prompts).
 package tools
 
 import (

@@ -9,8 +9,8 @@ import (
 )
 
 // Holdings says which tokens the agent has something of, and how much of the network's coin, in wei: one
-// question for each. A token that the node does not tell of is among them, so that its own row says why. Errors
-// are those of the question for the coin.
+// question for each. A token that the node does not tell of is among them, so that its own row says why.
+// Errors are those of the question for the coin.
 func (e *Exact) Holdings(ctx context.Context, network string, tokens []x402.AssetInfo) (some []x402.AssetInfo,
 	coin money.Amount, err error) {
 	n, err := e.Node(network)

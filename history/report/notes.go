@@ -32,8 +32,8 @@ func Label(ctx context.Context, s *history.Store, session, label string) error {
 	})
 }
 
-// OwnersChange is a change of what the owner lets the wallet spend, which the owner's own key signed, and which
-// was sent to the chain.
+// OwnersChange is a change of what the owner lets the wallet spend, which the owner's own key signed, and
+// which was sent to the chain.
 type OwnersChange struct {
 	Network     string `json:"network"`
 	Account     string `json:"account"` // the token account, or the owner's address

@@ -14,7 +14,7 @@ func TestMetrics(t *testing.T) {
 		`listen = "127.0.0.1:9464"`: {Listen: "127.0.0.1:9464"}, `listen = "[::1]:1"`: {Listen: "[::1]:1"},
 		`listen = "localhost:1"`: {Listen: "localhost:1"}, `file = "/a/b.prom"`: {File: "/a/b.prom"},
 	} {
-		require.Equal(t, want, must.Get(Parse([]byte("[metrics]\n" + text)))(t).Metrics)
+		require.Equal(t, want, must.Get(Parse([]byte("[metrics]\n"+text)))(t).Metrics)
 	}
 	for text, fault := range map[string]string{
 		`listen = "0.0.0.0:9464"`: "an address of this machine", `listen = ":9464"`: "an address of this machine",

@@ -1,6 +1,6 @@
 // Package logging stands in for github.com/streamingfast/logging, which solana-go registers its tracing with.
-// The original compiles the environment variable TRACE as a regular expression before main, and panics if it is
-// none: a wallet must start whatever other programs' variables say. Here nothing is traced.
+// The original compiles the environment variable TRACE as a regular expression before main, and panics if it
+// is none: a wallet must start whatever other programs' variables say. Here nothing is traced.
 package logging
 
 import "go.uber.org/zap"
