@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,7 +69,8 @@ func (s *Server) mount(ctx context.Context) (stop func()) {
 	return func() { cancel(); mounting.Wait() }
 }
 
-// listing tells mount when to begin, and lets tools/list wait for what is about to come.
+// listing tells mount when to begin, and lets tools/list wait for what is about to come. A call of a mounted
+// tool waits, too: a gateway without sessions calls in a process that never listed.
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	if !s.Mounts {
 		return next
@@ -78,6 +80,8 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		if method != "initialize" && method != "server/discover" && method != "ping" {
 			m.greeting.Do(func() { close(m.greeted) })
 		}
+		call, isCall := request.(*mcp.CallToolRequest)
+		mayCome := isCall && !strings.HasPrefix(call.Params.Name, "x402_") && !s.pays(call.Params.Name)
 		if method == "tools/list" {
 			if w, done := s.lazy.last(); w != nil { // the owner may have changed the rules
 				done()
@@ -85,6 +89,8 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 					done()
 				}
 			}
+		}
+		if method == "tools/list" || mayCome {
 			select {
 			case <-m.listed:
 			case <-ctx.Done():

@@ -339,6 +339,22 @@ func TestMountsThatDoNotCome(t *testing.T) {
 	require.Equal(t, "the thermometer is broken", textOf(r))
 }
 
+// A gateway without sessions starts the wallet for each call, and the call is the first that it hears.
+func TestAMountedToolIsCalledThatWasNotListed(t *testing.T) {
+	for _, version := range eras {
+		w := newWorld(t, rules{})
+		s := newShop(t, w)
+		w.sells(t, map[string]seller.Server{"weather": {URL: s.url}}, s.loopback)
+		w.wallet.Mounts = []string{"weather"}
+		r, _ := w.hosts(t, w.server(), version).call("weather__broken", nil)
+		require.Equal(t, "the thermometer is broken", textOf(r), version)
+		for _, name := range []string{"weather__nothing", "nobody__broken", "broken", "__", ""} {
+			_, err := w.hosts(t, w.server(), version).CallTool(t.Context(), &mcp.CallToolParams{Name: name})
+			require.ErrorContains(t, err, "unknown tool", "%s %q", version, name)
+		}
+	}
+}
+
 // within requires of one of five tries that it takes less than a time: a busy machine delays some.
 func within(t *testing.T, most time.Duration, try func()) {
 	t.Helper()
