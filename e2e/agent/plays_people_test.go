@@ -214,17 +214,17 @@ var contents = []scenario{
 		wrong: func(a *agent) { a.tell(a.pay("/chronicle", "$0.01")) },
 		finds: []string{unanswered},
 	}, {
-		name: "binary content", task: "Get the picture; where is it?",
-		setup: setup{goods: map[string]goods{"/picture": {price: mill, kind: "image/png",
-			content: "\x89PNG\r\n\x1a\n" + strings.Repeat("\x00\xff\xfe", 500)}}},
+		name: "binary content", task: "Get the archive; where is it?",
+		setup: setup{goods: map[string]goods{"/archive": {price: mill, kind: "application/zip",
+			content: "PK\x03\x04" + strings.Repeat("\x00\xff\xfe", 500)}}},
 		wants: wants{purchases: 1, answer: "x402://payments/pay_"},
 		right: func(a *agent) {
-			got := a.follow("x402_pay", a.order("/picture", "$0.01"))
+			got := a.follow("x402_pay", a.order("/archive", "$0.01"))
 			a.say(got.str("contentType"), got.str("contentUri"))
 		},
 		wrong: func(a *agent) { // there is no text, so it tries again
-			a.pay("/picture", "$0.01")
-			got := a.pay("/picture", "$0.01")
+			a.pay("/archive", "$0.01")
+			got := a.pay("/archive", "$0.01")
 			a.say(got.str("contentUri"))
 		},
 		finds: []string{boughtTwice, deaf},
