@@ -88,7 +88,7 @@ func Clients(s System) []Client {
 			File:  s.join(cmp.Or(s.Codex, s.join(s.Home, ".codex")), "config.toml")},
 		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
 			at: "servers", extra: stdio, File: s.join(s.Config, "Code", "User", "mcp.json")},
-		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again",
+		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again, in a folder that it trusts",
 			at: "mcpServers", gated: true, File: s.join(s.Home, ".gemini", "settings.json")},
 		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in its MCP settings",
 			at: "mcpServers", File: s.windsurf()},
