@@ -518,6 +518,29 @@ func TestComputedPrice(t *testing.T) {
 	require.EqualValues(t, 50000, l.Settlements()[0].Amount)
 }
 
+// A payee that is computed for each call; what was signed for one does not pay another.
+func TestComputedPayee(t *testing.T) {
+	const other = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+	l := newLab(t, func(l *lab, o *Options) {
+		o.Tools[0].Accepts = nil
+		o.Tools[0].Quote = func(_ context.Context, c Call) ([]Option, error) {
+			payee := l.PayToEVM
+			if string(c.Arguments) == `{"deep":true}` {
+				payee = other
+			}
+			return []Option{{Network: "base-sepolia", PayTo: payee, Price: "0.001"}}, nil
+		}
+	})
+	deep := map[string]any{"deep": true}
+	c := l.call(t, nil, nil).challenge()
+	require.Equal(t, l.PayToEVM, c.Accepts[0].PayTo)
+	elsewhere := l.call(t, deep, meta(c, l.payer.sign(t, c, 0, nil)))
+	require.Equal(t, other, elsewhere.challenge().Accepts[0].PayTo)
+	require.Zero(t, l.runs.Load())
+	require.Equal(t, product, l.buy(t, deep).text)
+	require.Equal(t, other, l.Settlements()[0].PayTo)
+}
+
 // A tool that has a question first has not run yet: its payment is good for the second half.
 func TestToolThatAsksBack(t *testing.T) {
 	l := newLab(t, nil)
