@@ -103,14 +103,14 @@ func bodyOf(text, inBase64 string) ([]byte, error) {
 // estimateIn is what x402_estimate_cost takes.
 type estimateIn struct {
 	URL     string            `json:"url"`
-	Method  string            `json:"method,omitempty"`
+	Method  string            `json:"method,omitempty" jsonschema:"default GET"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body,omitempty"`
 
 	BodyBase64 string `json:"bodyBase64,omitempty"`
 }
 
-const estimateDescription = `What a URL costs: each option, whether this wallet can pay it or why not, and which x402_pay would choose. ` +
+const estimateDescription = `What a URL costs: each option, whether this wallet can pay it or why not, and x402_pay's choice. ` +
 	`Asks once, unpaid; at a free URL that makes it.`
 
 func (in estimateIn) request(w *Wallet) (pay.Request, error) {
