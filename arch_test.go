@@ -222,7 +222,8 @@ var arrows = map[string][]string{
 	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
 	"internal/metrics": {"internal/ownfile", "x402/money", "x402/observe"}, // a file for a collector
-	"internal/passkey": {"internal/passkey/internal/answers"},              // which passkeys there are it is told
+	// which passkeys there are it is told
+	"internal/passkey": {"internal/passkey/internal/answers"},
 	// what is refused of an answer, of a new passkey and of one that is asked
 	"internal/passkey/internal/answers": {},
 	// socket: the terminal that a passkey is made for

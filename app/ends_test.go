@@ -21,8 +21,10 @@ until = "2027-06-01"
 `)))(t)
 	rules := budgetRules(c)
 	require.Equal(t, []string{"a.example", "b.example", "c.example", "c.example"}, rules.AllowHosts)
-	require.Equal(t, map[string]time.Time{"a.example": time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)}, rules.Ends)
-	require.Equal(t, map[string]time.Time{"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": time.Date(2027, 6, 1, 0, 0, 0, 0,
-		time.UTC)}, rules.NetworkEnds)
+	require.Equal(t, map[string]time.Time{"a.example": time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
+		rules.Ends)
+	require.Equal(t, map[string]time.Time{
+		"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1": time.Date(2027, 6, 1, 0, 0, 0, 0, time.UTC)},
+		rules.NetworkEnds)
 	require.Equal(t, 2028, rules.Agents["ann"].Until.Year())
 }

@@ -88,7 +88,8 @@ func (a *app) keepMetricsFile(ctx context.Context, path string, server *tools.Se
 		if held {
 			_ = lock.Close()
 		} else {
-			_ = os.Remove(path) // another process shows the ledger; a file for each one that was would pile up
+			// another process shows the ledger; a file for each one that was would pile up
+			_ = os.Remove(path)
 		}
 	}
 }

@@ -66,7 +66,8 @@ func ended(what string, end time.Time, command string) error {
 	until := x402.Stamp(end)
 	return x402.Errorf(x402.PolicyDenied, "the owner allowed %s until %s", what, until).
 		WithHint("only the owner can allow it again").WithDetail("until", until).
-		WithCommand(command, "Your rules allowed "+what+" until "+until+": please allow it again if you want it.")
+		WithCommand(command, "Your rules allowed "+what+" until "+until+
+			": please allow it again if you want it.")
 }
 
 func (r Rules) checkAccount(agent string) error {

@@ -20,13 +20,16 @@ func TestEnds(t *testing.T) {
 		now    time.Time
 		passes bool
 	}{
-		"no end":                    {nil, nil, time.Time{}, end, true},
-		"a host, before":            {[]string{"api.example"}, one, time.Time{}, end.Add(-1), true},
-		"a host, then":              {[]string{"api.example"}, one, time.Time{}, end, false},
-		"a host, later":             {[]string{"api.example"}, one, time.Time{}, end.AddDate(1, 0, 0), false},
-		"another host's":            {[]string{"api.example", "b.example"}, map[string]time.Time{"b.example": end}, time.Time{}, end, true},
-		"by another entry, too":     {[]string{"api.example", "*.example"}, one, time.Time{}, end, true},
-		"and the other is over too": {[]string{"api.example", "*.example"}, map[string]time.Time{"api.example": end, "*.example": end.Add(1)}, time.Time{}, end.Add(1), false},
+		"no end":         {nil, nil, time.Time{}, end, true},
+		"a host, before": {[]string{"api.example"}, one, time.Time{}, end.Add(-1), true},
+		"a host, then":   {[]string{"api.example"}, one, time.Time{}, end, false},
+		"a host, later":  {[]string{"api.example"}, one, time.Time{}, end.AddDate(1, 0, 0), false},
+		"another host's": {[]string{"api.example", "b.example"}, map[string]time.Time{"b.example": end},
+			time.Time{}, end, true},
+		"by another entry, too": {[]string{"api.example", "*.example"}, one, time.Time{}, end, true},
+		"and the other is over too": {[]string{"api.example", "*.example"},
+			map[string]time.Time{"api.example": end, "*.example": end.Add(1)}, time.Time{},
+			end.Add(1), false},
 		"an agent, before":          {nil, nil, end, end.Add(-1), true},
 		"an agent, then":            {nil, nil, end, end, false},
 		"a clock that is not known": {nil, nil, end, time.Time{}, true},

@@ -12,7 +12,8 @@ import (
 func TestPayees(t *testing.T) {
 	const (
 		base, sepolia, devnet = "eip155:8453", "eip155:84532", x402.SolanaDevnet
-		evm, folded           = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+		evm                   = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+		folded                = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
 		svm                   = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
 		did                   = "did:rooch:rooch1nrh26kpelln62u998d94tr0t6ly9xtksn2dch8mx2alttf506jpsc8q5yy"
 	)
@@ -21,15 +22,17 @@ func TestPayees(t *testing.T) {
 		network, payTo string
 		passes         bool
 	}{
-		"no list":                       {nil, base, evm, true},
-		"on it":                         {[]string{folded}, base, evm, true},
-		"on any network":                {[]string{folded}, sepolia, evm, true},
-		"on this network":               {[]string{base + ":" + folded}, base, evm, true},
-		"on another network":            {[]string{base + ":" + folded}, sepolia, evm, false},
-		"of another":                    {[]string{base + ":0x0000000000000000000000000000000000000001", svm}, base, evm, false},
-		"of Solana":                     {[]string{folded, svm}, devnet, svm, true},
-		"of Solana, network":            {[]string{devnet + ":" + svm}, devnet, svm, true},
-		"Solana in other case":          {[]string{svm}, devnet, "2WKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4", false},
+		"no list":            {nil, base, evm, true},
+		"on it":              {[]string{folded}, base, evm, true},
+		"on any network":     {[]string{folded}, sepolia, evm, true},
+		"on this network":    {[]string{base + ":" + folded}, base, evm, true},
+		"on another network": {[]string{base + ":" + folded}, sepolia, evm, false},
+		"of another": {[]string{base + ":0x0000000000000000000000000000000000000001", svm}, base,
+			evm, false},
+		"of Solana":          {[]string{folded, svm}, devnet, svm, true},
+		"of Solana, network": {[]string{devnet + ":" + svm}, devnet, svm, true},
+		"Solana in other case": {[]string{svm}, devnet, "2WKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4",
+			false},
 		"a service":                     {[]string{did}, "rooch:main", did, true},
 		"nobody":                        {[]string{folded}, base, "", false},
 		"with its network in the payee": {[]string{folded}, base, base + ":" + evm, false},

@@ -194,8 +194,8 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 
 // noteChange writes into the audit chain what the owner sent. It is on its way all the same where that fails.
 func (u *ui) noteChange(ctx context.Context, w *tools.Wallet, out changeOut, asset string) {
-	err := report.NoteChange(ctx, w.Store, report.OwnersChange{Network: out.Network, Account: out.TokenAccount,
-		Owner: out.Owner, Asset: asset, Delegate: out.Delegate, Amount: out.Amount,
+	err := report.NoteChange(ctx, w.Store, report.OwnersChange{Network: out.Network,
+		Account: out.TokenAccount, Owner: out.Owner, Asset: asset, Delegate: out.Delegate, Amount: out.Amount,
 		Transaction: cmp.Or(out.Signature, out.Hash)})
 	if err != nil {
 		u.note("the audit chain does not have it: %s", x402.AsError(err).Message)

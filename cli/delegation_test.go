@@ -24,9 +24,11 @@ func TestDelegationsAreInTheAuditChain(t *testing.T) {
 	u := &ui{err: &notes}
 	w := &tools.Wallet{Store: store}
 	for _, out := range []changeOut{
-		{Network: "solana:x", TokenAccount: "Acc", Owner: "Own", Delegate: "Agent", Amount: "25", Signature: "sig"},
+		{Network: "solana:x", TokenAccount: "Acc", Owner: "Own", Delegate: "Agent", Amount: "25",
+			Signature: "sig"},
 		{Network: "solana:x", TokenAccount: "Acc", Owner: "Own", Signature: "sig2"},
-		{Network: "eip155:1", TokenAccount: "0xown", Owner: "0xown", Delegate: "0xagent", Amount: "7", Hash: "0xh"},
+		{Network: "eip155:1", TokenAccount: "0xown", Owner: "0xown", Delegate: "0xagent", Amount: "7",
+			Hash: "0xh"},
 		{Network: "eip155:1", TokenAccount: "0xown", Owner: "0xown", Hash: "0xh2"},
 	} {
 		u.noteChange(t.Context(), w, out, "USDC")
@@ -40,8 +42,8 @@ func TestDelegationsAreInTheAuditChain(t *testing.T) {
 		}
 		last = report.OwnersChange{}
 	}
-	require.Equal(t, []string{"delegated Acc sig", "revoked Acc sig2", "delegated 0xown 0xh", "revoked 0xown 0xh2"},
-		events)
+	require.Equal(t, []string{"delegated Acc sig", "revoked Acc sig2", "delegated 0xown 0xh",
+		"revoked 0xown 0xh2"}, events)
 	must.Get(verify.Ledger(t.Context(), store, history.Head{}))(t)
 	require.Empty(t, notes.String())
 	require.NoError(t, store.Close())

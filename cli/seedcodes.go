@@ -14,15 +14,16 @@ type formerCode struct {
 
 // formerCodes are what its users look up. The codes that they share with this wallet are not among them.
 var formerCodes = map[x402.Code]formerCode{
-	"DELEGATION_EXPIRED": {x402.DelegationExhausted, "SPL tokens know no end of a delegation: it lasts until " +
-		"it is spent, replaced or revoked; a revoked one is NO_DELEGATION"},
+	"DELEGATION_EXPIRED": {x402.DelegationExhausted, "SPL tokens know no end of a delegation: it lasts " +
+		"until it is spent, replaced or revoked; a revoked one is NO_DELEGATION"},
 	"NO_ACTIVE_DELEGATION":    {x402.NoDelegation, ""},
 	"INSUFFICIENT_DELEGATION": {x402.DelegationExhausted, ""},
 	"SIMULATION_FAILED": {x402.CheckFailed, "the node says that the transaction would fail; nothing was " +
 		"signed"},
-	"INVALID_ADDRESS":        {x402.InvalidArgument, ""},
-	"INVALID_AMOUNT":         {x402.InvalidArgument, ""},
-	"INVALID_DECIMALS":       {x402.UntrustedAsset, "a token's decimals come from the registry, never from a seller"},
+	"INVALID_ADDRESS": {x402.InvalidArgument, ""},
+	"INVALID_AMOUNT":  {x402.InvalidArgument, ""},
+	"INVALID_DECIMALS": {x402.UntrustedAsset, "a token's decimals come from the registry, never from " +
+		"a seller"},
 	"KEYPAIR_NOT_FOUND":      {x402.WalletNotFound, ""},
 	"DECRYPTION_FAILED":      {x402.InvalidPassphrase, ""},
 	"INVALID_PERMISSIONS":    {x402.KeystorePermissions, ""},

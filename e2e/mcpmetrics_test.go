@@ -51,7 +51,8 @@ func TestMetricsOverStdio(t *testing.T) {
 		at := l.Addr().String()
 		require.NoError(t, l.Close())
 		_, both := start(t, fmt.Sprintf("listen = %q\n", at))
-		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/metrics", nil))(t)
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/metrics",
+			nil))(t)
 		answer := must.Get(http.DefaultClient.Do(r))(t)
 		defer answer.Body.Close()
 		text := string(must.Get(io.ReadAll(answer.Body))(t))

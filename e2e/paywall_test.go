@@ -51,7 +51,8 @@ func behind(runs string) error {
 					name}}}, err
 			})
 	}
-	server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "archive", URITemplate: "weather://archive/{year}"},
+	server.AddResourceTemplate(
+		&mcp.ResourceTemplate{Name: "archive", URITemplate: "weather://archive/{year}"},
 		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			_, year, _ := strings.Cut(r.Params.URI, "archive/")
 			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI,

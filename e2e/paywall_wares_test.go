@@ -25,8 +25,8 @@ func TestPaywallSellsResourcesPromptsAndSessions(t *testing.T) {
 			own := must.Get(os.Executable())(t)
 			text := fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = \"base-sepolia\"\n",
 				behindEnv+"="+filepath.Join(t.TempDir(), "runs"), own)
-			text += "[tools.search]\nprice = \"0.001\"\n[resources.\"weather://archive/*\"]\nprice = \"0.002\"\n" +
-				"[prompts.report]\nprice = \"0.003\"\n[entry]\nprice = \"0.004\"\n"
+			text += "[tools.search]\nprice = \"0.001\"\n[resources.\"weather://archive/*\"]\n" +
+				"price = \"0.002\"\n[prompts.report]\nprice = \"0.003\"\n[entry]\nprice = \"0.004\"\n"
 			server, rules := "[servers.shop]\n", world.WalletConfig()
 			if over == "HTTP" {
 				writePrivate(t, file, "listen = \"127.0.0.1:0\"\n"+text)
@@ -36,8 +36,9 @@ func TestPaywallSellsResourcesPromptsAndSessions(t *testing.T) {
 				server += fmt.Sprintf("url = %q\n", url)
 			} else {
 				writePrivate(t, file, text)
-				server += fmt.Sprintf("sandbox = false\ncommand = [\"/usr/bin/env\", \"X402_WALLET_HOME=%s\", "+
-					"\"HOME=%s\", %q, \"paywall\", \"--config\", %q]\n", shop.Dir, shop.User, bin, file)
+				server += fmt.Sprintf("sandbox = false\ncommand = [\"/usr/bin/env\", "+
+					"\"X402_WALLET_HOME=%s\", \"HOME=%s\", %q, \"paywall\", \"--config\", %q]\n",
+					shop.Dir, shop.User, bin, file)
 			}
 			buyer := testworld.NewHome(t, rules+server)
 			world.Fund(t, buyer.EVM, "1.00")
@@ -74,7 +75,8 @@ func TestPaywallSellsResourcesPromptsAndSessions(t *testing.T) {
 				"mcp://resource/weather:%2F%2Farchive%2F1999"}, labels[:3])
 
 			var bought struct{ Status, Content string } // by the command
-			runWallet(t, buyer, bin, &bought, "call", "shop", "--resource", "weather://archive/2000", "--json")
+			runWallet(t, buyer, bin, &bought, "call", "shop", "--resource", "weather://archive/2000",
+				"--json")
 			require.Equal(t, "paid", bought.Status)
 			require.Contains(t, bought.Content, "rainy in 2000")
 			runWallet(t, buyer, bin, &bought, "call", "shop", "--prompt", "report", "-d", `{"city":"Faro"}`, "--json")
@@ -91,12 +93,14 @@ func TestWaresArePaidOnBothChains(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shop.toml")
 	writePrivate(t, file, fmt.Sprintf("listen = \"127.0.0.1:0\"\ncommand = [\"/usr/bin/env\", %q, %q]\n"+
 		"network = %q\n[resources.\"weather://archive/*\"]\nprice = \"0.002\"\n[entry]\nprice = \"0.004\"\n"+
-		"[prompts.report]\nnetwork = %q\nprice = \"0.003\"\n", behindEnv+"="+filepath.Join(t.TempDir(), "runs"),
+		"[prompts.report]\nnetwork = %q\nprice = \"0.003\"\n",
+		behindEnv+"="+filepath.Join(t.TempDir(), "runs"),
 		must.Get(os.Executable())(t), lab.EVM.Network, lab.SVM.Network))
 	url := startPaywall(t, shop, bin, file).url
 	w, _ := funded(t, lab, ConfigOptions{Loopback: []string{url},
 		More: fmt.Sprintf("[servers.shop]\nurl = %q\n", url)})
-	paid := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "resource": "weather://archive/1999"})
+	paid := call(t, w, "x402_call_tool", map[string]any{"server": "shop",
+		"resource": "weather://archive/1999"})
 	require.Equal(t, []string{"paid", lab.EVM.Network}, []string{paid.Status, paid.Network}, "%+v", paid)
 	require.Contains(t, paid.Content, "rainy in 1999")
 	require.Equal(t, uint64(6000), lab.EVMBalance(shop.EVM), "the session and the resource")

@@ -93,7 +93,8 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 		}
 		step.Answered(reply.status)
 		step.EndAs(stepCodes[v.outcome])
-		r.tries = append(r.tries, try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome, Err: v.err})
+		r.tries = append(r.tries, try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome,
+			Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
 		}
@@ -159,7 +160,8 @@ func (r *settleRun) result(ctx context.Context) Result {
 	case Refused:
 		e.Code, e.Message = x402.SettlementFailed, "the facilitator "+last.Facilitator+" refused to settle"
 	case Unknown:
-		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.unknownAt.Facilitator+" may have settled, or not"
+		e.Code = x402.OutcomeUnknown
+		e.Message = "the facilitator " + r.unknownAt.Facilitator + " may have settled, or not"
 	case NotSent:
 		e.Code, e.Message = x402.FacilitatorError, "no facilitator took the payment"
 		if len(r.tries) == 0 {

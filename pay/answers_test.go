@@ -103,18 +103,20 @@ func TestPay_Redirect(t *testing.T) {
 
 // Without a receipt, a redirect that leads nowhere leaves the outcome open and is told.
 func TestPay_RedirectRefused(t *testing.T) {
-	b := newBench(t, "10000", answersWith(303, false, "", http.Header{"Location": {"https://other.example.com/x"}}))
+	b := newBench(t, "10000", answersWith(303, false, "",
+		http.Header{"Location": {"https://other.example.com/x"}}))
 	e := b.mustRefuse(t, x402.RedirectRefused, testURL)
 	require.Equal(t, `"https://other.example.com/x"`, e.Details["location"])
 }
 
 // Of an answer's headers those are shown that its reader needs, also when it is given again.
 func TestPay_Headers(t *testing.T) {
-	header := http.Header{"Location": {"/jobs/1"}, "Retry-After": {"5"}, "Link": {"</2>; rel=next", "</9>; rel=last"},
+	header := http.Header{"Location": {"/jobs/1"}, "Retry-After": {"5"},
+		"Link":                {"</2>; rel=next", "</9>; rel=last"},
 		"Content-Disposition": {`attachment; filename="a.pdf"`}, "X-Credits-Left": {"99"},
 		"X-Long": {strings.Repeat("x", 2*maxHeader)}, "X-Bad": {"caf\xe9"},
-		"Server": {"nginx"}, "Set-Cookie": {"id=1"}, "X-Powered-By": {"Express"}, "X-Payment-Response": {"e30="},
-		"X-Frame-Options": {"DENY"}}
+		"Server": {"nginx"}, "Set-Cookie": {"id=1"}, "X-Powered-By": {"Express"},
+		"X-Payment-Response": {"e30="}, "X-Frame-Options": {"DENY"}}
 	want := Headers{"Location": "/jobs/1", "Retry-After": "5", "Link": "</2>; rel=next, </9>; rel=last",
 		"Content-Disposition": `attachment; filename="a.pdf"`, "X-Credits-Left": "99",
 		"X-Long": strings.Repeat("x", maxHeader) + "…", "X-Bad": "caf\ufffd"}
@@ -178,7 +180,8 @@ func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Time{
 		"0": now, "120": now.Add(2 * time.Minute), " 5 ": now.Add(5 * time.Second),
 		"Mon, 30 Nov 2026 13:00:00 GMT": now.Add(time.Hour),
-		"":                              {}, "-1": {}, "soon": {}, "99999999999999999999": {}, "86401": {}, "1.5": {},
+		"":                              {}, "-1": {}, "soon": {}, "99999999999999999999": {}, "86401": {},
+		"1.5":                           {},
 		"Mon, 30 Nov 2020 13:00:00 GMT": {},
 	} {
 		a := &seller.Answer{Header: http.Header{"Retry-After": {value}}}
@@ -258,8 +261,8 @@ func (s slowly) Present(ctx context.Context, r seller.Request, with wire.Attachm
 func TestEstimate_SlowSeller(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Policy.MaxWait = 30 * time.Second
-	require.Contains(t, b.estimate(t, testURL).Next.Why, "may take up to 1m0s to answer a payment, and the wallet "+
-		"waits 30s for it (policy.max_wait)")
+	require.Contains(t, b.estimate(t, testURL).Next.Why, "may take up to 1m0s to answer a payment, and the "+
+		"wallet waits 30s for it (policy.max_wait)")
 	b.Policy.MaxWait = time.Minute
 	out := b.estimate(t, testURL)
 	require.Empty(t, out.Next.Why)

@@ -53,7 +53,9 @@ func isUseful(name string) bool {
 	if slices.Contains(usefulHeaders, name) {
 		return true
 	}
-	isIdle := slices.ContainsFunc(idleHeaders, func(begin string) bool { return strings.HasPrefix(name, begin) })
+	isIdle := slices.ContainsFunc(idleHeaders, func(begin string) bool {
+		return strings.HasPrefix(name, begin)
+	})
 	const longest = 64
 	return strings.HasPrefix(name, "X-") && len(name) <= longest && !isIdle
 }

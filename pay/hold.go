@@ -141,7 +141,8 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
 		if tooMuchAtOnce(o, funds) {
-			return nil, e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(ctx, o, funds,
+				&history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
@@ -151,7 +152,8 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
-			return nil, e.insufficient(ctx, o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, e.insufficient(ctx, o, funds,
+				&history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
 			e.paidIn.note(q.host, o)

@@ -319,7 +319,8 @@ func (m *many) whyNotHeld(ctx context.Context, rows []*manyRow, err error) error
 		return history.ErrMoved
 	case errors.As(err, &lack):
 		w := r.found.held.proposal
-		return &stillShort{lack, m.refusedAt(not.At, m.engine.insufficient(ctx, w.option, w.hold.Funds, lack))}
+		return &stillShort{lack,
+			m.refusedAt(not.At, m.engine.insufficient(ctx, w.option, w.hold.Funds, lack))}
 	case errors.Is(err, history.ErrMoved):
 		return err
 	case x402.HasCode(err, x402.WalletFrozen):

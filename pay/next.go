@@ -102,7 +102,8 @@ func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 }
 
 // insufficient explains the third layer's no: what is short, by how much, and where it has to come from.
-func (e *Engine) insufficient(ctx context.Context, o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+func (e *Engine) insufficient(ctx context.Context, o option, funds x402.Funds,
+	lack *history.ShortOfFunds) error {
 	if o.source != nil {
 		return o.source.Lack(o.offer(), funds, lack)
 	}
@@ -178,7 +179,8 @@ func (e *Engine) revoked(ctx context.Context, o option, funds x402.Funds) error 
 	}
 	last := newest[at].Source
 	return x402.Errorf(x402.NoDelegation, "the token account %s on %s, which was paid from last, delegates "+
-		"nothing to this wallet any more: it was revoked, or all of it is spent", last, x402.Title(o.Network)).
+		"nothing to this wallet any more: it was revoked, or all of it is spent", last,
+		x402.Title(o.Network)).
 		WithDetail("reason", "none").WithDetail("tokenAccount", last).WithDetail("network", o.Network).
 		WithDetail("requested", o.Amount)
 }
@@ -223,8 +225,8 @@ func nextAfter(v verdict, p history.Payment, a *seller.Answer, now time.Time) x4
 	if a == nil || v.code != x402.PaymentRejected || a.Challenge != nil || !isWrongRequest(a.Status) {
 		return next
 	}
-	why := fmt.Sprintf("the seller refuses the request itself (HTTP %d); content says why; a corrected call is "+
-		"another payment", a.Status)
+	why := fmt.Sprintf("the seller refuses the request itself (HTTP %d); content says why; a corrected "+
+		"call is another payment", a.Status)
 	if end := p.Evidence.ExpiresAt; now.Before(end) {
 		why += ", and the money of this one stays held until " + x402.Stamp(end.Add(maxSkew)) +
 			" at most, unless it moved"

@@ -16,14 +16,16 @@ import (
 func TestOneURLIsOnePurchase(t *testing.T) {
 	const folded = "https://api.example/w%C3%A9?q=M%C3%BCnchen%20a"
 	want := must.Get(get(folded).parse(""))(t)
-	for _, raw := range []string{"https://api.example/wé?q=München a", "HTTPS://API.example:443/wé?q=München%20a#top",
+	for _, raw := range []string{"https://api.example/wé?q=München a",
+		"HTTPS://API.example:443/wé?q=München%20a#top",
 		" https://api.example/x/../wé?q=München a\n", `https:\\api.example\w%C3%A9?q=München a`,
 		"https://api.exa\tmple/w%C3%A9?q=M%C3%BCnchen a"} {
 		in := must.Get(get(raw).parse(""))(t)
 		require.Equal(t, want.fingerprint, in.fingerprint, raw)
 		require.Equal(t, []string{folded, "api.example", folded}, []string{in.URL, in.host, in.shownURL}, raw)
 	}
-	for _, other := range []string{"https://api.example/w%c3%a9?q=M%C3%BCnchen%20a", "https://api.example/we?q=München a"} {
+	for _, other := range []string{"https://api.example/w%c3%a9?q=M%C3%BCnchen%20a",
+		"https://api.example/we?q=München a"} {
 		require.NotEqual(t, want.fingerprint, must.Get(get(other).parse(""))(t).fingerprint, other)
 	}
 	tool := Request{Request: seller.Request{Method: seller.CallTool, URL: "https://api.example/mcp#wé"}}
@@ -47,7 +49,8 @@ func (w *cookieWatch) Ask(ctx context.Context, r seller.Request) (*seller.Answer
 	return w.Transport.Ask(ctx, r)
 }
 
-func (w *cookieWatch) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
+func (w *cookieWatch) Present(ctx context.Context, r seller.Request, with wire.Attachment) (
+	*seller.Answer, error) {
 	w.seen = append(w.seen, r.Cookies)
 	return w.Transport.Present(ctx, r, with)
 }

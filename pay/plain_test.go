@@ -31,7 +31,8 @@ func TestAmountAndRecipientAreEnough(t *testing.T) {
 	b.Transport = plainSeller{b.seller, asks}
 	require.Equal(t, "0xsettled", b.mustBuy(t, testURL).TransactionSignature)
 
-	const solana, payee = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
+	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	const payee = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
 	b.Transport = plainSeller{b.seller, func() *seller.Answer {
 		return plain("X-Payment-Amount", "10000", "X-Payment-PayTo", payee)
 	}}

@@ -466,8 +466,8 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		} else if out.Chosen == nil {
 			out.Chosen, out.Wait = &i, e.Policy.patience(options[i].MaxTimeout)
 			if options[i].MaxTimeout > out.Wait {
-				out.Next.Why = fmt.Sprintf("the seller may take up to %s to answer a payment, and the wallet "+
-					"waits %s for it (policy.max_wait)", options[i].MaxTimeout, out.Wait)
+				out.Next.Why = fmt.Sprintf("the seller may take up to %s to answer a payment, and the "+
+					"wallet waits %s for it (policy.max_wait)", options[i].MaxTimeout, out.Wait)
 			}
 		}
 	}

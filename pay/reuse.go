@@ -167,7 +167,8 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 
 // useCredit asks for something else with a settled payment. Where the seller asks for payment again, that one
 // is used up.
-func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
+func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
+	r Result, done bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
 	defer cancel()
 	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))

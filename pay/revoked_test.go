@@ -26,7 +26,8 @@ func (s *onSolana) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, e
 
 func delegatedFunds(units uint64) x402.Funds {
 	amount := money.NewAmount(units)
-	return x402.Funds{Source: "OwnersAccount", Delegated: &amount, Balance: money.NewAmount(1 << 30), Free: amount}
+	return x402.Funds{Source: "OwnersAccount", Delegated: &amount, Balance: money.NewAmount(1 << 30),
+		Free: amount}
 }
 
 func ownFunds(units uint64) x402.Funds {
@@ -35,7 +36,8 @@ func ownFunds(units uint64) x402.Funds {
 }
 
 func newSolanaBench(t *testing.T, price string) (*bench, *onSolana) {
-	const usdc, payee = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
+	const usdc = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+	const payee = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
 	b := newBench(t, price, honest)
 	node := &onSolana{b.chain, delegatedFunds(1_000_000)}
 	b.seller.network, b.seller.asset, b.seller.payee = x402.SolanaDevnet, usdc, payee

@@ -25,7 +25,8 @@ func TestReadable_Encodings(t *testing.T) {
 		{"a bad byte in JSON", "application/json", "{\"a\":\"\xe9\"}", "{\"a\":\"\ufffd\"}",
 			"application/json; charset=utf-8"},
 		{"a charset that nobody knows", "text/plain; charset=klingon", "na\xefve", "na\ufffdve", utf8Type},
-		{"a page mostly in letters that nobody can tell", "text/plain", "\xcf\xf0\xe8 ok", "\xcf\xf0\xe8 ok", "text/plain"},
+		{"a page mostly in letters that nobody can tell", "text/plain", "\xcf\xf0\xe8 ok", "\xcf\xf0\xe8 ok",
+			"text/plain"},
 		{"a page's own word", html, `<meta charset="windows-1252">` + "\x80", `<meta charset="windows-1252">€`,
 			"text/html; charset=utf-8"},
 		{"in the old form", html, `<meta http-equiv="Content-Type" content="text/html; charset=koi8-r">` + "\xf0",
@@ -39,7 +40,8 @@ func TestReadable_Encodings(t *testing.T) {
 		{"no type, UTF-16", "", "\xff\xfeh\x00", "h", ""},
 		{"a picture", "image/png", "\x89PNG\xff\xfe", "\x89PNG\xff\xfe", "image/png"},
 		{"a picture that is called text", "text/plain", "\x89PNG\x00", "\x89PNG\x00", "text/plain"},
-		{"a program", "application/octet-stream", "\xff\xfeh\x00", "\xff\xfeh\x00", "application/octet-stream"},
+		{"a program", "application/octet-stream", "\xff\xfeh\x00", "\xff\xfeh\x00",
+			"application/octet-stream"},
 		{"nothing", "text/plain; charset=gbk", "", "", utf8Type},
 	} {
 		got := Readable(history.Content{Type: row.kind, Body: []byte(row.body)})

@@ -134,7 +134,8 @@ func judgeReceipt(r wire.Settlement, served bool) verdict {
 func judgeStatus(f facts) verdict {
 	switch status := f.answer.Status; {
 	case isOK(status) && f.cut:
-		return unknown(x402.OutcomeUnknown, cmp.Or(f.gaveUp, "the answer broke off")+", and there is no receipt")
+		return unknown(x402.OutcomeUnknown,
+			cmp.Or(f.gaveUp, "the answer broke off")+", and there is no receipt")
 	case isOK(status):
 		v := unknown("", "served without a receipt")
 		v.served = true

@@ -84,7 +84,8 @@ func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 				meta: r.Params.Meta, extra: r.Extra, run: run})
 		case *mcp.GetPromptRequest:
 			return w.charge(ctx, asked{tool: w.priced(OfPrompt, r.Params.Name), name: r.Params.Name,
-				arguments: jsonOf(r.Params.Arguments), request: r, meta: r.Params.Meta, extra: r.Extra, run: run})
+				arguments: jsonOf(r.Params.Arguments), request: r, meta: r.Params.Meta, extra: r.Extra,
+				run: run})
 		}
 		answered, err := next(ctx, method, request)
 		if err != nil {

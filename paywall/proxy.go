@@ -125,11 +125,12 @@ func (f *Proxy) missing(kind, of string) error {
 		if begin, isPattern := strings.CutSuffix(t.Name, "*"); of == OfResource && isPattern {
 			has = func(name string) bool { return strings.HasPrefix(name, begin) }
 		}
-		isMade := of == OfResource && slices.ContainsFunc(f.mirror.Names(kindTemplate), func(name string) bool {
-			begin, _, _ := strings.Cut(name, "{")
+		fits := func(template string) bool {
+			begin, _, _ := strings.Cut(template, "{")
 			end := min(len(begin), len(strings.TrimSuffix(t.Name, "*")))
 			return begin[:end] == t.Name[:end]
-		})
+		}
+		isMade := of == OfResource && slices.ContainsFunc(f.mirror.Names(kindTemplate), fits)
 		if t.Kind == of && !isMade && !slices.ContainsFunc(names, has) {
 			missing = append(missing, t.Name)
 		}

@@ -117,7 +117,8 @@ type saleRun struct {
 func (w *Paywall) sell(ctx context.Context, r request) (out result) {
 	ctx, recorder := w.observed(ctx, r)
 	defer func() { w.report(recorder, out) }()
-	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.label(), Resource: r.resource, Call: r.call}}
+	s := &saleRun{Paywall: w, request: r,
+		sale: &Sale{Tool: r.tool.label(), Resource: r.resource, Call: r.call}}
 	s.verifyOnly = w.options.VerifyOnly
 	s.upfront = r.tool.Upfront && !s.verifyOnly
 	s.out.sale, s.out.version = s.sale, w.options.Version

@@ -49,9 +49,11 @@ func library() *mcp.Server {
 		case name == "/broken":
 			return nil, errors.New("it is lent")
 		case name == "/alias":
-			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents("lib://book", product)}}, nil
+			return &mcp.ReadResourceResult{
+				Contents: []*mcp.ResourceContents{contents("lib://book", product)}}, nil
 		case name == "/free":
-			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents("lib://free", "free")}}, nil
+			return &mcp.ReadResourceResult{
+				Contents: []*mcp.ResourceContents{contents("lib://free", "free")}}, nil
 		}
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents("lib:/"+name, product)},
 			Cacheable: mcp.Cacheable{CacheScope: "public", TTLMs: 1000}}, nil
@@ -113,8 +115,8 @@ func heard(t *testing.T, answered any, err error) got {
 
 func readBy(t *testing.T, client *mcp.ClientSession, uri string, meta map[string]any) got {
 	t.Helper()
-	answered, err := mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](t.Context(), client,
-		"resources/read", &mcp.ReadResourceParams{Meta: meta, URI: uri})
+	answered, err := mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](t.Context(),
+		client, "resources/read", &mcp.ReadResourceParams{Meta: meta, URI: uri})
 	return heard(t, answered, err)
 }
 
@@ -157,8 +159,8 @@ func TestResourcesAndPromptsAreSold(t *testing.T) {
 				require.Equal(t, book.SaleSettled, s.State)
 				sold = append(sold, s.Resource)
 			}
-			require.ElementsMatch(t, []string{"mcp://resource/lib:%2F%2Fbook", "mcp://resource/lib:%2F%2Fshelf%2F7",
-				"mcp://prompt/essay"}, sold)
+			require.ElementsMatch(t, []string{"mcp://resource/lib:%2F%2Fbook",
+				"mcp://resource/lib:%2F%2Fshelf%2F7", "mcp://prompt/essay"}, sold)
 			require.Equal(t, map[string]bool{"resource lib://book": true, "resource lib://shelf/*": true,
 				"prompt essay": true}, labels, "figures name what the owner prices")
 			require.Contains(t, string(readBy(t, client, "lib://free", nil).Result), `"free"`)
@@ -188,7 +190,8 @@ func TestAWareThatFailsIsNotPaid(t *testing.T) {
 	c = readBy(t, client, "lib://book", nil).challenge()
 	with := meta(c, l.payer.sign(t, c, 0, nil))
 	require.Contains(t, string(readBy(t, client, "lib://book", with).Result), product)
-	for _, other := range []got{promptBy(t, client, "essay", with), readBy(t, client, "lib://shelf/1", with)} {
+	for _, other := range []got{promptBy(t, client, "essay", with),
+		readBy(t, client, "lib://shelf/1", with)} {
 		require.NotContains(t, string(other.Result), product)
 	}
 	require.Len(t, l.Settlements(), 1)
@@ -200,10 +203,11 @@ func TestPricedContentIsNotFree(t *testing.T) {
 	client := l.library(t)
 	for _, uri := range []string{"lib://book", "LIB://book", "lib://BOOK", "lib://book/", "lib://book//",
 		"lib:///book", "lib:book", "lib:/book", "lib://./book", "lib://x/../book", "lib://%62ook",
-		"lib://%2562ook", "lib://%252562ook", "lib://book?", "lib://book?x=1", "lib://book#x", "lib://book%23x",
+		"lib://%2562ook", "lib://%252562ook", "lib://book?", "lib://book?x=1", "lib://book#x",
+		"lib://book%23x",
 		"lib://book%3Fx", `lib:\\book`, "lib://shelf/../book", "lib://shelf/1", "LIB://Shelf/1", "lib://shelf//1",
-		"lib://%73helf/1", "lib://shelf%2F1", "lib://x/../shelf/1", "lib://shelf", "lib://shelf/1?x", "lib://alias",
-		" lib://book", "lib://book ", "lib://bo\tok"} {
+		"lib://%73helf/1", "lib://shelf%2F1", "lib://x/../shelf/1", "lib://shelf", "lib://shelf/1?x",
+		"lib://alias", " lib://book", "lib://book ", "lib://bo\tok"} {
 		g := readBy(t, client, uri, nil)
 		require.NotZero(t, g.Code, "%s: %s", uri, g.Result)
 		require.NotContains(t, string(g.Data)+g.text, product, uri)
@@ -248,7 +252,8 @@ func TestListsShowPrices(t *testing.T) {
 func TestProxyRefusesPriceOfNothing(t *testing.T) {
 	for _, c := range []struct{ kind, name, fault string }{
 		{OfResource, "whether://today", "has no resource whether://today; it has weather://today"},
-		{OfResource, "whether://*", "has no resource whether://*"}, {OfPrompt, "breif", "has no prompt breif"},
+		{OfResource, "whether://*", "has no resource whether://*"},
+		{OfPrompt, "breif", "has no prompt breif"},
 		{OfPrompt, "search", "has no prompt search"}, {OfResource, "brief", "has no resource brief"},
 		{OfResource, "weather://today", ""}, {OfResource, "weather://Lisbon", ""}, {OfPrompt, "brief", ""},
 		{OfResource, "weather://*", ""}, {OfResource, "weather://to*", ""}, {OfEntry, "", ""},
@@ -271,11 +276,12 @@ func TestPricesOfWaresAreChecked(t *testing.T) {
 	l := newLab(t, nil)
 	price := []Option{{Network: sandbox.EVM, PayTo: l.PayToEVM, Price: "0.001"}}
 	for message, list := range map[string][]Tool{
-		"has two prices":               {{Kind: OfEntry, Accepts: price}, {Kind: OfEntry, Accepts: price}},
-		"a resource without a name":    {{Kind: OfResource, Accepts: price}},
-		"a entry without a name":       {{Kind: OfEntry, Name: "x", Accepts: price}},
-		"is of no kind that is sold":   {{Kind: "sampling", Name: "x", Accepts: price}},
-		"only a tool is declared":      {{Kind: OfPrompt, Name: "x", Accepts: price, Discovery: &Discovery{}}},
+		"has two prices":             {{Kind: OfEntry, Accepts: price}, {Kind: OfEntry, Accepts: price}},
+		"a resource without a name":  {{Kind: OfResource, Accepts: price}},
+		"a entry without a name":     {{Kind: OfEntry, Name: "x", Accepts: price}},
+		"is of no kind that is sold": {{Kind: "sampling", Name: "x", Accepts: price}},
+		"only a tool is declared": {{Kind: OfPrompt, Name: "x", Accepts: price,
+			Discovery: &Discovery{}}},
 		"at least one way to pay":      {{Kind: OfPrompt, Name: "x"}},
 		"a URI has at most 2048 bytes": {{Kind: OfResource, Name: strings.Repeat("x", 3000), Accepts: price}},
 	} {
@@ -299,10 +305,12 @@ type stranger struct {
 	id string // of its session
 }
 
-func (g *stranger) send(method, params string, header map[string]string) (status int, body string, h http.Header) {
+func (g *stranger) send(method, params string, header map[string]string) (
+	status int, body string, h http.Header) {
 	g.t.Helper()
 	text := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
-	r := must.Get(http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.at, strings.NewReader(text)))(g.t)
+	r := must.Get(http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.at,
+		strings.NewReader(text)))(g.t)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	if g.id != "" {
@@ -402,8 +410,8 @@ func TestEntryWithoutHTTP(t *testing.T) {
 	n := 0
 	ask := func(method, params string) got {
 		n++
-		require.NoError(t, stream.Write(t.Context(), &jsonrpc.Request{ID: must.Get(jsonrpc.MakeID(float64(n)))(t),
-			Method: method, Params: json.RawMessage(params)}))
+		require.NoError(t, stream.Write(t.Context(), &jsonrpc.Request{
+			ID: must.Get(jsonrpc.MakeID(float64(n)))(t), Method: method, Params: json.RawMessage(params)}))
 		answer := must.Get(stream.Read(t.Context()))(t).(*jsonrpc.Response)
 		if answer.Error != nil {
 			return heard(t, nil, answer.Error)

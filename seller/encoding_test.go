@@ -74,7 +74,8 @@ func TestEncodings_Mislabelled(t *testing.T) {
 			_, _ = io.WriteString(w, `{"temp":20}`)
 		})
 		h := newClient(t, s.URL)
-		assert.Equal(t, x402.ResponseMalformed, code(must.Err(h.Ask(t.Context(), Request{URL: s.URL}))), encoding)
+		assert.Equal(t, x402.ResponseMalformed, code(must.Err(h.Ask(t.Context(), Request{URL: s.URL}))),
+			encoding)
 		a := must.Get(h.Present(t.Context(), Request{URL: s.URL}, signed))(t)
 		assert.Equal(t, `{"temp":20}`, string(a.Content), encoding)
 	}
@@ -113,7 +114,8 @@ func TestStreams(t *testing.T) {
 		most             time.Duration // until the answer
 		isCut            bool
 	}{
-		{"after [DONE]", "text/event-stream", event + "data: [DONE]\n\n", time.Minute, 5 * time.Second, false},
+		{"after [DONE]", "text/event-stream", event + "data: [DONE]\n\n", time.Minute, 5 * time.Second,
+			false},
 		{"[DONE] in Windows' lines", "text/event-stream; charset=utf-8", "data:[DONE]\r\n", time.Minute,
 			5 * time.Second, false},
 		{"silent", "text/event-stream", event, time.Minute, 20 * time.Second, false},

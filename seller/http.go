@@ -276,7 +276,8 @@ func Onward(r Request, a *Answer) (next Request, ok bool) {
 	}
 	target.Fragment, target.RawFragment = "", ""
 	header := r.Header.Clone()
-	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Language", "Content-Location"} {
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Content-Language",
+		"Content-Location"} {
 		header.Del(name)
 	}
 	return Request{URL: target.String(), Header: header}, true

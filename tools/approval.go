@@ -280,8 +280,8 @@ func (w *Wallet) checkTyped(ctx context.Context, id string, answer *mcp.ElicitRe
 	if err == nil && price == a.Price {
 		return nil
 	}
-	return x402.Errorf(x402.ApprovalRequired, "the form was accepted without the price %s typed in it: nothing "+
-		"was approved", a.Price.Price()).
+	return x402.Errorf(x402.ApprovalRequired, "the form was accepted without the price %s typed in it: "+
+		"nothing was approved", a.Price.Price()).
 		WithDetail("approvalId", id).
 		WithCommand(x402.Command("approve", id), "To approve it, type the price "+a.Price.Price()+
 			" into the form, or run this.")

@@ -171,8 +171,9 @@ func TestBodiesInBase64(t *testing.T) {
 	}
 	for name, in := range map[string]PayIn{
 		"two bodies": {Body: "a", BodyBase64: "YQ=="}, "no padding": {BodyBase64: "YQ"},
-		"url-safe": {BodyBase64: "_-8="}, "lines": {BodyBase64: "YWFh\nYWFh"}, "not zero at the end": {BodyBase64: "YR=="},
-		"a data URL": {BodyBase64: "data:image/png;base64,YQ=="}, "blanks": {BodyBase64: "YQ== "},
+		"url-safe": {BodyBase64: "_-8="}, "lines": {BodyBase64: "YWFh\nYWFh"},
+		"not zero at the end": {BodyBase64: "YR=="},
+		"a data URL":          {BodyBase64: "data:image/png;base64,YQ=="}, "blanks": {BodyBase64: "YQ== "},
 	} {
 		in.URL = "https://a.example"
 		_, err := in.request(nil)

@@ -91,8 +91,9 @@ func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) 
 	out := ListOut{Server: server, Tools: []toolLine{}, Next: x402.Next{Do: x402.Done}}
 	for _, t := range list {
 		price := cmp.Or(w.toldPrice(t.Meta), asked[t.Name], untoldPrice)
-		out.Tools = append(out.Tools, toolLine{Name: t.Name, InputSchema: shownSchema(t.InputSchema, maxSchema),
-			Description: x402.Clip(t.Description, maxDescription), Price: price})
+		out.Tools = append(out.Tools, toolLine{Name: t.Name, Price: price,
+			InputSchema: shownSchema(t.InputSchema, maxSchema),
+			Description: x402.Clip(t.Description, maxDescription)})
 	}
 	out.Tools = append(out.Tools, wares...)
 	return out, nil

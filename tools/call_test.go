@@ -328,7 +328,8 @@ func TestPricedResourcesAndPromptsAreListed(t *testing.T) {
 			"price": "$0.001"},
 		map[string]any{"type": "resource", "name": "paid://{of}", "description": "", "price": "$0.001"},
 		map[string]any{"type": "prompt", "name": "paid", "description": "", "price": "$0.001",
-			"inputSchema": map[string]any{"type": "object", "required": []any{"q"}, "properties": map[string]any{
-				"q": map[string]any{"type": "string", "description": "what"}}}},
+			"inputSchema": map[string]any{"type": "object", "required": []any{"q"},
+				"properties": map[string]any{
+					"q": map[string]any{"type": "string", "description": "what"}}}},
 	}, found)
 }

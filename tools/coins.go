@@ -9,10 +9,11 @@ import (
 
 // coins are the symbols of networks' own money, where that is not ETH.
 var coins = map[string]string{"eip155:137": "POL", "eip155:80002": "POL", "eip155:43114": "AVAX",
-	"eip155:43113": "AVAX", "eip155:56": "BNB", "eip155:143": "MON", "eip155:10143": "MON", "eip155:14": "FLR",
-	"eip155:31612": "BTC", "eip155:31611": "BTC", "eip155:50": "XDC", "eip155:51": "TXDC", "eip155:42220": "CELO",
-	"eip155:11142220": "CELO", "eip155:1329": "SEI", "eip155:1328": "SEI", "eip155:4689": "IOTX",
-	"eip155:3338": "PEAQ", "eip155:1514": "IP", "eip155:41923": "EDU", "eip155:196": "OKB", "eip155:1952": "OKB"}
+	"eip155:43113": "AVAX", "eip155:56": "BNB", "eip155:143": "MON", "eip155:10143": "MON",
+	"eip155:14": "FLR", "eip155:31612": "BTC", "eip155:31611": "BTC", "eip155:50": "XDC",
+	"eip155:51": "TXDC", "eip155:42220": "CELO", "eip155:11142220": "CELO", "eip155:1329": "SEI",
+	"eip155:1328": "SEI", "eip155:4689": "IOTX", "eip155:3338": "PEAQ", "eip155:1514": "IP",
+	"eip155:41923": "EDU", "eip155:196": "OKB", "eip155:1952": "OKB"}
 
 // ether are the networks of Ethereum's own money.
 var ether = []string{"eip155:1", "eip155:11155111", "eip155:8453", "eip155:84532", "eip155:42161",

@@ -41,8 +41,8 @@ func (w *Wallet) others(ctx context.Context, networks []string) (rows []BalanceR
 				known := w.Engine.Assets.Assets(network)
 				tokens, amount, err := w.chainOf(network).Holdings(ctx, network, known[min(len(known), 1):])
 				for _, a := range tokens {
-					found[i] = append(found[i], BalanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol,
-						Decimals: a.Decimals})
+					found[i] = append(found[i], BalanceRow{Network: network, Asset: a.Address,
+						Symbol: a.Symbol, Decimals: a.Decimals})
 				}
 				coin.Balance = &amount
 				return err

@@ -56,10 +56,11 @@ func TestOthers(t *testing.T) {
 	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
 	store := must.Get(ledgers.Open(t.Context(), home, history.Options{}))(t)
 	defer func() { _ = store.Close() }()
-	own := x402.AssetInfo{Network: base, Address: "0x00000000000000000000000000000000000000AA", Symbol: "MINE",
-		Decimals: 2}
+	own := x402.AssetInfo{Network: base, Address: "0x00000000000000000000000000000000000000AA",
+		Symbol: "MINE", Decimals: 2}
 	w := &Wallet{Store: store, Networks: []string{base, polygon, avalanche, celo, "rooch:main"},
-		Engine: &pay.Engine{Assets: x402.NewRegistry([]x402.AssetInfo{own}), Log: slog.New(slog.DiscardHandler)},
+		Engine: &pay.Engine{Assets: x402.NewRegistry([]x402.AssetInfo{own}),
+			Log: slog.New(slog.DiscardHandler)},
 		EVM: holder{tokens: map[string]uint64{base + " USDC": 5, base + " MINE": 7, celo + " USDT": 3},
 			coins: map[string]uint64{base: 9, polygon: 1, celo: 0}, onlyIn: ""}}
 	seen := func() (list []string) {

@@ -127,7 +127,8 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 		options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult,
 			error) {
 			h.asked = append(h.asked, r.Params)
-			return &mcp.ElicitResult{Action: who[0](r.Params), Content: formtest.Content(r.Params.Message)}, nil
+			return &mcp.ElicitResult{Action: who[0](r.Params),
+				Content: formtest.Content(r.Params.Message)}, nil
 		}
 	}
 	h.ClientSession = session(t, s, version, options)

@@ -97,8 +97,9 @@ func (s *Server) outwaits(wait time.Duration) string {
 	if s.ClientWait == 0 || wait <= s.ClientWait {
 		return ""
 	}
-	return fmt.Sprintf("the seller's answer may take up to %s, and this client waits %s (MCP_TOOL_TIMEOUT): if its "+
-		"call ends before, the very same call gives what was bought", wait, s.ClientWait)
+	return fmt.Sprintf("the seller's answer may take up to %s, and this client waits %s "+
+		"(MCP_TOOL_TIMEOUT): if its call ends before, the very same call gives what was bought",
+		wait, s.ClientWait)
 }
 
 // stageText is in our own words; nothing of the seller's is in it but the price.

@@ -67,11 +67,12 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 			found[strings.TrimPrefix(one["url"].(string), s.URL)] = one
 		}
 		require.Len(t, found, 8, "%v", found)
-		require.Equal(t, []any{true, "$0.001"}, []any{found["/weather"]["payable"], found["/weather"]["price"]})
+		require.Equal(t, []any{true, "$0.001"},
+			[]any{found["/weather"]["payable"], found["/weather"]["price"]})
 		require.Equal(t, true, found["/weather?b"]["payable"])
 		require.Equal(t, "$0.002", found["/weather?e"]["price"], "as its list says")
-		for path, price := range map[string]string{"/v1/fred/{series}": "$0.01", "/text": "$0.50", "/number": "$0.25",
-			"/range": "$1.00", "/euro": ""} {
+		for path, price := range map[string]string{"/v1/fred/{series}": "$0.01", "/text": "$0.50",
+			"/number": "$0.25", "/range": "$1.00", "/euro": ""} {
 			require.Equal(t, []any{price, false}, []any{found[path]["price"], found[path]["payable"]}, path)
 			require.Contains(t, found[path]["why"], "when it is called")
 		}
@@ -98,7 +99,8 @@ func TestPayNamesDiscovery(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	s := w.shop(t, nil)
 	c := w.serve(t)
-	for path, why := range map[string]string{"/post": "The seller allows POST.", "/nowhere": "is it the right URL"} {
+	for path, why := range map[string]string{"/post": "The seller allows POST.",
+		"/nowhere": "is it the right URL"} {
 		out := c.ok("x402_pay", map[string]any{"url": s.URL + path})
 		next := out["next"].(map[string]any)
 		require.Equal(t, []any{"not_paid", "change"}, []any{out["status"], next["do"]})

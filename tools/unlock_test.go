@@ -78,7 +78,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: forms}}
 	options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked = append(asked, r.Params)
-		return &mcp.ElicitResult{Action: who(t, r.Params.URL), Content: formtest.Content(r.Params.Message)}, nil
+		return &mcp.ElicitResult{Action: who(t, r.Params.URL),
+			Content: formtest.Content(r.Params.Message)}, nil
 	}
 	if who != nil {
 		options.Capabilities.Elicitation.URL = &mcp.URLElicitationCapabilities{}

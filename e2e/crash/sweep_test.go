@@ -81,7 +81,8 @@ func sweep(t *testing.T, in *databases) {
 				again := ""
 				if err == nil && len(r.wrong) > 0 {
 					again = "not the second time"
-					if second, err := p.scenario.execute(bin, in, &p.fault); err != nil || len(second.wrong) > 0 {
+					second, err := p.scenario.execute(bin, in, &p.fault)
+					if err != nil || len(second.wrong) > 0 {
 						again = "the second time too"
 					}
 				}
@@ -144,8 +145,9 @@ func (all tallies) add(t *testing.T, p point, r *run, err error, again string) {
 	}
 	if len(r.wrong) > 0 {
 		c.violations++
-		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ON=%s ONLY='%s'", p,
-			r.target(), again, strings.Join(r.wrong, "\n\t"), strings.Join(r.notes, "; "), path.Base(t.Name()), p)
+		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ON=%s ONLY='%s'",
+			p, r.target(), again, strings.Join(r.wrong, "\n\t"), strings.Join(r.notes, "; "),
+			path.Base(t.Name()), p)
 	}
 }
 

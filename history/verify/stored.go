@@ -75,8 +75,8 @@ const selectContent = `SELECT payment, http_status, type, headers, truncated, si
 func scanContent(row sqldb.Row) (payment int64, c *content, err error) {
 	c = &content{}
 	var digest []byte
-	err = row.Scan(&payment, &c.status, &c.typ, &c.headers, &c.truncated, &c.size, &digest, &c.spare, &c.removed,
-		&c.length)
+	err = row.Scan(&payment, &c.status, &c.typ, &c.headers, &c.truncated, &c.size, &digest, &c.spare,
+		&c.removed, &c.length)
 	c.sha256 = audit.EncodeDigest(digest)
 	return payment, c, err
 }

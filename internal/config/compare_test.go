@@ -56,21 +56,23 @@ func TestCompare(t *testing.T) {
 		{"hosts for less time", "[policy]\nallow_hosts=['a.example until 2027-01-01T00:00:01Z']",
 			"[policy]\nallow_hosts=['A.example until 2027-01-01']", "policy.allow_hosts",
 			`["a.example until 2027-01-01T00:00:01Z"]`, `["a.example until 2027-01-01T00:00:00Z"]`},
-		{"an agent for a time", "[agents.a]", "[agents.a]\nuntil='2027-01-01'", "agents", "[a allow_hosts none]",
+		{"an agent for a time", "[agents.a]", "[agents.a]\nuntil='2027-01-01'", "agents",
+			"[a allow_hosts none]", "[a allow_hosts none until 2027-01-01T00:00:00Z]"},
+		{"an agent for less time", "[agents.a]\nuntil='2028-01-01'", "[agents.a]\nuntil='2027-01-01'",
+			"agents", "[a allow_hosts none until 2028-01-01T00:00:00Z]",
 			"[a allow_hosts none until 2027-01-01T00:00:00Z]"},
-		{"an agent for less time", "[agents.a]\nuntil='2028-01-01'", "[agents.a]\nuntil='2027-01-01'", "agents",
-			"[a allow_hosts none until 2028-01-01T00:00:00Z]", "[a allow_hosts none until 2027-01-01T00:00:00Z]"},
 		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']",
 			"[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]",
 			"[b.example]"},
 		{"only some payees", "", "[policy]\npayees=['0x00000000000000000000000000000000000000AA']",
 			"policy.payees", "any", "[0x00000000000000000000000000000000000000aa]"},
-		{"fewer payees", "[policy]\npayees=['" + payeeA + "','base:" + payeeA + "']", "[policy]\npayees=['base:" +
-			payeeA + "']", "policy.payees", "[" + payeeA + ", eip155:8453:" + payeeA + "]", "[eip155:8453:" +
-			payeeA + "]"},
-		{"fewer payees, and no new ones", "[policy]\nnew_payee='refuse'\npayees=['" + payeeA + "','" + payeeB +
-			"']", "[policy]\nnew_payee='refuse'\npayees=['" + payeeB + "']", "policy.payees", "[" + payeeA + ", " +
-			payeeB + "]", "[" + payeeB + "]"},
+		{"fewer payees", "[policy]\npayees=['" + payeeA + "','base:" + payeeA + "']",
+			"[policy]\npayees=['base:" + payeeA + "']", "policy.payees",
+			"[" + payeeA + ", eip155:8453:" + payeeA + "]", "[eip155:8453:" + payeeA + "]"},
+		{"fewer payees, and no new ones",
+			"[policy]\nnew_payee='refuse'\npayees=['" + payeeA + "','" + payeeB + "']",
+			"[policy]\nnew_payee='refuse'\npayees=['" + payeeB + "']", "policy.payees",
+			"[" + payeeA + ", " + payeeB + "]", "[" + payeeB + "]"},
 		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none",
 			"[a.example]"},
 		{"public nodes", "", "[policy]\npublic_nodes=false", "policy.public_nodes", "true", "false"},
@@ -108,7 +110,10 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-const payeeA, payeeB = "0x00000000000000000000000000000000000000aa", "0x00000000000000000000000000000000000000bb"
+const (
+	payeeA = "0x00000000000000000000000000000000000000aa"
+	payeeB = "0x00000000000000000000000000000000000000bb"
+)
 
 // Where new payees are refused, or asked about, a list lets those on it be paid: it loosens.
 func TestCompare_PayeesBesideNewPayee(t *testing.T) {

@@ -72,7 +72,8 @@ type limits struct {
 
 // policy is everything the owner rules besides amounts.
 type policy struct {
-	AllowHosts []string // "host", "host:port" or "*.example.com", or one of them " until " a time; empty: any https host
+	// "host", "host:port" or "*.example.com", or one of them " until " a time; empty: any https host
+	AllowHosts []string
 	DenyHosts  []string
 	// who may be paid: an address, or network and address, as budget.Rules has it; empty: anybody
 	Payees      []string

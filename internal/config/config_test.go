@@ -59,9 +59,10 @@ func TestDefaults(t *testing.T) {
 		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow,
 		PayeeChange: budget.RuleAsk, PriceJump: 3, SignIn: budget.RuleAsk, MaxFailures: 20,
 		Loopback:   []string{},
-		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, MaxWait: 5 * time.Minute, ContentQuota: 1 << 30,
-		Prefer:      []string{SolanaMainnet, Base},
-		PublicNodes: true, KnownFacilitators: true,
+		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, MaxWait: 5 * time.Minute,
+		ContentQuota: 1 << 30,
+		Prefer:       []string{SolanaMainnet, Base},
+		PublicNodes:  true, KnownFacilitators: true,
 		ChannelDeposit: dollars(t, "0.10"), ChannelDelay: 24 * time.Hour,
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)

@@ -91,8 +91,8 @@ func (i serviceInfo) check() error {
 	if i.Version == "" || i.Version == "1" {
 		return nil
 	}
-	return x402.Errorf(x402.InvalidRequirement, "the service's description has version %s, this wallet knows 1",
-		x402.Quote(i.Version.String()))
+	return x402.Errorf(x402.InvalidRequirement,
+		"the service's description has version %s, this wallet knows 1", x402.Quote(i.Version.String()))
 }
 
 // recovery is what a service knows of a channel.

@@ -409,11 +409,13 @@ func TestDiscovery(t *testing.T) {
 // What networks are called, and by whom.
 func TestNode_Names(t *testing.T) {
 	m := &Manager{Nodes: Nodes{"rooch:test": {}, "rooch:main": {}}}
-	for said, name := range map[string]string{"test": "rooch:test", "rooch:test": "rooch:test", "testnet": "rooch:test",
-		"rooch:testnet": "rooch:test", "rooch:mainnet": "rooch:main", "mainnet": "rooch:main"} {
+	for said, name := range map[string]string{"test": "rooch:test", "rooch:test": "rooch:test",
+		"testnet": "rooch:test", "rooch:testnet": "rooch:test", "rooch:mainnet": "rooch:main",
+		"mainnet": "rooch:main"} {
 		require.Same(t, m.Nodes[name], must.Get(m.node(said))(t), said)
 	}
-	for _, said := range []string{"", "rooch:", "rooch:dev", "rooch:rooch:test", "ROOCH:TEST", "rooch:testnets"} {
+	for _, said := range []string{"", "rooch:", "rooch:dev", "rooch:rooch:test", "ROOCH:TEST",
+		"rooch:testnets"} {
 		requireCode(t, x402.SetupFailed, must.Err(m.node(said)))
 	}
 }

@@ -164,8 +164,8 @@ func (i serviceInfo) mcpEndpoint(configured string) (string, error) {
 	said, err := at.Parse(i.Endpoints.MCP)
 	isPlain := err == nil && said.User == nil && said.Fragment == ""
 	if !isPlain || said.Scheme != at.Scheme || !strings.EqualFold(said.Host, at.Host) {
-		return "", x402.Errorf(x402.InvalidRequirement, "the service's description puts its MCP server at %s, "+
-			"which is not at the origin that config.toml names", x402.Quote(i.Endpoints.MCP)).
+		return "", x402.Errorf(x402.InvalidRequirement, "the service's description puts its MCP server at "+
+			"%s, which is not at the origin that config.toml names", x402.Quote(i.Endpoints.MCP)).
 			WithHint("the owner corrects url under [servers] in config.toml, if it moved")
 	}
 	return said.String(), nil

@@ -486,7 +486,8 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	w.allow(func(r *Rules) { r.Budget.Payees = []string{"0x00000000000000000000000000000000000000aa"} })
 	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
 	w.allow(func(r *Rules) {
-		r.Budget.AllowHosts, r.Budget.Ends = []string{"api.example"}, map[string]time.Time{"api.example": time.Now()}
+		r.Budget.AllowHosts = []string{"api.example"}
+		r.Budget.Ends = map[string]time.Time{"api.example": time.Now()}
 	})
 	requireCode(t, must.Err(sign(w, 1, nil)), x402.PolicyDenied)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })

@@ -13,7 +13,8 @@ func Code(code x402.Code) (means, do string, ok bool) {
 var words = map[x402.Code]struct{ means, do string }{
 	x402.InvalidArgument: {"something of the call is wrong: URL, method, amount, an unknown id",
 		"correct what the message names"},
-	x402.NoRequirements: {"the seller answered 402 in a protocol that is neither x402 nor MPP (L402: named in details)",
+	x402.NoRequirements: {"the seller answered 402 in a protocol that is neither x402 nor MPP (L402: named " +
+		"in details)",
 		"nothing here; another seller, or another wallet for that protocol"},
 	x402.InvalidRequirement: {"none of the seller's options can be paid; each is listed with its reason",
 		"look at the reasons: often a network that is not configured, or an unknown token"},
@@ -57,11 +58,11 @@ var words = map[x402.Code]struct{ means, do string }{
 		"run the `chmod` that the message has"},
 	x402.KeypairExists: {"there is a wallet here already, and none is overwritten",
 		"choose another home with X402_WALLET_HOME"},
-	x402.SetupFailed: {"something about the setup is not right, as config.toml or a file that was named; what " +
-		"could not finish left nothing incomplete",
+	x402.SetupFailed: {"something about the setup is not right, as config.toml or a file that was named; " +
+		"what could not finish left nothing incomplete",
 		"correct what the message names"},
-	x402.LedgerUnavailable: {"another process held the ledger too long, the disk or the content quota is full, or this " +
-		"program is older than the ledger",
+	x402.LedgerUnavailable: {"another process held the ledger too long, the disk or the content quota is " +
+		"full, or this program is older than the ledger",
 		"correct that; nothing was signed"},
 	x402.LedgerCorrupt: {"the ledger is missing, damaged or rolled back: nothing is paid",
 		"docs/operating.md, \"The ledger is missing or damaged\""},
@@ -71,7 +72,8 @@ var words = map[x402.Code]struct{ means, do string }{
 		"another URL, with https://; of one on your own machine the message says what allows it"},
 	x402.RedirectRefused: {"the URL leads to another site, which would be paid instead",
 		"ask for the other URL itself"},
-	x402.ResponseMalformed: {"the seller's 402 cannot be read: broken off, a key in it twice, more than 32 options",
+	x402.ResponseMalformed: {"the seller's 402 cannot be read: broken off, a key in it twice, more than " +
+		"32 options",
 		"tell the seller"},
 	x402.ResponseTooLarge: {"the seller's 402 is beyond every sensible size",
 		"tell the seller"},
