@@ -70,7 +70,7 @@ type BalanceRow struct {
 	vault string // the row is of the owner's vault; "": of what the agent has, or is delegated
 }
 
-const balanceDescription = `Per network the balance, what the owner lets you spend, what is held; what is left of each budget.`
+const balanceDescription = `Per network the balance, what the owner lets you spend, what is held; what each budget has left.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {

@@ -214,7 +214,7 @@ type revokeOut struct {
 	Next x402.Next `json:"next"`
 }
 
-const revokeDescription = `Prepare the end of a delegation: unsigned transaction and command for the owner, who alone signs.`
+const revokeDescription = `Prepare the end of a delegation: unsigned transaction and command for the owner to sign.`
 
 // revoke prepares a revocation. Its error is an *x402.Error.
 func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {

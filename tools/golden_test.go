@@ -105,7 +105,8 @@ func TestToolsAreExplained(t *testing.T) {
 }
 
 // selfEvident are arguments whose names say what they are.
-var selfEvident = []string{"url", "headers", "body", "bodyBase64", "idempotencyKey", "tool", "arguments", "network",
+var selfEvident = []string{"url", "headers", "body", "bodyBase64", "idempotencyKey",
+	"tool", "arguments", "network",
 	"query", "reason", "paymentId", "status", "length", "evidence"}
 
 // A method that the schema offers is one that is sent, and states that it offers are those of the

@@ -126,7 +126,7 @@ func (HistoryIn) shape(s *jsonschema.Schema) {
 var statuses = oneOf("reserved", "submitted", "settled", "failed", "unknown")
 
 const (
-	historyDescription = `What was paid, newest first, with totals; or one payment and its content, to read on or search.`
+	historyDescription = `What was paid, newest first, with totals; or one payment and its content, to read or search.`
 	mostRows           = 100
 	mostParts          = 10 // sellers, and networks, of which the totals tell
 )
