@@ -16,10 +16,11 @@ import (
 // An answer is more than its body: where a job's result will be, when to come back, what a file is called.
 
 const (
-	// maxHeaders and maxHeader bound what of an answer's headers is shown and kept. A job's address is a URL
-	// with a token in it.
+	// maxHeaders, maxHeader and maxAddress bound what of an answer's headers is shown and kept. A job's
+	// address may have a token in it; what is no address gets as much as other words of a stranger's.
 	maxHeaders = 12
-	maxHeader  = 300
+	maxHeader  = 119
+	maxAddress = 300
 	// maxRetryAfter is how far off the time may be at which a seller wants to be asked again.
 	maxRetryAfter = 24 * time.Hour
 )
@@ -39,7 +40,11 @@ func keptHeaders(h http.Header) string {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
 		if len(kept) < maxHeaders && isUseful(name) {
 			value := strings.ToValidUTF8(strings.Join(h[name], ", "), "\ufffd")
-			kept[name] = x402.Clip(value, maxHeader)
+			most := maxHeader
+			if name == "Link" || strings.HasSuffix(name, "Location") {
+				most = maxAddress
+			}
+			kept[name] = x402.Clip(value, most)
 		}
 	}
 	text, err := json.Marshal(kept)

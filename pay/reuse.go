@@ -2,7 +2,6 @@ package pay
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -45,10 +44,7 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challe
 		if !e.isFor(p, q, *asked) {
 			continue
 		}
-		isJob, err := e.isJob(ctx, p, q)
-		if err != nil {
-			return r, false, err
-		}
+		isJob := e.isJob(ctx, p, q)
 		_, isUsedUp := e.usedUp.Load(p.ID)
 		if !isJob && (!isCredit || p.State != history.Settled || isUsedUp) {
 			continue
@@ -79,20 +75,20 @@ func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
 
 // isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in
 // a header, or in the body of 202 Accepted.
-func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) (bool, error) {
+func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) bool {
 	isQuestion := q.Method == http.MethodGet || q.Method == http.MethodHead
 	if !isQuestion || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
-		return false, nil
+		return false
 	}
 	c, err := e.Store.Content(ctx, p.ID)
-	if errors.Is(err, history.ErrNotFound) {
-		return false, nil
+	if err != nil { // it is a purchase of its own then
+		return false
 	}
 	named := c.Headers
 	if c.Status == http.StatusAccepted {
 		named += string(c.Body[:min(len(c.Body), maxMention)])
 	}
-	return err == nil && mentions(named, q.URL), err
+	return mentions(named, q.URL)
 }
 
 func sameOrigin(a, b string) bool {

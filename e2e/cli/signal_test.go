@@ -235,7 +235,7 @@ func hasty(t *testing.T) (w *world, env []string) {
 	w.home = filepath.Join(t.TempDir(), "home")
 	var err error
 	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
-		"[policy]\ndeadline = \"8s\"\n", 1), testPassphrase)
+		"[policy]\ndeadline = \"8s\"\nmax_wait = \"8s\"\n", 1), testPassphrase)
 	require.NoError(t, err)
 	w.Fund(w.evm, sandbox.USDC)
 	return w, []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t)}

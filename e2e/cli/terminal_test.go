@@ -210,13 +210,13 @@ func TestPayAtATerminal(t *testing.T) {
 	require.Len(t, w.Settlements(), 2)
 }
 
-// A file or pipe gets the JSON alone; the person is asked on the terminal.
+// With --json a file or pipe gets the JSON alone; the person is asked on the terminal.
 func TestAnswerToAFile(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	file := must.Get(os.Create(filepath.Join(t.TempDir(), "answer")))(t)
 	defer file.Close()
-	c := sit(t, file, env, "pay", w.SellerURL+"/weather")
+	c := sit(t, file, env, "pay", "--json", w.SellerURL+"/weather")
 	c.answers("Passphrase: ", testPassphrase)
 	require.NotContains(t, c.ends(0), "Lisbon")
 	answer := must.Get(os.ReadFile(file.Name()))(t)
