@@ -68,7 +68,9 @@ func paysAtService(r *run) error {
 		return err
 	}
 	defer agent.kill()
-	agent.behind = service
+	if served { // else it pays by itself
+		agent.behind = service
+	}
 	if err := agent.initialize(); err != nil {
 		r.broke("initialize", err, agent)
 		return nil
