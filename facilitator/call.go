@@ -105,7 +105,8 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		isLate := errors.Is(ctx.Err(), context.DeadlineExceeded) || context.Cause(ctx) == errNoConnection
+		isLate := errors.Is(ctx.Err(), context.DeadlineExceeded) ||
+			errors.Is(context.Cause(ctx), errNoConnection)
 		if isLate && !connected.Load() {
 			err = errNoConnection
 		}

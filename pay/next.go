@@ -46,10 +46,11 @@ func wrongCall(c *wire.Challenge, q intent) *x402.Error {
 	if is.Method == "" || seller.IsMCP(q.Method) {
 		return nil
 	}
-	what, call := "", is.Method
+	call := is.Method
 	if is.NeedsBody {
 		call += " with a body"
 	}
+	var what string
 	switch {
 	case is.Method != q.Method:
 		what = "the call is a " + q.Method

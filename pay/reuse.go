@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -110,20 +111,7 @@ func mentions(text, address string) bool {
 // askForJob asks for a job's result with the payment that began it. What comes is what that payment bought.
 func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Payment) (r Result, done bool,
 	err error) {
-	for mine := false; !mine; {
-		if !e.leased(p) {
-			if p, mine, err = e.acquireLease(ctx, caller, p); err != nil || mine {
-				break
-			}
-		}
-		if pause(ctx, poll) != nil {
-			return r, false, unknown(x402.OutcomeUnknown, "another call asks for the same job").error(p, nil,
-				e.Now())
-		}
-		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
-			return r, false, err
-		}
-	}
+	p, err = e.awaitLease(ctx, caller, p)
 	if err != nil {
 		return r, false, err
 	}
@@ -148,17 +136,36 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		return r, false, nil
 	}
 	if f.served() {
-		f.answer.Header = f.answer.Header.Clone()
-		if f.answer.Header == nil {
-			f.answer.Header = http.Header{}
-		}
-		f.answer.Header.Set("Content-Location", q.URL) // so that it is found again (mentions)
+		header := http.Header{}
+		maps.Copy(header, f.answer.Header)
+		header.Set("Content-Location", q.URL) // so that it is found again (isJob)
+		f.answer.Header = header
 	}
 	r, err = e.finish(ctx, p, judge(f), f.answer)
 	if err == nil && wasSettled && r.Status == StatusPaid {
 		r.Status, r.Next = StatusReplayed, bought(p, r.Next)
 	}
 	return r, err == nil, err
+}
+
+// awaitLease takes a payment for the caller, after whoever works on it.
+func (e *Engine) awaitLease(ctx, caller context.Context, p history.Payment) (history.Payment, error) {
+	for {
+		if !e.leased(p) {
+			fresh, mine, err := e.acquireLease(ctx, caller, p)
+			if err != nil || mine {
+				return fresh, err
+			}
+		}
+		if pause(ctx, poll) != nil {
+			return p, unknown(x402.OutcomeUnknown, "another call asks for the same job").error(p, nil,
+				e.Now())
+		}
+		var err error
+		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
+			return p, err
+		}
+	}
 }
 
 // useCredit asks for something else with a settled payment. Where the seller asks for payment again, that one

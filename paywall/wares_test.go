@@ -45,13 +45,13 @@ func library() *mcp.Server {
 		uri, _, _ = strings.Cut(uri, "#")
 		uri, _, _ = strings.Cut(uri, "?")
 		name := path.Clean("/" + strings.ReplaceAll(strings.TrimPrefix(uri, "lib:"), `\`, "/"))
-		switch {
-		case name == "/broken":
+		switch name {
+		case "/broken":
 			return nil, errors.New("it is lent")
-		case name == "/alias":
+		case "/alias":
 			return &mcp.ReadResourceResult{
 				Contents: []*mcp.ResourceContents{contents("lib://book", product)}}, nil
-		case name == "/free":
+		case "/free":
 			return &mcp.ReadResourceResult{
 				Contents: []*mcp.ResourceContents{contents("lib://free", "free")}}, nil
 		}
@@ -253,7 +253,7 @@ func TestProxyRefusesPriceOfNothing(t *testing.T) {
 	for _, c := range []struct{ kind, name, fault string }{
 		{OfResource, "whether://today", "has no resource whether://today; it has weather://today"},
 		{OfResource, "whether://*", "has no resource whether://*"},
-		{OfPrompt, "breif", "has no prompt breif"},
+		{OfPrompt, "briefs", "has no prompt briefs"},
 		{OfPrompt, "search", "has no prompt search"}, {OfResource, "brief", "has no resource brief"},
 		{OfResource, "weather://today", ""}, {OfResource, "weather://Lisbon", ""}, {OfPrompt, "brief", ""},
 		{OfResource, "weather://*", ""}, {OfResource, "weather://to*", ""}, {OfEntry, "", ""},

@@ -273,7 +273,7 @@ func (s *Server) decide(ctx context.Context, id string, answer *mcp.ElicitResult
 func (w *Wallet) checkTyped(ctx context.Context, id string, answer *mcp.ElicitResult) error {
 	a, err := w.Store.Asked(ctx, id)
 	if err != nil || a.IsSignIn() {
-		return nil // Accept says that there is no such question
+		return nil //nolint:nilerr // Accept says that there is no such question
 	}
 	typed, _ := answer.Content[typedPrice].(string)
 	price, err := money.ParseDollars(strings.TrimPrefix(strings.TrimSpace(typed), "$"))

@@ -102,7 +102,7 @@ var notTaken = map[string]string{
 func meantArguments(raw json.RawMessage, of reflect.Type) (json.RawMessage, error) {
 	raw = unquoted(raw, "object")
 	if x402.DecodeStrict(raw, wire.MaxMCPMessage, nil) != nil {
-		return raw, nil
+		return raw, nil //nolint:nilerr // whoever decodes it refuses it
 	}
 	return meant("", raw, of)
 }
@@ -134,7 +134,7 @@ func meant(name string, raw json.RawMessage, of reflect.Type) (json.RawMessage, 
 func meantMembers(raw json.RawMessage, of reflect.Type) (json.RawMessage, error) {
 	var given map[string]json.RawMessage
 	if json.Unmarshal(raw, &given) != nil || given == nil {
-		return raw, nil
+		return raw, nil //nolint:nilerr // likewise
 	}
 	known := map[string]reflect.Type{}
 	for i := range of.NumField() {
@@ -192,7 +192,7 @@ func fit(given map[string]json.RawMessage, schema any) {
 func meantItems(name string, raw json.RawMessage, of reflect.Type) (json.RawMessage, error) {
 	var items []json.RawMessage
 	if json.Unmarshal(raw, &items) != nil {
-		return raw, nil
+		return raw, nil //nolint:nilerr // likewise
 	}
 	for i, item := range items {
 		item = unquoted(item, "object")
@@ -278,7 +278,7 @@ func unquoted(raw json.RawMessage, kind string) json.RawMessage {
 func meantMoney(name string, raw json.RawMessage) (json.RawMessage, error) {
 	text, isNumber := string(raw), jsonNumber().Match(raw)
 	if !isNumber && json.Unmarshal(raw, &text) != nil {
-		return raw, nil
+		return raw, nil //nolint:nilerr // likewise
 	}
 	text = strings.TrimSpace(text)
 	switch {

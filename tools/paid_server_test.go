@@ -202,19 +202,10 @@ func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header
 	}
 	m.calls = append(m.calls, name)
 	m.mu.Unlock()
+	if answer, is := c.trick(inForm); is {
+		return answer
+	}
 	switch {
-	case c.Method == "initialize" && m.Entry:
-		return c.sell(inForm, c.hello)
-	case c.Method == "initialize":
-		return c.result("{" + c.hello() + "}")
-	case c.Method == "server/discover" && m.Modern:
-		return c.result(
-			`{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`)
-	case strings.Contains(c.Trick, "lists wares") && strings.HasSuffix(c.Method, "/list") &&
-		c.Method != "tools/list":
-		return c.result(c.wares())
-	case strings.Contains(c.Trick, "one name") && c.Params.Name+c.Params.URI == "paid":
-		return c.sell(inForm, c.toolResult)
 	case c.Method == "resources/read" && c.Params.URI != "paid://resource":
 		return c.fail(-32002, "Resource not found", "")
 	case c.Method == "tools/list":
@@ -235,6 +226,25 @@ func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header
 	default:
 		return c.fail(-32601, "method not found", "")
 	}
+}
+
+// trick is what only some servers of the tests answer, and the beginning of a session.
+func (c *mcpCall) trick(inForm []byte) (mcpAnswer, bool) {
+	isOther := strings.HasSuffix(c.Method, "/list") && c.Method != "tools/list"
+	switch {
+	case c.Method == "initialize" && c.Entry:
+		return c.sell(inForm, c.hello), true
+	case c.Method == "initialize":
+		return c.result("{" + c.hello() + "}"), true
+	case c.Method == "server/discover" && c.Modern:
+		return c.result(
+			`{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`), true
+	case strings.Contains(c.Trick, "lists wares") && isOther:
+		return c.result(c.wares()), true
+	case strings.Contains(c.Trick, "one name") && c.Params.Name+c.Params.URI == "paid":
+		return c.sell(inForm, c.toolResult), true
+	}
+	return mcpAnswer{}, false
 }
 
 // flood is what a server says unasked.

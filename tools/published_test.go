@@ -45,7 +45,8 @@ const someAPI = `{"openapi":"3.1.0","paths":{"/v1/fred/{series}":{"parameters":[
 	"price":{"mode":"fixed","currency":"USD","amount":"0.01"}}}},"/odd":7,"/odd2":{"get":[]},
 	"/free":{"get":{"summary":"free"}},"/bad path":{"get":{"x-payment-info":{}}},
 	"/text":{"post":{"description":"say\u202e it","requestBody":{"x":1},"x-payment-info":{"price":"$0.5"}}},
-	"/number":{"put":{"x-payment-info":{"price":0.25}}},"/range":{"get":{"x-payment-info":{"price":{"min":"1","max":"2"}}}},
+	"/number":{"put":{"x-payment-info":{"price":0.25}}},
+	"/range":{"get":{"x-payment-info":{"price":{"min":"1","max":"2"}}}},
 	"/euro":{"get":{"x-payment-info":{"price":{"currency":"EUR","amount":"3"}}}},"/x":{"x-foo":{"x-payment-info":{}}}}}`
 
 func TestDiscoverAtAnOrigin(t *testing.T) {

@@ -237,15 +237,8 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		return in(c.lamports)
 	case "getTokenAccountsByOwner", "getTokenAccountsByDelegate":
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
-		list := []any{}
-		keys := c.delegated
-		if method == "getTokenAccountsByOwner" {
-			keys = c.owned
-		}
-		for _, key := range keys {
-			list = append(list, map[string]any{"pubkey": key, "account": c.at(key)})
-		}
-		return in(list)
+		return in(c.listed(map[string][]solana.PublicKey{"getTokenAccountsByOwner": c.owned,
+			"getTokenAccountsByDelegate": c.delegated}[method]))
 	case "getSignaturesForAddress":
 		return c.signatures(o)
 	case "getTransaction":
@@ -253,6 +246,14 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		return c.transaction(address)
 	}
 	return rpcFault{-32601, "Method not found"}
+}
+
+func (c *chain) listed(keys []solana.PublicKey) []any {
+	list := []any{}
+	for _, key := range keys {
+		list = append(list, map[string]any{"pubkey": key, "account": c.at(key)})
+	}
+	return list
 }
 
 // simulation is of a transaction that nobody has signed.

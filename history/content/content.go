@@ -90,8 +90,8 @@ func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.
 	_, err = t.Exec(`INSERT INTO contents (payment, http_status, type, headers, truncated, size, sha256, spare)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
-			headers = excluded.headers, truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
-			spare = excluded.spare, removed = ''`,
+			headers = excluded.headers, truncated = excluded.truncated, size = excluded.size,
+			sha256 = excluded.sha256, spare = excluded.spare, removed = ''`,
 		p.Number, d.Status, d.Type, d.Headers, d.Truncated, d.Bytes, digest[:], now.isSpare)
 	if err == nil {
 		err = recount(t, before.use(), now.use())

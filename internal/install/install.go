@@ -109,15 +109,9 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 	}
 	opens := false // the entry has to be let in, too
 	if c.gated && e != nil {
-		if _, excluded := gate(values); slices.Contains(excluded, any(entryName)) {
-			return nil,
-				fmt.Errorf("%s: mcp.excluded names %s, so %s would not start it; take it out of there first",
-					p.File, entryName, c.Title)
-		}
-		opens = isShut(values)
-		if opens {
-			p.Notes = append(p.Notes,
-				"mcp.allowed lets only some servers start: "+entryName+" is added to it")
+		opens, err = c.opens(p, values)
+		if err != nil {
+			return nil, err
 		}
 	}
 	p.Command, _ = entry["command"].(string)
@@ -164,6 +158,19 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 		return nil, fmt.Errorf("%s: %w%s", p.File, err, hand)
 	}
 	return p, nil
+}
+
+// opens reports whether the client's list of allowed servers has to get our entry, and notes it.
+func (c Client) opens(p *Plan, values map[string]any) (bool, error) {
+	if _, excluded := gate(values); slices.Contains(excluded, any(entryName)) {
+		return false, fmt.Errorf("%s: mcp.excluded names %s, so %s would not start it; take it out of there "+
+			"first", p.File, entryName, c.Title)
+	}
+	if !isShut(values) {
+		return false, nil
+	}
+	p.Notes = append(p.Notes, "mcp.allowed lets only some servers start: "+entryName+" is added to it")
+	return true, nil
 }
 
 // read reads the client's settings. A link is followed: dotfiles are often kept elsewhere.
