@@ -183,6 +183,7 @@ type Engine struct {
 	signInsInVain  signInsInVain  // who asked for payment all the same
 	// ids of payments that a seller takes for no more calls (reuse.go)
 	usedUp sync.Map
+	jobs   jobs
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"x402-wallet/history"
@@ -23,24 +24,26 @@ import (
 const (
 	// reusable is how many of the last payments are looked at, and jobTime how old one may be whose job is
 	// asked about.
-	reusable = 100
+	reusable = 20
 	jobTime  = 24 * time.Hour
-	// maxMention is how much of an answer is searched for the address of a job.
+	// maxMention is how much of an answer is searched for the address of a job, and maxKnown of how many
+	// payments a process remembers which addresses their answers named.
 	maxMention = 256 << 10
+	maxKnown   = 1000
 )
 
 // reuse answers a call by a payment that was made before. done is false where there is none, or
 // where the seller does not take it any more.
 func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challenge) (r Result, done bool,
 	err error) {
-	if q.OfSubscription {
+	isCredit := e.Policy.TakesCredit != nil && e.Policy.TakesCredit(q.host)
+	if q.OfSubscription || (!isCredit && !isQuestion(q)) {
 		return r, false, nil
 	}
 	list, err := e.Store.Recent(ctx, reusable)
 	if err != nil {
 		return r, false, err
 	}
-	isCredit := e.Policy.TakesCredit != nil && e.Policy.TakesCredit(q.host)
 	for _, p := range list {
 		if !e.isFor(p, q, *asked) {
 			continue
@@ -77,19 +80,52 @@ func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
 // isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in
 // a header, or in the body of 202 Accepted.
 func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) bool {
-	isQuestion := q.Method == http.MethodGet || q.Method == http.MethodHead
-	if !isQuestion || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
+	if !isQuestion(q) || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
 		return false
 	}
-	c, err := e.Store.Content(ctx, p.ID)
-	if err != nil { // it is a purchase of its own then
-		return false
+	named, known := e.jobs.get(p.ID)
+	if !known {
+		c, err := e.Store.Content(ctx, p.ID)
+		if err != nil { // it is a purchase of its own then
+			return false
+		}
+		named = namedBy(c)
+		e.jobs.keep(p.ID, named)
 	}
+	return mentions(named, q.URL)
+}
+
+func isQuestion(q intent) bool { return q.Method == http.MethodGet || q.Method == http.MethodHead }
+
+// namedBy is the part of an answer in which the address of a job may stand.
+func namedBy(c history.Content) string {
 	named := c.Headers
 	if c.Status == http.StatusAccepted {
 		named += string(c.Body[:min(len(c.Body), maxMention)])
 	}
-	return mentions(named, q.URL)
+	return named
+}
+
+// jobs are what the answers to payments named, so that their contents are not read for each call.
+type jobs struct {
+	mu    sync.Mutex
+	named map[string]string // by payment
+}
+
+func (j *jobs) get(id string) (named string, known bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	named, known = j.named[id]
+	return named, known
+}
+
+func (j *jobs) keep(id, named string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.named == nil || len(j.named) == maxKnown {
+		j.named = map[string]string{}
+	}
+	j.named[id] = named
 }
 
 func sameOrigin(a, b string) bool {
@@ -135,7 +171,7 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		e.releaseLease(ctx, p.ID)
 		return r, false, nil
 	}
-	if f.served() {
+	if f.served() && q.URL == q.shownURL { // the ledger keeps no secret of a query
 		header := http.Header{}
 		maps.Copy(header, f.answer.Header)
 		header.Set("Content-Location", q.URL) // so that it is found again (isJob)
@@ -172,6 +208,9 @@ func (e *Engine) awaitLease(ctx, caller context.Context, p history.Payment) (his
 // is used up.
 func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
 	r Result, done bool, err error) {
+	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil { // credit is the owner's money, too
+		return r, false, err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
 	defer cancel()
 	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))

@@ -20,9 +20,9 @@ import (
 	"x402-wallet/x402/wire"
 )
 
-// jobs is a seller whose answer to a payment is the address of a job, which it settles when that is done. It
-// wants the job's own payment on each question.
-type jobs struct {
+// jobSeller is a seller whose answer to a payment is the address of a job, which it settles when that is
+// done. It wants the job's own payment on each question.
+type jobSeller struct {
 	*scriptedSeller
 	mu     sync.Mutex
 	owner  map[string]string // of each job: the payment that began it
@@ -33,7 +33,8 @@ type jobs struct {
 	takes  int               // how many questions a job takes
 }
 
-func (j *jobs) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer, error) {
+func (j *jobSeller) Present(_ context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
+	error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.payments = append(j.payments, with.Value)
@@ -52,6 +53,7 @@ func (j *jobs) Present(_ context.Context, r seller.Request, with wire.Attachment
 		return &seller.Answer{Status: j.status, Content: []byte(body), Header: header,
 			ContentType: "application/json"}, nil
 	}
+	path, _, _ = strings.Cut(path, "?")
 	j.asks[path]++
 	switch {
 	case j.owner[path] != with.Value:
@@ -67,7 +69,7 @@ func (j *jobs) Present(_ context.Context, r seller.Request, with wire.Attachment
 	return a, nil
 }
 
-func jobBench(t *testing.T, j *jobs) *bench {
+func jobBench(t *testing.T, j *jobSeller) *bench {
 	b := newBench(t, "10000", nil)
 	j.scriptedSeller, j.owner, j.asks = b.seller, map[string]string{}, map[string]int{}
 	b.Transport = j
@@ -85,7 +87,7 @@ func post(body string) Request {
 // each other each with their own; nothing else is signed.
 func TestReuse_Job(t *testing.T) {
 	origin := strings.TrimSuffix(testURL, "/weather")
-	for name, j := range map[string]*jobs{
+	for name, j := range map[string]*jobSeller{
 		"an address in the body": {status: 202, body: `{"id":1,"poll_url":"` + origin + `%s"}`, takes: 3},
 		"a path":                 {status: 202, body: `{"poll":"%s"}`, takes: 1},
 		"escaped slashes":        {status: 202, body: `{"u":"` + strings.ReplaceAll(origin, "/", `\/`) + `%s"}`, takes: 2},
@@ -126,7 +128,7 @@ func TestReuse_Job(t *testing.T) {
 // Addresses that an answer has for another reason, of other sellers and of other callers are bought as ever.
 func TestReuse_NoJob(t *testing.T) {
 	origin := strings.TrimSuffix(testURL, "/weather")
-	for name, j := range map[string]*jobs{
+	for name, j := range map[string]*jobSeller{
 		"a link in an answer":       {status: 200, body: `{"next":"%s"}`},
 		"a part of another address": {status: 202, body: `{"poll":"%s0"}`},
 		"a word in a text":          {status: 202, body: `see %s for more`},
@@ -137,7 +139,7 @@ func TestReuse_NoJob(t *testing.T) {
 		_, _ = b.Pay(t.Context(), get(origin+"/weather/j1"))
 		assert.Equal(t, 2, b.chain.signed, name)
 	}
-	b := jobBench(t, &jobs{status: 202, body: `{"poll":"%s"}`})
+	b := jobBench(t, &jobSeller{status: 202, body: `{"poll":"%s"}`})
 	must.Get(b.Pay(t.Context(), post("a cat")))(t)
 	_, _ = b.Pay(WithAgent(t.Context(), "bob"), get(origin+"/weather/j1"))
 	assert.Equal(t, 2, b.chain.signed, "another agent's job")
@@ -148,7 +150,7 @@ func TestReuse_NoJob(t *testing.T) {
 // A job that is not settled is not asked about for less than it costs, nor from what is frozen.
 func TestReuse_JobIsRefused(t *testing.T) {
 	origin := strings.TrimSuffix(testURL, "/weather")
-	b := jobBench(t, &jobs{status: 202, body: `{"poll":"%s"}`})
+	b := jobBench(t, &jobSeller{status: 202, body: `{"poll":"%s"}`})
 	must.Get(b.Pay(t.Context(), post("a cat")))(t)
 	q := get(origin + "/weather/j1")
 	q.MaxAmount = "9999"
@@ -206,4 +208,23 @@ func TestReuse_Credit(t *testing.T) {
 func nonceOf(t testing.TB, value string) string {
 	raw := must.Get(base64.StdEncoding.DecodeString(value))(t)
 	return must.JSON[struct{ Payload struct{ Nonce string } }](raw)(t).Payload.Nonce
+}
+
+// What is frozen uses no credit; and no secret of a job's address is kept.
+func TestReuse_FrozenAndSecret(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Policy.TakesCredit = func(string) bool { return true }
+	b.mustBuy(t, testURL)
+	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{}))
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?n=1")
+	require.Len(t, b.seller.sent(), 1)
+
+	origin := strings.TrimSuffix(testURL, "/weather")
+	j := &jobSeller{status: 202, body: `{"poll":"%s?api_key=hunter2"}`, takes: 2}
+	b = jobBench(t, j)
+	p := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+	r := must.Get(b.Pay(t.Context(), get(origin+"/weather/j1?api_key=hunter2")))(t)
+	require.Equal(t, p.PaymentID, r.PaymentID)
+	c := must.Get(b.store.Content(t.Context(), p.PaymentID))(t)
+	require.NotContains(t, c.Headers, "hunter2")
 }

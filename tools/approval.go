@@ -272,8 +272,13 @@ func (s *Server) decide(ctx context.Context, id string, answer *mcp.ElicitResult
 // checkTyped refuses an accepted form in which the price was not typed. A sign-in has none.
 func (w *Wallet) checkTyped(ctx context.Context, id string, answer *mcp.ElicitResult) error {
 	a, err := w.Store.Asked(ctx, id)
-	if err != nil || a.IsSignIn() {
-		return nil //nolint:nilerr // Accept says that there is no such question
+	switch {
+	case errors.Is(err, history.ErrNotFound): // Accept says so
+		return nil
+	case err != nil:
+		return err
+	case a.IsSignIn():
+		return nil
 	}
 	typed, _ := answer.Content[typedPrice].(string)
 	price, err := money.ParseDollars(strings.TrimPrefix(strings.TrimSpace(typed), "$"))

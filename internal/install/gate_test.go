@@ -71,15 +71,15 @@ func TestAFolderThatIsNotTrusted(t *testing.T) {
 		settings, rules, dir string
 		isOut                bool
 	}{
-		{`{}`, ``, "/work/a", false},
-		{`{"security":{"folderTrust":{"enabled":false}}}`, ``, "/work/a", false},
-		{on, ``, "/work/a", true},
-		{on, `{"/work/a":"TRUST_FOLDER"}`, "/work/a", false},
-		{on, `{"/work/a":"TRUST_FOLDER"}`, "/work/a/b", false},
-		{on, `{"/work/a":"TRUST_FOLDER"}`, "/work/ab", true},
-		{on, `{"/work/x":"TRUST_PARENT"}`, "/work/a", false},
-		{on, `{"/work/a":"DO_NOT_TRUST"}`, "/work/a", true},
-		{on, `no JSON`, "/work/a", true},
+		{`{}`, ``, "/projects/a", false},
+		{`{"security":{"folderTrust":{"enabled":false}}}`, ``, "/projects/a", false},
+		{on, ``, "/projects/a", true},
+		{on, `{"/projects/a":"TRUST_FOLDER"}`, "/projects/a", false},
+		{on, `{"/projects/a":"TRUST_FOLDER"}`, "/projects/a/b", false},
+		{on, `{"/projects/a":"TRUST_FOLDER"}`, "/projects/ab", true},
+		{on, `{"/projects/x":"TRUST_PARENT"}`, "/projects/a", false},
+		{on, `{"/projects/a":"DO_NOT_TRUST"}`, "/projects/a", true},
+		{on, `no JSON`, "/projects/a", true},
 	} {
 		c := must.Get(clientAt(t.TempDir(), "gemini", []byte(row.settings)))(t)
 		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(c.File), "trustedFolders.json"),
