@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -97,6 +98,9 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 	}
 	if v.served {
 		r.Budget, r.Next = e.budgets(ctx), r.readOn()
+		if a != nil && a.Status == http.StatusAccepted && r.Next.Do == x402.Done {
+			r.Next = accepted(a, e.Now(), false)
+		}
 	} else {
 		r.Next = e.askAgain(p)
 		if a != nil && isWrongRequest(a.Status) {

@@ -178,6 +178,9 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		f.answer.Header = header
 	}
 	r, err = e.finish(ctx, p, judge(f), f.answer)
+	if err == nil && f.answer != nil && f.answer.Status == http.StatusAccepted {
+		r.Next = accepted(f.answer, e.Now(), true)
+	}
 	if err == nil && wasSettled && r.Status == StatusPaid {
 		r.Status, r.Next = StatusReplayed, bought(p, r.Next)
 	}

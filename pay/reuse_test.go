@@ -101,6 +101,8 @@ func TestReuse_Job(t *testing.T) {
 			second := must.Get(b.Pay(t.Context(), post("a dog")))(t)
 			require.NotEqual(t, first.PaymentID, second.PaymentID)
 			for i, r := range []Result{first, second} {
+				wanted := map[bool]x402.Step{true: x402.Change, false: x402.Done}[j.status == 202]
+				require.Equal(t, wanted, r.Next.Do)
 				path := fmt.Sprintf("/weather/j%d", i+1)
 				for n := 1; n <= j.takes+2; n++ {
 					if n == 2 { // another process
@@ -111,6 +113,7 @@ func TestReuse_Job(t *testing.T) {
 					require.Equal(t, r.PaymentID, got.PaymentID)
 					if n < j.takes {
 						require.Equal(t, 202, got.HTTPStatus)
+						require.Equal(t, x402.Wait, got.Next.Do)
 						continue
 					}
 					require.Equal(t, "the video of "+path, got.Content)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,8 @@ type Proxy struct {
 	Stderr  io.Writer // the program's
 	Sandbox child.Sandbox
 	URL     string
+	// Through says what to URL goes through the owner's proxy (seller.Through)
+	Through func(*http.Request) (*url.URL, error)
 	Limits  Limits // of HTTP
 	Listed  bool   // over HTTP, GET /discovery/resources lists what can be found here
 	// over HTTP, the origins whose web pages may buy; "*": all
@@ -98,7 +101,7 @@ func (f *Proxy) transport() mcp.Transport {
 // Open connects to upstream and mirrors what it offers. A price for a tool that upstream does not have is an
 // error: with a misspelt name the tool would be free.
 func (f *Proxy) Open(ctx context.Context) error {
-	f.bodyTime, f.direct = bodyTime, mcpconn.Client(nil)
+	f.bodyTime, f.direct = bodyTime, mcpconn.Client(mcpconn.Direct(f.Through))
 	f.buyers, f.levels = map[*mcp.ServerSession]*buyer{}, map[*mcp.ServerSession]mcp.LoggingLevel{}
 	f.subscribed = map[string]map[*mcp.ServerSession]bool{}
 	f.updateQueue = map[updateTarget]map[string]bool{}

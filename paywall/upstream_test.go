@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,6 +23,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/must"
+	"x402-wallet/seller"
 	"x402-wallet/x402/wire"
 )
 
@@ -134,6 +137,32 @@ func TestUpstreamIgnoresProxyOfTheEnvironment(t *testing.T) {
 	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Zero(t, asked.Load(), "the proxy was asked")
+}
+
+// The owner's proxy leads to a server elsewhere, and not to one on this machine.
+func TestUpstreamIsReachedThroughTheOwnersProxy(t *testing.T) {
+	at := serverBehind(t, nil)
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		assert.Equal(t, "http://upstream.example/mcp", r.RequestURI)
+		to := must.Get(url.Parse(at))(t)
+		(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+			p.Out.URL.Path = ""
+		}}).ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	for address, isProxied := range map[string]bool{"http://upstream.example/mcp": true, at: false} {
+		asked.Store(0)
+		_, f := newProxy(t)
+		f.Command, f.URL, f.Through = nil, address, seller.Through(nil, proxy.URL)
+		require.NoError(t, f.Open(t.Context()))
+		client := stdioClient(t, f, nil)
+		result := must.Get(client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"}))(t)
+		require.False(t, result.IsError)
+		require.Equal(t, isProxied, asked.Load() > 0)
+	}
 }
 
 // A failure of one buyer's upstream call costs no other buyer's sale, although they share the session.

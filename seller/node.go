@@ -32,7 +32,7 @@ const (
 func NodeClient(allow []string, proxy string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	n := &node{allow: map[string]bool{}, resolver: net.DefaultResolver}
+	n := &node{allow: setOf(allow), resolver: net.DefaultResolver}
 	n.transport = &http.Transport{
 		DialContext: n.dial,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
@@ -44,17 +44,7 @@ func NodeClient(allow []string, proxy string) *http.Client {
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxHeaders,
 	}
-	var err error
-	n.proxy, err = newProxy(proxy)
-	switch {
-	case err != nil: // the rules were not checked
-		n.transport.Proxy = func(*http.Request) (*url.URL, error) { return nil, err }
-	case n.proxy != nil:
-		n.transport.Proxy = n.through
-	}
-	for _, entry := range allow {
-		n.allow[entry] = true
-	}
+	n.transport.Proxy = Through(allow, proxy)
 	return &http.Client{Transport: n, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -65,7 +55,6 @@ type node struct {
 	transport *http.Transport
 	allow     map[string]bool
 	resolver  resolver
-	proxy     *proxy // nil: none
 }
 
 // RoundTrip implements http.RoundTripper.

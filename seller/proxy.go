@@ -61,10 +61,29 @@ func (h *httpClient) through(r *http.Request) (*url.URL, error) {
 	return h.proxy.url, r.Context().Err()
 }
 
-// through says of a request to a node that it goes through the proxy: what is on this machine does not.
-func (n *node) through(r *http.Request) (*url.URL, error) {
-	if isThisMachine(r.URL.Hostname()) || n.allow[hostPort(r.URL)] {
-		return nil, nil
+// Through is for http.Transport.Proxy: requests to an address that the owner chose go through the owner's proxy,
+// except those to this machine and to the host:port pairs of allow. It is nil where there is no proxy.
+func Through(allow []string, address string) func(*http.Request) (*url.URL, error) {
+	p, err := newProxy(address)
+	if p == nil && err == nil {
+		return nil
 	}
-	return n.proxy.url, nil
+	direct := setOf(allow)
+	return func(r *http.Request) (*url.URL, error) {
+		if err != nil { // the rules were not checked
+			return nil, err
+		}
+		if isThisMachine(r.URL.Hostname()) || direct[hostPort(r.URL)] {
+			return nil, nil
+		}
+		return p.url, nil
+	}
+}
+
+func setOf(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, entry := range list {
+		set[entry] = true
+	}
+	return set
 }

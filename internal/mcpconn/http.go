@@ -20,6 +20,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -75,11 +76,11 @@ type IsolatingTransport struct {
 	TwoStreams bool
 }
 
-// direct is an IsolatingTransport for a server that its owner chose: no redirects, no proxy from
-// the environment.
-func direct() *IsolatingTransport {
+// Direct is an IsolatingTransport for a server that its owner chose. through is as http.Transport.Proxy: nil
+// reaches it without a proxy, whatever the environment says.
+func Direct(through func(*http.Request) (*url.URL, error)) *IsolatingTransport {
 	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.Proxy = nil
+	base.Proxy = through
 	base.MaxResponseHeaderBytes = 128 << 10
 	return &IsolatingTransport{Send: func(r *http.Request, body []byte, _ Observer) (*http.Response, error) {
 		out := r.Clone(r.Context())
@@ -97,12 +98,8 @@ func Streamable(endpoint string, client *http.Client) mcp.Transport {
 		MaxEventSize: wire.MaxMCPMessage}
 }
 
-// Client is an HTTP client that follows no redirects. nil is the transport for a server that its
-// owner chose: one bad answer ends no session, and no proxy of the environment is used.
+// Client is an HTTP client that follows no redirects.
 func Client(t http.RoundTripper) *http.Client {
-	if t == nil {
-		t = direct()
-	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
