@@ -34,12 +34,22 @@ type changeOut struct {
 	Config       string `json:"config,omitempty"`               // lines that config.toml lacks
 }
 
+// delegationOut is a delegation on the chain now, and what the owner did to it with this wallet, oldest first.
+type delegationOut struct {
+	tools.DelegationOut
+	Changes []report.Change `json:"changes,omitempty"`
+}
+
 func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	var f delegationFlags
 	current := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
-		return askWallet(ui, "waiting for the node", func() (tools.DelegationOut, error) {
-			return w.CheckDelegation(ctx, f.network, f.account)
-		}, func(out tools.DelegationOut) {
+		return askWallet(ui, "waiting for the node", func() (out delegationOut, err error) {
+			out.DelegationOut, err = w.CheckDelegation(ctx, f.network, f.account)
+			if err == nil {
+				out.Changes, err = report.Changes(ctx, w.Store, out.Network, out.OwnerTokenAccount, out.TokenMint)
+			}
+			return out, err
+		}, func(out delegationOut) {
 			asset, _ := w.Engine.Assets.Asset(out.Network, out.TokenMint)
 			ui.delegation(out, asset)
 		})
@@ -79,7 +89,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 }
 
 // delegation shows a delegation in whole tokens where asset, which may be none, is known.
-func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
+func (u *ui) delegation(out delegationOut, asset x402.AssetInfo) {
 	delegate := "nobody"
 	if out.Delegate != nil {
 		delegate = *out.Delegate
@@ -118,6 +128,13 @@ func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
 	}
 	if out.Frozen {
 		rows = append(rows, []string{"frozen", "by the token's issuer"})
+	}
+	for _, c := range out.Changes {
+		did := "revoked"
+		if amount, err := money.ParseAmount(c.Amount); err == nil && c.Delegate != "" {
+			did = "approved up to " + tokens(amount)
+		}
+		rows = append(rows, []string{c.At.UTC().Format(time.DateTime), did + ", transaction " + c.Transaction})
 	}
 	u.table(nil, rows)
 }

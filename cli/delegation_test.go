@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,6 +45,13 @@ func TestDelegationsAreInTheAuditChain(t *testing.T) {
 	}
 	require.Equal(t, []string{"delegated Acc sig", "revoked Acc sig2", "delegated 0xown 0xh",
 		"revoked 0xown 0xh2"}, events)
+	var shown []string
+	for _, c := range must.Get(report.Changes(t.Context(), store, "solana:x", "Acc", "USDC"))(t) {
+		require.WithinDuration(t, time.Now(), c.At, time.Minute)
+		shown = append(shown, c.Delegate+" "+c.Amount+" "+c.Transaction)
+	}
+	require.Equal(t, []string{"Agent 25 sig", "  sig2"}, shown)
+	require.Empty(t, must.Get(report.Changes(t.Context(), store, "solana:x", "Acc", "EURC"))(t))
 	must.Get(verify.Ledger(t.Context(), store, history.Head{}))(t)
 	require.Empty(t, notes.String())
 	require.NoError(t, store.Close())

@@ -64,7 +64,7 @@ func (p *Program) vaultCommand(ui *ui) *cobra.Command {
 				return tools.DelegationOut{}, err
 			}
 			return w.CheckDelegation(ctx, network, address)
-		}, func(out tools.DelegationOut) { ui.delegation(out, asset) })
+		}, func(out tools.DelegationOut) { ui.delegation(delegationOut{DelegationOut: out}, asset) })
 	})
 	cmd := &cobra.Command{Use: "vault", Short: "Your contract on an EVM chain that the agent may pay from",
 		Args: wants(), RunE: show}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -70,6 +71,7 @@ type delegationAnswer struct {
 	OwnerTokenAccount, Delegate, RemainingAmount, Balance      string
 	OriginalAmount, Float, GasWei, TokenAccount, Owner, Amount string
 	IsActive, IsOurAgent                                       bool
+	Changes                                                    []struct{ Delegate, Amount, Transaction string }
 }
 
 // The owner approves a sum, and the agent pays from there through the reference facilitator as from its own
@@ -110,7 +112,14 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	require.NoError(t, json.Unmarshal(r.Structured, &revoke))
 	require.Equal(t, floatOwner, revoke.Owner)
 	require.Contains(t, revoke.Transaction, "0x02")
-	a.owner(0, "revoke", "--owner-keypair", a.key)
+	ended := a.owner(0, "revoke", "--owner-keypair", a.key)
+	var did []string
+	for _, c := range a.owner(0, "show").Changes {
+		did = append(did, c.Delegate+" "+c.Amount)
+		require.NotEmpty(t, c.Transaction)
+	}
+	require.Equal(t, []string{a.home.EVM + " 8000", a.home.EVM + " 100000", " "}, did)
+	require.Contains(t, fmt.Sprint(a.owner(0, "show").Changes), ended.TransactionHash)
 	for range 4 { // the float stays
 		require.Equal(t, "paid", buyAnew(t, w, lab.Seller+"/evm").Status)
 	}

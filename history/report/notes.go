@@ -53,6 +53,30 @@ func NoteChange(ctx context.Context, s *history.Store, c OwnersChange) error {
 	return s.Note(ctx, event, func(*sqldb.Tx) (any, error) { return c, nil })
 }
 
+// Change is an OwnersChange in the audit chain.
+type Change struct {
+	At time.Time `json:"at"`
+	OwnersChange
+}
+
+// Changes returns what NoteChange wrote of one asset of an account, oldest first.
+func Changes(ctx context.Context, s *history.Store, network, account, asset string) (list []Change, err error) {
+	events, err := Events(ctx, s, "")
+	for _, e := range events {
+		c := Change{At: e.At}
+		if e.Event != audit.DelegatedEvent && e.Event != audit.RevokedEvent {
+			continue
+		}
+		if err := json.Unmarshal(e.Detail, &c.OwnersChange); err != nil {
+			return nil, err
+		}
+		if c.Network == network && c.Account == account && c.Asset == asset {
+			list = append(list, c)
+		}
+	}
+	return list, err
+}
+
 // Labels are the names of sessions.
 func Labels(ctx context.Context, s *history.Store) (map[string]string, error) {
 	labels := map[string]string{}
