@@ -20,6 +20,7 @@ type answer struct {
 	Facilitator, Proof string
 	Next            nextStep
 	HTTPStatus      int
+	Headers         map[string]string
 	PaymentRequired bool
 	Budget          struct{ Session, Day struct{ Spent, Held string } }
 
@@ -29,12 +30,12 @@ type answer struct {
 }
 
 // nextStep is next of a result; in a list of the history it is the page that follows.
-type nextStep struct{ Why, Command string }
+type nextStep struct{ Do, Why, Command string }
 
 func (n *nextStep) UnmarshalJSON(text []byte) error {
-	var said struct{ Why, Command string }
+	var said struct{ Do, Why, Command string }
 	if json.Unmarshal(text, &said) == nil {
-		n.Why, n.Command = said.Why, said.Command
+		n.Do, n.Why, n.Command = said.Do, said.Why, said.Command
 	}
 	return nil
 }
