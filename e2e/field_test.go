@@ -21,8 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fieldShop is a seller that does what sellers in the field do. It settles what it sells through the reference
-// facilitator.
+// fieldShop is a seller that does what sellers in the field do. It settles through the reference facilitator.
 type fieldShop struct {
 	t   *testing.T
 	lab *Lab
@@ -212,23 +211,24 @@ func newZstd(w io.Writer) *zstd.Encoder {
 
 // fieldAnswers are answers of sellers in the field, by the paths that sell them.
 var fieldAnswers = map[string]oneAnswer{
-	"/latin1":   text("text/html; charset=ISO-8859-1", "caf\xe9"),
-	"/win1252":  text("text/plain; charset=windows-1252", "\x93hi\x94"),
-	"/sjis":     text("text/html; charset=Shift_JIS", "\x93\xfa\x96\x7b"),
-	"/gbk":      text("text/html; charset=gbk", "\xd6\xd0\xce\xc4"),
-	"/utf16":    text("application/json; charset=utf-16", "\xff\xfe{\x00\xfc\x00}\x00"),
-	"/meta":     text("text/html", "<meta charset=\"iso-8859-1\">caf\xe9"),
-	"/bad":      text("application/json", "{\"a\":\"\xc3\"}"),
-	"/gzip":     packed("gzip", gzip.NewWriter),
-	"/br":       packed("br", brotli.NewWriter),
-	"/deflate":  packed("deflate", zlib.NewWriter),
-	"/zstd":     packed("zstd", newZstd),
-	"/303":      {303, []string{"Location: /plain"}, ""},
-	"/302":      {302, []string{"Location: /plain"}, ""},
-	"/away":     {302, []string{"Location: http://127.0.0.1:9/file"}, ""},
-	"/201":      {201, []string{"Location: /things/42"}, ""},
-	"/download": {200, []string{"Content-Disposition: attachment", "X-Token: tok_1", "Content-Type: text/csv"}, "a,b\n"},
-	"/wrong":    {422, []string{"Content-Type: text/plain"}, "city is required"},
+	"/latin1":  text("text/html; charset=ISO-8859-1", "caf\xe9"),
+	"/win1252": text("text/plain; charset=windows-1252", "\x93hi\x94"),
+	"/sjis":    text("text/html; charset=Shift_JIS", "\x93\xfa\x96\x7b"),
+	"/gbk":     text("text/html; charset=gbk", "\xd6\xd0\xce\xc4"),
+	"/utf16":   text("application/json; charset=utf-16", "\xff\xfe{\x00\xfc\x00}\x00"),
+	"/meta":    text("text/html", "<meta charset=\"iso-8859-1\">caf\xe9"),
+	"/bad":     text("application/json", "{\"a\":\"\xc3\"}"),
+	"/gzip":    packed("gzip", gzip.NewWriter),
+	"/br":      packed("br", brotli.NewWriter),
+	"/deflate": packed("deflate", zlib.NewWriter),
+	"/zstd":    packed("zstd", newZstd),
+	"/303":     {303, []string{"Location: /plain"}, ""},
+	"/302":     {302, []string{"Location: /plain"}, ""},
+	"/away":    {302, []string{"Location: http://127.0.0.1:9/file"}, ""},
+	"/201":     {201, []string{"Location: /things/42"}, ""},
+	"/download": {200, []string{"Content-Disposition: attachment", "X-Token: tok_1",
+		"Content-Type: text/csv"}, "a,b\n"},
+	"/wrong": {422, []string{"Content-Type: text/plain"}, "city is required"},
 }
 
 // What sellers in the field do is paid once, and what was paid for is delivered: on a real chain, through the
@@ -250,8 +250,9 @@ func TestSellersOfTheField(t *testing.T) {
 		"/201": {http: 201, headers: map[string]string{"Location": "/things/42"}},
 		"/download": {content: "a,b\n",
 			headers: map[string]string{"Content-Disposition": "attachment", "X-Token": "tok_1"}},
-		"/wrong":  {status: "paid_not_served", content: "city is required", do: "change", http: 422},
-		"/cookie": {content: "with the cookie"}, "/open": {content: "data: {\"delta\":1}\n\ndata: [DONE]\n\n"},
+		"/wrong":                   {status: "paid_not_served", content: "city is required", do: "change", http: 422},
+		"/cookie":                  {content: "with the cookie"},
+		"/open":                    {content: "data: {\"delta\":1}\n\ndata: [DONE]\n\n"},
 		"/echo?city=München b#top": {content: "GET /echo?city=M%C3%BCnchen%20b "},
 	} {
 		before := nonces()
@@ -283,10 +284,12 @@ func TestSellersOfTheField(t *testing.T) {
 func TestJobsAndCreditOnAChain(t *testing.T) {
 	shop, w, nonces := startFieldShop(t, "\n[hosts.\"SHOP\"]\ncredit = true\n")
 	began := payFor(t, w, shop.url+"/video", "method", "POST", "body", `{"prompt":"a cat"}`)
-	require.Equal(t, []any{"paid", 202, "change"}, []any{began.Status, began.HTTPStatus, began.Next.Do}, "%+v", began)
+	require.Equal(t, []any{"paid", 202, "change"}, []any{began.Status, began.HTTPStatus, began.Next.Do},
+		"%+v", began)
 	require.Zero(t, nonces(), "it settles when the video is there")
 	waits := payFor(t, w, shop.url+"/video/1")
-	require.Equal(t, []any{202, "wait", began.PaymentID}, []any{waits.HTTPStatus, waits.Next.Do, waits.PaymentID})
+	require.Equal(t, []any{202, "wait", began.PaymentID},
+		[]any{waits.HTTPStatus, waits.Next.Do, waits.PaymentID})
 	for _, status := range []string{"paid", "replayed"} {
 		made := payFor(t, w, shop.url+"/video/1")
 		require.Equal(t, []string{status, "the video of /video/1", began.PaymentID},
