@@ -250,7 +250,7 @@ func TestSellersOfTheField(t *testing.T) {
 		"/201": {http: 201, headers: map[string]string{"Location": "/things/42"}},
 		"/download": {content: "a,b\n",
 			headers: map[string]string{"Content-Disposition": "attachment", "X-Token": "tok_1"}},
-		"/wrong":                   {status: "paid_not_served", content: "city is required", do: "change",
+		"/wrong": {status: "paid_not_served", content: "city is required", do: "change",
 			http: 422},
 		"/cookie":                  {content: "with the cookie"},
 		"/open":                    {content: "data: {\"delta\":1}\n\ndata: [DONE]\n\n"},
