@@ -178,7 +178,8 @@ func (e *Engine) spelled(p history.Payment) string {
 // repeatOf is what the very same call would do next. call is nil where none is known.
 func repeatOf(call *Call, q intent, r Result) string {
 	late := call != nil && call.answering()
-	if late || q.IdempotencyKey != "" || r.Status == StatusUnserved {
+	isJob := r.Next.Do == x402.Wait // its address is asked again
+	if late || isJob || q.IdempotencyKey != "" || r.Status == StatusUnserved {
 		return RepeatIs
 	}
 	return RepeatBuys

@@ -114,6 +114,7 @@ func TestReuse_Job(t *testing.T) {
 					if n < j.takes {
 						require.Equal(t, 202, got.HTTPStatus)
 						require.Equal(t, x402.Wait, got.Next.Do)
+						require.Equal(t, RepeatIs, got.Repeat)
 						continue
 					}
 					require.Equal(t, "the video of "+path, got.Content)
