@@ -215,6 +215,9 @@ func mediaBlock(kind string, block x402.Object, r pay.Result, version string) mc
 		return nil
 	case len(data) > maxMedia:
 		return tooLarge(mimeType, data, r)
+	case kind == "image" && !isPicture(data, mimeType):
+		return &mcp.TextContent{Text: fmt.Sprintf("%s, %d bytes: not a picture that models take%s", mimeType,
+			len(data), wayTo(r))}
 	case kind == "image":
 		return &mcp.ImageContent{Data: data, MIMEType: mimeType}
 	case version < hearing:
@@ -286,18 +289,21 @@ func linkText(block x402.Object) mcp.Content {
 	return &mcp.TextContent{Text: visible(text)}
 }
 
-// pictures are those in an answer of x402_pay or x402_call_tool that models take: by the type that the
-// seller says, and by their first bytes, because some hosts lose the whole talk over a picture that is
-// none.
+// isPicture reports whether models take a picture: by the type that the seller says, and by its first bytes.
+// Some hosts lose the whole talk over a picture that is none.
+func isPicture(data []byte, kind string) bool {
+	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, kind) &&
+		kind == http.DetectContentType(data)
+}
+
+// pictures are those in an answer of x402_pay or x402_call_tool.
 func pictures(r pay.Result) (all []mcp.Content) {
 	if r.Whole.Truncated || r.Whole.Status >= http.StatusMultipleChoices {
 		return nil
 	}
 	size := 0
 	add := func(data []byte, kind string) {
-		isOne := slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, kind) &&
-			kind == http.DetectContentType(data)
-		if isOne && size+len(data) <= maxMedia {
+		if isPicture(data, kind) && size+len(data) <= maxMedia {
 			size += len(data)
 			all = append(all, &mcp.ImageContent{Data: data, MIMEType: kind})
 		}

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -50,6 +49,7 @@ func shapes(r *mcp.CallToolResult) (all []string) {
 // A block in a form that some client drops is told in a text; the others stay.
 func TestServerResults(t *testing.T) {
 	const image, sound = "<*mcp.imagecontent>", "<*mcp.audiocontent>"
+	const kept = `; it is bought and kept: x402_history with paymentId "pay_1" reads it`
 	for given, want := range map[string][]string{
 		`{"content":[{"type":"text","text":"hi"}]}`:           {"hi"},
 		`{"content":[{"type":"text","text":""}]}`:             {""},
@@ -66,10 +66,14 @@ func TestServerResults(t *testing.T) {
 			`{"type":"image","data":"data:image/png;base64,AAAA","mimeType":"image/png"}`},
 		`{"content":[{"type":"image","data":"","mimeType":"image/png"}]}`:     {`{"type":"image","data":"","mimeType":"image/png"}`},
 		`{"content":[{"type":"image","data":"AAAA","mimeType":"audio/wav"}]}`: {`{"type":"image","data":"AAAA","mimeType":"audio/wav"}`},
-		`{"content":[{"type":"image","data":"AAAA","mimeType":"image/png","annotations":{"audience":["system"]}}]}`: {
+		`{"content":[{"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png","annotations":{"audience":["system"]}}]}`: {
 			"the server's answer has no text", image},
-		`{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}],"structuredContent":{"a":1}}`: {`{"a":1}`, image,
+		`{"content":[{"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png"}],"structuredContent":{"a":1}}`: {`{"a":1}`, image,
 			`structured {"a":1}`},
+		`{"content":[{"type":"image","data":"AAAA","mimeType":"image/png"}]}`: {
+			"image/png, 3 bytes: not a picture that models take" + kept},
+		`{"content":[{"type":"image","data":"AAAA","mimeType":"image/tiff"},{"type":"text","text":"x"}]}`: {
+			"image/tiff, 3 bytes: not a picture that models take" + kept, "x"},
 		`{"content":[{"type":"text","text":"listen"},{"type":"audio","data":"AAAA","mimeType":"audio/wav"}]}`: {"listen", sound},
 		`{"content":[{"type":"resource","resource":{"text":"abc"}}]}`:                                         {`{"type":"resource","resource":{"text":"abc"}}`},
 		`{"content":[{"type":"resource","resource":{"uri":"x://y"}}]}`:                                        {`{"type":"resource","resource":{"uri":"x://y"}}`},
@@ -137,7 +141,7 @@ func TestServerResults_Large(t *testing.T) {
 		"a/b":       `{"type":"resource","resource":{"uri":"x://y","mimeType":"a/b","blob":"%s"}}`,
 	} {
 		for _, size := range []int{maxMedia, maxMedia + 1} {
-			data := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, size))
+			data := base64.StdEncoding.EncodeToString(append([]byte(icon), make([]byte, size-len(icon))...))
 			paid := servedBy(`{"content":[` + fmt.Sprintf(block, data) + `]}`)
 			paid.ContentURI = "x402://payments/pay_1/content"
 			r := mountedResult(paid, "2025-11-25")
