@@ -49,6 +49,17 @@ func TestFeatures(t *testing.T) {
 	require.Equal(t, wanted, seen)
 }
 
+// Each test that a page names as `folder.TestName` exists.
+func TestNamedTestsExist(t *testing.T) {
+	tests := testsOfTheRepository(t)
+	named := regexp.MustCompile("`([a-z0-9/]+\\.Test\\w+)`")
+	for _, page := range must.Get(filepath.Glob("*.md"))(t) {
+		for _, m := range named.FindAllStringSubmatch(read(t, page), -1) {
+			assert.True(t, tests[m[1]], "%s names %s, which is not there", page, m[1])
+		}
+	}
+}
+
 // testsOfTheRepository are all test functions, each as folder.Name.
 func testsOfTheRepository(t *testing.T) map[string]bool {
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(\w+ \*testing\.T\) \{`)
