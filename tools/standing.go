@@ -74,6 +74,9 @@ func (w *Wallet) Standing(ctx context.Context) (out metrics.Standing, err error)
 	for _, left := range w.Engine.LastFunds() {
 		out.Balances = append(out.Balances, metrics.Balance(left))
 	}
+	if err := w.Store.InPlace(); err != nil {
+		return out, err
+	}
 	open, err := w.Store.Unfinished(ctx, "", maxStanding)
 	if err != nil {
 		return out, err
