@@ -50,13 +50,16 @@ func TestMetricsOverStdio(t *testing.T) {
 		l := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		at := l.Addr().String()
 		require.NoError(t, l.Close())
-		_, both := start(t, fmt.Sprintf("listen = %q\n", at))
-		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at+"/metrics",
-			nil))(t)
-		answer := must.Get(http.DefaultClient.Do(r))(t)
-		defer answer.Body.Close()
-		text := string(must.Get(io.ReadAll(answer.Body))(t))
-		require.Contains(t, text, paid)
+		home, both := start(t, fmt.Sprintf("listen = %q\n", at))
+		scrape := func() string {
+			answer := must.Get(http.Get("http://" + at + "/metrics"))(t)
+			defer answer.Body.Close()
+			return string(must.Get(io.ReadAll(answer.Body))(t))
+		}
+		require.Contains(t, scrape(), paid)
 		require.Contains(t, both[1].Stderr(), "no metrics are served", "and it pays all the same")
+		ledger := filepath.Join(home.Dir, "ledger.db")
+		require.NoError(t, os.Rename(ledger, ledger+".away"))
+		require.Contains(t, scrape(), "x402_wallet_ledger_readable 0")
 	})
 }
