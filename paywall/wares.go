@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"cmp"
+	"encoding/hex"
 	"net/url"
 	"path"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/internal/pattern"
 )
 
 // What an MCP server sells besides tools, for Tool.Kind.
@@ -71,27 +74,62 @@ func (w *Paywall) pricedResource(uri string) (found *tool) {
 	return found
 }
 
-// isSpelling reports whether a folded URI means a resource; a query that the resource has not is no other
-// one.
+// isSpelling reports whether a folded URI means a resource; what its query has besides the resource's makes it
+// no other one.
 func isSpelling(asked, of string) bool {
-	if !strings.Contains(of, "?") {
-		asked, _, _ = strings.Cut(asked, "?")
-	}
-	return strings.TrimRight(asked, "/") == strings.TrimRight(of, "/")
+	asked, query, _ := strings.Cut(asked, "?")
+	of, wanted, _ := strings.Cut(of, "?")
+	has := strings.Split(query, "&")
+	isMissing := func(part string) bool { return !slices.Contains(has, part) }
+	return strings.TrimRight(asked, "/") == strings.TrimRight(of, "/") &&
+		(wanted == "" || !slices.ContainsFunc(strings.Split(wanted, "&"), isMissing))
 }
 
-// folded is one spelling of all those of a URI that some server may take for the same: without escapes,
-// letter case, fragment, dots in its path and doubled or turned slashes.
-func folded(uri string) string {
-	const most = 8 // escapes of escapes
+// isUnclear reports whether a URI goes up a folder, and how far depends on who reads it: on whether escapes,
+// backslashes, blanks, empty folders, a query or a fragment count before that.
+func isUnclear(uri string) bool {
+	segments := strings.FieldsFunc(shown(unescaped(uri)), func(r rune) bool {
+		return strings.ContainsRune("/?#:", r)
+	})
+	_, where, _ := strings.Cut(uri, ":")
+	where = strings.TrimLeft(where, "/")
+	isPlain := !strings.ContainsAny(where, `%\?#`) && !strings.Contains(where, "//") && shown(where) == where
+	return slices.Contains(segments, "..") && !isPlain
+}
+
+// refuseUnclear refuses a URI that one reader takes for what costs, and another does not.
+func (w *Paywall) refuseUnclear(uri string) error {
+	for _, t := range w.tools {
+		if t.Kind == OfResource && isUnclear(uri) {
+			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+				Message: "this URI can be read in more than one way: write it without .."}
+		}
+	}
+	return nil
+}
+
+// escape is a percent-encoded byte.
+var escape = pattern.Lazy(`%[0-9A-Fa-f]{2}`)
+
+// unescaped is a URI without escapes, and escapes of escapes. What is none stays, as with lenient servers.
+func unescaped(uri string) string {
+	const most = 8
 	for range most {
-		plain, err := url.PathUnescape(uri)
-		if err != nil || plain == uri {
+		plain := escape().ReplaceAllStringFunc(uri, func(one string) string {
+			b, _ := hex.DecodeString(one[1:])
+			return string(b)
+		})
+		if plain == uri {
 			break
 		}
 		uri = plain
 	}
-	uri = strings.Map(func(r rune) rune {
+	return uri
+}
+
+// shown is a URI without blanks and control characters, with slashes of one kind.
+func shown(uri string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r <= ' ' || r == 0x7f:
 			return -1
@@ -99,7 +137,13 @@ func folded(uri string) string {
 			return '/'
 		}
 		return r
-	}, strings.ToLower(uri))
+	}, uri)
+}
+
+// folded is one spelling of all those of a URI that some server may take for the same: without escapes,
+// letter case, fragment, dots in its path and doubled or turned slashes.
+func folded(uri string) string {
+	uri = shown(strings.ToLower(unescaped(uri)))
 	uri, _, _ = strings.Cut(uri, "#")
 	scheme, rest, hasScheme := strings.Cut(uri, ":")
 	if !hasScheme {
@@ -108,6 +152,9 @@ func folded(uri string) string {
 	where, query, hasQuery := strings.Cut(rest, "?")
 	isFolder := strings.HasSuffix(where, "/")
 	where = strings.TrimPrefix(path.Clean("/"+where), "/")
+	if scheme == "file" { // whose host is this machine, named or not
+		where = strings.TrimPrefix(where, "localhost/")
+	}
 	if isFolder && where != "" {
 		where += "/"
 	}
