@@ -113,6 +113,15 @@ func (s *Store) Recent(ctx context.Context, limit int) ([]Payment, error) {
 	return s.many(ctx, ` ORDER BY seq DESC LIMIT ?`, limit)
 }
 
+// recentAmong is how many of the last payments RecentAt looks through.
+const recentAmong = 10_000
+
+// RecentAt returns the last payments of an agent at a host, newest first.
+func (s *Store) RecentAt(ctx context.Context, agent, host string, limit int) ([]Payment, error) {
+	return s.many(ctx, ` WHERE seq > (SELECT max(seq) FROM payments) - ? AND agent = ? AND host = ?
+		ORDER BY seq DESC LIMIT ?`, recentAmong, agent, host, limit)
+}
+
 // Expired returns a network's payments since a time that were signed and never settled.
 func (s *Store) Expired(ctx context.Context, network string, since time.Time) ([]Payment, error) {
 	return s.many(ctx, ` WHERE created_at >= ? AND state = 'failed' AND network = ?

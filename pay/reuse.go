@@ -22,14 +22,16 @@ import (
 //   - Credit: the owner says of a host that a settled payment is good there until it is used up.
 
 const (
-	// reusable is how many of the last payments are looked at, and jobTime how old one may be whose job is
-	// asked about.
+	// reusable is how many of the caller's last payments at a host are looked at for credit, maxJobs for a
+	// job, and jobTime how old one may be whose job is asked about.
 	reusable = 20
+	maxJobs  = 100
 	jobTime  = 24 * time.Hour
-	// maxMention is how much of an answer is searched for the address of a job, and maxKnown of how many
-	// payments a process remembers which addresses their answers named.
-	maxMention = 256 << 10
-	maxKnown   = 1000
+	// maxMention is how much of an answer is searched for the address of a job. maxKnown is of how many
+	// payments a process remembers which addresses their answers named, and maxKnownBytes how much that is.
+	maxMention    = 256 << 10
+	maxKnown      = 1000
+	maxKnownBytes = 32 << 20
 )
 
 // reuse answers a call by a payment that was made before. done is false where there is none, or
@@ -40,17 +42,17 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challe
 	if q.OfSubscription || (!isCredit && !isQuestion(q)) {
 		return r, false, nil
 	}
-	list, err := e.Store.Recent(ctx, reusable)
+	list, err := e.Store.RecentAt(ctx, q.agent, q.host, maxJobs)
 	if err != nil {
 		return r, false, err
 	}
-	for _, p := range list {
+	for i, p := range list {
 		if !e.isFor(p, q, *asked) {
 			continue
 		}
 		isJob := e.isJob(ctx, p, q)
 		_, isUsedUp := e.usedUp.Load(p.ID)
-		if !isJob && (!isCredit || p.State != history.Settled || isUsedUp) {
+		if !isJob && (!isCredit || i >= reusable || p.State != history.Settled || isUsedUp) {
 			continue
 		}
 		if err := e.Guard.CheckConfig(ctx); err != nil {
@@ -69,7 +71,8 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challe
 // isFor reports whether a payment was made by the same caller to the same seller, on terms that it still asks
 // for, and may be shown again.
 func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
-	if p.Agent != q.agent || p.Host != q.host || p.Dialect != c.Dialect || !asksTheSame(c, p) {
+	isThere := p.Host == q.host && sameOrigin(p.URL, q.URL)
+	if p.Agent != q.agent || !isThere || p.Dialect != c.Dialect || !asksTheSame(c, p) {
 		return false
 	}
 	_, isOne := e.channelled(p.Scheme)
@@ -80,7 +83,7 @@ func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
 // isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in
 // a header, or in the body of 202 Accepted.
 func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) bool {
-	if !isQuestion(q) || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
+	if !isQuestion(q) || e.Now().Sub(p.Created) > jobTime {
 		return false
 	}
 	named, known := e.jobs.get(p.ID)
@@ -110,6 +113,7 @@ func namedBy(c history.Content) string {
 type jobs struct {
 	mu    sync.Mutex
 	named map[string]string // by payment
+	size  int               // of all that is named, in bytes
 }
 
 func (j *jobs) get(id string) (named string, known bool) {
@@ -122,9 +126,10 @@ func (j *jobs) get(id string) (named string, known bool) {
 func (j *jobs) keep(id, named string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.named == nil || len(j.named) == maxKnown {
-		j.named = map[string]string{}
+	if j.named == nil || len(j.named) == maxKnown || j.size+len(named) > maxKnownBytes {
+		j.named, j.size = map[string]string{}, 0
 	}
+	j.size += len(named) - len(j.named[id])
 	j.named[id] = named
 }
 

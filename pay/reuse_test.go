@@ -228,3 +228,44 @@ func TestReuse_FrozenAndSecret(t *testing.T) {
 	c := must.Get(b.store.Content(t.Context(), p.PaymentID))(t)
 	require.NotContains(t, c.Headers, "hunter2")
 }
+
+// However much other agents buy meanwhile, a job is asked about with its own payment.
+func TestReuse_JobAmongManyPayments(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	b := jobBench(t, &jobSeller{status: 202, body: `{"poll":"%s"}`})
+	first := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+	for n := range reusable {
+		must.Get(b.Pay(WithAgent(t.Context(), "bob"), post(fmt.Sprint(n))))(t)
+	}
+	r := must.Get(b.Pay(t.Context(), get(origin+"/weather/j1")))(t)
+	require.Equal(t, first.PaymentID, r.PaymentID)
+	require.Equal(t, 1+reusable, b.chain.signed)
+}
+
+// What was signed for a seller reached by TLS is not shown to anybody without.
+func TestReuse_CreditIsOfOneOrigin(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Policy.TakesCredit = func(string) bool { return true }
+	b.mustBuy(t, testURL)
+	b.mustBuy(t, strings.Replace(testURL, "https:", "http:", 1)+"?n=1")
+	sent := b.seller.sent()
+	require.Len(t, sent, 2)
+	require.NotEqual(t, sent[0], sent[1])
+}
+
+// What is remembered of answers is bounded, however long they are.
+func TestReuse_MemoryIsBounded(t *testing.T) {
+	var j jobs
+	long := strings.Repeat("x", maxMention)
+	for n := range maxKnown {
+		j.keep(fmt.Sprint(n), long+fmt.Sprint(n))
+	}
+	size := 0
+	for _, named := range j.named {
+		size += len(named)
+	}
+	require.LessOrEqual(t, size, 32<<20)
+	named, known := j.get(fmt.Sprint(maxKnown - 1))
+	require.True(t, known)
+	require.Equal(t, long+fmt.Sprint(maxKnown-1), named)
+}
