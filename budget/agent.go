@@ -34,6 +34,11 @@ func (r Rules) CheckAgent(name string) error {
 			" any more: please add it again if it is to pay.")
 }
 
+// CheckEnds refuses to use what an agent paid for before, where what allowed it has an end that is past.
+func (r Rules) CheckEnds(agent, network, host string, now time.Time) error {
+	return r.checkEnds(Ask{Agent: agent, Payee: Payee{Network: network}, Host: host}, now)
+}
+
 // checkEnds refuses what the owner allowed until a time that is past: an agent, a network, a host. The
 // ledger's time counts, which never goes back.
 func (r Rules) checkEnds(a Ask, now time.Time) error {

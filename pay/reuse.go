@@ -216,6 +216,9 @@ func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
 	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil { // credit is the owner's money, too
 		return r, false, err
 	}
+	if err := e.Rules.CheckEnds(q.agent, p.Network, q.host, e.Now()); err != nil {
+		return r, false, err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
 	defer cancel()
 	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -268,4 +269,28 @@ func TestReuse_MemoryIsBounded(t *testing.T) {
 	named, known := j.get(fmt.Sprint(maxKnown - 1))
 	require.True(t, known)
 	require.Equal(t, long+fmt.Sprint(maxKnown-1), named)
+}
+
+// What the owner allowed until a time that is past uses no credit.
+func TestReuse_EndedUsesNoCredit(t *testing.T) {
+	past := time.Now().Add(-time.Hour)
+	for name, end := range map[string]func(r *budget.Rules, p history.Payment){
+		"a network": func(r *budget.Rules, p history.Payment) {
+			r.NetworkEnds = map[string]time.Time{p.Network: past}
+		},
+		"a host": func(r *budget.Rules, p history.Payment) {
+			r.AllowHosts, r.Ends = []string{p.Host}, map[string]time.Time{p.Host: past}
+		},
+		"an agent": func(r *budget.Rules, _ history.Payment) { r.Agents = map[string]budget.Agent{"bob": {Until: past}} },
+	} {
+		b := newBench(t, "10000", honest)
+		b.Policy.TakesCredit = func(string) bool { return true }
+		b.Rules.Agents = map[string]budget.Agent{"bob": {}}
+		ctx := WithAgent(t.Context(), "bob")
+		r := must.Get(b.Pay(ctx, get(testURL)))(t)
+		end(&b.Rules, must.Get(b.store.Payment(ctx, r.PaymentID))(t))
+		_, err := b.Pay(ctx, get(testURL+"?n=1"))
+		assert.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
+		assert.Len(t, b.seller.sent(), 1, name)
+	}
 }

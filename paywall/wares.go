@@ -178,7 +178,9 @@ func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 		held = r.Contents
 	case *mcp.GetPromptResult:
 		for _, m := range r.Messages {
-			embedded(m.Content)
+			if m != nil {
+				embedded(m.Content)
+			}
 		}
 	case *mcp.CallToolResult:
 		for _, c := range r.Content {
@@ -186,6 +188,9 @@ func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 		}
 	}
 	for _, c := range held {
+		if c == nil { // null in a server's list
+			continue
+		}
 		if t := w.pricedResource(c.URI); t != nil && t != bought {
 			return t.label()
 		}
@@ -230,9 +235,12 @@ func (w *Paywall) withWarePrices(answered mcp.Result) (mcp.Result, bool) {
 
 // priceAll gives those of a list that cost something their price; of returns an item's price and a copy of
 // it, with its _meta.
-func priceAll[T any](w *Paywall, list []T, of func(T) (*tool, T, *mcp.Meta)) []T {
+func priceAll[T any](w *Paywall, list []*T, of func(*T) (*tool, *T, *mcp.Meta)) []*T {
 	out := slices.Clone(list)
 	for i, item := range list {
+		if item == nil {
+			continue
+		}
 		if t, shown, meta := of(item); t != nil {
 			*meta = w.priceMeta(t, *meta)
 			out[i] = shown
