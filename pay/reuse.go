@@ -156,7 +156,9 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 	if err != nil {
 		return r, false, err
 	}
-	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
+	defer func() {
+		e.inflight.end(p.ID, done && r.Status != StatusUnserved && r.Status != StatusNotPaid)
+	}()
 	wasSettled := p.State == history.Settled
 	if !wasSettled && p.State != history.Unknown { // since it was read, the chain said that it expired
 		e.releaseLease(ctx, p.ID)
@@ -176,6 +178,10 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		e.releaseLease(ctx, p.ID)
 		return r, false, nil
 	}
+	if wasSettled && !f.served() { // what was served before is the answer to another question
+		e.releaseLease(ctx, p.ID)
+		return e.noJob(p, f)
+	}
 	if f.served() && q.URL == q.shownURL { // the ledger keeps no secret of a query
 		header := http.Header{}
 		maps.Copy(header, f.answer.Header)
@@ -187,6 +193,21 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		r.Status, r.Next = StatusReplayed, bought(p, r.Next)
 	}
 	return r, err == nil, err
+}
+
+// noJob is what came instead of a job's result, where the payment is settled: nothing was paid for that.
+func (e *Engine) noJob(p history.Payment, f facts) (r Result, done bool, err error) {
+	if f.answer == nil || f.cut {
+		if f.answer != nil {
+			f.answer.Release()
+		}
+		return r, false, x402.Errorf(x402.NetworkError, "the seller did not answer a call about the job of "+
+			"%s; nothing was signed", p.ID)
+	}
+	defer f.answer.Release()
+	r = e.free(f.answer)
+	r.PaymentID = p.ID
+	return r, true, nil
 }
 
 // awaitLease takes a payment for the caller, after whoever works on it.

@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -292,5 +293,52 @@ func TestReuse_EndedUsesNoCredit(t *testing.T) {
 		_, err := b.Pay(ctx, get(testURL+"?n=1"))
 		assert.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
 		assert.Len(t, b.seller.sent(), 1, name)
+	}
+}
+
+// What is wrong with a job that was paid for is said, and not hidden behind the answer that named it.
+func TestReuse_JobFails(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	settles := func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		if !s.chain.settle(nonce, amount) {
+			return nil, nil
+		}
+		a := served(nonce)
+		a.Status, a.Content = 202, []byte(`{"poll":"/weather/j1"}`)
+		return a, nil
+	}
+	for name, fails := range map[string]struct {
+		answer *seller.Answer
+		err    error
+		code   x402.Code
+	}{
+		"it is gone":     {answer: &seller.Answer{Status: 410, Content: []byte("the job failed")}},
+		"it broke":       {answer: &seller.Answer{Status: 500, Content: []byte("the job failed")}},
+		"nobody answers": {err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+		"it breaks off": {answer: &seller.Answer{Status: 200, Content: []byte("the"), Truncated: true},
+			err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+	} {
+		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+			if a, err := settles(s, nonce, amount); a != nil {
+				return a, err
+			}
+			return fails.answer, fails.err
+		})
+		first := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+		require.Equal(t, StatusPaid, first.Status)
+		for range 2 {
+			r, err := b.Pay(t.Context(), get(origin+"/weather/j1"))
+			if fails.code != "" {
+				assert.True(t, x402.HasCode(err, fails.code), "%s: %v, %s", name, err, r.Content)
+				continue
+			}
+			require.NoError(t, err, name)
+			assert.Equal(t, "the job failed", r.Content, name)
+			assert.Equal(t, fails.answer.Status, r.HTTPStatus, name)
+			assert.Equal(t, StatusNotPaid, r.Status, name)
+		}
+		assert.Equal(t, 1, b.chain.signed, name)
+		c := must.Get(b.store.Content(t.Context(), first.PaymentID))(t)
+		assert.Contains(t, string(c.Body), "poll", name)
 	}
 }
