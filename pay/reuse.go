@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -237,7 +238,8 @@ func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
 	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil { // credit is the owner's money, too
 		return r, false, err
 	}
-	if err := e.Rules.CheckEnds(q.agent, p.Network, q.host, e.Now()); err != nil {
+	terms := budget.Ask{Agent: q.agent, Host: q.host, Payee: budget.Payee{Network: p.Network, PayTo: p.PayTo}}
+	if err := e.Rules.CheckEnds(terms, e.Now()); err != nil {
 		return r, false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))

@@ -18,8 +18,8 @@ type bodySemaphores struct {
 	// of bodies whose decoder takes much memory before anything comes out of it (isHeavy)
 	heavyAsked, heavyPaid chan struct{}
 
-	idle        *time.Timer  // runs since the last slot became free, and gives memory back
-	left        atomic.Int32 // how often it will
+	idle *time.Timer  // runs since the last slot became free, and gives memory back
+	left atomic.Int32 // how often it will
 }
 
 const (
