@@ -96,3 +96,14 @@ func TestSpellingsAreNotFree(t *testing.T) {
 		}
 	}
 }
+
+// Nor is it given away by a tool that names it as its buyer does.
+func TestUnclearSpellingsLeak(t *testing.T) {
+	l := newLab(t, sellsWares)
+	for uri, is := range map[string]bool{"lib://shelf//../1": true, "lib://x%23/../book": true,
+		"lib://x/a%2Fb": false, "lib://x/..": false} {
+		given := &mcp.CallToolResult{Content: []mcp.Content{
+			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: uri}}}}
+		require.Equal(t, is, l.paywall.leaked(given, nil) != "", uri)
+	}
+}

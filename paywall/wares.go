@@ -194,6 +194,9 @@ func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 		if t := w.pricedResource(c.URI); t != nil && t != bought {
 			return t.label()
 		}
+		if bought == nil && w.refuseUnclear(c.URI) != nil {
+			return OfResource
+		}
 	}
 	return ""
 }
