@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"x402-wallet/internal/sandbox"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +44,13 @@ var readings = map[string]func(uri string) string{
 			return "bill"
 		}
 		return ""
+	},
+	"with a host": func(uri string) string {
+		at, err := url.Parse(uri)
+		if err != nil {
+			return ""
+		}
+		return "/" + strings.ToLower(at.Host) + path.Clean("/"+at.Path)
 	},
 	"by its query": func(uri string) string {
 		at, err := url.Parse(uri)
@@ -86,7 +96,7 @@ func TestSpellingsAreNotFree(t *testing.T) {
 			"lib://x%3F/../book", "lib://x?/../book", "lib://x#/../book", "lib://shelf/%2e%2e/../1",
 			"lib://shelf/a%2f..%2f../../1", "lib://shelf/%20../../1", "lib://shelf/ ../../1",
 			`lib://shelf/a\..\../../1`, "lib://shelf//../1", "lib://%73helf/1%", "lib://shelf/%zz%2f..%2f1",
-			"lib://card?id=1&x=2", "lib://card?x=2&id=1", "lib://card?id=%31",
+			"lib://shelf/../1", "lib://Shelf/../x/../1", "lib://card?id=1&x=2", "lib://card?x=2&id=1", "lib://card?id=%31",
 			"file://localhost/bill", "file://LOCALHOST/bill", "file:/bill"} {
 			g := readBy(t, client, uri, nil)
 			assert.NotContains(t, string(g.Result), product, "%s: %s", how, uri)
@@ -95,6 +105,19 @@ func TestSpellingsAreNotFree(t *testing.T) {
 			require.Contains(t, string(readBy(t, client, uri, nil).Result), `"free"`, "%s: %s", how, uri)
 		}
 	}
+}
+
+// What is dear is not sold at the price of what is cheap, where a URI can mean both.
+func TestDearIsNotSoldAsCheap(t *testing.T) {
+	l := newLab(t, func(l *lab, o *Options) {
+		sellsWares(l, o)
+		dear := []Option{{Network: sandbox.EVM, PayTo: l.PayToEVM, Price: "1"}}
+		o.Tools = append(o.Tools, Tool{Kind: OfResource, Name: "lib://dear/*", Accepts: dear})
+	})
+	client := l.library(t)
+	g := readBy(t, client, "lib://dear/../book", nil)
+	require.EqualValues(t, jsonrpc.CodeInvalidParams, g.Code, "%s", g.Data)
+	readBy(t, client, "lib://x/../book", nil).challenge()
 }
 
 // Nor is it given away by a tool that names it as its buyer does.

@@ -47,8 +47,13 @@ func (w *Paywall) priced(kind, name string) *tool {
 
 // pricedResource is the price of a resource: by its URI, else by the longest beginning; nil: it is free. A
 // server may take other spellings of a URI for the same resource, so all of them cost the same.
-func (w *Paywall) pricedResource(uri string) (found *tool) {
-	asked, longest := folded(uri), -1
+func (w *Paywall) pricedResource(uri string) *tool {
+	return cmp.Or(w.soldAs(folded(uri)), w.soldAs(foldedAtHost(uri)))
+}
+
+// soldAs is the price of a folded URI.
+func (w *Paywall) soldAs(asked string) (found *tool) {
+	longest := -1
 	for _, t := range w.tools {
 		if t.Kind != OfResource {
 			continue
@@ -97,13 +102,18 @@ func isUnclear(uri string) bool {
 	return slices.Contains(segments, "..") && !isPlain
 }
 
-// refuseUnclear refuses a URI that one reader takes for what costs, and another does not.
+// refuseUnclear refuses a URI that one reader takes for what costs, and another does not, or for what costs
+// something else.
 func (w *Paywall) refuseUnclear(uri string) error {
+	sells := false
 	for _, t := range w.tools {
-		if t.Kind == OfResource && isUnclear(uri) {
-			return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
-				Message: "this URI can be read in more than one way: write it without .."}
-		}
+		sells = sells || t.Kind == OfResource
+	}
+	one, other := w.soldAs(folded(uri)), w.soldAs(foldedAtHost(uri))
+	isOther := one != nil && other != nil && one != other && (one.price() == "" || one.price() != other.price())
+	if sells && (isUnclear(uri) || isOther) {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+			Message: "this URI can be read in more than one way: write it without .."}
 	}
 	return nil
 }
@@ -143,6 +153,21 @@ func shown(uri string) string {
 // folded is one spelling of all those of a URI that some server may take for the same: without escapes,
 // letter case, fragment, dots in its path and doubled or turned slashes.
 func folded(uri string) string {
+	return foldedBy(uri, func(where string) string { return path.Clean("/" + where) })
+}
+
+// foldedAtHost is folded where what follows "//" is a host, from which no dots lead up.
+func foldedAtHost(uri string) string {
+	return foldedBy(uri, func(where string) string {
+		host, rest, _ := strings.Cut(strings.TrimPrefix(where, "//"), "/")
+		if !strings.HasPrefix(where, "//") || host == "" {
+			return path.Clean("/" + where)
+		}
+		return "/" + host + path.Clean("/"+rest)
+	})
+}
+
+func foldedBy(uri string, clean func(where string) string) string {
 	uri = shown(strings.ToLower(unescaped(uri)))
 	uri, _, _ = strings.Cut(uri, "#")
 	scheme, rest, hasScheme := strings.Cut(uri, ":")
@@ -151,7 +176,7 @@ func folded(uri string) string {
 	}
 	where, query, hasQuery := strings.Cut(rest, "?")
 	isFolder := strings.HasSuffix(where, "/")
-	where = strings.TrimPrefix(path.Clean("/"+where), "/")
+	where = strings.TrimSuffix(strings.TrimPrefix(clean(where), "/"), "/")
 	if scheme == "file" { // whose host is this machine, named or not
 		where = strings.TrimPrefix(where, "localhost/")
 	}
