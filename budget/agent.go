@@ -34,9 +34,9 @@ func (r Rules) CheckAgent(name string) error {
 			" any more: please add it again if it is to pay.")
 }
 
-// checkEnds refuses what the owner allowed until a time that is past: an agent, a network, a host. The
+// CheckEnds refuses what the owner allowed until a time that is past: an agent, a network, a host. The
 // ledger's time counts, which never goes back.
-func (r Rules) checkEnds(a Ask, now time.Time) error {
+func (r Rules) CheckEnds(a Ask, now time.Time) error {
 	over := func(end time.Time) bool { return !end.IsZero() && !now.Before(end) }
 	if end := r.Agents[a.Agent].Until; over(end) {
 		return ended("the agent "+x402.Quote(a.Agent), end, x402.Command("policy"))

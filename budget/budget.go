@@ -116,7 +116,7 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.CheckHost(a.Agent, a.Host); err != nil {
 		return Decision{}, err
 	}
-	if err := r.checkEnds(a, facts.Now); err != nil {
+	if err := r.CheckEnds(a, facts.Now); err != nil {
 		return Decision{}, err
 	}
 	if err := r.CheckCall(a.Agent, a.Price); err != nil {

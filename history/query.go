@@ -28,14 +28,13 @@ const (
 // ScanPayment reads a row of SelectPayment or SelectBrief.
 func ScanPayment(row sqldb.Row) (p Payment, err error) {
 	var created, updated int64
-	var fingerprint []byte
+	var fingerprint, evidence []byte
 	var charged string
-	var evidence json.RawMessage
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
 		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.Agent,
-		(*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), (*[]byte)(&evidence), (*[]byte)(&p.Receipt),
+		(*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence, (*[]byte)(&p.Receipt),
 		(*[]byte)(&p.ChainProof))
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
@@ -91,10 +90,7 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, er
 // settled with an answer that no client got. It returns all of them: one that were left out would
 // be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
-	const where = ` WHERE fingerprint = ? AND (` + resumable + `)`
-	return read(ctx, s, func(t *tx) ([]Payment, error) {
-		return sqldb.Collect(t.Tx, ScanPayment, SelectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
-	})
+	return s.many(ctx, ` WHERE fingerprint = ? AND (`+resumable+`) ORDER BY seq DESC`, fingerprint[:])
 }
 
 // resumable is a payment that the same request may take up, as its index has it.
@@ -111,6 +107,12 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 // Recent returns the last payments, newest first.
 func (s *Store) Recent(ctx context.Context, limit int) ([]Payment, error) {
 	return s.many(ctx, ` ORDER BY seq DESC LIMIT ?`, limit)
+}
+
+// RecentAt returns an agent's payments at a host among the last 10,000, newest first.
+func (s *Store) RecentAt(ctx context.Context, agent, host string, limit int) ([]Payment, error) {
+	return s.many(ctx, ` WHERE seq > (SELECT max(seq) FROM payments) - 10000 AND agent = ? AND host = ?
+		ORDER BY seq DESC LIMIT ?`, agent, host, limit)
 }
 
 // Expired returns a network's payments since a time that were signed and never settled.
@@ -134,8 +136,7 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 	})
 }
 
-// RecordDelegation notes what is delegated on a token account now, and returns the largest
-// amount ever noted.
+// RecordDelegation notes what is delegated on a token account now, and returns the largest ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *tx) error {

@@ -102,7 +102,6 @@ type Outcome struct {
 	Content      *Content // nil keeps what is there
 	ReleaseLease bool     // this process is done with it
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
-
 }
 
 // Settling is what facilitators answered, where the wallet has a payment settled by one.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/wire"
@@ -22,14 +23,16 @@ import (
 //   - Credit: the owner says of a host that a settled payment is good there until it is used up.
 
 const (
-	// reusable is how many of the last payments are looked at, and jobTime how old one may be whose job is
-	// asked about.
+	// reusable is how many of the caller's last payments at a host are looked at for credit, maxJobs for a
+	// job, and jobTime how old one may be whose job is asked about.
 	reusable = 20
+	maxJobs  = 100
 	jobTime  = 24 * time.Hour
-	// maxMention is how much of an answer is searched for the address of a job, and maxKnown of how many
-	// payments a process remembers which addresses their answers named.
-	maxMention = 256 << 10
-	maxKnown   = 1000
+	// maxMention is how much of an answer is searched for the address of a job. maxKnown is of how many
+	// payments a process remembers which addresses their answers named, and maxKnownBytes how much that is.
+	maxMention    = 256 << 10
+	maxKnown      = 1000
+	maxKnownBytes = 32 << 20
 )
 
 // reuse answers a call by a payment that was made before. done is false where there is none, or
@@ -40,17 +43,17 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challe
 	if q.OfSubscription || (!isCredit && !isQuestion(q)) {
 		return r, false, nil
 	}
-	list, err := e.Store.Recent(ctx, reusable)
+	list, err := e.Store.RecentAt(ctx, q.agent, q.host, maxJobs)
 	if err != nil {
 		return r, false, err
 	}
-	for _, p := range list {
+	for i, p := range list {
 		if !e.isFor(p, q, *asked) {
 			continue
 		}
 		isJob := e.isJob(ctx, p, q)
 		_, isUsedUp := e.usedUp.Load(p.ID)
-		if !isJob && (!isCredit || p.State != history.Settled || isUsedUp) {
+		if !isJob && (!isCredit || i >= reusable || p.State != history.Settled || isUsedUp) {
 			continue
 		}
 		if err := e.Guard.CheckConfig(ctx); err != nil {
@@ -69,7 +72,8 @@ func (e *Engine) reuse(ctx, caller context.Context, q intent, asked *wire.Challe
 // isFor reports whether a payment was made by the same caller to the same seller, on terms that it still asks
 // for, and may be shown again.
 func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
-	if p.Agent != q.agent || p.Host != q.host || p.Dialect != c.Dialect || !asksTheSame(c, p) {
+	isThere := p.Host == q.host && sameOrigin(p.URL, q.URL)
+	if p.Agent != q.agent || !isThere || p.Dialect != c.Dialect || !asksTheSame(c, p) {
 		return false
 	}
 	_, isOne := e.channelled(p.Scheme)
@@ -80,7 +84,7 @@ func (e *Engine) isFor(p history.Payment, q intent, c wire.Challenge) bool {
 // isJob reports whether a call asks for an address that the answer to a payment named for what is to come: in
 // a header, or in the body of 202 Accepted.
 func (e *Engine) isJob(ctx context.Context, p history.Payment, q intent) bool {
-	if !isQuestion(q) || e.Now().Sub(p.Created) > jobTime || !sameOrigin(p.URL, q.URL) {
+	if !isQuestion(q) || e.Now().Sub(p.Created) > jobTime {
 		return false
 	}
 	named, known := e.jobs.get(p.ID)
@@ -110,6 +114,7 @@ func namedBy(c history.Content) string {
 type jobs struct {
 	mu    sync.Mutex
 	named map[string]string // by payment
+	size  int               // of all that is named, in bytes
 }
 
 func (j *jobs) get(id string) (named string, known bool) {
@@ -122,9 +127,10 @@ func (j *jobs) get(id string) (named string, known bool) {
 func (j *jobs) keep(id, named string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.named == nil || len(j.named) == maxKnown {
-		j.named = map[string]string{}
+	if j.named == nil || len(j.named) == maxKnown || j.size+len(named) > maxKnownBytes {
+		j.named, j.size = map[string]string{}, 0
 	}
+	j.size += len(named) - len(j.named[id])
 	j.named[id] = named
 }
 
@@ -151,7 +157,9 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 	if err != nil {
 		return r, false, err
 	}
-	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
+	defer func() {
+		e.inflight.end(p.ID, done && r.Status != StatusUnserved && r.Status != StatusNotPaid)
+	}()
 	wasSettled := p.State == history.Settled
 	if !wasSettled && p.State != history.Unknown { // since it was read, the chain said that it expired
 		e.releaseLease(ctx, p.ID)
@@ -171,6 +179,10 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		e.releaseLease(ctx, p.ID)
 		return r, false, nil
 	}
+	if wasSettled && !f.served() { // what was served before is the answer to another question
+		e.releaseLease(ctx, p.ID)
+		return e.noJob(p, f)
+	}
 	if f.served() && q.URL == q.shownURL { // the ledger keeps no secret of a query
 		header := http.Header{}
 		maps.Copy(header, f.answer.Header)
@@ -185,6 +197,21 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 		r.Status, r.Next = StatusReplayed, bought(p, r.Next)
 	}
 	return r, err == nil, err
+}
+
+// noJob is what came instead of a job's result, where the payment is settled: nothing was paid for that.
+func (e *Engine) noJob(p history.Payment, f facts) (r Result, done bool, err error) {
+	if f.answer == nil || f.cut {
+		if f.answer != nil {
+			f.answer.Release()
+		}
+		return r, false, x402.Errorf(x402.NetworkError, "the seller did not answer a call about the job of "+
+			"%s; nothing was signed", p.ID)
+	}
+	defer f.answer.Release()
+	r = e.free(f.answer)
+	r.PaymentID = p.ID
+	return r, true, nil
 }
 
 // awaitLease takes a payment for the caller, after whoever works on it.
@@ -212,6 +239,10 @@ func (e *Engine) awaitLease(ctx, caller context.Context, p history.Payment) (his
 func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
 	r Result, done bool, err error) {
 	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil { // credit is the owner's money, too
+		return r, false, err
+	}
+	terms := budget.Ask{Agent: q.agent, Host: q.host, Payee: budget.Payee{Network: p.Network, PayTo: p.PayTo}}
+	if err := e.Rules.CheckEnds(terms, e.Now()); err != nil {
 		return r, false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))

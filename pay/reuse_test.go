@@ -3,11 +3,13 @@ package pay
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -231,4 +233,116 @@ func TestReuse_FrozenAndSecret(t *testing.T) {
 	require.Equal(t, p.PaymentID, r.PaymentID)
 	c := must.Get(b.store.Content(t.Context(), p.PaymentID))(t)
 	require.NotContains(t, c.Headers, "hunter2")
+}
+
+// However much other agents buy meanwhile, a job is asked about with its own payment.
+func TestReuse_JobAmongManyPayments(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	b := jobBench(t, &jobSeller{status: 202, body: `{"poll":"%s"}`})
+	first := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+	for n := range reusable {
+		must.Get(b.Pay(WithAgent(t.Context(), "bob"), post(fmt.Sprint(n))))(t)
+	}
+	r := must.Get(b.Pay(t.Context(), get(origin+"/weather/j1")))(t)
+	require.Equal(t, first.PaymentID, r.PaymentID)
+	require.Equal(t, 1+reusable, b.chain.signed)
+}
+
+// What was signed for a seller reached by TLS is not shown to anybody without.
+func TestReuse_CreditIsOfOneOrigin(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Policy.TakesCredit = func(string) bool { return true }
+	b.mustBuy(t, testURL)
+	b.mustBuy(t, strings.Replace(testURL, "https:", "http:", 1)+"?n=1")
+	sent := b.seller.sent()
+	require.Len(t, sent, 2)
+	require.NotEqual(t, sent[0], sent[1])
+}
+
+// What is remembered of answers is bounded, however long they are.
+func TestReuse_MemoryIsBounded(t *testing.T) {
+	var j jobs
+	long := strings.Repeat("x", maxMention)
+	for n := range maxKnown {
+		j.keep(fmt.Sprint(n), long+fmt.Sprint(n))
+	}
+	size := 0
+	for _, named := range j.named {
+		size += len(named)
+	}
+	require.LessOrEqual(t, size, 32<<20)
+	named, known := j.get(fmt.Sprint(maxKnown - 1))
+	require.True(t, known)
+	require.Equal(t, long+fmt.Sprint(maxKnown-1), named)
+}
+
+// What the owner allowed until a time that is past uses no credit.
+func TestReuse_EndedUsesNoCredit(t *testing.T) {
+	past := time.Now().Add(-time.Hour)
+	for name, end := range map[string]func(r *budget.Rules, p history.Payment){
+		"a network": func(r *budget.Rules, p history.Payment) {
+			r.NetworkEnds = map[string]time.Time{p.Network: past}
+		},
+		"a host": func(r *budget.Rules, p history.Payment) {
+			r.AllowHosts, r.Ends = []string{p.Host}, map[string]time.Time{p.Host: past}
+		},
+		"an agent": func(r *budget.Rules, _ history.Payment) { r.Agents = map[string]budget.Agent{"bob": {Until: past}} },
+	} {
+		b := newBench(t, "10000", honest)
+		b.Policy.TakesCredit = func(string) bool { return true }
+		b.Rules.Agents = map[string]budget.Agent{"bob": {}}
+		ctx := WithAgent(t.Context(), "bob")
+		r := must.Get(b.Pay(ctx, get(testURL)))(t)
+		end(&b.Rules, must.Get(b.store.Payment(ctx, r.PaymentID))(t))
+		_, err := b.Pay(ctx, get(testURL+"?n=1"))
+		assert.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
+		assert.Len(t, b.seller.sent(), 1, name)
+	}
+}
+
+// What is wrong with a job that was paid for is said, and not hidden behind the answer that named it.
+func TestReuse_JobFails(t *testing.T) {
+	origin := strings.TrimSuffix(testURL, "/weather")
+	settles := func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		if !s.chain.settle(nonce, amount) {
+			return nil, nil
+		}
+		a := served(nonce)
+		a.Status, a.Content = 202, []byte(`{"poll":"/weather/j1"}`)
+		return a, nil
+	}
+	for name, fails := range map[string]struct {
+		answer *seller.Answer
+		err    error
+		code   x402.Code
+	}{
+		"it is gone":     {answer: &seller.Answer{Status: 410, Content: []byte("the job failed")}},
+		"it broke":       {answer: &seller.Answer{Status: 500, Content: []byte("the job failed")}},
+		"nobody answers": {err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+		"it breaks off": {answer: &seller.Answer{Status: 200, Content: []byte("the"), Truncated: true},
+			err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+	} {
+		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+			if a, err := settles(s, nonce, amount); a != nil {
+				return a, err
+			}
+			return fails.answer, fails.err
+		})
+		first := must.Get(b.Pay(t.Context(), post("a cat")))(t)
+		require.Equal(t, StatusPaid, first.Status)
+		for range 2 {
+			r, err := b.Pay(t.Context(), get(origin+"/weather/j1"))
+			if fails.code != "" {
+				assert.True(t, x402.HasCode(err, fails.code), "%s: %v, %s", name, err, r.Content)
+				continue
+			}
+			require.NoError(t, err, name)
+			assert.Equal(t, "the job failed", r.Content, name)
+			assert.Equal(t, fails.answer.Status, r.HTTPStatus, name)
+			assert.Equal(t, StatusNotPaid, r.Status, name)
+		}
+		assert.Equal(t, 1, b.chain.signed, name)
+		c := must.Get(b.store.Content(t.Context(), first.PaymentID))(t)
+		assert.Contains(t, string(c.Body), "poll", name)
+	}
 }

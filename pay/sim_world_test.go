@@ -874,6 +874,11 @@ func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list, w.look(ctx, "Recent", err)
 }
 
+func (w *simStore) RecentAt(ctx context.Context, agent, host string, limit int) ([]history.Payment, error) {
+	list, err := w.Store.RecentAt(ctx, agent, host, limit)
+	return list, w.look(ctx, "RecentAt", err)
+}
+
 func (w *simStore) Bought(ctx context.Context, agent, url, resource string) (history.Payment, error) {
 	p, err := w.Store.Bought(ctx, agent, url, resource)
 	err = w.look(ctx, "Bought", err)

@@ -94,6 +94,8 @@ type Reader interface {
 	OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error)
 	// Recent is the last payments, newest first.
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
+	// RecentAt is Recent of an agent's payments at a host.
+	RecentAt(ctx context.Context, agent, host string, limit int) ([]history.Payment, error)
 	// Bought is the newest settled payment for a resource of these URLs (without a query) by an agent; "": by
 	// whomever.
 	Bought(ctx context.Context, agent, url, resource string) (history.Payment, error)

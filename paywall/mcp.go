@@ -80,6 +80,9 @@ func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.CallToolRequest:
 			return w.charge(ctx, ofCall(w.priced("", r.Params.Name), r, run))
 		case *mcp.ReadResourceRequest:
+			if err := w.refuseUnclear(r.Params.URI); err != nil {
+				return nil, err
+			}
 			return w.charge(ctx, asked{tool: w.pricedResource(r.Params.URI), name: r.Params.URI, request: r,
 				meta: r.Params.Meta, extra: r.Extra, run: run})
 		case *mcp.GetPromptRequest:

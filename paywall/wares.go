@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"cmp"
+	"encoding/hex"
 	"net/url"
 	"path"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/internal/pattern"
 )
 
 // What an MCP server sells besides tools, for Tool.Kind.
@@ -44,8 +47,13 @@ func (w *Paywall) priced(kind, name string) *tool {
 
 // pricedResource is the price of a resource: by its URI, else by the longest beginning; nil: it is free. A
 // server may take other spellings of a URI for the same resource, so all of them cost the same.
-func (w *Paywall) pricedResource(uri string) (found *tool) {
-	asked, longest := folded(uri), -1
+func (w *Paywall) pricedResource(uri string) *tool {
+	return cmp.Or(w.soldAs(folded(uri)), w.soldAs(foldedAtHost(uri)))
+}
+
+// soldAs is the price of a folded URI.
+func (w *Paywall) soldAs(asked string) (found *tool) {
+	longest := -1
 	for _, t := range w.tools {
 		if t.Kind != OfResource {
 			continue
@@ -71,27 +79,67 @@ func (w *Paywall) pricedResource(uri string) (found *tool) {
 	return found
 }
 
-// isSpelling reports whether a folded URI means a resource; a query that the resource has not is no other
-// one.
+// isSpelling reports whether a folded URI means a resource; what its query has besides the resource's makes it
+// no other one.
 func isSpelling(asked, of string) bool {
-	if !strings.Contains(of, "?") {
-		asked, _, _ = strings.Cut(asked, "?")
-	}
-	return strings.TrimRight(asked, "/") == strings.TrimRight(of, "/")
+	asked, query, _ := strings.Cut(asked, "?")
+	of, wanted, _ := strings.Cut(of, "?")
+	has := strings.Split(query, "&")
+	isMissing := func(part string) bool { return !slices.Contains(has, part) }
+	return strings.TrimRight(asked, "/") == strings.TrimRight(of, "/") &&
+		(wanted == "" || !slices.ContainsFunc(strings.Split(wanted, "&"), isMissing))
 }
 
-// folded is one spelling of all those of a URI that some server may take for the same: without escapes,
-// letter case, fragment, dots in its path and doubled or turned slashes.
-func folded(uri string) string {
-	const most = 8 // escapes of escapes
+// isUnclear reports whether a URI goes up a folder, and how far depends on who reads it: on whether escapes,
+// backslashes, blanks, empty folders, a query or a fragment count before that.
+func isUnclear(uri string) bool {
+	segments := strings.FieldsFunc(shown(unescaped(uri)), func(r rune) bool {
+		return strings.ContainsRune("/?#:", r)
+	})
+	_, where, _ := strings.Cut(uri, ":")
+	where = strings.TrimLeft(where, "/")
+	isPlain := !strings.ContainsAny(where, `%\?#`) && !strings.Contains(where, "//") && shown(where) == where
+	return slices.Contains(segments, "..") && !isPlain
+}
+
+// refuseUnclear refuses a URI that one reader takes for what costs, and another does not, or for what costs
+// something else.
+func (w *Paywall) refuseUnclear(uri string) error {
+	sells := false
+	for _, t := range w.tools {
+		sells = sells || t.Kind == OfResource
+	}
+	one, other := w.soldAs(folded(uri)), w.soldAs(foldedAtHost(uri))
+	isOther := one != nil && other != nil && one != other && (one.price() == "" || one.price() != other.price())
+	if sells && (isUnclear(uri) || isOther) {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+			Message: "this URI can be read in more than one way: write it without .."}
+	}
+	return nil
+}
+
+// escape is a percent-encoded byte.
+var escape = pattern.Lazy(`%[0-9A-Fa-f]{2}`)
+
+// unescaped is a URI without escapes, and escapes of escapes. What is none stays, as with lenient servers.
+func unescaped(uri string) string {
+	const most = 8
 	for range most {
-		plain, err := url.PathUnescape(uri)
-		if err != nil || plain == uri {
+		plain := escape().ReplaceAllStringFunc(uri, func(one string) string {
+			b, _ := hex.DecodeString(one[1:])
+			return string(b)
+		})
+		if plain == uri {
 			break
 		}
 		uri = plain
 	}
-	uri = strings.Map(func(r rune) rune {
+	return uri
+}
+
+// shown is a URI without blanks and control characters, with slashes of one kind.
+func shown(uri string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r <= ' ' || r == 0x7f:
 			return -1
@@ -99,7 +147,28 @@ func folded(uri string) string {
 			return '/'
 		}
 		return r
-	}, strings.ToLower(uri))
+	}, uri)
+}
+
+// folded is one spelling of all those of a URI that some server may take for the same: without escapes,
+// letter case, fragment, dots in its path and doubled or turned slashes.
+func folded(uri string) string {
+	return foldedBy(uri, func(where string) string { return path.Clean("/" + where) })
+}
+
+// foldedAtHost is folded where what follows "//" is a host, from which no dots lead up.
+func foldedAtHost(uri string) string {
+	return foldedBy(uri, func(where string) string {
+		host, rest, _ := strings.Cut(strings.TrimPrefix(where, "//"), "/")
+		if !strings.HasPrefix(where, "//") || host == "" {
+			return path.Clean("/" + where)
+		}
+		return "/" + host + path.Clean("/"+rest)
+	})
+}
+
+func foldedBy(uri string, clean func(where string) string) string {
+	uri = shown(strings.ToLower(unescaped(uri)))
 	uri, _, _ = strings.Cut(uri, "#")
 	scheme, rest, hasScheme := strings.Cut(uri, ":")
 	if !hasScheme {
@@ -107,7 +176,10 @@ func folded(uri string) string {
 	}
 	where, query, hasQuery := strings.Cut(rest, "?")
 	isFolder := strings.HasSuffix(where, "/")
-	where = strings.TrimPrefix(path.Clean("/"+where), "/")
+	where = strings.TrimSuffix(strings.TrimPrefix(clean(where), "/"), "/")
+	if scheme == "file" { // whose host is this machine, named or not
+		where = strings.TrimPrefix(where, "localhost/")
+	}
 	if isFolder && where != "" {
 		where += "/"
 	}
@@ -131,7 +203,9 @@ func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 		held = r.Contents
 	case *mcp.GetPromptResult:
 		for _, m := range r.Messages {
-			embedded(m.Content)
+			if m != nil {
+				embedded(m.Content)
+			}
 		}
 	case *mcp.CallToolResult:
 		for _, c := range r.Content {
@@ -139,8 +213,14 @@ func (w *Paywall) leaked(given mcp.Result, bought *tool) string {
 		}
 	}
 	for _, c := range held {
+		if c == nil { // null in a server's list
+			continue
+		}
 		if t := w.pricedResource(c.URI); t != nil && t != bought {
 			return t.label()
+		}
+		if bought == nil && w.refuseUnclear(c.URI) != nil {
+			return OfResource
 		}
 	}
 	return ""
@@ -183,9 +263,12 @@ func (w *Paywall) withWarePrices(answered mcp.Result) (mcp.Result, bool) {
 
 // priceAll gives those of a list that cost something their price; of returns an item's price and a copy of
 // it, with its _meta.
-func priceAll[T any](w *Paywall, list []T, of func(T) (*tool, T, *mcp.Meta)) []T {
+func priceAll[T any](w *Paywall, list []*T, of func(*T) (*tool, *T, *mcp.Meta)) []*T {
 	out := slices.Clone(list)
 	for i, item := range list {
+		if item == nil {
+			continue
+		}
 		if t, shown, meta := of(item); t != nil {
 			*meta = w.priceMeta(t, *meta)
 			out[i] = shown

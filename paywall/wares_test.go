@@ -432,3 +432,19 @@ func TestEntryWithoutHTTP(t *testing.T) {
 	require.Contains(t, string(ask("tools/list", "{}").Result), "lend")
 	require.Len(t, l.Settlements(), 1)
 }
+
+// A server that answers with nothing where something should be is no reason to fall.
+func TestHolesInAnswers(t *testing.T) {
+	l := newLab(t, sellsWares)
+	for _, given := range []mcp.Result{&mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{nil}},
+		&mcp.GetPromptResult{Messages: []*mcp.PromptMessage{nil, {}}},
+		&mcp.CallToolResult{Content: []mcp.Content{nil, &mcp.EmbeddedResource{}}}} {
+		require.Empty(t, l.paywall.leaked(given, nil))
+	}
+	for _, list := range []mcp.Result{&mcp.ListResourcesResult{Resources: []*mcp.Resource{nil}},
+		&mcp.ListResourceTemplatesResult{ResourceTemplates: []*mcp.ResourceTemplate{nil}},
+		&mcp.ListPromptsResult{Prompts: []*mcp.Prompt{nil}}} {
+		_, isList := l.paywall.withWarePrices(list)
+		require.True(t, isList)
+	}
+}

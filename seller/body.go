@@ -31,7 +31,12 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 		limit = x402.MaxBody
 	}
 	events := follow(response, h.options.quiet)
-	body, err := decoded(response, limit, slots == h.paid)
+	done, err := h.unpacking(response, slots == h.paid)
+	defer done()
+	var body io.Reader
+	if err == nil {
+		body, err = decoded(response, limit, slots == h.paid)
+	}
 	if err == nil {
 		release := func() {}
 		isLarge := func() error {

@@ -54,6 +54,12 @@ func decoded(response *http.Response, limit int64, isPaid bool) (io.Reader, erro
 	return body, nil
 }
 
+// isHeavy reports whether a body's decoder may take as much as its window before anything comes out of it.
+func isHeavy(response *http.Response) bool {
+	label := strings.ToLower(strings.TrimSpace(response.Header.Get("Content-Encoding")))
+	return label == "br" || label == "zstd"
+}
+
 // unpackers are the content codings of the web (IANA's registry), but compress, which nobody sends. Each
 // looks at the first bytes before it takes any; brotli has no bytes to tell it by.
 var unpackers = map[string]func(*bufio.Reader) (io.Reader, error){

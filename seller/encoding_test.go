@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,6 +104,39 @@ func TestEncodings_Bombs(t *testing.T) {
 		_, _ = w.Write(wide)
 	})
 	require.Error(t, must.Err(newClient(t, s.URL).Ask(t.Context(), Request{URL: s.URL})))
+}
+
+// However many sellers send what takes much memory to unpack, and then nothing more, little is taken.
+func TestEncodings_ManyAtOnce(t *testing.T) {
+	var b bytes.Buffer
+	w := brotli.NewWriterOptions(&b, brotli.WriterOptions{Quality: 5, LGWin: 24})
+	must.Get(w.Write(make([]byte, 2*maxContent)))(t)
+	require.NoError(t, w.Close())
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		_, _ = w.Write(b.Bytes()[:b.Len()/2])
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	h := newClient(t, s.URL)
+	const sellers = 24
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var asking sync.WaitGroup
+	ctx := within(t, 3*time.Second)
+	for range sellers {
+		asking.Go(func() { _, _ = h.Ask(ctx, Request{URL: s.URL}) })
+	}
+	most := uint64(0)
+	for ctx.Err() == nil {
+		runtime.GC()
+		runtime.ReadMemStats(&now)
+		most = max(most, now.HeapAlloc)
+		time.Sleep(50 * time.Millisecond)
+	}
+	asking.Wait()
+	require.Less(t, most-min(most, before.HeapAlloc), uint64(160<<20))
 }
 
 // A stream that stays open is served with what came: after its last event at once, else when nothing comes

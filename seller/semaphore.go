@@ -2,6 +2,7 @@ package seller
 
 import (
 	"context"
+	"net/http"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -14,8 +15,11 @@ import (
 // What was paid for has slots of its own, so that no crowd of free answers keeps it waiting.
 type bodySemaphores struct {
 	asked, paid chan struct{}
-	idle        *time.Timer  // runs since the last slot became free, and gives memory back
-	left        atomic.Int32 // how often it will
+	// of bodies whose decoder takes much memory before anything comes out of it (isHeavy)
+	heavyAsked, heavyPaid chan struct{}
+
+	idle *time.Timer  // runs since the last slot became free, and gives memory back
+	left atomic.Int32 // how often it will
 }
 
 const (
@@ -23,13 +27,16 @@ const (
 	largeBody = 512 << 10
 	// A slot is for a body of 32 MiB.
 	slotsAsked, slotsPaid = 2, 4
+	// A slot is for a decoder of 16 MiB.
+	heavySlotsAsked, heavySlotsPaid = 4, 8
 	// slotsIdle is how long all slots have to be free until the memory of what had them is given back to
 	// the system.
 	slotsIdle, slotsIdleAgain = time.Second, 5 * time.Second
 )
 
 func newBodySemaphores() *bodySemaphores {
-	s := &bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid)}
+	s := &bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid),
+		heavyAsked: make(chan struct{}, heavySlotsAsked), heavyPaid: make(chan struct{}, heavySlotsPaid)}
 	s.idle = time.AfterFunc(time.Hour, func() {
 		if !s.isIdle() {
 			return
@@ -59,6 +66,24 @@ func (s *bodySemaphores) acquireSlot(ctx context.Context, slots chan struct{}) (
 			s.idle.Reset(slotsIdle)
 		}
 	}), nil
+}
+
+// unpacking waits for a slot of those whose decoder is heavy; done gives it back. Others need none.
+func (s *bodySemaphores) unpacking(response *http.Response, isPaid bool) (done func(), err error) {
+	if !isHeavy(response) {
+		return func() {}, nil
+	}
+	slots := s.heavyAsked
+	if isPaid {
+		slots = s.heavyPaid
+	}
+	ctx := requestContext(response)
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return func() {}, ctx.Err()
+	}
 }
 
 // keepSlot has an answer hold the slot of its body until it is released. Of an answer that nobody

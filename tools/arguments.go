@@ -133,7 +133,8 @@ func meant(name string, raw json.RawMessage, of reflect.Type) (json.RawMessage, 
 
 func meantMembers(raw json.RawMessage, of reflect.Type) (json.RawMessage, error) {
 	var given map[string]json.RawMessage
-	if json.Unmarshal(raw, &given) != nil || given == nil {
+	isStrict := x402.DecodeStrict(raw, wire.MaxMCPMessage, nil) == nil // JSON text was not looked into before
+	if !isStrict || json.Unmarshal(raw, &given) != nil || given == nil {
 		return raw, nil //nolint:nilerr // likewise
 	}
 	known := map[string]reflect.Type{}
@@ -281,6 +282,9 @@ func meantMoney(name string, raw json.RawMessage) (json.RawMessage, error) {
 		return raw, nil //nolint:nilerr // likewise
 	}
 	text = strings.TrimSpace(text)
+	if isNumber && wholeNumber().MatchString(text) { // a host that has floats alone writes 50000.0
+		text, _, _ = strings.Cut(text, ".")
+	}
 	switch {
 	case pointed().MatchString(text):
 		return json.Marshal("$" + text)

@@ -95,6 +95,7 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 	for _, a := range []struct{ name, arguments, message, hint string }{
 		{"two readings", `{"maxAmount":50000}`, "50000 atomic units or $50000", `"$50000"`},
 		{"two readings of 1", `{"maxAmount":1}`, "1 atomic units or $1", `"1"`},
+		{"two readings of a float", `{"maxAmount":50000.0}`, "50000 atomic units or $50000", `"$50000"`},
 		{"less than nothing", `{"maxAmount":-0.05}`, "maxAmount must be a string, not number", ""},
 		{"another letter case", `{"maxamount":"1"}`, `unknown field "maxamount"`, "maxAmount"},
 		{"underscores", `{"idempotency_key":"1"}`, `unknown field "idempotency_key"`, "idempotencyKey"},
@@ -110,13 +111,14 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 		{"a list of headers", `{"headers":[{"name":"accept"}]}`, "headers must be an object", ""},
 		{"text that is no object", `{"headers":"accept: x"}`, "headers must be an object, not string", ""},
 		{"a key twice, as text", `{"headers":"{\"a\":\"1\",\"a\":\"2\"}"}`, "cannot be read", ""},
+		{"in a list, twice", `{"requests":"[{\"url\":\"a\",\"url\":\"b\"}]"}`, "cannot be read", ""},
 		{"a number for a body", `{"body":5}`, "body must be a string, not number", ""},
 		{"a word for a boolean", `{"freeze":"yes"}`, "freeze must be a boolean, not string", ""},
 	} {
 		t.Run(a.name, func(t *testing.T) {
 			var err error
 			switch a.name {
-			case "in a list":
+			case "in a list", "in a list, twice":
 				err = arguments(json.RawMessage(a.arguments), &ManyIn{})
 			case "a word for a boolean":
 				err = arguments(json.RawMessage(a.arguments), &revokeIn{})
