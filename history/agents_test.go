@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -146,5 +147,27 @@ func TestBoughtByAnAgent(t *testing.T) {
 			}
 			require.ErrorIs(t, err, ErrNotFound, "%s", agent)
 		}
+	})
+}
+
+// The last payments of an agent at a host are found among those of others.
+func TestRecentAt(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		require.Empty(t, must.Get(s.RecentAt(t.Context(), "a", "api.example", 10))(t))
+		var wanted []string
+		for i, at := range []string{"a api.example", "b api.example", "a other.example", "a api.example"} {
+			h := testHold(uint64(i) + 1)
+			h.Payment.Agent, h.Payment.Host, _ = strings.Cut(at, " ")
+			p := must.Get(reserve(s, h))(t)
+			if at == "a api.example" {
+				wanted = append([]string{p.ID}, wanted...)
+			}
+		}
+		var found []string
+		for _, p := range must.Get(s.RecentAt(t.Context(), "a", "api.example", 10))(t) {
+			found = append(found, p.ID)
+		}
+		require.Equal(t, wanted, found)
+		require.Len(t, must.Get(s.RecentAt(t.Context(), "a", "api.example", 1))(t), 1)
 	})
 }
