@@ -277,7 +277,6 @@ func (w *witness) look(ctx context.Context, rules int64) error {
 	return err
 }
 
-// CopyLedger implements cli.App.
 func (a *app) CopyLedger(ctx context.Context, to string) (backup.Copy, error) {
 	store, err := a.OpenLedger(ctx)
 	if err != nil {

@@ -39,7 +39,6 @@ func (e *Engine) wayOf(p history.Payment) scheme.Way {
 // unregistered is a way that nobody registered: rows of the ledger may have one.
 type unregistered struct{ scheme.Plain }
 
-// Name implements scheme.Way.
 func (unregistered) Name() string { return "" }
 
 func plainIfNil(w scheme.Way) scheme.Way {

@@ -68,7 +68,6 @@ type node struct {
 	proxy     *proxy // nil: none
 }
 
-// RoundTrip implements http.RoundTripper.
 func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := n.check(r.URL); err != nil {
 		if r.Body != nil {

@@ -26,7 +26,6 @@ func EndSessions(t testing.TB, server *mcp.Server) {
 // Bearer shows an agent's token with each request.
 type Bearer string
 
-// RoundTrip implements http.RoundTripper.
 func (b Bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))

@@ -30,10 +30,8 @@ const (
 // this machine are taken: other transports start programs.
 type Bus struct{ Address string }
 
-// Name implements Way.
 func (Bus) Name() (way, to string) { return "desktop", notifications }
 
-// Tell implements Way.
 func (b Bus) Tell(ctx context.Context, n Notice) error {
 	ctx, cancel := context.WithTimeout(ctx, desktopTime)
 	defer cancel()

@@ -13,7 +13,6 @@ type Script struct {
 	Env     []string // all of its environment
 }
 
-// Name implements Way.
 func (Script) Name() (way, to string) { return "desktop", "osascript" }
 
 // Tell implements Way. The text is an argument of the script and never part of it.

@@ -34,7 +34,6 @@ var ErrChannelBusy = errors.New("the channel is held by another request")
 // ChannelMoved says that a channel was charged otherwise than its caller saw; Channel is how it stands now.
 type ChannelMoved struct{ Channel SoldChannel }
 
-// Error implements error.
 func (e *ChannelMoved) Error() string { return "the channel was charged meanwhile" }
 
 // Owed is what can be claimed.

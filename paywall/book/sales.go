@@ -65,7 +65,6 @@ type Sale struct {
 // AlreadySold says that this payment has had its run; Sale is that one.
 type AlreadySold struct{ Sale Sale }
 
-// Error implements error.
 func (e *AlreadySold) Error() string { return "this payment has been used before" }
 
 // keepAnswers is how long what was sold can be asked for again by a buyer whose answer got lost:

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/x402/onchain"
 )
 
-// Propose implements scheme.Channelled.
 func (b *Channels) Propose(ctx context.Context, call scheme.ChannelCall, save bool) (*scheme.ChannelUse,
 	error) {
 	c, changed, err := b.open(ctx, call, save)

@@ -76,10 +76,8 @@ func New(name string, rules config.Signer, o Options) *Signer {
 	return s
 }
 
-// Account implements wallet.Signer.
 func (s *Signer) Account() (name, address string) { return s.name, s.rules.Address }
 
-// Sign implements wallet.Signer.
 func (s *Signer) Sign(ctx context.Context, o wallet.Order) (signature []byte, err error) {
 	err = s.ask(ctx, func(ctx context.Context) error {
 		signature, err = s.keeper.sign(ctx, o)
@@ -100,7 +98,6 @@ func (s *Signer) Address(ctx context.Context) (address string, err error) {
 	return address, err
 }
 
-// Check implements wallet.Signer.
 func (s *Signer) Check(ctx context.Context) error {
 	address, err := s.Address(ctx)
 	if err == nil && address != s.rules.Address {

@@ -66,7 +66,6 @@ func Encode(m message.Channel) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var asked Voucher
 	if !q.Account.IsOwn() {

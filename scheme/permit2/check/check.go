@@ -53,12 +53,12 @@ func ApprovalOf(permit *message.Permit, transaction *message.ApprovalGas) (a App
 	return a
 }
 
+// permit is a signing.Message.
 type permit struct {
 	signing.Basis
 	message.PermitDraft
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var asked Permit
 	err := x402.DecodeStrict(q.Message, message.MaxPayload, &asked)
@@ -122,7 +122,6 @@ func (c Check) whyAlwaysAsked(ctx context.Context, network string, a message.Per
 	return x402.StrangeFacilitator(a.Facilitator)
 }
 
-// Sign implements signing.Message.
 func (m permit) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	return Sign(ctx, by, m.PermitDraft, nil)
 }
@@ -154,7 +153,6 @@ func Sign(ctx context.Context, by *wallet.Account, m message.PermitDraft, into *
 	return slices.Concat(signature[:], approval[:]), nil
 }
 
-// Signed implements signing.Message.
 func (m permit) Signed([]byte) (history.Signed, error) {
 	return history.Signed{Evidence: m.Evidence()}, nil
 }

@@ -20,7 +20,6 @@ type Guard struct {
 // CheckConfig implements pay.Guard. It needs no key.
 func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConfig(ctx) }
 
-// VerifySeals implements pay.Guard.
 func (g Guard) VerifySeals(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "check"}, g.Local.VerifySeals)
 }
@@ -31,20 +30,17 @@ func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Sig
 	return g.Recorder.Submit(ctx, p, signed, here)
 }
 
-// RecordVoucher implements pay.Guard.
 func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
 	return g.Recorder.RecordVoucher(ctx, p, signed, c, o, here)
 }
 
-// Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.record(ctx, "expire", p, func() (history.Payment, error) {
 		return g.Recorder.Expire(ctx, p, history.Expiry(p, status))
 	})
 }
 
-// Charge implements pay.Guard.
 func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.record(ctx, "charge", p, func() (history.Payment, error) {
 		return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
@@ -76,12 +72,10 @@ func (g Guard) LocalApprovals(ctx context.Context) bool {
 	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), ErrNone)
 }
 
-// Checkpoint implements pay.Guard.
 func (g Guard) Checkpoint(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.Checkpoint)
 }
 
-// CheckpointIfUnlocked implements pay.Guard.
 func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
 }
