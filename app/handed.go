@@ -89,7 +89,6 @@ func (c *commands) check(user socket.User, h *relay.Handed) error {
 	return cli.CheckHanded(h.Args, c.home)
 }
 
-// run runs the command of a session to its end.
 func (c *commands) run(ctx context.Context, s *relay.Session) {
 	err := c.check(s.User, s.Handed)
 	if err == nil && !c.running.take(s.User) {

@@ -345,7 +345,6 @@ func (h openHome) Close() (err error) {
 	return err
 }
 
-// OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
 	return a.openLedger(ctx, content.Keeper{}, alerts.Writer{})
 }
@@ -372,7 +371,6 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules, keys *wallet.Wallet
 		Account: func(name string) (*wallet.Account, error) { return accountOf(keys, name) }}
 }
 
-// accountOf is an account of unlocked keys.
 func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
 	account, err := keys.AccountNamed(name)
 	if err != nil {

@@ -103,7 +103,6 @@ const SelectApproval = `SELECT id, quote, state, created_at, expires_at, decline
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-// ScanApproval reads a row of SelectApproval.
 func ScanApproval(row sqldb.Row) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte

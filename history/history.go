@@ -76,7 +76,6 @@ type database struct {
 	ledgerID atomic.Pointer[string] // nil until it is read
 }
 
-// Options of a Store.
 type Options struct {
 	Now func() time.Time // default time.Now
 	// Contents keeps what payments buy. Without it a Store can hold no money.

@@ -90,7 +90,6 @@ func (p *endpoint) swap(s *session) (before *session) {
 	return before
 }
 
-// live is the current session, if it lives.
 func (p *endpoint) live() *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

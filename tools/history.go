@@ -86,7 +86,6 @@ func (f *following) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &f.Step)
 }
 
-// historyRow is one payment.
 type historyRow struct {
 	PaymentID            string `json:"paymentId"`
 	Timestamp            string `json:"timestamp"`

@@ -65,7 +65,6 @@ type Options struct {
 // Ask asks the node one question, as Call, but whatever chain it is on.
 type Ask func(result any, method string, params ...any) error
 
-// New makes the client of a network's node.
 func New(o Options) *Node {
 	c := o.HTTP
 	if c == nil { // no Proxy: the environment is not the owner

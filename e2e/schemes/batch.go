@@ -98,7 +98,6 @@ func (d channelDeposit) nonce() [32]byte {
 	return [32]byte(sandbox.Unhex(bare(hashWords(d.id, d.salt))))
 }
 
-// isSigned reports whether the payer signed it, for the collector.
 func (c *chain) isSigned(d channelDeposit) bool {
 	nonce := d.nonce()
 	return isBy(d.config.Payer, c.tokenData().digest(receiveType, topicOf(d.config.Payer),

@@ -261,7 +261,6 @@ func (l *Lab) Config(options ConfigOptions) string {
 	return b.String()
 }
 
-// HostPort is the host and port of a URL.
 func HostPort(at string) string {
 	if parsed, err := url.Parse(at); err == nil && parsed.Host != "" {
 		return parsed.Host

@@ -95,7 +95,6 @@ func makeLedger(ctx context.Context, dir string) error {
 	return err
 }
 
-// SealHome seals the rules of a home as they are.
 func SealHome(dir string, keys *wallet.Wallet) error {
 	rules, err := config.Load(dir)
 	if err != nil {

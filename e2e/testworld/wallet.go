@@ -103,7 +103,6 @@ func StartWallet(t testing.TB, bin string, home Home, extraEnv ...string) *Walle
 	return StartWalletWith(t, bin, home, WalletOptions{Env: extraEnv})
 }
 
-// StartWalletWith is StartWallet with options.
 func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions) *Wallet {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"mcp"}, options.Args...)...)

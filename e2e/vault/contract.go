@@ -38,7 +38,6 @@ func ReadBuild(root string) (Build, error) {
 	return b, readJSON(filepath.Join(root, Committed), &b)
 }
 
-// CompileAll compiles sources of the vault.
 func CompileAll(lab string, sources []string) (all []Build, err error) {
 	list, err := json.Marshal(sources)
 	if err != nil {

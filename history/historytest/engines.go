@@ -30,7 +30,6 @@ func (c *Clock) Now() time.Time {
 	return c.at
 }
 
-// Set sets the time.
 func (c *Clock) Set(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -86,7 +86,6 @@ func List(ctx context.Context, s *history.Store, f Filter) (list []history.Payme
 	return list, more, totals, err
 }
 
-// sumOf adds up payments by their symbol.
 func sumOf(list []history.Payment, into map[string]money.Dollars) {
 	for _, p := range list {
 		if worth := p.Worth(); p.State != history.Failed && worth != 0 {

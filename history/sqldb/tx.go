@@ -215,13 +215,11 @@ func lower(text string) string {
 	}, text)
 }
 
-// ScanText reads a row of one text.
 func ScanText(row Row) (text string, err error) {
 	err = row.Scan(&text)
 	return text, err
 }
 
-// ScanNumber reads a row of one number.
 func ScanNumber(row Row) (n int64, err error) {
 	err = row.Scan(&n)
 	return n, err

@@ -307,7 +307,6 @@ func (p Payment) signedFor() money.Amount {
 	return p.Amount
 }
 
-// permit is what was signed by Permit2.
 func (r *examined) permit() error {
 	from, a, err := payload.RecoverPermit2(r.Payment.Network, r.payload)
 	switch {

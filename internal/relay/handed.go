@@ -81,7 +81,6 @@ type Handed struct {
 	Files []*os.File // 3, or 4 with the terminal
 }
 
-// Close closes the files.
 func (h *Handed) Close() {
 	if h == nil {
 		return

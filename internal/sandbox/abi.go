@@ -19,7 +19,6 @@ func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }
 // Word is a number as a contract returns it: 32 bytes.
 func Word(n uint64) string { return WordOf(money.NewAmount(n)) }
 
-// WordOf is Word of an amount.
 func WordOf(amount money.Amount) string {
 	b := amount.Bytes32()
 	return "0x" + hex.EncodeToString(b[:])

@@ -50,7 +50,6 @@ type Timeline map[string][]balance
 
 type balance struct{ block, amount uint64 }
 
-// At is the amount at a block.
 func (t Timeline) At(address string, block uint64) uint64 {
 	for _, known := range slices.Backward(t[strings.ToLower(address)]) {
 		if known.block <= block {

@@ -36,7 +36,6 @@ type ScriptFault struct {
 	Always bool   `json:"always,omitempty"` // until Heal
 }
 
-// Gift is an address, and dollars for it.
 type Gift struct {
 	Address string `json:"address"`
 	Amount  string `json:"amount"` // dollars, as in "10.00"

@@ -45,7 +45,6 @@ func WordOfUint(n uint64) []byte {
 	return common.LeftPadBytes(binary.BigEndian.AppendUint64(nil, n), 32)
 }
 
-// AmountOf reads a 32-byte word.
 func AmountOf(word []byte) money.Amount {
 	amount, _ := money.AmountFromBytes(word)
 	return amount

@@ -219,7 +219,6 @@ func listOf(numbers []int64) string {
 	return string(append(text, ')'))
 }
 
-// Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
 func encodeEntries(list []Entry) (data []byte) {

@@ -85,7 +85,6 @@ func (s *Sums) Knows(created time.Time) bool {
 		!isOld(s.Months, sqldb.DayNumber(budget.MonthOf(created)))
 }
 
-// withWindow is a list with a window in it.
 func withWindow(list []WindowSum, day int64) []WindowSum {
 	if at(list, day) != nil {
 		return list
@@ -112,7 +111,6 @@ func (s *Sums) Add(g Signature) {
 	s.count(g.created())
 }
 
-// subscribed counts a signature for a subscription.
 func (s *Sums) subscribed(id string, g Signature) {
 	if s.Subscriptions == nil {
 		s.Subscriptions = map[string]SubscriptionSum{}
