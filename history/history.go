@@ -138,7 +138,7 @@ func (t *tx) isLedger() error {
 
 // sameFormat refuses a ledger of another format.
 func (t *tx) sameFormat() error {
-	text, err := scanText(t.Row(`SELECT value FROM meta WHERE key = 'format'`))
+	text, err := sqldb.ScanText(t.Row(`SELECT value FROM meta WHERE key = 'format'`))
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
 	}

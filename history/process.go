@@ -35,7 +35,7 @@ func (s *Store) LedgerID(ctx context.Context) (string, error) {
 		return *known, nil
 	}
 	id, err := readOnce(ctx, s, func(t *tx) (string, error) {
-		id, err := scanText(t.Row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
+		id, err := sqldb.ScanText(t.Row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
 		return id, sqldb.Otherwise(err, sqldb.Damaged("read the ledger's id", errors.New("it has none")))
 	})
 	if err == nil {

@@ -103,12 +103,12 @@ func (e *Engine) payableOn(q intent) []string {
 // payment and sent to facilitators: sellers say the URL back that they were asked. A V2 payment
 // need not name its resource; what an option is accepted by stays as it is.
 func forgetSecrets(c *wire.Challenge) {
-	if redacted(c.Resource.URL) != c.Resource.URL {
+	if WithoutSecrets(c.Resource.URL) != c.Resource.URL {
 		c.Resource = wire.Resource{}
 	}
 	for i := range c.Accepts {
 		r := &c.Accepts[i]
-		kept := redacted(r.ResourceURL)
+		kept := WithoutSecrets(r.ResourceURL)
 		if kept == r.ResourceURL {
 			continue
 		}
