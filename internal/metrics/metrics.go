@@ -5,8 +5,7 @@
 // agent wrote; and a family has at most maxSeries series.
 //
 // The files: set.go (bounded families), help.go (their descriptions), process.go (this process), calls.go
-// (agents' calls), parties.go (facilitators and nodes), ledger.go (what the ledger holds), sales.go (a
-// paywall).
+// (agents' calls, facilitators and nodes), ledger.go (what the ledger holds), sales.go (a paywall).
 package metrics
 
 import (

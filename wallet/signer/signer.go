@@ -5,8 +5,8 @@
 // no credential leaves but to the service that it is for, and none is in an error; and every question has an
 // end.
 //
-// The files: signer.go (what all have in common), command.go (a program), api.go (a question by HTTPS) and
-// credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go, keychain.go.
+// The files: signer.go (what all have in common; the keychain), command.go (a program), api.go (a question by HTTPS) and
+// credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go.
 package signer
 
 import (
@@ -171,4 +171,14 @@ func (u unknown) address(context.Context) (string, error) {
 func (u unknown) sign(context.Context, wallet.Order) ([]byte, error) {
 	_, err := u.address(context.Background())
 	return nil, err
+}
+
+// keychain is a key that is an item of the system's keychain. Package wallet reads and uses it: no key is
+// handed to this one.
+type keychain struct{ key imported.KeychainKey }
+
+func (k keychain) address(ctx context.Context) (string, error) { return k.key.Address(ctx) }
+
+func (k keychain) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
+	return k.key.Sign(ctx, o)
 }
