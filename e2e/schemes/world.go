@@ -241,3 +241,9 @@ func (s *World) Approved(owner string) uint64 {
 	defer s.chain.Unlock()
 	return s.chain.allowance(owner, message.Permit2Address, math.MaxUint64)
 }
+
+func word(n uint64) string { return sandbox.Word(n) }
+
+func wordOf(amount money.Amount) string { return sandbox.WordOf(amount) }
+
+func topicOf(address string) string { return sandbox.TopicOf(address) }
