@@ -73,7 +73,7 @@ func register[In, Out any](s *Server, t *mcp.Tool,
 
 // arguments reads those of a call, and waits for the person where it comes back with their answer.
 func (s *Server) arguments(ctx context.Context, request *mcp.CallToolRequest, into any) error {
-	if err := arguments(request.Params.Arguments, into); err != nil {
+	if err := ReadArguments(request.Params.Arguments, into); err != nil {
 		return err
 	}
 	return s.unlocking.await(ctx, request)
