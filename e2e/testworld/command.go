@@ -38,9 +38,7 @@ func (h Home) AtTerminal(t testing.TB, bin, passphrase string, args ...string) (
 	defer cancel()
 	cmd := h.Command(ctx, bin, args...)
 	terminal, err := pty.Start(cmd)
-	if err != nil {
-		t.Fatalf("x402-wallet %s: %v", args[0], err)
-	}
+	require.NoError(t, err, args[0])
 	defer terminal.Close()
 	var seen []byte
 	buffer := make([]byte, 4096)
