@@ -28,16 +28,6 @@ func Keyholder() history.Keyholder {
 	}
 }
 
-// Adopt makes a ledger that a wallet sealed one that Keyholder sealed.
-func Adopt(ctx context.Context, s *history.Store) error {
-	rules, err := s.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	rules.Version++
-	return s.SealRules(ctx, rules, "", true, Keyholder())
-}
-
 // Guard is a pay.Guard that lets everything pass: rules and ledgers of tests are nobody's. What it
 // records is sealed all the same.
 type Guard struct{ Store *history.Store }
