@@ -168,7 +168,6 @@ func endCommand(control *net.UnixConn, started *exec.Cmd, over <-chan struct{}) 
 	_ = control.Close()
 }
 
-// conversation is what came of it.
 type conversation struct {
 	asks  bool // a person may be asked, and nobody else of that user
 	typed bool // they typed something

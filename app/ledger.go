@@ -203,7 +203,6 @@ type attempt struct {
 	unlocked bool
 }
 
-// rulesKeeper is the wallet of a service.
 type rulesKeeper interface {
 	VerifySeals(ctx context.Context) error // unlocks the wallet if that needs no person
 	Unlocked() bool

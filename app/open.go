@@ -143,7 +143,6 @@ func (a *app) reopen(ctx context.Context, h openHome, first, last wallet.Passphr
 	return a.OpenWallet(ctx, first, last)
 }
 
-// accounts are those of the rules that have keys.
 func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) {
 	for _, a := range keys.Accounts() {
 		if rules.HasAccount(a.Name) {

@@ -161,7 +161,6 @@ func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 	return sum, err
 }
 
-// Freezes returns what is frozen.
 func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx, s, (*tx).freezes) }
 
 func (t *tx) freezes() (list []Freeze, err error) {

@@ -12,7 +12,6 @@ import (
 	"x402-wallet/history/sqldb"
 )
 
-// insert writes a payment that is reserved.
 func (t *tx) insert(p *Payment) error {
 	if err := t.readEnds(); err != nil {
 		return err

@@ -307,7 +307,6 @@ func (o option) tellsMost() bool {
 	return !isForm || o.isPersons() || o.why.Code != x402.InvalidRequirement // a network check that failed
 }
 
-// reasonsOf are the options' reasons, in rows for the details of an error.
 func reasonsOf(c *wire.Challenge, options []option) (rows []map[string]any) {
 	for _, o := range options {
 		row := map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code,

@@ -30,7 +30,6 @@ func (e *Engine) simplest() string {
 	return e.Ways[0].Name()
 }
 
-// wayOf is the way that a payment was made by.
 func (e *Engine) wayOf(p history.Payment) scheme.Way {
 	w, _ := e.way(p.Scheme)
 	return w

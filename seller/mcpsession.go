@@ -340,7 +340,6 @@ func metaOf(ctx context.Context, with wire.Attachment) mcp.Meta {
 	return meta
 }
 
-// call makes one exchange.
 func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 	meta := metaOf(ctx, e.with)
 	if w.progress != nil {

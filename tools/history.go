@@ -108,7 +108,6 @@ type historyRow struct {
 	Subscription         string `json:"subscription,omitempty"` // of the owner's, which it belongs to
 }
 
-// For is what was asked for.
 func (r historyRow) For() string {
 	what := cmp.Or(r.Method, http.MethodGet) + " " + r.URL
 	if r.Subscription != "" {

@@ -52,7 +52,6 @@ type events struct {
 	owners map[string]*agentEvents // by session
 }
 
-// agentEvents are one agent's.
 type agentEvents struct {
 	*mcp.MemoryEventStore
 	agent    string

@@ -51,7 +51,6 @@ type Node struct {
 	calls    atomic.Uint64 // JSON-RPC ids
 }
 
-// Options for New.
 type Options struct {
 	Network, URL string
 	HTTP         *http.Client         // the transport that the owner wants; nil: a plain one without a proxy

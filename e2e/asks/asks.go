@@ -15,7 +15,6 @@ import (
 	"x402-wallet/x402/onchain"
 )
 
-// Asks asks a signer.
 type Asks func(ctx context.Context, d onchain.Draft) ([]byte, error)
 
 // draftOf is a message for so many signatures of EVM.
@@ -105,7 +104,6 @@ func (a Asks) SignSolana(ctx context.Context, t Transaction) (signature [64]byte
 	return signature, err
 }
 
-// SignIn asks for the signature of a sign-in.
 func (a Asks) SignIn(ctx context.Context, payment string, m x402.SignIn) ([]byte, error) {
 	text, err := m.Text()
 	if err != nil {

@@ -184,7 +184,6 @@ func (c *chain) checkClaims(claims []channelClaim, signature string) error {
 	return nil
 }
 
-// applyClaims is what claims do that were checked.
 func (c *chain) applyClaims(tx *sandbox.Transaction, claims []channelClaim) {
 	for _, claim := range claims {
 		at := c.channel(claim.id)

@@ -207,7 +207,6 @@ func (c *chain) view(contract, selector, words string, block uint64, forgets boo
 	return "", false
 }
 
-// isContract reports whether an address is that of a contract here.
 func (c *chain) isContract(address string) bool {
 	for _, contract := range []string{message.Permit2Address, message.ExactProxy, message.UptoProxy,
 		batchContract,

@@ -225,7 +225,6 @@ func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
 // ResetLogs empties the logs of all parties and ends all faults.
 func (l *Lab) ResetLogs() { l.op("resetLogs", struct{}{}, nil) }
 
-// answerOf is what an operation answers.
 func answerOf[V any](l *Lab, op string, in any) (out V) {
 	l.t.Helper()
 	l.op(op, in, &out)

@@ -132,7 +132,6 @@ func (h Home) Env(extra ...string) []string {
 	return append(env, extra...)
 }
 
-// Command is a command of the wallet at this home.
 func (h Home) Command(ctx context.Context, bin string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = h.Env()

@@ -75,7 +75,6 @@ func Streamable(t testing.TB, server *mcp.Server, o *mcp.StreamableHTTPOptions) 
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o)
 }
 
-// EndSessions ends with the test what sessions there are on server.
 func EndSessions(t testing.TB, server *mcp.Server) {
 	t.Cleanup(func() {
 		for session := range server.Sessions() {

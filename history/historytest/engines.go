@@ -125,7 +125,6 @@ func Hold(atomic uint64) history.Hold {
 	}
 }
 
-// Pay takes a payment to a state.
 func Pay(t *testing.T, s *history.Store, h history.Hold, to history.State) history.Payment {
 	t.Helper()
 	p, err := Reserve(t.Context(), s, h)

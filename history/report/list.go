@@ -211,7 +211,6 @@ func Questions(ctx context.Context, s *history.Store) (questions []history.Appro
 	return questions, err
 }
 
-// condition is a WHERE.
 type condition struct {
 	text string
 	args []any

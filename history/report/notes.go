@@ -53,7 +53,6 @@ func NoteChange(ctx context.Context, s *history.Store, c OwnersChange) error {
 	return s.Note(ctx, event, func(*sqldb.Tx) (any, error) { return c, nil })
 }
 
-// Labels are the names of sessions.
 func Labels(ctx context.Context, s *history.Store) (map[string]string, error) {
 	labels := map[string]string{}
 	err := s.View(ctx, func(t *sqldb.Tx) error {

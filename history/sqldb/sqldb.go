@@ -181,7 +181,6 @@ func (t *Tx) ExecAll(text string) error {
 	return nil
 }
 
-// HasTable reports whether the database has a table.
 func (t *Tx) HasTable(name string) (bool, error) { return t.Is(t.engine.HasTable(), name) }
 
 // WithoutComments is a text of SQL without its comments: SQLite keeps the text of each table.

@@ -129,7 +129,6 @@ func (t *Tx) Classify(doing string, err error) error {
 	return err
 }
 
-// IsServer is DB.IsServer.
 func (t *Tx) IsServer() bool { return t.engine.IsServer() }
 
 // AfterCommit has f called once this change is durable, before Write returns. f must return at once.

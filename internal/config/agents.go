@@ -28,7 +28,6 @@ type Agent struct {
 	Label      string         `toml:"label"`       // its name in the owner's books: "team=research"
 }
 
-// fileAgent is that as it is written.
 type fileAgent struct {
 	Agent
 	PerCall *string `toml:"per_call"`

@@ -152,7 +152,6 @@ func (c *Checker) policy(written *file) policy {
 	return p
 }
 
-// proxy checks the address of a proxy.
 func (c *Checker) proxy(key, text string) string {
 	if text == "" {
 		return ""

@@ -73,7 +73,6 @@ type Notifier struct {
 	end     sync.Once
 }
 
-// New makes a notifier of these ways.
 func New(ways ...Way) *Notifier {
 	return &Notifier{ways: ways, holder: rand.Text(), taken: map[string]map[string]bool{},
 		woken: make(chan struct{}, 1), closing: make(chan struct{}), Ending: &sync.WaitGroup{}}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 )
 
-// Found is what of the service is there.
 type Found struct {
 	Installed bool   // its unit is there
 	HomeOwner string // "": there is no home

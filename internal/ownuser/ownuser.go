@@ -41,7 +41,6 @@ func Supported(system string) error {
 	return nil
 }
 
-// Setup is what is to be installed.
 type Setup struct {
 	Program    string   // the file of the program that is copied
 	Serve      []string // options of serve besides its socket, such as --http

@@ -38,7 +38,6 @@ const (
 // KiB each.
 const MaxSize = 1 << 20
 
-// Receipt is the document.
 type Receipt struct {
 	Format  string          `json:"format"`
 	Version int             `json:"version"`
@@ -180,7 +179,6 @@ type Check struct {
 	Why  string `json:"why,omitempty"` // of a failure
 }
 
-// Verdict is what a receipt shows.
 type Verdict struct {
 	OK      bool     `json:"ok"`
 	Payment Payment  `json:"payment"`

@@ -38,7 +38,6 @@ func Unhex(text string) []byte {
 	return raw
 }
 
-// Keccak is the Keccak-256 hash.
 func Keccak(text string) []byte {
 	h := sha3.NewLegacyKeccak256()
 	h.Write([]byte(text))
@@ -48,7 +47,6 @@ func Keccak(text string) []byte {
 // CallData is a function's arguments in words, with one of variable length at the end.
 type CallData struct{ Words strings.Builder }
 
-// Add appends words.
 func (d *CallData) Add(words ...string) {
 	for _, w := range words {
 		d.Words.WriteString(strings.TrimPrefix(w, "0x"))
@@ -80,7 +78,6 @@ func Reverted(why string) error {
 	return e
 }
 
-// IsUnits reads an amount of atomic units.
 func IsUnits(text string, into *uint64) (fits bool) {
 	amount, err := money.ParseAmount(text)
 	if err == nil {

@@ -28,7 +28,6 @@ type Script struct {
 	Advance string `json:"advance,omitempty"`
 }
 
-// ScriptFault makes a fault happen.
 type ScriptFault struct {
 	Fault  string `json:"fault"`
 	Path   string `json:"path,omitempty"`   // of the seller; every path if empty

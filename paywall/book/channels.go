@@ -36,7 +36,6 @@ type ChannelMoved struct{ Channel SoldChannel }
 
 func (e *ChannelMoved) Error() string { return "the channel was charged meanwhile" }
 
-// Owed is what can be claimed.
 func (c SoldChannel) Owed() money.Amount { return c.Charged.SubFloor(c.Claimed) }
 
 // isEmpty reports whether a channel never was charged, and need not be remembered.

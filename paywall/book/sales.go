@@ -241,7 +241,6 @@ func (b *Book) SoldTo(ctx context.Context, resource string, call [32]byte, payer
 	})
 }
 
-// SaleFilter chooses sales.
 type SaleFilter struct {
 	Limit    int       // at most so many; 0 is 100
 	Before   string    // older than this one

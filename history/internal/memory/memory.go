@@ -207,7 +207,6 @@ func (m *Memory) readBuckets(numbers []int64) (map[int64][]Entry, error) {
 	return buckets, err
 }
 
-// listOf is a list of numbers as SQL has it.
 func listOf(numbers []int64) string {
 	text := []byte{'('}
 	for i, n := range numbers {
@@ -316,7 +315,6 @@ func (m *Memory) Flush() error {
 	return err
 }
 
-// rowsToWrite are rows for one statement.
 type rowsToWrite struct {
 	places []string
 	values []any

@@ -50,7 +50,6 @@ type Rate struct {
 	Counts []int `json:"counts"`
 }
 
-// SessionSum is what was signed in a session.
 type SessionSum struct {
 	ID   string         `json:"id"`
 	Last int64          `json:"last"` // the newest payment's time, microseconds
@@ -243,7 +242,6 @@ func (s *Sums) succeeded(payment int64) {
 	s.Failures = slices.DeleteFunc(s.Failures, func(n int64) bool { return n <= s.Settled })
 }
 
-// Encode is the text of the sums.
 func (s *Sums) Encode() []byte { return []byte(audit.JSON(s)) }
 
 // Clone is a copy that shares nothing with the sums.

@@ -47,7 +47,6 @@ type Voucher struct {
 	Shown   *x402.ChannelVoucher `json:"shown,omitempty"`   // an older voucher of this key
 }
 
-// Deposit is what a deposit has of its own.
 type Deposit struct {
 	ValidBefore int64  `json:"validBefore"`
 	Salt        []byte `json:"salt"`

@@ -44,7 +44,6 @@ type Approval struct {
 	Transaction *message.ApprovalGas `json:"transaction,omitempty"`
 }
 
-// ApprovalOf is the approval of what is to be signed.
 func ApprovalOf(permit *message.Permit, transaction *message.ApprovalGas) (a Approval) {
 	if permit != nil {
 		a.Nonce = &permit.Nonce
