@@ -67,6 +67,7 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
+// addWhose are the flags that name agents.
 func addWhose(cmd *cobra.Command, of *tools.Whose) {
 	cmd.Flags().StringVar(&of.Agent, "agent", "", "only this agent's, by its `NAME`, or of each that "+
 		"research-* means")
@@ -177,6 +178,7 @@ func attested(a *wire.Attested) string {
 	return safe(a.String())
 }
 
+// signedIn is the state of a sign-in.
 func signedIn(state string) string {
 	if state == string(history.Settled) {
 		return "signed in"
