@@ -202,8 +202,8 @@ const pendingEvent = audit.ApprovalEvent + string(Pending)
 
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
-	return audit.EncodeDigest(audit.Link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
-		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why, a.Agent))
+	return audit.EncodeDigest(audit.Link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method,
+		a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why, a.Agent))
 }
 
 // Approval returns one approval, or ErrNotFound.
@@ -240,7 +240,8 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 		if err != nil {
 			return err
 		}
-		a.State, a.Expires, a.Since = Approved, sqldb.FromMicros(sqldb.Micros(t.Now.Add(approvedFor))), head.Seq
+		a.State, a.Since = Approved, head.Seq
+		a.Expires = sqldb.FromMicros(sqldb.Micros(t.Now.Add(approvedFor)))
 		if seal != nil {
 			a.Seal, err = seal(*a)
 			if err != nil {

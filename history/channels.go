@@ -48,7 +48,8 @@ func scanChannel(row sqldb.Row) (c Channel, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.Signed, c.PendingCall, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), sqldb.FromMicros(updated)
+	c.Signed, c.PendingCall, c.Refused = raw(signed), raw(call), raw(refused)
+	c.Updated = sqldb.FromMicros(updated)
 	c.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	if err == nil {
 		c.Nonce, err = strconv.ParseUint(nonce, 10, 64)

@@ -7,8 +7,8 @@
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go and totals.go (what a
 // decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go (every
-// other step, and the audit chain), lease.go (which process works on a payment, who waits for it), query.go (one
-// payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
+// other step, and the audit chain), lease.go (which process works on a payment, who waits for it), query.go
+// (one payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
 // approvaluse.go, approvallist.go and asking.go (questions to a person), freeze.go and rules.go (what the
 // owner said; the chain's head), channels.go (vouchers).
 //

@@ -125,7 +125,8 @@ func (t *tx) lastSealed(k Keyholder, earlier *audit.Row) (s *sealed, err error) 
 		d.Sums == audit.Digest([]byte(state))
 	s.Sums, err = decodeSums(state)
 	if err != nil || !isOwn {
-		return s, audit.Corrupt("the last row that it sealed, or what that says of the budgets, is another one")
+		return s, audit.Corrupt("the last row that it sealed, or what that says of the budgets, is another "+
+			"one")
 	}
 	root, err := hex.DecodeString(s.Memory)
 	if err != nil {
@@ -284,8 +285,8 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 	}
 	agree := func(shown, waiting, signed budget.Use) error {
 		if shown.Total() != signed.Held+waiting.Held {
-			return audit.Corrupt("a budget's sum in it is %s; %s were signed and are held for it", shown.Total(),
-				signed.Held+waiting.Held)
+			return audit.Corrupt("a budget's sum in it is %s; %s were signed and are held for it",
+				shown.Total(), signed.Held+waiting.Held)
 		}
 		return nil
 	}
@@ -424,8 +425,8 @@ func (t *tx) sameSession(s *sealed, p Payment, k Keyholder) error {
 		return err
 	}
 	if p.Created.Sub(newest) < budget.SessionIdle {
-		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did not "+
-			"begin it", p.Session)
+		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did "+
+			"not begin it", p.Session)
 	}
 	return nil
 }

@@ -234,7 +234,8 @@ func (t *tx) reservedAs(p Payment, digest string) (r audit.Row, err error) {
 	err = t.Row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
 		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.Seq, &r.At, &r.Detail)
 	if err != nil {
-		return r, sqldb.Otherwise(err, audit.Corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, sqldb.Otherwise(err,
+			audit.Corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
 	d, err := audit.ReadStep(r.Detail)
 	if err != nil || d.Row != digest || r.At != sqldb.Micros(p.Created) {
@@ -269,7 +270,8 @@ func (t *tx) signedAs(read Payment, k Keyholder) (p Payment, g seals.Signature, 
 		return p, g, err
 	}
 	if g.Row != read.digest() || g.Evidence != audit.Digest([]byte(audit.JSON(read.Evidence))) {
-		return p, g, audit.Corrupt("payment %s was asked after by something else than what was signed", read.ID)
+		return p, g, audit.Corrupt("payment %s was asked after by something else than what was signed",
+			read.ID)
 	}
 	return p, g, nil
 }
@@ -354,7 +356,8 @@ func (t *tx) signatureOf(p Payment, k Keyholder) (g seals.Signature, err error) 
 	}
 	g, err = seals.Read[seals.Signature](r.Detail)
 	if err != nil || !hmac.Equal(own, r.Seal) || !bytes.Equal(r.Hash, r.Linked(previous)) {
-		return g, audit.Corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.Seq, p.ID)
+		return g, audit.Corrupt("event %d, the signature of payment %s, is not sealed by this wallet",
+			r.Seq, p.ID)
 	}
 	if g.Row != p.digest() || g.Terms != p.terms() || g.ID != p.ID {
 		return g, audit.Corrupt("payment %s is not the one that was signed", p.ID)

@@ -61,8 +61,8 @@ func (t *tx) insert(p *Payment) error {
 
 // digest is over the columns of a payment that never change.
 func (p Payment) digest() string {
-	return audit.EncodeDigest(audit.Link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
-		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
+	return audit.EncodeDigest(audit.Link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]),
+		p.Method, p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
 		p.Amount.String(), p.PayTo, p.Source, p.Agent))
 }
 

@@ -18,8 +18,8 @@ import (
 // Arguments are read as hosts send them, and strictly all the same: what could be read in two ways is
 // refused.
 
-// ReadArguments decodes strictly, after what hosts are known to do is undone: unknown names, wrong types and what
-// could be read in two ways are the agent's to mend.
+// ReadArguments decodes strictly, after what hosts are known to do is undone: unknown names, wrong types and
+// what could be read in two ways are the agent's to mend.
 func ReadArguments(raw json.RawMessage, into any) error {
 	raw, err := meantArguments(raw, reflect.TypeOf(into).Elem())
 	if err != nil || len(raw) == 0 || string(raw) == "null" {

@@ -5,8 +5,8 @@
 // no credential leaves but to the service that it is for, and none is in an error; and every question has an
 // end.
 //
-// The files: signer.go (what all have in common; the keychain), command.go (a program), api.go (a question by HTTPS) and
-// credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go.
+// The files: signer.go (what all have in common; the keychain), command.go (a program), api.go (a question by
+// HTTPS) and credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go.
 package signer
 
 import (
