@@ -236,7 +236,7 @@ func (t *tx) ownFreezes(k Keyholder) error {
 	}
 	own, err := k.OwnLift(lift)
 	if err == nil && (!has || !own || lift.UpTo < k.After.Lifted) {
-		err = audit.Corrupt("something was frozen before it, or a freeze was lifted in it, and not by "+
+		err = audit.Corrupt("something was frozen before it, or a freeze was lifted in it, and not by " +
 			"the owner")
 	}
 	return err

@@ -125,7 +125,7 @@ func (t *tx) lastSealed(k Keyholder, earlier *audit.Row) (s *sealed, err error) 
 		d.Sums == audit.Digest([]byte(state))
 	s.Sums, err = decodeSums(state)
 	if err != nil || !isOwn {
-		return s, audit.Corrupt("the last row that it sealed, or what that says of the budgets, is another "+
+		return s, audit.Corrupt("the last row that it sealed, or what that says of the budgets, is another " +
 			"one")
 	}
 	root, err := hex.DecodeString(s.Memory)
