@@ -89,7 +89,6 @@ func (c *commands) check(user socket.User, h *relay.Handed) error {
 	return cli.CheckHanded(h.Args, c.home)
 }
 
-// run runs the command of a session to its end.
 func (c *commands) run(ctx context.Context, s *relay.Session) {
 	err := c.check(s.User, s.Handed)
 	if err == nil && !c.running.take(s.User) {
@@ -169,7 +168,6 @@ func endCommand(control *net.UnixConn, started *exec.Cmd, over <-chan struct{}) 
 	_ = control.Close()
 }
 
-// conversation is what came of it.
 type conversation struct {
 	asks  bool // a person may be asked, and nobody else of that user
 	typed bool // they typed something

@@ -203,7 +203,6 @@ type attempt struct {
 	unlocked bool
 }
 
-// rulesKeeper is the wallet of a service.
 type rulesKeeper interface {
 	VerifySeals(ctx context.Context) error // unlocks the wallet if that needs no person
 	Unlocked() bool
@@ -277,7 +276,6 @@ func (w *witness) look(ctx context.Context, rules int64) error {
 	return err
 }
 
-// CopyLedger implements cli.App.
 func (a *app) CopyLedger(ctx context.Context, to string) (backup.Copy, error) {
 	store, err := a.OpenLedger(ctx)
 	if err != nil {

@@ -143,7 +143,6 @@ func (a *app) reopen(ctx context.Context, h openHome, first, last wallet.Passphr
 	return a.OpenWallet(ctx, first, last)
 }
 
-// accounts are those of the rules that have keys.
 func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) {
 	for _, a := range keys.Accounts() {
 		if rules.HasAccount(a.Name) {
@@ -345,7 +344,6 @@ func (h openHome) Close() (err error) {
 	return err
 }
 
-// OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
 	return a.openLedger(ctx, content.Keeper{}, alerts.Writer{})
 }
@@ -372,7 +370,6 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules, keys *wallet.Wallet
 		Account: func(name string) (*wallet.Account, error) { return accountOf(keys, name) }}
 }
 
-// accountOf is an account of unlocked keys.
 func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
 	account, err := keys.AccountNamed(name)
 	if err != nil {

@@ -36,7 +36,6 @@ type boundedListener struct {
 	places places[netip.Addr]
 }
 
-// Accept implements net.Listener.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -71,7 +70,6 @@ type placedConn struct {
 	leave func()
 }
 
-// Close implements net.Conn.
 func (c *placedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()

@@ -28,7 +28,6 @@ func (a *app) Signer(name string, s config.Signer, rules *config.Config,
 	})
 }
 
-// SignersByChain are those of the rules, as a wallet has them.
 func (a *app) SignersByChain(rules *config.Config) map[string]wallet.Signer {
 	list := map[string]wallet.Signer{}
 	for name, s := range rules.Signers {

@@ -65,7 +65,7 @@ func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
 	if reasons, err := r.unusual(a, facts.Payee); err == nil && len(reasons) > 0 && !a.Approved {
 		why = append(why, "a person has to approve it then, too: "+texts(reasons))
 	}
-	next.At, next.Why = stamp(free), strings.Join(why, "; ")
+	next.At, next.Why = x402.Stamp(free), strings.Join(why, "; ")
 	return next
 }
 
@@ -74,9 +74,9 @@ func (w window) countsFrom() string {
 	if w.name == "session" {
 		return fmt.Sprintf("the session ends at %s, %.0f hours after its last payment; each payment moves "+
 			"that",
-			stamp(w.resets), SessionIdle.Hours())
+			x402.Stamp(w.resets), SessionIdle.Hours())
 	}
-	return fmt.Sprintf("the %s resets at %s", w.titled(), stamp(w.resets))
+	return fmt.Sprintf("the %s resets at %s", w.titled(), x402.Stamp(w.resets))
 }
 
 // titled is a window's name in a text for the owner, and named in one for the agent.

@@ -314,9 +314,9 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 	if w.isFound {
 		return w.wasDelegated(over, price)
 	}
-	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
+	next := x402.Next{Do: x402.Wait, At: x402.Stamp(w.resets), Command: w.command(price),
 		Say: "It costs " + price.Price() + ", and your " + w.titled() + " of " + w.limit.Price() + " has " +
-			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
+			left.Price() + " left: please raise it, or it resets at " + x402.Stamp(w.resets) + "."}
 	e := w.detailed(x402.Errorf(x402.BudgetExceeded, "%s", over)).WithDetail("requested", price)
 	if price > *w.limit { // waiting will not help
 		return e.WithCommand(next.Command, "It costs "+price.Price()+", above your whole "+w.titled()+
@@ -334,7 +334,7 @@ func (w window) wasDelegated(over string, price money.Dollars) *x402.Error {
 		WithCommand(w.command(price), "It costs "+price.Price()+", and of the "+
 			w.limit.Price()+" that you had delegated when this budget session began "+
 			w.limit.SubFloor(w.use.Total()).Price()+" is left: please begin a new session, which takes what "+
-			"you delegate now. It begins by itself at "+stamp(w.resets)+".")
+			"you delegate now. It begins by itself at "+x402.Stamp(w.resets)+".")
 }
 
 // detailed adds to a refusal the numbers of the window that it is by.
@@ -345,7 +345,7 @@ func (w window) detailed(e *x402.Error) *x402.Error {
 		detailNode(e.WithDetail("window", w.part), w.covers)
 	}
 	if !w.isCall() {
-		e.WithDetail("resetsAt", stamp(w.resets))
+		e.WithDetail("resetsAt", x402.Stamp(w.resets))
 	}
 	return e
 }
@@ -356,6 +356,3 @@ func (w window) isNodes() bool { return w.part != "" }
 // isCall reports whether it is no window but the limit for one call: nothing is ever in it, and it never
 // resets.
 func (w window) isCall() bool { return w.name == perCall || w.part == perCall }
-
-// stamp names a time in whole seconds, none too early: a call that comes back then passes.
-func stamp(t time.Time) string { return x402.Stamp(t) }

@@ -67,7 +67,7 @@ func costsMore(w window, enough, left money.Dollars) *x402.Error {
 			e.Message += " of" + whose(w.covers)
 		}
 	} else {
-		has += ", until it resets at " + stamp(w.resets)
+		has += ", until it resets at " + x402.Stamp(w.resets)
 	}
 	next := x402.Next{Do: x402.AskPerson, Command: w.command(enough),
 		Say: "The call costs more than I may pay: " + has + ". Please raise it if you want it to be paid."}

@@ -69,8 +69,8 @@ func (r Rules) checkRate(agent string, facts Facts) error {
 		}
 		e := x402.Errorf(x402.RateLimited, "%d payments in the last minute; the owner allows%s %d",
 			l.use.LastMinute, l.whose(), l.most).
-			WithHint("wait until %s", stamp(l.free())).WithDetail("limit", l.most).
-			WithDetail("resetsAt", stamp(l.free())).WaitUntil(l.free(), "")
+			WithHint("wait until %s", x402.Stamp(l.free())).WithDetail("limit", l.most).
+			WithDetail("resetsAt", x402.Stamp(l.free())).WaitUntil(l.free(), "")
 		detailNode(e, l.of)
 		return e
 	}
@@ -90,5 +90,5 @@ func detailNode(e *x402.Error, w Window) {
 // moves says when a full rate lets the next payment pass, and what moves that.
 func (l rate) moves() string {
 	return fmt.Sprintf("the rate allows%s the next payment at %s, a minute after the oldest of the last %d; "+
-		"each payment moves that", l.whose(), stamp(l.free()), l.most)
+		"each payment moves that", l.whose(), x402.Stamp(l.free()), l.most)
 }

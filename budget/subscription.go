@@ -109,7 +109,7 @@ func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err erro
 		return nil, err
 	}
 	if current, in := s.Slot(facts.Now); !in || !current.Equal(slot) {
-		return nil, notOrdered(s, "its slot of "+stamp(slot)+" is not the one of "+stamp(facts.Now))
+		return nil, notOrdered(s, "its slot of "+x402.Stamp(slot)+" is not the one of "+x402.Stamp(facts.Now))
 	}
 	used := facts.Subscription
 	if !a.Prepaid && used.Total().Add(a.Price) > s.Total {

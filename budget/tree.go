@@ -55,7 +55,6 @@ func (w Window) Has(agent string) bool {
 	return true
 }
 
-// IsAll reports whether a window is of no agent and no team.
 func (w Window) IsAll() bool { return w.Agent == "" && w.Team == "" }
 
 // The layers below the owner's, as a refusal names them; which of the limits it is, its detail "window".
@@ -76,7 +75,6 @@ type node struct {
 	hosts               []string // that it may pay; empty: all
 }
 
-// limit is one of a node's.
 type limit struct {
 	most    *money.Dollars // nil: none
 	pattern string         // by which the agent has it; "": it is in the node's own entry

@@ -52,7 +52,6 @@ func (p *Program) accountCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// accounts are those of the keystore and of the rules.
 func (p *Program) accounts(ctx context.Context, w *tools.Wallet) ([]accountRow, error) {
 	keys, err := wallet.Open(p.Home)
 	if err != nil {
@@ -110,7 +109,6 @@ func (u *ui) accounts(rows []accountRow) {
 	}
 }
 
-// newAccount is what an account is added with.
 type newAccount struct {
 	name       string
 	index      uint32

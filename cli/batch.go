@@ -212,7 +212,6 @@ func sendWithdrawal(ctx context.Context, w *tools.Wallet, b batch.Withdrawal) (*
 	return &shown, err
 }
 
-// deposits are the channels with a deposit, as a table.
 func (u *ui) deposits(list []batch.Report) {
 	if len(list) == 0 {
 		return

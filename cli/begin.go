@@ -45,7 +45,6 @@ type beginning struct {
 	out                  initOut
 }
 
-// begin checks the flags.
 func (p *Program) begin(ui *ui, f initFlags) (*beginning, error) {
 	b := &beginning{initFlags: f, p: p, ui: ui}
 	if f.keyring {

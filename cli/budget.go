@@ -135,7 +135,6 @@ func (of budgetOf) hasNo(name string, known []string) error {
 	return usagef("there is no budget %q; there are %s", name, list)
 }
 
-// check refuses an agent or a team that the rules do not have.
 func (of budgetOf) check(rules *config.Config) error {
 	switch {
 	case of.agent != "":

@@ -182,7 +182,6 @@ type usageError struct {
 
 func (e usageError) Error() string { return e.text }
 
-// remedy is what to do about it.
 func (e usageError) remedy(cmd *cobra.Command) string {
 	if e.hint != "" {
 		return e.hint

@@ -27,7 +27,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// initOut is what init answers.
 type initOut struct {
 	Home      string       `json:"home"`
 	Addresses []addressOut `json:"addresses"`

@@ -20,7 +20,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// installOut is what install answers.
 type installOut struct {
 	Client  string   `json:"client"`
 	File    string   `json:"file"`

@@ -96,7 +96,6 @@ func (f phraseFlags) check(all initFlags) error {
 	return err
 }
 
-// keyPaths are where the keys are.
 func (f phraseFlags) keyPaths() (recovery.Paths, error) {
 	paths := recovery.StandardPaths(f.account)
 	for _, entry := range f.paths {

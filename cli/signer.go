@@ -17,7 +17,6 @@ import (
 
 // Signers that keep a key of the wallet's themselves (docs/rules.md).
 
-// signerRow is who signs on a chain.
 type signerRow struct {
 	Name    string `json:"name"`
 	Chain   string `json:"chain"`

@@ -105,7 +105,6 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 	})
 }
 
-// keepInKeychain puts the key of --key-file into the keychain.
 func (p *Program) keepInKeychain(ctx context.Context, ui *ui, n newSigner) error {
 	if n.keyFile == "" {
 		return nil

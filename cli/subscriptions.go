@@ -61,7 +61,6 @@ func (p *Program) subscriptionsCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// subscriptionEdit is a command that changes the rule of one subscription.
 func (p *Program) subscriptionEdit(ui *ui, use, short, done string,
 	edit func(text []byte, name string) ([]byte, error)) *cobra.Command {
 	return ui.loosens(&cobra.Command{

@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -118,9 +119,7 @@ func sign(key crypto.Signer, header map[string]any, claims jwt.MapClaims) (strin
 		method = jwt.SigningMethodES256
 	}
 	t := jwt.NewWithClaims(method, claims)
-	for name, value := range header {
-		t.Header[name] = value
-	}
+	maps.Copy(t.Header, header)
 	return t.SignedString(key)
 }
 

@@ -51,7 +51,6 @@ func (c *Command) name() string {
 	return filepath.Base(c.Argv[0])
 }
 
-// run asks the program of a facilitator.
 func (c *Client) run(ctx context.Context, f *remote, request string, body []byte) reply {
 	if strings.HasPrefix(request, "discovery") {
 		return reply{status: http.StatusNotFound}

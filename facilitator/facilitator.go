@@ -105,7 +105,6 @@ type try struct {
 	Err         error // nil when settled
 }
 
-// Options configure a Client.
 type Options struct {
 	// seller.NodeClient; nil: Go's own; redirects and cookies are switched off here in any case
 	HTTP *http.Client

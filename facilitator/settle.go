@@ -58,7 +58,6 @@ func (s Submission) body() ([]byte, error) {
 		s.Payload, s.Requirements), nil
 }
 
-// settleRun is one run of Settle.
 type settleRun struct {
 	client     *Client
 	submission Submission

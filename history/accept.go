@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/history/sqldb"
@@ -55,14 +56,14 @@ func (t *tx) sessionGoesOn(s *sealed, k Keyholder) error {
 	if err != nil {
 		return err
 	}
-	now := max(micros(t.Now), s.Session.Last)
+	now := max(sqldb.Micros(t.Now), s.Session.Last)
 	if current.ID == "" && now-s.Session.Last < budget.SessionIdle.Microseconds() {
-		return corrupt("its session ended, and was not over")
+		return audit.Corrupt("its session ended, and was not over")
 	}
 	if current.ID == "" {
 		return nil
 	}
-	return t.sameSession(s, Payment{Session: current.ID, Created: fromMicros(now)}, k)
+	return t.sameSession(s, Payment{Session: current.ID, Created: sqldb.FromMicros(now)}, k)
 }
 
 // rebuildSealed makes the sums and the memory anew from the payments, which the owner accepts as they are:
@@ -85,7 +86,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		if err != nil {
 			return err
 		}
-		p.Created = fromMicros(created)
+		p.Created = sqldb.FromMicros(created)
 		// the owner accepts the ledger also where that cannot be read
 		signed, _ := seals.Read[seals.Signature](detail)
 		g := seals.Signature{ID: p.ID, Created: created, Key: signed.Key, SessionCap: limit,

@@ -103,14 +103,13 @@ const SelectApproval = `SELECT id, quote, state, created_at, expires_at, decline
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-// ScanApproval reads a row of SelectApproval.
 func ScanApproval(row sqldb.Row) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
 		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Agent, &a.Payment,
 		&a.Since, &a.Seal)
-	a.Created, a.Expires = fromMicros(created), fromMicros(expires)
+	a.Created, a.Expires = sqldb.FromMicros(created), sqldb.FromMicros(expires)
 	copy(a.Quote[:], quote)
 	return a, err
 }
@@ -190,8 +189,8 @@ func (t *tx) beginDeciding() error {
 func (t *tx) expire() error { return t.expireWhere(`expires_at <= ?`, t.Now) }
 
 func (t *tx) expireWhere(condition string, at time.Time) error {
-	ids, err := sqldb.Collect(t.Tx, scanText, `UPDATE approvals SET state = 'expired' WHERE `+condition+` AND`+isOpen+
-		` RETURNING id`, micros(at))
+	ids, err := sqldb.Collect(t.Tx, sqldb.ScanText, `UPDATE approvals SET state = 'expired' WHERE `+condition+` AND`+isOpen+
+		` RETURNING id`, sqldb.Micros(at))
 	if err != nil || len(ids) == 0 {
 		return err
 	}
@@ -203,8 +202,8 @@ const pendingEvent = audit.ApprovalEvent + string(Pending)
 
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
-	return encodeDigest(link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
-		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why, a.Agent))
+	return audit.EncodeDigest(audit.Link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method,
+		a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why, a.Agent))
 }
 
 // Approval returns one approval, or ErrNotFound.
@@ -241,7 +240,8 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 		if err != nil {
 			return err
 		}
-		a.State, a.Expires, a.Since = Approved, fromMicros(micros(t.Now.Add(approvedFor))), head.Seq
+		a.State, a.Since = Approved, head.Seq
+		a.Expires = sqldb.FromMicros(sqldb.Micros(t.Now.Add(approvedFor)))
 		if seal != nil {
 			a.Seal, err = seal(*a)
 			if err != nil {
@@ -321,11 +321,11 @@ func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) 
 func (t *tx) decided(a Approval, said, by string) error {
 	_, err := t.Exec(
 		`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
-		a.State, micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
+		a.State, sqldb.Micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
 	if err != nil {
 		return err
 	}
 	q := a.Record(said, by)
-	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
+	q.Expires, q.Since, q.Seal = sqldb.Micros(a.Expires), a.Since, audit.Digest(a.Seal)
 	return t.audit(0, audit.ApprovalEvent+string(a.State), q)
 }

@@ -15,7 +15,7 @@ import (
 // approvalOf returns a person's approval of a quote that no payment has used up, or nil.
 func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
 	return sqldb.Find(t.Tx, ScanApproval, SelectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
-		quote[:], micros(t.Now))
+		quote[:], sqldb.Micros(t.Now))
 }
 
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
@@ -90,7 +90,7 @@ func (u *uses) add(r audit.Row) error {
 		// by the id that is sealed, and not by the number of the row
 		g, err := seals.Read[seals.Signature](r.Detail)
 		if err != nil {
-			return corrupt("event %d (%s) cannot be read", r.Seq, r.Event)
+			return audit.Corrupt("event %d (%s) cannot be read", r.Seq, r.Event)
 		}
 		u.signed[g.ID] = true
 	case r.Event == audit.UsedEvent && json.Unmarshal([]byte(r.Detail), &used) == nil &&

@@ -51,13 +51,13 @@ func (q *Asking) Open(a *Approval) error {
 	_, err := q.Exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
 			network, asset, symbol, amount, usd, pay_to, why, agent)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
+		a.ID, a.Quote[:], a.State, sqldb.Micros(a.Created), sqldb.Micros(a.Expires), a.Host, a.Method, a.URL,
 		a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why, a.Agent)
 	if err != nil {
 		return err
 	}
 	r := q.Record(*a)
-	r.Row, r.Expires = a.digest(), micros(a.Expires)
+	r.Row, r.Expires = a.digest(), sqldb.Micros(a.Expires)
 	return q.t.audit(0, pendingEvent, r)
 }
 

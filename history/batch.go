@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/json"
 
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -74,20 +75,20 @@ type BatchOpen struct {
 // Batch reads what is in the row of a channel of batch-settlement.
 func (c Channel) Batch() (signed BatchSigned, book BatchBook, err error) {
 	if json.Unmarshal(c.Signed, &signed) != nil || json.Unmarshal(c.PendingCall, &book) != nil {
-		return signed, book, corrupt("the channel %s cannot be read", c.ID)
+		return signed, book, audit.Corrupt("the channel %s cannot be read", c.ID)
 	}
 	return signed, book, nil
 }
 
 // WithSigned is the row of a channel in which nothing was signed yet.
 func (c Channel) WithSigned(s BatchSigned) Channel {
-	c.Signed = json.RawMessage(toJSON(s))
+	c.Signed = json.RawMessage(audit.JSON(s))
 	return c
 }
 
 // WithBook is the channel's row with another book.
 func (c Channel) WithBook(b BatchBook) Channel {
-	c.PendingCall = json.RawMessage(toJSON(b))
+	c.PendingCall = json.RawMessage(audit.JSON(b))
 	return c
 }
 
@@ -110,7 +111,7 @@ func (c Channel) WithVoucher(payment string, v x402.ChannelVoucher, deposit mone
 	if v.Ceiling.Cmp(c.Amount) > 0 {
 		c.Amount = v.Ceiling
 	}
-	c.Signed = json.RawMessage(toJSON(signed))
+	c.Signed = json.RawMessage(audit.JSON(signed))
 	return c.WithBook(book), nil
 }
 

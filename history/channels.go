@@ -48,7 +48,8 @@ func scanChannel(row sqldb.Row) (c Channel, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.Signed, c.PendingCall, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), fromMicros(updated)
+	c.Signed, c.PendingCall, c.Refused = raw(signed), raw(call), raw(refused)
+	c.Updated = sqldb.FromMicros(updated)
 	c.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	if err == nil {
 		c.Nonce, err = strconv.ParseUint(nonce, 10, 64)
@@ -169,7 +170,7 @@ func (t *tx) signVoucher(signed Signed, k Keyholder) error {
 		return err
 	}
 	err = t.seal(k, last, 0, audit.VoucherEvent, map[string]any{"voucher": v,
-		"sha256": digestOf(signed.Payload)})
+		"sha256": audit.Digest(signed.Payload)})
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (c Channel) voucher() *seals.Voucher {
 
 // position is how far a channel has come, as the memory has it.
 func (c Channel) position() []byte {
-	return []byte(toJSON(map[string]any{"network": c.Network, "channel": c.ID, "epoch": c.Epoch,
+	return []byte(audit.JSON(map[string]any{"network": c.Network, "channel": c.ID, "epoch": c.Epoch,
 		"nonce": c.Nonce, "amount": c.Amount}))
 }
 
@@ -228,7 +229,7 @@ func (s *Step) follows(get func(key []byte) ([]byte, error)) error {
 	if string(from.position()) == string(position) || (isNew && fromZero) {
 		return nil
 	}
-	return corrupt("the channel to %s is not where the last voucher left it", from.Service)
+	return audit.Corrupt("the channel to %s is not where the last voucher left it", from.Service)
 }
 
 // channel is the row as it stands; the zero one where there is none.
@@ -249,7 +250,7 @@ func (t *tx) putChannel(c Channel) error {
 		refused = excluded.refused, updated_at = excluded.updated_at`,
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
 		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed, nullable(string(c.Signed)), c.Delivered,
-		nullable(string(c.PendingCall)), nullable(string(c.Refused)), micros(t.Now))
+		nullable(string(c.PendingCall)), nullable(string(c.Refused)), sqldb.Micros(t.Now))
 	if err != nil {
 		return err
 	}
@@ -263,7 +264,7 @@ func (c Channel) digest() string {
 	if c.Delivered {
 		known = 1
 	}
-	return encodeDigest(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
+	return audit.EncodeDigest(audit.Link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
 		strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount.String(),
 		c.Claimed.String(), string(c.Signed), string(c.PendingCall), string(c.Refused)))
 }

@@ -84,7 +84,7 @@ func (p Payment) chargedOnce(m *memory.Memory) error {
 			return err
 		}
 		if before != nil {
-			return corrupt("what was signed for payment %s was given back already, and it is %s", p.ID,
+			return audit.Corrupt("what was signed for payment %s was given back already, and it is %s", p.ID,
 				p.State)
 		}
 	}

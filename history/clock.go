@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/sqldb"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
@@ -16,7 +17,7 @@ import (
 // a payment began; approvals of that time are over. The audit chain has one event for all of it.
 func (s *Store) Redate(ctx context.Context) error {
 	return s.tx(ctx, func(t *tx) error {
-		now := micros(t.Now)
+		now := sqldb.Micros(t.Now)
 		var from, upTo sql.NullInt64
 		if err := t.Row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).
 			Scan(&from, &upTo); err != nil {

@@ -160,7 +160,7 @@ func (t *tx) session() (budget.Session, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Started, s.Last = fromMicros(started), fromMicros(last)
+	s.Started, s.Last = sqldb.FromMicros(started), sqldb.FromMicros(last)
 	if limit.Valid {
 		s.Cap = (*money.Dollars)(&limit.Int64)
 	}
@@ -176,15 +176,15 @@ func (t *tx) count(since time.Time) (n int, err error) {
 	if _, err := t.notBeforeLedger(); err != nil {
 		return 0, err
 	}
-	before, err := scanNumber(t.Row(`SELECT seq FROM payments WHERE created_at <= ?
-		ORDER BY created_at DESC, seq DESC LIMIT 1`, micros(since)))
+	before, err := sqldb.ScanNumber(t.Row(`SELECT seq FROM payments WHERE created_at <= ?
+		ORDER BY created_at DESC, seq DESC LIMIT 1`, sqldb.Micros(since)))
 	return int(t.known.last - before), sqldb.Otherwise(err, nil)
 }
 
 // nthNewest is when the nth newest payment was made, or zero if there are fewer.
 func (t *tx) nthNewest(n int) (time.Time, error) {
-	at, err := scanNumber(t.Row(`SELECT created_at FROM payments WHERE seq = ?`, t.known.last+1-int64(n)))
-	return fromMicros(at), sqldb.Otherwise(err, nil)
+	at, err := sqldb.ScanNumber(t.Row(`SELECT created_at FROM payments WHERE seq = ?`, t.known.last+1-int64(n)))
+	return sqldb.FromMicros(at), sqldb.Otherwise(err, nil)
 }
 
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
@@ -193,7 +193,7 @@ func (t *tx) notBeforeLedger() (head int64, err error) {
 	if err := t.readEnds(); err != nil {
 		return 0, err
 	}
-	if at := fromMicros(t.known.newest); at.After(t.Now) {
+	if at := sqldb.FromMicros(t.known.newest); at.After(t.Now) {
 		t.Now = at
 	}
 	return t.known.head, nil

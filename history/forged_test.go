@@ -16,6 +16,7 @@ import (
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/schema"
 	"x402-wallet/history/internal/seals"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -121,7 +122,7 @@ func (g *guarded) relink(after int64) {
 			Scan(&at, &payment, &event, &detail) != nil {
 			return
 		}
-		previous = link(previous, at, payment, event, detail)
+		previous = audit.Link(previous, at, payment, event, detail)
 		g.sql(`UPDATE audit SET hash = ? WHERE seq = ?`, previous, seq)
 	}
 }
@@ -131,7 +132,7 @@ func (g *guarded) forge(payment, event, detail string) {
 	g.t.Helper()
 	g.sql(`INSERT INTO audit (seq, at, payment, event, detail, hash) VALUES ((SELECT max(seq) + 1 FROM audit), ?,
 		coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, ?)`,
-		micros(g.clock.now()), payment, event, detail, []byte{})
+		sqldb.Micros(g.clock.now()), payment, event, detail, []byte{})
 	var last int64
 	require.NoError(g.t, ask(g.t, g.Store, `SELECT max(seq) FROM audit`).Scan(&last))
 	g.relink(last - 1)
@@ -139,14 +140,14 @@ func (g *guarded) forge(payment, event, detail string) {
 
 // reservedAs is what the chain says of a payment that was reserved as it is.
 func reservedAs(p Payment) string {
-	return toJSON(audit.ReservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+	return audit.JSON(audit.ReservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
 		Stored: audit.StoredDigest(string(p.Requirement), "", "")})
 }
 
 // signedAs is what the chain says of a payment that was signed as it is.
 func signedAs(p Payment) seals.Signature {
-	return seals.Signature{ID: p.ID, Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
-		Evidence: digestOf([]byte(toJSON(p.Evidence))), Terms: p.terms()}
+	return seals.Signature{ID: p.ID, Row: p.digest(), Created: sqldb.Micros(p.Created), Key: p.IdempotencyKey,
+		Evidence: audit.Digest([]byte(audit.JSON(p.Evidence))), Terms: p.terms()}
 }
 
 // unsign signs a payment and takes it back, in everything that needs no key for it.
@@ -175,7 +176,7 @@ func (g *guarded) signedAs(payment, name string, value any) {
 	const row = ` WHERE event = 'signed' AND payment = (SELECT seq FROM payments WHERE id = ?)`
 	detail := must.JSON[map[string]any]([]byte(g.text(`SELECT detail FROM audit`+row, payment)))(g.t)
 	detail[name] = value
-	g.sql(`UPDATE audit SET detail = ?`+row, toJSON(detail), payment)
+	g.sql(`UPDATE audit SET detail = ?`+row, audit.JSON(detail), payment)
 }
 
 func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
@@ -207,7 +208,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"the session was idle, and the next one is the owner's": func(g *guarded) Hold {
 			g.sql(`UPDATE sessions SET ended = 1`)
-			g.sql(`INSERT INTO sessions VALUES ('ses_forged', ?1, ?1, NULL, 0, ?2)`, micros(g.clock.now()), []byte{0})
+			g.sql(`INSERT INTO sessions VALUES ('ses_forged', ?1, ?1, NULL, 0, ?2)`, sqldb.Micros(g.clock.now()), []byte{0})
 			return testHold(5)
 		},
 		"the memory is deleted": func(g *guarded) Hold {
@@ -252,7 +253,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 		},
 		"the newest seal is over older sums, and all is as it was before": func(g *guarded) Hold {
 			p := g.unsign()
-			g.signedAs(p, "sums", digestOf([]byte(g.text(`SELECT sums FROM sealed_sums`))))
+			g.signedAs(p, "sums", audit.Digest([]byte(g.text(`SELECT sums FROM sealed_sums`))))
 			g.relink(3)
 			return testHold(600)
 		},
@@ -561,7 +562,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 		p := g.reserve(testHold(700))
 		g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = ? WHERE id = ?`, []byte{0},
 			p.ID)
-		g.forge(p.ID, audit.SignedEvent, toJSON(signedAs(p)))
+		g.forge(p.ID, audit.SignedEvent, audit.JSON(signedAs(p)))
 		_, err := g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 		requireCode(t, err, x402.LedgerCorrupt)
 	})
@@ -574,7 +575,7 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			g.sql(`UPDATE payments SET usd = 700 WHERE id = ?`, p.ID)
 			_, err := g.Expire(t.Context(), p, Outcome{State: Failed}, g.k)
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "its terms are under the seal: %v", err)
-			detail := toJSON(signedAs(big))
+			detail := audit.JSON(signedAs(big))
 			g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.Number)
 			if linked {
 				var at int64

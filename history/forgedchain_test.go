@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
@@ -16,7 +17,7 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 		"a signed payment failed, in the chain and in every table": func(g *guarded) {
 			p := g.sign(g.reserve(testHold(5)))
 			g.sql(`UPDATE payments SET state = 'failed', updated_at = ?, note = 'x' WHERE id = ?`,
-				micros(g.clock.now())+1, p.ID)
+				sqldb.Micros(g.clock.now())+1, p.ID)
 			g.sumUp()
 			g.forge(p.ID, string(Failed), `{"note":"x"}`)
 		},
@@ -30,9 +31,9 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 		"a signature of nobody": func(g *guarded) {
 			p := g.reserve(testHold(5))
 			s := signedAs(p)
-			s.Unique = encodeDigest([]byte{1})
+			s.Unique = audit.EncodeDigest([]byte{1})
 			g.sql(`UPDATE payments SET state = 'submitted', unique_key = ? WHERE id = ?`, []byte{1}, p.ID)
-			g.forge(p.ID, audit.SignedEvent, toJSON(s))
+			g.forge(p.ID, audit.SignedEvent, audit.JSON(s))
 			g.sql(`UPDATE audit SET seal = ? WHERE seq = (SELECT max(seq) FROM audit)`, []byte{0})
 		},
 		"a text of bytes": func(g *guarded) {

@@ -59,13 +59,13 @@ func (t *tx) freeze(f Freeze) error {
 		return err
 	}
 	// not a number that was lifted, whatever is left of the table
-	seq, err := scanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM (SELECT seq FROM freezes
+	seq, err := sqldb.ScanNumber(t.Row(`SELECT 1 + coalesce(max(seq), 0) FROM (SELECT seq FROM freezes
 		UNION ALL SELECT upto FROM lifts) AS numbers`))
 	if err != nil {
 		return err
 	}
 	_, err = t.Exec(`INSERT INTO freezes (seq, network, account, at, by, why) VALUES (?, ?, ?, ?, ?, ?)`,
-		seq, f.Network, f.Account, micros(t.Now), f.By, f.Why)
+		seq, f.Network, f.Account, sqldb.Micros(t.Now), f.By, f.Why)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (t *tx) freeze(f Freeze) error {
 	}
 	t.known.freezes = nil
 	if stops, err := t.frozenBy(f.Network, f.Account); err != nil || stops == nil {
-		return cmp.Or(err, corrupt("what was frozen does not stand in it"))
+		return cmp.Or(err, audit.Corrupt("what was frozen does not stand in it"))
 	}
 	return t.audit(0, audit.FrozenEvent, f.told())
 }
@@ -107,7 +107,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 		if lifted, err = t.freezes(); err != nil || len(lifted) == 0 {
 			return err
 		}
-		l := Lift{At: fromMicros(micros(t.Now)), Seal: []byte{}}
+		l := Lift{At: sqldb.FromMicros(sqldb.Micros(t.Now)), Seal: []byte{}}
 		if err := t.Row(`SELECT max(seq) FROM freezes`).Scan(&l.UpTo); err != nil {
 			return err
 		}
@@ -117,13 +117,13 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 				return err
 			}
 		}
-		if _, err := t.Exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
+		if _, err := t.Exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, sqldb.Micros(l.At), l.Seal); err != nil {
 			return err
 		}
 		t.known.freezes = nil
 		return t.audit(0, audit.UnfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo,
 			"n":    t.known.last,
-			"seal": digestOf(l.Seal)})
+			"seal": audit.Digest(l.Seal)})
 	})
 	return lifted, err
 }
@@ -134,7 +134,7 @@ func (s *Store) Lifted(ctx context.Context) (Lift, error) { return readOnce(ctx,
 func (t *tx) lifted() (l Lift, err error) {
 	var at int64
 	err = t.Row(`SELECT upto, at, seal FROM lifts ORDER BY upto DESC LIMIT 1`).Scan(&l.UpTo, &at, &l.Seal)
-	l.At = fromMicros(at)
+	l.At = sqldb.FromMicros(at)
 	return l, sqldb.Otherwise(err, nil)
 }
 
@@ -155,13 +155,12 @@ func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 		var seq, at int64
 		var network, account string
 		err := row.Scan(&seq, &network, &account, &at)
-		copy(sum[:], link(sum[:], seq, network, account, strconv.FormatInt(at, 10)))
+		copy(sum[:], audit.Link(sum[:], seq, network, account, strconv.FormatInt(at, 10)))
 		return err
 	}, `SELECT seq, network, account, at FROM freezes WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
 	return sum, err
 }
 
-// Freezes returns what is frozen.
 func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx, s, (*tx).freezes) }
 
 func (t *tx) freezes() (list []Freeze, err error) {
@@ -173,7 +172,7 @@ const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` +
 func scanFreeze(row sqldb.Row) (f Freeze, err error) {
 	var at int64
 	err = row.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
-	f.At = fromMicros(at)
+	f.At = sqldb.FromMicros(at)
 	return f, err
 }
 
@@ -237,7 +236,8 @@ func (t *tx) ownFreezes(k Keyholder) error {
 	}
 	own, err := k.OwnLift(lift)
 	if err == nil && (!has || !own || lift.UpTo < k.After.Lifted) {
-		err = corrupt("something was frozen before it, or a freeze was lifted in it, and not by the owner")
+		err = audit.Corrupt("something was frozen before it, or a freeze was lifted in it, and not by " +
+			"the owner")
 	}
 	return err
 }
@@ -260,14 +260,14 @@ func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 		return 0, err
 	}
 	oldest := t.known.last - seals.FailuresWithin
-	settled, err := scanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM payments WHERE seq > ?
+	settled, err := sqldb.ScanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM payments WHERE seq > ?
 		AND state = 'settled' AND proof <> ''`, oldest))
 	if err != nil {
 		return 0, err
 	}
 	err = t.Row(`SELECT count(*) FROM payments WHERE seq > ? AND created_at > ?
 		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)`,
-		max(oldest, settled), micros(since)).Scan(&n)
+		max(oldest, settled), sqldb.Micros(since)).Scan(&n)
 	return min(n, most), err
 }
 

@@ -7,11 +7,10 @@
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go and totals.go (what a
 // decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go (every
-// other step, and the audit chain), lease.go (who works on a payment, who waits for it), query.go (one
-// payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
+// other step, and the audit chain), lease.go (which process works on a payment, who waits for it), query.go
+// (one payment, and those that are unfinished), payees.go (payees and prices, for the rules), approvals.go,
 // approvaluse.go, approvallist.go and asking.go (questions to a person), freeze.go and rules.go (what the
-// owner said; the chain's head), channels.go (vouchers), process.go and turns.go (which process this is, and
-// whose turn it is).
+// owner said; the chain's head), channels.go (vouchers).
 //
 // What a signature believes: sealed.go (the chain's sealed rows), followed.go (what this process has read of
 // the chain) and accept.go (a ledger as the owner accepts it).
@@ -76,7 +75,6 @@ type database struct {
 	ledgerID atomic.Pointer[string] // nil until it is read
 }
 
-// Options of a Store.
 type Options struct {
 	Now func() time.Time // default time.Now
 	// Contents keeps what payments buy. Without it a Store can hold no money.
@@ -139,7 +137,7 @@ func (t *tx) isLedger() error {
 
 // sameFormat refuses a ledger of another format.
 func (t *tx) sameFormat() error {
-	text, err := scanText(t.Row(`SELECT value FROM meta WHERE key = 'format'`))
+	text, err := sqldb.ScanText(t.Row(`SELECT value FROM meta WHERE key = 'format'`))
 	if sqldb.Otherwise(err, nil) != nil {
 		return err
 	}

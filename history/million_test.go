@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"x402-wallet/history/internal/audit"
+	"x402-wallet/history/sqldb"
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
 )
@@ -67,7 +69,7 @@ func fillMillion(b *testing.B, home string) {
 					return err
 				}
 			}
-			return must.Err(t.Exec(`UPDATE sessions SET last_at = ?`, micros(t.Now)))
+			return must.Err(t.Exec(`UPDATE sessions SET last_at = ?`, sqldb.Micros(t.Now)))
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -80,7 +82,7 @@ func (t *tx) millionth(p Payment, n int) error {
 	host := fmt.Sprintf("host%d.example", n%100)
 	p.ID, p.URL, p.Host = fmt.Sprintf("pay_%032x", n), fmt.Sprintf("https://%s/item/%d", host, n), host
 	p.State, p.Note, p.Created, p.Updated = Reserved, "", t.Now, t.Now
-	p.Fingerprint = [32]byte(link(nil, int64(n)))
+	p.Fingerprint = [32]byte(audit.Link(nil, int64(n)))
 	agent, payTo := hexOfSize(20, "agent"), hexOfSize(20, host)
 	p.Network, p.Asset = "eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 	p.PayTo, p.Source = payTo, agent
@@ -127,7 +129,7 @@ func (t *tx) millionth(p Payment, n int) error {
 func hexOfSize(size int, names ...string) string {
 	var all []byte
 	for n := int64(0); len(all) < size; n++ {
-		all = append(all, link(nil, n, names...)...)
+		all = append(all, audit.Link(nil, n, names...)...)
 	}
 	return "0x" + hex.EncodeToString(all[:size])
 }

@@ -35,11 +35,11 @@ func (t *tx) timesOf(of budget.Window, since time.Time) (times []time.Time, err 
 		var at int64
 		err := row.Scan(&agent, &at)
 		if of.Has(agent) {
-			times = append(times, fromMicros(at))
+			times = append(times, sqldb.FromMicros(at))
 		}
 		return err
 	}, `SELECT agent, created_at FROM payments WHERE created_at > ? ORDER BY created_at DESC, seq DESC`,
-		micros(since))
+		sqldb.Micros(since))
 	return times, err
 }
 

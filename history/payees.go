@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/internal/memory"
 	"x402-wallet/history/internal/seals"
 	"x402-wallet/x402/money"
@@ -98,5 +99,5 @@ func (t *tx) keyIsFree(m *memory.Memory, p Payment) error {
 	if err != nil || owner == nil {
 		return err
 	}
-	return corrupt("its idempotency key was signed for already, for payment %s", owner)
+	return audit.Corrupt("its idempotency key was signed for already, for payment %s", owner)
 }

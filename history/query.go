@@ -36,7 +36,7 @@ func ScanPayment(row sqldb.Row) (p Payment, err error) {
 		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.Agent,
 		(*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence, (*[]byte)(&p.Receipt),
 		(*[]byte)(&p.ChainProof))
-	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
+	p.Created, p.Updated = sqldb.FromMicros(created), sqldb.FromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
 	if charged != "" && err == nil {
 		err = p.setCharged(charged)
@@ -118,13 +118,13 @@ func (s *Store) RecentAt(ctx context.Context, agent, host string, limit int) ([]
 // Expired returns a network's payments since a time that were signed and never settled.
 func (s *Store) Expired(ctx context.Context, network string, since time.Time) ([]Payment, error) {
 	return s.many(ctx, ` WHERE created_at >= ? AND state = 'failed' AND network = ?
-		AND unique_key IS NOT NULL`, micros(since), network)
+		AND unique_key IS NOT NULL`, sqldb.Micros(since), network)
 }
 
 // Claimed returns settled payments that rest on a claim only, oldest first.
 func (s *Store) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]Payment, error) {
 	return s.many(ctx, ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? AND seq > `+seqOf+
-		` ORDER BY seq LIMIT ?`, micros(since), after, limit)
+		` ORDER BY seq LIMIT ?`, sqldb.Micros(since), after, limit)
 }
 
 // seqOf is a payment's place; of none it is before the first.

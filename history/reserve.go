@@ -233,13 +233,13 @@ func (t *tx) sessionFor(h Hold) (budget.Session, error) {
 	if current.ID == "" {
 		return t.newSession(h.SessionCap, nil)
 	}
-	_, err = t.Exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, micros(t.Now), current.ID)
+	_, err = t.Exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, sqldb.Micros(t.Now), current.ID)
 	return current, err
 }
 
 func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
 	fresh budget.Session, err error) {
-	now := fromMicros(micros(t.Now))
+	now := sqldb.FromMicros(sqldb.Micros(t.Now))
 	fresh = budget.Session{ID: RandomID("ses_"), Started: now, Last: now, Cap: newCap}
 	var sealed []byte
 	if seal != nil {
@@ -251,12 +251,12 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 		return fresh, err
 	}
 	_, err = t.Exec(`INSERT INTO sessions (id, started_at, last_at, cap, seal) VALUES (?, ?, ?, ?, ?)`,
-		fresh.ID, micros(fresh.Started), micros(fresh.Last), (*int64)(newCap), sealed)
+		fresh.ID, sqldb.Micros(fresh.Started), sqldb.Micros(fresh.Last), (*int64)(newCap), sealed)
 	if err != nil {
 		return fresh, err
 	}
 	return fresh, t.audit(0, audit.SessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
-		"seal": digestOf(sealed)})
+		"seal": audit.Digest(sealed)})
 }
 
 // NewSession ends the session that is open and begins one. limit is the delegation's worth, where
@@ -301,7 +301,7 @@ func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held 
 		UNION ALL
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND seq <= ?5
 			AND state = 'settled' AND updated_at >= ?4 AND ` + notPrepaid + `) AS open`
-	args := []any{source, p.Asset, p.Network, micros(readAt), upTo}
+	args := []any{source, p.Asset, p.Network, sqldb.Micros(readAt), upTo}
 	// amounts of 12 digits the database adds up, nine million of them
 	var sum string
 	var longer int

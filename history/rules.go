@@ -36,7 +36,7 @@ func (s *Store) rules(ctx context.Context, where string, args ...any) (SealedRul
 		var at int64
 		err = t.Row(`SELECT version, at, config, seal FROM rules`+where+` ORDER BY version DESC LIMIT 1`,
 			args...).Scan(&r.Version, &at, &r.Config, &r.Seal)
-		r.At = fromMicros(at)
+		r.At = sqldb.FromMicros(at)
 		if err = sqldb.Otherwise(err, nil); err != nil || where != "" {
 			return r, err
 		}
@@ -55,7 +55,7 @@ type sealedDetail struct {
 }
 
 func (t *tx) sealedDetail() (d sealedDetail, err error) {
-	detail, err := scanText(t.Row(`SELECT detail FROM audit WHERE payment = 0 AND event = 'sealed'
+	detail, err := sqldb.ScanText(t.Row(`SELECT detail FROM audit WHERE payment = 0 AND event = 'sealed'
 		ORDER BY seq DESC LIMIT 1`))
 	_ = json.Unmarshal([]byte(detail), &d)
 	return d, sqldb.Otherwise(err, nil)
@@ -85,7 +85,7 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 		if r.Version != last+1 {
 			return ErrRulesMoved
 		}
-		_, err := t.Exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal)
+		_, err := t.Exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, sqldb.Micros(t.Now), r.Config, r.Seal)
 		if err != nil {
 			return err
 		}
@@ -100,8 +100,8 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 		if err != nil {
 			return err
 		}
-		detail := map[string]any{"version": r.Version, "home": home, "sha256": digestOf(r.Config),
-			"seal": digestOf(r.Seal)}
+		detail := map[string]any{"version": r.Version, "home": home, "sha256": audit.Digest(r.Config),
+			"seal": audit.Digest(r.Seal)}
 		if accept {
 			now.Memory = "" // which follows from what was signed
 			detail["accepted"] = now.Sums
@@ -154,7 +154,7 @@ func (t *tx) hasRow(h Head) (bool, error) {
 }
 
 func (t *tx) hasFreezes(h Head) (bool, error) {
-	newest, err := scanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM freezes`))
+	newest, err := sqldb.ScanNumber(t.Row(`SELECT coalesce(max(seq), 0) FROM freezes`))
 	if err != nil || newest < h.Frozen || h.Frozen == h.Lifted {
 		return err == nil && newest >= h.Frozen, err
 	}
@@ -213,7 +213,7 @@ func (t *tx) hasNewest() error {
 	}
 	has, err := t.hasRow(*last)
 	if err == nil && !has {
-		err = corrupt("event %d, which this process sealed, is not in it", last.Seq)
+		err = audit.Corrupt("event %d, which this process sealed, is not in it", last.Seq)
 	}
 	return err
 }

@@ -122,14 +122,15 @@ func (t *tx) lastSealed(k Keyholder, earlier *audit.Row) (s *sealed, err error) 
 		Sums string `json:"sums"`
 	}
 	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, s.mac) &&
-		d.Sums == digestOf([]byte(state))
+		d.Sums == audit.Digest([]byte(state))
 	s.Sums, err = decodeSums(state)
 	if err != nil || !isOwn {
-		return s, corrupt("the last row that it sealed, or what that says of the budgets, is another one")
+		return s, audit.Corrupt("the last row that it sealed, or what that says of the budgets, is another " +
+			"one")
 	}
 	root, err := hex.DecodeString(s.Memory)
 	if err != nil {
-		return s, corrupt("the root of its memory cannot be read")
+		return s, audit.Corrupt("the root of its memory cannot be read")
 	}
 	copy(s.memory.Root[:], root)
 	return s, t.replaySince(s, k, earlier)
@@ -168,7 +169,7 @@ func (t *tx) neverSealed(k Keyholder) error {
 	var n int
 	err := t.Row(`SELECT count(*) FROM payments WHERE unique_key IS NOT NULL`).Scan(&n)
 	if err == nil && (n > 0 || k.After.Seq > 0) {
-		err = corrupt("no row of it is sealed")
+		err = audit.Corrupt("no row of it is sealed")
 	}
 	return err
 }
@@ -205,7 +206,7 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *audit.Row) error {
 			return nil
 		}
 		if audit.IsSealed(r.Event) {
-			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.Seq, r.Event,
+			return audit.Corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.Seq, r.Event,
 				r.Payment)
 		}
 		s.Apply(r)
@@ -228,7 +229,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 	}
 	s.Memory = hex.EncodeToString(s.memory.Root[:])
 	state := s.Encode()
-	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`
+	text := strings.TrimSuffix(audit.JSON(detail), "}") + `,"sums":"` + audit.Digest(state) + `"}`
 	mac, err := t.append(payment, event, json.RawMessage(text), k.MAC)
 	if err != nil {
 		return err
@@ -253,7 +254,7 @@ func (t *tx) ownForm() error {
 		err := row.Scan(&name, &made)
 		isStatistic := name == "table sqlite_stat1" || name == "table sqlite_stat4" // SQLite's own
 		if err == nil && !isStatistic && !strings.Contains(schema.SQLite(), made) {
-			err = corrupt("the %s is not one of this wallet's", name)
+			err = audit.Corrupt("the %s is not one of this wallet's", name)
 		}
 		return err
 	}, `SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema`)
@@ -284,8 +285,8 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 	}
 	agree := func(shown, waiting, signed budget.Use) error {
 		if shown.Total() != signed.Held+waiting.Held {
-			return corrupt("a budget's sum in it is %s; %s were signed and are held for it", shown.Total(),
-				signed.Held+waiting.Held)
+			return audit.Corrupt("a budget's sum in it is %s; %s were signed and are held for it",
+				shown.Total(), signed.Held+waiting.Held)
 		}
 		return nil
 	}
@@ -347,7 +348,7 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 	}, `SELECT host, agent, sum(CASE WHEN session = ? THEN usd ELSE 0 END),
 		sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END), sum(CASE WHEN created_at >= ? THEN usd ELSE 0 END)
 		FROM payments WHERE state = 'reserved' GROUP BY host, agent`,
-		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
+		session, sqldb.Micros(budget.DayOf(at)), sqldb.Micros(budget.MonthOf(at)))
 	u.Teams = q.OfTeams(ofDay, ofMonth)
 	return u, err
 }
@@ -390,7 +391,7 @@ func (t *tx) sessionCap(id string, k Keyholder) (limit *money.Dollars, err error
 	}
 	err = t.Row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
 	if err != nil {
-		return nil, sqldb.Otherwise(err, corrupt("session %s is not in it", id))
+		return nil, sqldb.Otherwise(err, audit.Corrupt("session %s is not in it", id))
 	}
 	if limit == nil || (k.SessionCap != nil && *k.SessionCap < *limit) {
 		limit = k.SessionCap
@@ -410,22 +411,22 @@ func (t *tx) sameSession(s *sealed, p Payment, k Keyholder) error {
 	err := t.Row(`SELECT started_at, ended, seal FROM sessions WHERE id = ?`, p.Session).
 		Scan(&started, &ended, &seal)
 	if err != nil {
-		return sqldb.Otherwise(err, corrupt("session %s is not in it", p.Session))
+		return sqldb.Otherwise(err, audit.Corrupt("session %s is not in it", p.Session))
 	}
-	newest := fromMicros(s.Session.Last)
+	newest := sqldb.FromMicros(s.Session.Last)
 	if ended || p.Created.Before(newest) {
 		return tooLate()
 	}
-	if fromMicros(started).Before(newest) {
-		return corrupt("session %s was over in it, and is open again", p.Session)
+	if sqldb.FromMicros(started).Before(newest) {
+		return audit.Corrupt("session %s was over in it, and is open again", p.Session)
 	}
-	own, err := k.OwnSession(budget.Session{ID: p.Session, Started: fromMicros(started)}, seal)
+	own, err := k.OwnSession(budget.Session{ID: p.Session, Started: sqldb.FromMicros(started)}, seal)
 	if err != nil || own {
 		return err
 	}
 	if p.Created.Sub(newest) < budget.SessionIdle {
-		return corrupt("session %s began in it, though the one before was not over and the owner did not "+
-			"begin it", p.Session)
+		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did "+
+			"not begin it", p.Session)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type record struct {
 }
 
 func (s Signed) record() record {
-	return record{string(s.Requirement), string(s.Payload), toJSON(s.Evidence), uniqueHash(s.UniqueKey)}
+	return record{string(s.Requirement), string(s.Payload), audit.JSON(s.Evidence), uniqueHash(s.UniqueKey)}
 }
 
 func (r record) digest() string { return audit.StoredDigest(r.requirement, r.payload, r.evidence) }
@@ -98,7 +98,7 @@ func (t *tx) signedByAgent(p Payment, signed Signed) (bool, error) {
 	}
 	is, err := sqldb.Find(t.Tx, ScanPayment, SelectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
 		uniqueHash(signed.UniqueKey))
-	return is != nil && is.Payload == nil && toJSON(is.Evidence) == toJSON(signed.Evidence), err
+	return is != nil && is.Payload == nil && audit.JSON(is.Evidence) == audit.JSON(signed.Evidence), err
 }
 
 // Sign records a signature before whoever holds the key hands it out: reserved → submitted. The
@@ -119,7 +119,7 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		if err != nil {
 			return err
 		}
-		return t.sign(row, p, signed.record(), seals.Signature{SignedBytes: digestOf(message)}, step, k)
+		return t.sign(row, p, signed.record(), seals.Signature{SignedBytes: audit.Digest(message)}, step, k)
 	})
 }
 
@@ -150,7 +150,7 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *S
 	}
 	g.Row = p.digest()
 	if g.Row != asSigned.digest() {
-		return corrupt("payment %s is not the one that was signed", p.ID)
+		return audit.Corrupt("payment %s is not the one that was signed", p.ID)
 	}
 	if err := t.ownFreezes(k); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *S
 	if err := t.notFrozen(p.Network, p.Source); err != nil { // since the money was held
 		return err
 	}
-	g.ID, g.Created, g.Key = p.ID, micros(p.Created), p.IdempotencyKey
-	g.Unique, g.Evidence = encodeDigest(record.unique), digestOf([]byte(record.evidence))
+	g.ID, g.Created, g.Key = p.ID, sqldb.Micros(p.Created), p.IdempotencyKey
+	g.Unique, g.Evidence = audit.EncodeDigest(record.unique), audit.Digest([]byte(record.evidence))
 	g.Stored, g.Terms = record.digest(), p.terms()
 	last, err := t.permitted(p, &g, step, k)
 	if err != nil {
@@ -170,7 +170,7 @@ func (t *tx) sign(p, asSigned Payment, record record, g seals.Signature, step *S
 		return err
 	}
 	_, err = t.Exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?,
-		requirement = ?, payload = ?, evidence = ? WHERE seq = ?`, micros(t.Now), record.unique,
+		requirement = ?, payload = ?, evidence = ? WHERE seq = ?`, sqldb.Micros(t.Now), record.unique,
 		record.requirement, nullable(record.payload), record.evidence, p.Number)
 	if err != nil {
 		return err
@@ -234,11 +234,12 @@ func (t *tx) reservedAs(p Payment, digest string) (r audit.Row, err error) {
 	err = t.Row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
 		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.Seq, &r.At, &r.Detail)
 	if err != nil {
-		return r, sqldb.Otherwise(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, sqldb.Otherwise(err,
+			audit.Corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
 	d, err := audit.ReadStep(r.Detail)
-	if err != nil || d.Row != digest || r.At != micros(p.Created) {
-		return r, corrupt("payment %s is not the one that was reserved", p.ID)
+	if err != nil || d.Row != digest || r.At != sqldb.Micros(p.Created) {
+		return r, audit.Corrupt("payment %s is not the one that was reserved", p.ID)
 	}
 	return r, nil
 }
@@ -268,8 +269,9 @@ func (t *tx) signedAs(read Payment, k Keyholder) (p Payment, g seals.Signature, 
 	if g, err = t.signatureOf(p, k); err != nil {
 		return p, g, err
 	}
-	if g.Row != read.digest() || g.Evidence != digestOf([]byte(toJSON(read.Evidence))) {
-		return p, g, corrupt("payment %s was asked after by something else than what was signed", read.ID)
+	if g.Row != read.digest() || g.Evidence != audit.Digest([]byte(audit.JSON(read.Evidence))) {
+		return p, g, audit.Corrupt("payment %s was asked after by something else than what was signed",
+			read.ID)
 	}
 	return p, g, nil
 }
@@ -330,7 +332,7 @@ func (p Payment) expiresOnce(m *memory.Memory) error {
 	case expired == nil && charged != nil && p.Charged != nil: // likewise: the chain said that it settled
 		return fmt.Errorf("%w: %s was charged", ErrTransition, p.ID)
 	case expired != nil || charged != nil:
-		return corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
+		return audit.Corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
 	}
 	return m.Put(seals.ExpiredKey(p.ID), []byte{1})
 }
@@ -343,10 +345,10 @@ func (t *tx) signatureOf(p Payment, k Keyholder) (g seals.Signature, err error) 
 		WHERE payment = ? AND event = 'signed' ORDER BY seq DESC LIMIT 1`, p.Number).
 		Scan(&r.Seq, &r.At, &r.Detail, &r.Hash, &r.Seal)
 	if err != nil {
-		return g, sqldb.Otherwise(err, corrupt("the audit chain has no signature of payment %s", p.ID))
+		return g, sqldb.Otherwise(err, audit.Corrupt("the audit chain has no signature of payment %s", p.ID))
 	}
 	if err := t.Row(`SELECT hash FROM audit WHERE seq = ?`, r.Seq-1).Scan(&previous); err != nil {
-		return g, sqldb.Otherwise(err, corrupt("event %d is not in it", r.Seq-1))
+		return g, sqldb.Otherwise(err, audit.Corrupt("event %d is not in it", r.Seq-1))
 	}
 	own, err := k.MAC(audit.SealData(r.Hash))
 	if err != nil {
@@ -354,10 +356,11 @@ func (t *tx) signatureOf(p Payment, k Keyholder) (g seals.Signature, err error) 
 	}
 	g, err = seals.Read[seals.Signature](r.Detail)
 	if err != nil || !hmac.Equal(own, r.Seal) || !bytes.Equal(r.Hash, r.Linked(previous)) {
-		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.Seq, p.ID)
+		return g, audit.Corrupt("event %d, the signature of payment %s, is not sealed by this wallet",
+			r.Seq, p.ID)
 	}
 	if g.Row != p.digest() || g.Terms != p.terms() || g.ID != p.ID {
-		return g, corrupt("payment %s is not the one that was signed", p.ID)
+		return g, audit.Corrupt("payment %s is not the one that was signed", p.ID)
 	}
 	return g, nil
 }

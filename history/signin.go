@@ -24,7 +24,7 @@ func searched(where string) string {
 // limit.
 func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) (list []Payment, err error) {
-		before, err := scanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, p.ID))
+		before, err := sqldb.ScanNumber(t.Row(`SELECT seq FROM payments WHERE id = ?`, p.ID))
 		if err != nil {
 			return nil, sqldb.Otherwise(err, errNoPayment)
 		}

@@ -16,7 +16,7 @@ func OfSubscription(id string) (where string, args []any) {
 // subscriptionUse is what the last sealed row says of a subscription, and what is held for it and not yet
 // signed. Without the key it is believed, as all of the ledger is until something is signed.
 func (t *tx) subscriptionUse(id string) (use budget.SubscriptionUse, err error) {
-	state, err := scanText(t.Row(`SELECT sums FROM sealed_sums`))
+	state, err := sqldb.ScanText(t.Row(`SELECT sums FROM sealed_sums`))
 	if err := sqldb.Otherwise(err, nil); err != nil {
 		return use, err
 	}

@@ -179,7 +179,6 @@ func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage
 	return u, err
 }
 
-// usedByAgents is what each agent used on a day and in its month.
 func (t *tx) usedByAgents(day, month time.Time) (map[string]budget.NodeUsage, error) {
 	used := map[string]budget.NodeUsage{}
 	err := t.Each(func(row sqldb.Row) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"sync/atomic"
-	"time"
 
 	"x402-wallet/history/internal/audit"
 	"x402-wallet/history/sqldb"
@@ -118,23 +117,3 @@ func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T
 	})
 	return v, err
 }
-
-func scanText(row sqldb.Row) (text string, err error) { return sqldb.ScanText(row) }
-
-func scanNumber(row sqldb.Row) (n int64, err error) { return sqldb.ScanNumber(row) }
-
-func micros(t time.Time) int64 { return sqldb.Micros(t) }
-
-func fromMicros(n int64) time.Time { return sqldb.FromMicros(n) }
-
-func corrupt(format string, args ...any) error { return audit.Corrupt(format, args...) }
-
-func digestOf(data []byte) string { return audit.Digest(data) }
-
-func encodeDigest(sum []byte) string { return audit.EncodeDigest(sum) }
-
-func link(previous []byte, at int64, columns ...string) []byte {
-	return audit.Link(previous, at, columns...)
-}
-
-func toJSON(v any) string { return audit.JSON(v) }

@@ -12,7 +12,6 @@ import (
 	"x402-wallet/history/sqldb"
 )
 
-// insert writes a payment that is reserved.
 func (t *tx) insert(p *Payment) error {
 	if err := t.readEnds(); err != nil {
 		return err
@@ -27,8 +26,8 @@ func (t *tx) insert(p *Payment) error {
 		p.ID,
 		p.Session,
 		p.State,
-		micros(p.Created),
-		micros(p.Updated),
+		sqldb.Micros(p.Created),
+		sqldb.Micros(p.Updated),
 		p.Fingerprint[:],
 		nullable(p.IdempotencyKey),
 		p.Method,
@@ -52,7 +51,7 @@ func (t *tx) insert(p *Payment) error {
 	if err != nil {
 		return err
 	}
-	t.known.last, t.known.newest = p.Number, max(t.known.newest, micros(p.Created))
+	t.known.last, t.known.newest = p.Number, max(t.known.newest, sqldb.Micros(p.Created))
 	if err := t.recount(*p, budget.Use{}, p.State.counts(p.Price)); err != nil {
 		return err
 	}
@@ -62,8 +61,8 @@ func (t *tx) insert(p *Payment) error {
 
 // digest is over the columns of a payment that never change.
 func (p Payment) digest() string {
-	return encodeDigest(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
-		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
+	return audit.EncodeDigest(audit.Link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]),
+		p.Method, p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
 		p.Amount.String(), p.PayTo, p.Source, p.Agent))
 }
 
@@ -84,7 +83,7 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if err := t.returnApproval(p); err != nil {
 			return err
 		}
-		return t.move(p, Failed, toJSON(map[string]string{"why": why}),
+		return t.move(p, Failed, audit.JSON(map[string]string{"why": why}),
 			`note = ?, lease_owner = '', waiter = ''`, why)
 	})
 }
@@ -190,14 +189,14 @@ func (t *tx) finish(was *Payment, o Outcome, bought *audit.ContentDetail) error 
 		p.Receipt = o.Receipt
 	}
 	if o.ChainProof != nil {
-		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
+		p.ChainProof = json.RawMessage(audit.JSON(o.ChainProof))
 	}
 	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?,
 		note = ?, false_receipt = ?`
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err := t.move(*was, o.State, toJSON(struct {
+	err := t.move(*was, o.State, audit.JSON(struct {
 		audit.OutcomeDetail
 		*audit.ContentDetail
 	}{detail, bought}), set,
@@ -214,10 +213,10 @@ func (o Outcome) detail() audit.OutcomeDetail {
 		Facilitator: o.Settling.Facilitator, FacilitatorStatus: o.Settling.Status, Tries: o.Settling.Tries,
 		Note: o.Note}
 	if o.Receipt != nil {
-		d.Receipt = digestOf(o.Receipt)
+		d.Receipt = audit.Digest(o.Receipt)
 	}
 	if o.ChainProof != nil {
-		d.Chain = digestOf([]byte(toJSON(o.ChainProof)))
+		d.Chain = audit.Digest([]byte(audit.JSON(o.ChainProof)))
 	}
 	return d
 }
@@ -233,7 +232,7 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, p.ID, p.State, to)
 	}
 	if _, err := t.Exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE seq = ?`,
-		append(args, to, micros(t.Now), p.Number)...); err != nil {
+		append(args, to, sqldb.Micros(t.Now), p.Number)...); err != nil {
 		return err
 	}
 	if err := t.recount(p, p.State.counts(p.Worth()), to.counts(p.Worth())); err != nil {
@@ -259,8 +258,8 @@ func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([
 	if err := t.readEnds(); err != nil {
 		return nil, err
 	}
-	row := audit.Row{Seq: t.known.head + 1, At: micros(t.Now), Payment: payment, Event: event,
-		Detail: toJSON(detail)}
+	row := audit.Row{Seq: t.known.head + 1, At: sqldb.Micros(t.Now), Payment: payment, Event: event,
+		Detail: audit.JSON(detail)}
 	hash := row.Linked(t.known.hash)
 	if mac != nil {
 		if seal, err = mac(audit.SealData(hash)); err != nil {

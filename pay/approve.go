@@ -123,7 +123,6 @@ func (e *Engine) notAsked(why *x402.Error, err error) error {
 	return err
 }
 
-// declined is the refusal of what a person said no to.
 func declined(a history.Approval) error {
 	return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").
 		WithHint("do without it; asking again does not help").

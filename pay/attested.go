@@ -23,7 +23,7 @@ func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receip
 	offer, receipt = signedBy(p)
 	if receipt != nil {
 		urls := []string{p.URL, p.Target}
-		if redacted(receipt.Resource) == p.URL {
+		if WithoutSecrets(receipt.Resource) == p.URL {
 			urls = append(urls, receipt.Resource)
 		}
 		receipt.Compare(p.Network, p.Evidence.Payer, p.Transaction, urls, p.Created)

@@ -166,7 +166,7 @@ type slowSeller struct {
 
 func (s slowSeller) Present(ctx context.Context, r seller.Request, with wire.Attachment) (*seller.Answer,
 	error) {
-	if host(r.URL) == "slow.example" {
+	if HostOf(r.URL) == "slow.example" {
 		<-s.answer
 	}
 	return s.scriptedSeller.Present(ctx, r, with)

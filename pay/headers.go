@@ -65,7 +65,6 @@ func isUseful(name string) bool {
 	return strings.HasPrefix(name, "X-") && len(name) <= longest && !isIdle
 }
 
-// readHeaders are the headers that keptHeaders wrote.
 func readHeaders(kept string) (h Headers) {
 	_ = json.Unmarshal([]byte(kept), &h)
 	return h

@@ -243,7 +243,6 @@ func (e *Engine) purchase(ctx context.Context, w *proposal, reserved history.Pay
 	return p
 }
 
-// priced is a payment at an option's price.
 func priced(p history.Payment, o option) history.Payment {
 	p.Amount, p.Price = o.Amount, o.price
 	return p

@@ -220,7 +220,7 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 		"https://a.example/x?client-secret=s&%zz=t":    "https://a.example/x?client-secret=***&%zz=***",
 		"https://a.example/x?keyword=tides&monkey=yes": "https://a.example/x?keyword=tides&monkey=yes",
 	} {
-		t.Run(url, func(t *testing.T) { require.Equal(t, kept, redacted(url)) })
+		t.Run(url, func(t *testing.T) { require.Equal(t, kept, WithoutSecrets(url)) })
 	}
 	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"),
 		"it led nowhere else, and is not kept whole")
@@ -491,7 +491,7 @@ func TestOneHostOneName(t *testing.T) {
 		"https://[::ffff:1.1.1.1]/":     "1.1.1.1",
 		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
 	} {
-		t.Run(url, func(t *testing.T) { require.Equal(t, want, host(url), url) })
+		t.Run(url, func(t *testing.T) { require.Equal(t, want, HostOf(url), url) })
 	}
 }
 

@@ -182,7 +182,6 @@ func (f *inflight) leftBehind(request [sha256.Size]byte) (list []<-chan struct{}
 	return list
 }
 
-// leased reports whether anybody works on a payment.
 func (e *Engine) leased(p history.Payment) bool {
 	if p.LeaseOwner != "" && p.LeaseOwner == e.Store.Self() {
 		working, _ := e.inflight.look(p.ID, nil)

@@ -231,7 +231,7 @@ func (e *Engine) deferred(ctx context.Context, in intent) (service string, ok bo
 // An MCP server may be a command of config.toml, which asking would start: so nothing of MCP is
 // asked under rules nobody sealed.
 func (e *Engine) MayAsk(ctx context.Context, r seller.Request) error {
-	return e.mayAsk(ctx, r, host(r.URL))
+	return e.mayAsk(ctx, r, HostOf(r.URL))
 }
 
 func (e *Engine) mayAsk(ctx context.Context, r seller.Request, host string) error {

@@ -103,12 +103,12 @@ func (e *Engine) payableOn(q intent) []string {
 // payment and sent to facilitators: sellers say the URL back that they were asked. A V2 payment
 // need not name its resource; what an option is accepted by stays as it is.
 func forgetSecrets(c *wire.Challenge) {
-	if redacted(c.Resource.URL) != c.Resource.URL {
+	if WithoutSecrets(c.Resource.URL) != c.Resource.URL {
 		c.Resource = wire.Resource{}
 	}
 	for i := range c.Accepts {
 		r := &c.Accepts[i]
-		kept := redacted(r.ResourceURL)
+		kept := WithoutSecrets(r.ResourceURL)
 		if kept == r.ResourceURL {
 			continue
 		}
@@ -307,7 +307,6 @@ func (o option) tellsMost() bool {
 	return !isForm || o.isPersons() || o.why.Code != x402.InvalidRequirement // a network check that failed
 }
 
-// reasonsOf are the options' reasons, in rows for the details of an error.
 func reasonsOf(c *wire.Challenge, options []option) (rows []map[string]any) {
 	for _, o := range options {
 		row := map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code,

@@ -125,7 +125,7 @@ func (q Request) parse(agent string) (intent, error) {
 		return intent{}, err
 	}
 	return intent{Request: q, agent: agent, limit: most, fingerprint: q.fingerprint(agent, ""),
-		host: host(q.URL), shownURL: redacted(q.URL)}, nil
+		host: HostOf(q.URL), shownURL: WithoutSecrets(q.URL)}, nil
 }
 
 func parseLimit(maxAmount string) (limit, error) {
@@ -192,7 +192,7 @@ func spelled(rawURL string) string {
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") {
 		return rawURL
 	}
-	u.Host = host(rawURL)
+	u.Host = HostOf(rawURL)
 	if u.Path == "" {
 		u.Path = "/"
 	}
@@ -205,17 +205,11 @@ var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken",
 	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials",
 	"session", "sessionid"}
 
-// WithoutSecrets is a URL as the ledger keeps it: what of its query may open something is left out.
-func WithoutSecrets(rawURL string) string { return redacted(rawURL) }
-
-// HostOf is a URL's host as the owner's rules name it.
-func HostOf(rawURL string) string { return host(rawURL) }
-
 var withoutMarks = strings.NewReplacer("_", "", "-", "", ".", "")
 
 // redacted is a URL as the ledger keeps it: without the secrets of its query. What it was is in the
 // fingerprint.
-func redacted(rawURL string) string {
+func WithoutSecrets(rawURL string) string {
 	before, query, has := strings.Cut(rawURL, "?")
 	if !has {
 		return rawURL
@@ -241,7 +235,7 @@ func redacted(rawURL string) string {
 
 // host is the seller's host as rules and history name it: lower case, an address in its one
 // spelling, its port unless it is the scheme's own.
-func host(rawURL string) string {
+func HostOf(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return ""

@@ -281,9 +281,7 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 // EIP-712 domain, from the registry, and the fee payer, from the facilitator.
 func (e *Engine) completed(ctx context.Context, r x402.Requirement, o option) (x402.Requirement, error) {
 	extra := map[string]json.RawMessage{}
-	for key, value := range r.Extra {
-		extra[key] = value
-	}
+	maps.Copy(extra, r.Extra)
 	put := func(key, value string) {
 		if _, given := extra[key]; !given && value != "" {
 			extra[key], _ = json.Marshal(value)

@@ -30,7 +30,6 @@ func (e *Engine) simplest() string {
 	return e.Ways[0].Name()
 }
 
-// wayOf is the way that a payment was made by.
 func (e *Engine) wayOf(p history.Payment) scheme.Way {
 	w, _ := e.way(p.Scheme)
 	return w
@@ -39,7 +38,6 @@ func (e *Engine) wayOf(p history.Payment) scheme.Way {
 // unregistered is a way that nobody registered: rows of the ledger may have one.
 type unregistered struct{ scheme.Plain }
 
-// Name implements scheme.Way.
 func (unregistered) Name() string { return "" }
 
 func plainIfNil(w scheme.Way) scheme.Way {

@@ -175,17 +175,14 @@ type bufferedAnswer struct {
 	tooLong bool
 }
 
-// Header implements http.ResponseWriter.
 func (h *bufferedAnswer) Header() http.Header { return h.Headers }
 
-// WriteHeader implements http.ResponseWriter.
 func (h *bufferedAnswer) WriteHeader(status int) {
 	if h.Status == 0 && status >= http.StatusOK {
 		h.Status = status
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (h *bufferedAnswer) Write(p []byte) (int, error) {
 	h.WriteHeader(http.StatusOK)
 	h.tooLong = h.tooLong || len(h.Body)+len(p) > maxAnswer

@@ -48,7 +48,6 @@ func newLimitListener(l net.Listener, maxConns int) *limitListener {
 	return &limitListener{Listener: l, maxConns: maxConns, conns: map[*conn]struct{}{}}
 }
 
-// Accept implements net.Listener.
 func (c *limitListener) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
@@ -101,7 +100,6 @@ func (c *conn) CloseWrite() error {
 	return tcp.CloseWrite()
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	delete(c.listener.conns, c)

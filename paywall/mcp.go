@@ -125,7 +125,6 @@ func (w *Paywall) charge(ctx context.Context, a asked) (mcp.Result, error) {
 	return answered, err
 }
 
-// sellMCP sells one request.
 func (w *Paywall) sellMCP(ctx context.Context, a asked) (mcp.Result, result, error) {
 	header := http.Header{}
 	if a.extra != nil {
@@ -387,7 +386,6 @@ func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 	return &shown
 }
 
-// priceMeta is a _meta with the price in it.
 func (w *Paywall) priceMeta(t *tool, meta mcp.Meta) mcp.Meta {
 	meta = ownMeta(meta)
 	meta["agents-x402/paymentRequired"] = true

@@ -112,7 +112,6 @@ type metaCarrier interface {
 	SetMeta(map[string]any)
 }
 
-// buyerRequest is a request from a buyer.
 type buyerRequest interface {
 	GetSession() mcp.Session
 	ClientCapabilities() *mcp.ClientCapabilities

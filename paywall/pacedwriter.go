@@ -26,7 +26,6 @@ type pacedWriter struct {
 // Unwrap is for http.ResponseController.
 func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// Write implements http.ResponseWriter.
 func (p *pacedWriter) Write(text []byte) (n int, err error) {
 	a := &largeResponse{size: int64(len(text)), control: http.NewResponseController(p.ResponseWriter)}
 	if len(text) > writePart && p.limiter != nil {

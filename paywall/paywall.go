@@ -118,7 +118,6 @@ type Refusal string
 
 func (r Refusal) Error() string { return string(r) }
 
-// Options of New.
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators

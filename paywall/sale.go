@@ -61,7 +61,6 @@ type request struct {
 	acknowledge func(said map[string]any) toolResult
 }
 
-// toolResult is what a tool returned.
 type toolResult struct {
 	value      any
 	failed     bool
@@ -280,7 +279,6 @@ func (s *saleRun) replay(ctx context.Context, earlier book.Sale) {
 	}
 }
 
-// verify asks a facilitator whether the payment is valid.
 func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 	ctx, step := steps.Begin(ctx, steps.Verify)
 	defer func() { step.EndAs(codeIf(!isValid, verifyCodes[s.verification])) }()

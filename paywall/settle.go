@@ -337,7 +337,6 @@ type receipt struct {
 	Extensions   json.RawMessage `json:"extensions,omitempty"`
 }
 
-// receiptJSON is the receipt of a result that has a settlement.
 func (r result) receiptJSON() json.RawMessage {
 	s := r.settlement
 	return jsonOf(receipt{Success: s.Success, Transaction: s.Transaction, Network: s.Network, Payer: s.Payer,

@@ -96,7 +96,6 @@ func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facil
 	return facilitator.Kind{}, err
 }
 
-// routing is what a facilitator is chosen by.
 func (o option) routing() facilitator.Terms {
 	return facilitator.Terms{Network: o.Network, Asset: o.Asset.Address, Symbol: o.Asset.Symbol,
 		Price: o.Price}

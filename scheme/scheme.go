@@ -74,41 +74,49 @@ type Way interface {
 // another.
 func AccountTurn(network string) string { return "account " + network }
 
-// Plain is a way with nothing special about it.
+// Plain is a Way with nothing special about it.
 type Plain struct{}
 
-// WhyNot implements Way.
 func (Plain) WhyNot(Call, Option) error { return nil }
 
-// AlwaysAsk implements Way.
 func (Plain) AlwaysAsk(context.Context, x402.Requirement) string { return "" }
 
-// ApprovalTerms implements Way.
 func (Plain) ApprovalTerms(x402.Requirement) []string { return nil }
 
-// Spendable implements Way.
 func (Plain) Spendable(_ Option, f x402.Funds) x402.Funds { return f }
 
-// Lack implements Way.
 func (Plain) Lack(Option, x402.Funds) error { return nil }
 
-// Turns implements Way.
 func (Plain) Turns(Option, x402.Funds) []string { return nil }
 
-// OwnAccountOnly implements Way.
 func (Plain) OwnAccountOnly() bool { return false }
 
-// SellerSettles implements Way.
 func (Plain) SellerSettles() bool { return false }
 
-// AskChainAgain implements Way.
 func (Plain) AskChainAgain() bool { return false }
 
-// OpenDespite implements Way.
 func (Plain) OpenDespite(wire.Settlement, history.Payment) string { return "" }
 
-// Charged implements Way.
 func (Plain) Charged(history.Payment) *money.Amount { return nil }
 
-// NoReceipt implements Way.
 func (Plain) NoReceipt(history.Payment) error { return nil }
+
+// Source is an account of the owner's that pays in place of the agent's own, by signatures of the agent's
+// key.
+type Source interface {
+	// Name is how alerts and metrics name it.
+	Name() string
+	// Account is its address on a network; "": there is none.
+	Account(network string) string
+	// Pays reports whether an option can be paid from it.
+	Pays(r x402.Requirement) bool
+	// Lack explains that it does not cover an option.
+	Lack(o Option, f x402.Funds, lack *history.ShortOfFunds) error
+	// Explain says what a person does about an error of reading it.
+	Explain(err error, network string) error
+}
+
+// TooMuchAtOnce reports whether a price is above what one payment may be.
+func TooMuchAtOnce(o Option, f x402.Funds) bool {
+	return f.MaxPayment != nil && o.Amount.Cmp(*f.MaxPayment) > 0
+}

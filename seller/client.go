@@ -217,5 +217,4 @@ func (e *SendError) Error() string {
 	return "the payment was not sent: " + e.Err.Error()
 }
 
-// Unwrap gives the *x402.Error.
 func (e *SendError) Unwrap() error { return e.Err }

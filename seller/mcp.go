@@ -123,10 +123,8 @@ type EntryError struct {
 	err      *x402.Error
 }
 
-// Error says it.
 func (e *EntryError) Error() string { return e.err.Error() }
 
-// Unwrap gives the *x402.Error.
 func (e *EntryError) Unwrap() error { return e.err }
 
 func (m *Client) askMCP(ctx context.Context, r Request) (*Answer, error) {

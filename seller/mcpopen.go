@@ -33,7 +33,6 @@ type capturedTransport struct {
 	conn mcp.Connection
 }
 
-// Connect implements mcp.Transport.
 func (o *capturedTransport) Connect(ctx context.Context) (c mcp.Connection, err error) {
 	o.conn, err = o.Transport.Connect(ctx)
 	return o.conn, err

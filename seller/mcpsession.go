@@ -90,7 +90,6 @@ func (p *endpoint) swap(s *session) (before *session) {
 	return before
 }
 
-// live is the current session, if it lives.
 func (p *endpoint) live() *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -341,7 +340,6 @@ func metaOf(ctx context.Context, with wire.Attachment) mcp.Meta {
 	return meta
 }
 
-// call makes one exchange.
 func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 	meta := metaOf(ctx, e.with)
 	if w.progress != nil {

@@ -27,7 +27,6 @@ type recorded struct {
 	heard  *atomic.Int64
 }
 
-// Connect implements mcp.Transport.
 func (t recorded) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := t.Transport.Connect(ctx)
 	if err != nil {
@@ -157,7 +156,6 @@ func newSessionTransport(client *httpClient, at *url.URL, s *session, twoStreams
 	return t
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *sessionTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete && t.session.unused() != nil { // the server would end its calls with it
 		return &http.Response{StatusCode: http.StatusAccepted, Request: r, Header: http.Header{},

@@ -57,7 +57,6 @@ type node struct {
 	resolver  resolver
 }
 
-// RoundTrip implements http.RoundTripper.
 func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := n.check(r.URL); err != nil {
 		if r.Body != nil {

@@ -52,7 +52,6 @@ func follow(response *http.Response, quiet time.Duration) *stream {
 	return s
 }
 
-// Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
 	if s.isOver || s.isMute.Load() {
 		return 0, io.EOF
@@ -84,7 +83,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
 func (s *stream) Close() error { return s.body.Close() }
 
 // isLeftOpen reports whether the stream has ended without an end of its own.

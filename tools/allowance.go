@@ -18,7 +18,6 @@ func (w *Wallet) ownerOn(network string) string {
 	return ""
 }
 
-// isAllowance reports whether an account is that one.
 func (w *Wallet) isAllowance(network, account string) bool {
 	owner := w.ownerOn(network)
 	return owner != "" && strings.EqualFold(owner, account)

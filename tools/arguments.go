@@ -18,9 +18,9 @@ import (
 // Arguments are read as hosts send them, and strictly all the same: what could be read in two ways is
 // refused.
 
-// arguments decodes strictly, after what hosts are known to do is undone: unknown names, wrong types and what
-// could be read in two ways are the agent's to mend.
-func arguments(raw json.RawMessage, into any) error {
+// ReadArguments decodes strictly, after what hosts are known to do is undone: unknown names, wrong types and
+// what could be read in two ways are the agent's to mend.
+func ReadArguments(raw json.RawMessage, into any) error {
 	raw, err := meantArguments(raw, reflect.TypeOf(into).Elem())
 	if err != nil || len(raw) == 0 || string(raw) == "null" {
 		return err
@@ -71,9 +71,6 @@ func jsonName(t reflect.Type) string {
 		return "a " + t.Kind().String()
 	}
 }
-
-// ReadArguments reads a JSON object as a tool's arguments are read.
-func ReadArguments(raw json.RawMessage, into any) error { return arguments(raw, into) }
 
 // hostKeys are arguments that hosts add to those of a model, each with the issue that tells of it. Where a
 // tool has an argument of that name, it is the tool's.

@@ -84,7 +84,7 @@ func TestArgumentsAsHostsSendThem(t *testing.T) {
 			default:
 				got = &struct{}{}
 			}
-			require.NoError(t, arguments(json.RawMessage(a.arguments), got))
+			require.NoError(t, ReadArguments(json.RawMessage(a.arguments), got))
 			require.Equal(t, a.want, got)
 		})
 	}
@@ -119,11 +119,11 @@ func TestArgumentsThatAreRefused(t *testing.T) {
 			var err error
 			switch a.name {
 			case "in a list", "in a list, twice":
-				err = arguments(json.RawMessage(a.arguments), &ManyIn{})
+				err = ReadArguments(json.RawMessage(a.arguments), &ManyIn{})
 			case "a word for a boolean":
-				err = arguments(json.RawMessage(a.arguments), &revokeIn{})
+				err = ReadArguments(json.RawMessage(a.arguments), &revokeIn{})
 			default:
-				err = arguments(json.RawMessage(a.arguments), &PayIn{})
+				err = ReadArguments(json.RawMessage(a.arguments), &PayIn{})
 			}
 			f := ErrorOf(err)
 			require.Equal(t, x402.InvalidArgument, f.Error)
@@ -168,7 +168,7 @@ func TestBodiesInBase64(t *testing.T) {
 			require.Equal(t, body, q.Body)
 		}
 		var row ManyIn
-		require.NoError(t, arguments(json.RawMessage(`{"requests":[{"bodyBase64":"`+text+`"}]}`), &row))
+		require.NoError(t, ReadArguments(json.RawMessage(`{"requests":[{"bodyBase64":"`+text+`"}]}`), &row))
 		require.Equal(t, text, row.Requests[0].BodyBase64)
 	}
 	for name, in := range map[string]PayIn{

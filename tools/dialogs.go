@@ -73,7 +73,6 @@ func (d *dialogs) shut(who any) {
 	d.closed[who] = append(d.closed[who], time.Now())
 }
 
-// heeded notes that one was opened.
 func (d *dialogs) heeded(who any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -32,7 +32,6 @@ const (
 	mostServices = 25
 )
 
-// DiscoverOut is its answer.
 type DiscoverOut struct {
 	Count    int       `json:"count"`
 	Services []service `json:"services"`
@@ -109,7 +108,6 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, 
 	return s.answer(), nil
 }
 
-// search gathers services.
 type search struct {
 	*Wallet
 	most      int

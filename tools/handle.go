@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
@@ -70,7 +73,7 @@ func register[In, Out any](s *Server, t *mcp.Tool,
 
 // arguments reads those of a call, and waits for the person where it comes back with their answer.
 func (s *Server) arguments(ctx context.Context, request *mcp.CallToolRequest, into any) error {
-	if err := arguments(request.Params.Arguments, into); err != nil {
+	if err := ReadArguments(request.Params.Arguments, into); err != nil {
 		return err
 	}
 	return s.unlocking.await(ctx, request)
@@ -202,3 +205,17 @@ func Visible(text []byte) []byte {
 }
 
 func visible(text string) string { return string(Visible([]byte(text))) }
+
+// traced is a call's context with how it is made, and the trace that the agent's host names for it. A mounted
+// tool's name is its server's: it is not said.
+func traced(ctx context.Context, call *mcp.CallToolRequest) context.Context {
+	name := "tools/call"
+	if strings.HasPrefix(call.Params.Name, "x402_") {
+		name += " " + call.Params.Name
+	}
+	var header http.Header
+	if call.Extra != nil {
+		header = call.Extra.Header
+	}
+	return steps.Calling(ctx, name, steps.Named(call.Params.Meta, header))
+}

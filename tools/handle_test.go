@@ -85,9 +85,9 @@ func TestArguments(t *testing.T) {
 	}
 	t.Run("trailing JSON", func(t *testing.T) { // cannot come over MCP
 		var in PayIn
-		require.ErrorContains(t, arguments([]byte(`{"url":"a"}{"url":"b"}`), &in), "more than one value")
-		require.Error(t, arguments([]byte(`{"url":"a"`), &in))
-		require.Error(t, arguments([]byte(` `), &in))
+		require.ErrorContains(t, ReadArguments([]byte(`{"url":"a"}{"url":"b"}`), &in), "more than one value")
+		require.Error(t, ReadArguments([]byte(`{"url":"a"`), &in))
+		require.Error(t, ReadArguments([]byte(` `), &in))
 	})
 }
 

@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/report"
 	"x402-wallet/pay"
@@ -86,7 +89,6 @@ func (f *following) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &f.Step)
 }
 
-// historyRow is one payment.
 type historyRow struct {
 	PaymentID            string `json:"paymentId"`
 	Timestamp            string `json:"timestamp"`
@@ -106,7 +108,6 @@ type historyRow struct {
 	Subscription         string `json:"subscription,omitempty"` // of the owner's, which it belongs to
 }
 
-// For is what was asked for.
 func (r historyRow) For() string {
 	what := cmp.Or(r.Method, http.MethodGet) + " " + r.URL
 	if r.Subscription != "" {
@@ -242,4 +243,41 @@ func (w *Wallet) row(p history.Payment) historyRow {
 		row.Moved = p.Amount.Units(asset.Decimals)
 	}
 	return row
+}
+
+// Whose names some of the agents that share the wallet; the zero value: nobody is named, so that callers
+// without a name are meant, too.
+type Whose struct {
+	Agent string // a name, or a pattern of names
+	Team  string // of the owner's rules: its agents, and those of the teams below it
+}
+
+// Agents are the names of those agents; nil: anybody. INVALID_ARGUMENT where there is no such team.
+func (w *Wallet) Agents(ctx context.Context, of Whose) ([]string, error) {
+	if of == (Whose{}) {
+		return nil, nil
+	}
+	teams := w.Engine.Rules.Teams
+	if _, known := teams[of.Team]; of.Team != "" && !known {
+		err := x402.Errorf(x402.InvalidArgument, "there is no team %s", x402.Quote(of.Team))
+		if len(teams) > 0 {
+			err = err.WithHint("there are %s", strings.Join(slices.Sorted(maps.Keys(teams)), ", "))
+		}
+		return nil, err
+	}
+	if of.Team == "" && !strings.Contains(of.Agent, "*") {
+		return []string{of.Agent}, nil
+	}
+	all, err := report.Agents(ctx, w.Store)
+	if err != nil {
+		return nil, historyFailed(err)
+	}
+	named := []string{} // not nil: nobody is somebody else than anybody
+	for _, name := range all {
+		fits := of.Agent == "" || budget.Matches(of.Agent, name)
+		if fits && (of.Team == "" || teams.Have(of.Team, name)) {
+			named = append(named, name)
+		}
+	}
+	return named, nil
 }

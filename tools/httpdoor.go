@@ -84,7 +84,6 @@ type httpFront struct {
 	calls     share // that are not answered yet
 }
 
-// caller is who makes a request.
 type caller struct {
 	agent string
 	known bool

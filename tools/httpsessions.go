@@ -31,7 +31,6 @@ type httpSessions struct {
 	ending map[string]bool // by id: ended here, and the SDK is still about it
 }
 
-// httpSession is one of them.
 type httpSession struct {
 	agent   string
 	id      string // "": it is being opened

@@ -44,14 +44,14 @@ func (s *share) leave(agent string) {
 	}
 }
 
-// events are kept for each agent by itself, so that none pushes out another's; and know its sessions.
+// events are an mcp.EventStore. They are kept for each agent by itself, so that none pushes out another's;
+// and know its sessions.
 type events struct {
 	mu     sync.Mutex
 	agents map[string]*agentEvents
 	owners map[string]*agentEvents // by session
 }
 
-// agentEvents are one agent's.
 type agentEvents struct {
 	*mcp.MemoryEventStore
 	agent    string
@@ -105,7 +105,6 @@ func (e *events) of(session string) (*agentEvents, error) {
 	return nil, errSessionClosed
 }
 
-// Append implements mcp.EventStore.
 func (e *events) Append(ctx context.Context, session, stream string, data []byte) error {
 	own, err := e.of(session)
 	if err != nil {
@@ -114,7 +113,6 @@ func (e *events) Append(ctx context.Context, session, stream string, data []byte
 	return own.Append(ctx, session, stream, data)
 }
 
-// After implements mcp.EventStore.
 func (e *events) After(ctx context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
 	own, err := e.of(session)
 	if err != nil {

@@ -33,7 +33,6 @@ const (
 	maxWord = 119
 )
 
-// mountedTool is a tool of a mounted server.
 type mountedTool struct {
 	name       string    // as the server calls it
 	shown      *mcp.Tool // as the agent sees it

@@ -144,7 +144,6 @@ func isPlain(structured json.RawMessage) bool {
 	})
 }
 
-// says reports whether one of the texts is this JSON.
 func says(content []mcp.Content, structured json.RawMessage) bool {
 	var want any
 	_ = json.Unmarshal(structured, &want) // was read before

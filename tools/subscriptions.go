@@ -69,7 +69,6 @@ type SubscriptionOut struct {
 	payments []history.Payment
 }
 
-// SubscriptionRunOut is a run of a subscription.
 type SubscriptionRunOut struct {
 	Name       string         `json:"name"`
 	Slot       string         `json:"slot"`

@@ -110,7 +110,6 @@ type keys interface {
 	Unlock(ctx context.Context, passphrase []byte) error
 }
 
-// chain reads one family of chains.
 type chain interface {
 	Address() string
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)

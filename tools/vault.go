@@ -46,7 +46,6 @@ func (w *Wallet) Vault(ctx context.Context, network, address string) (onchain.Va
 	return v, nil
 }
 
-// checkVault is CheckDelegation of a vault.
 func (w *Wallet) checkVault(ctx context.Context, network, address string) (DelegationOut, error) {
 	v, err := w.Vault(ctx, network, address)
 	if err != nil {

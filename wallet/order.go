@@ -59,13 +59,12 @@ type Order struct {
 	Digest [32]byte
 }
 
-// keystoreSigner is one of the keystore's own keys.
+// keystoreSigner is a Signer: one of the keystore's own keys.
 type keystoreSigner struct {
 	account *Account
 	chain   string
 }
 
-// Account implements Signer.
 func (s keystoreSigner) Account() (name, address string) {
 	if s.chain == ChainEVM {
 		return "keystore", s.account.evm

@@ -7,7 +7,7 @@
 //
 // The files: json.go (reading strictly), requirement.go (an option), scheme.go (what is signed, and what
 // became of it), batch.go and allowance.go (the words of these ways of paying), siwx.go (signing in),
-// signer.go (who signed), networks.go, aliases.go and assets.go (what is known), errors.go (the codes, and
+// signer.go (who signed), networks.go and assets.go (what is known), errors.go (the codes, and
 // what people do about them). The packages below it have what no signature needs: onchain (what the chains'
 // packages and the engine say to each other), channelterms, foreign (options that are known and not paid),
 // remedy (what a person adds where something is not known), publicnode, observe.

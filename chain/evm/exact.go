@@ -43,7 +43,6 @@ const (
 	MaxValidity = 24 * time.Hour
 )
 
-// Options of New.
 type Options struct {
 	Signer onchain.Signer    // nil: no wallet yet; then nothing is payable
 	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts

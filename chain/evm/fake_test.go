@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/chain/evm/evmtest"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 	"x402-wallet/x402/onchain"
 )
 
@@ -38,9 +39,17 @@ func testSigner(t testing.TB) *keySigner { return evmtest.NewSigner(t) }
 
 func topic(address string) common.Hash { return evmtest.Topic(address) }
 
-func requirement(version int) x402.Requirement { return evmtest.Requirement(version) }
+func requirement(version int) x402.Requirement {
+	return x402.Requirement{Version: version, Scheme: "exact", Network: evmtest.Sepolia,
+		Amount: money.NewAmount(10000), Asset: evmtest.USDC.Address, PayTo: evmtest.Payee,
+		MaxTimeout: time.Minute, Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
+			"version": json.RawMessage(`"2"`)}}
+}
 
-func order(version int) onchain.Order { return evmtest.Order(version) }
+func order(version int) onchain.Order {
+	return onchain.Order{Requirement: requirement(version), Asset: evmtest.USDC, Source: evmtest.Us,
+		Validity: time.Minute, Now: evmtest.Noon}
+}
 
 func readJSON[T any](t testing.TB, path string) T {
 	t.Helper()

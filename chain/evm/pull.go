@@ -240,7 +240,6 @@ func readPull(evidence x402.Evidence) (p pull, err error) {
 	return p, nil
 }
 
-// mined is the status of a pull that is in a block.
 func (n *Node) mined(ctx context.Context, p pull) (status x402.Status, found bool, err error) {
 	var r *struct {
 		Receipt

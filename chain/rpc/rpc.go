@@ -51,7 +51,6 @@ type Node struct {
 	calls    atomic.Uint64 // JSON-RPC ids
 }
 
-// Options for New.
 type Options struct {
 	Network, URL string
 	HTTP         *http.Client         // the transport that the owner wants; nil: a plain one without a proxy
@@ -65,7 +64,6 @@ type Options struct {
 // Ask asks the node one question, as Call, but whatever chain it is on.
 type Ask func(result any, method string, params ...any) error
 
-// New makes the client of a network's node.
 func New(o Options) *Node {
 	c := o.HTTP
 	if c == nil { // no Proxy: the environment is not the owner

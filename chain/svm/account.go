@@ -283,7 +283,6 @@ type sources struct {
 	agent, mint, program solana.PublicKey
 }
 
-// named is the account that the config names.
 func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 	address, err := parseKey(text)
 	if err != nil {

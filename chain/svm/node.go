@@ -119,7 +119,6 @@ func (n *node) isBlockhashValid(ctx context.Context, hash, commitment string) (b
 	return err == nil && *answer.Value, err
 }
 
-// blockHeight asks for the block height at a commitment.
 func (n *node) blockHeight(ctx context.Context, commitment string) (height uint64, err error) {
 	const method = "getBlockHeight"
 	err = n.Call(ctx, &height, method, map[string]any{"commitment": commitment})

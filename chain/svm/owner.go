@@ -25,7 +25,6 @@ const (
 	opApproveChecked = 13
 )
 
-// AssociatedAccount is the associated token account of an owner for an asset.
 func (e *Exact) AssociatedAccount(owner string, asset x402.AssetInfo) (string, error) {
 	return decode.AssociatedAccount(owner, asset.Address, asset.Token2022)
 }

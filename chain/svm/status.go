@@ -94,7 +94,6 @@ func (e *Exact) status(ctx context.Context, s *search, network string) (_ x402.S
 	return x402.Status{State: x402.Expired, Block: s.slot, Note: note}, nil
 }
 
-// search is one search for a payment.
 type search struct {
 	node          *node
 	ours          solana.Signature

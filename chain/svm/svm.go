@@ -62,7 +62,6 @@ type Exact struct {
 	tamper func(message []byte) []byte
 }
 
-// New makes the scheme.
 func New(o Options) *Exact {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
@@ -142,7 +141,6 @@ func isTokenProgram(key solana.PublicKey) bool { return key == tokenProgram || k
 
 func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
 
-// programOf is the program of a mint.
 func programOf(is2022 bool) solana.PublicKey {
 	if is2022 {
 		return token2022

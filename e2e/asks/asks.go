@@ -15,7 +15,6 @@ import (
 	"x402-wallet/x402/onchain"
 )
 
-// Asks asks a signer.
 type Asks func(ctx context.Context, d onchain.Draft) ([]byte, error)
 
 // draftOf is a message for so many signatures of EVM.
@@ -34,7 +33,6 @@ func (a Asks) ask(ctx context.Context, d onchain.Draft, err error) ([65]byte, []
 	return [65]byte(all), all[65:], nil
 }
 
-// SignTransfer asks for a transfer by EIP-3009.
 func (a Asks) SignTransfer(ctx context.Context, t message.Transfer) ([65]byte, error) {
 	object, err := payload.EncodeAuthorization(t.Authorization)
 	d, err := draftOf(t.Payment, object, err, 1)
@@ -55,7 +53,6 @@ func (a Asks) SignPermit2(ctx context.Context, p message.PermitDraft) (permit, a
 	return permit, approval, err
 }
 
-// EncodePermit is the message of a transfer by Permit2.
 func EncodePermit(p message.PermitDraft) ([]byte, error) {
 	asked := permit2.Permit{Approval: permit2.ApprovalOf(p.Approval, p.Transaction)}
 	object, err := payload.EncodePermit2Authorization(p.Authorization)
@@ -97,7 +94,6 @@ type Transaction struct {
 	exact.Solana
 }
 
-// SignSolana asks for a transfer on Solana.
 func (a Asks) SignSolana(ctx context.Context, t Transaction) (signature [64]byte, err error) {
 	object, err := t.Encode()
 	if err != nil {
@@ -108,7 +104,6 @@ func (a Asks) SignSolana(ctx context.Context, t Transaction) (signature [64]byte
 	return signature, err
 }
 
-// SignIn asks for the signature of a sign-in.
 func (a Asks) SignIn(ctx context.Context, payment string, m x402.SignIn) ([]byte, error) {
 	text, err := m.Text()
 	if err != nil {

@@ -58,7 +58,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
 	evmSigner, solanaSigner := testworld.Signers(store, template.keys)
-	if err := historytest.Adopt(ctx, store); err != nil {
+	if err := adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return &buyer{store: store, Engine: &pay.Engine{
@@ -430,4 +430,14 @@ type beforeSigning struct {
 func (s *beforeSigning) Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error) {
 	s.do()
 	return s.Scheme.Authorize(ctx, o)
+}
+
+// adopt makes a ledger that a wallet sealed one that historytest.Keyholder sealed.
+func adopt(ctx context.Context, s *history.Store) error {
+	rules, err := s.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	rules.Version++
+	return s.SealRules(ctx, rules, "", true, historytest.Keyholder())
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,7 +146,7 @@ func watch(argument, secret string) {
 	}()
 	saw := map[string]bool{}
 	before := map[string]bool{}
-	for _, pid := range testworld.Processes() {
+	for _, pid := range processes() {
 		before[pid] = true
 	}
 	fmt.Println("watching")
@@ -159,7 +160,7 @@ func watch(argument, secret string) {
 			return
 		default:
 		}
-		for _, pid := range testworld.Processes() {
+		for _, pid := range processes() {
 			if before[pid] {
 				continue
 			}
@@ -170,4 +171,18 @@ func watch(argument, secret string) {
 			}
 		}
 	}
+}
+
+// processes are the numbers of those that can be seen.
+func processes() (pids []string) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		panic(err)
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	return slices.DeleteFunc(names, func(name string) bool {
+		_, err := strconv.Atoi(name)
+		return err != nil
+	})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/must"
 )
@@ -30,7 +29,7 @@ type found struct {
 
 // readByOthers reads a file by the root and the working directories of other processes.
 func readByOthers(file string) error {
-	for _, pid := range testworld.Processes() {
+	for _, pid := range processes() {
 		if pid == strconv.Itoa(os.Getpid()) {
 			continue
 		}

@@ -98,7 +98,6 @@ func (d channelDeposit) nonce() [32]byte {
 	return [32]byte(sandbox.Unhex(bare(hashWords(d.id, d.salt))))
 }
 
-// isSigned reports whether the payer signed it, for the collector.
 func (c *chain) isSigned(d channelDeposit) bool {
 	nonce := d.nonce()
 	return isBy(d.config.Payer, c.tokenData().digest(receiveType, topicOf(d.config.Payer),
@@ -185,7 +184,6 @@ func (c *chain) checkClaims(claims []channelClaim, signature string) error {
 	return nil
 }
 
-// applyClaims is what claims do that were checked.
 func (c *chain) applyClaims(tx *sandbox.Transaction, claims []channelClaim) {
 	for _, claim := range claims {
 		at := c.channel(claim.id)

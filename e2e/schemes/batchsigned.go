@@ -88,7 +88,6 @@ func isHex(text string, bytes int) bool {
 	return regexp.MustCompile(fmt.Sprintf("^0x[0-9a-fA-F]{%d}$", 2*bytes)).MatchString(text)
 }
 
-// signedBy is an account's signature in hex.
 func signedBy(a sandbox.Account, digest [32]byte) string {
 	signature := a.SignDigest(digest)
 	return "0x" + hex.EncodeToString(signature[:])

@@ -77,7 +77,6 @@ func (c *chain) viewVault(selector, words string, block uint64) (answer string, 
 	return c.vault.state(c.Asset.Address, balance, c.TimeOf(block)), true
 }
 
-// isVault reports whether an address is that of the vault, and there is one.
 func (c *chain) isVault(address string) bool {
 	return c.vault.start != 0 && strings.EqualFold(address, c.vault.address)
 }

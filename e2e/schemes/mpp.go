@@ -19,7 +19,6 @@ import (
 
 const inMPP = "mpp"
 
-// sellInMPP answers at a path.
 func (s *World) sellInMPP(w http.ResponseWriter, r *http.Request, path string) {
 	core := s.NewSale(w, r, "v2", path)
 	if core == nil {

@@ -150,7 +150,6 @@ func (s *World) verifyBatch(q *sandbox.Submission) (p *batchPayload, err error) 
 	return p, nil
 }
 
-// checkConfig compares a channel with what was asked for.
 func (s *World) checkConfig(p *batchPayload, terms x402.Requirement) error {
 	c := p.Config
 	var asked struct{ WithdrawDelay int64 }

@@ -207,7 +207,6 @@ func (c *chain) view(contract, selector, words string, block uint64, forgets boo
 	return "", false
 }
 
-// isContract reports whether an address is that of a contract here.
 func (c *chain) isContract(address string) bool {
 	for _, contract := range []string{message.Permit2Address, message.ExactProxy, message.UptoProxy,
 		batchContract,
@@ -241,3 +240,9 @@ func (s *World) Approved(owner string) uint64 {
 	defer s.chain.Unlock()
 	return s.chain.allowance(owner, message.Permit2Address, math.MaxUint64)
 }
+
+func word(n uint64) string { return sandbox.Word(n) }
+
+func wordOf(amount money.Amount) string { return sandbox.WordOf(amount) }
+
+func topicOf(address string) string { return sandbox.TopicOf(address) }

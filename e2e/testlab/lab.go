@@ -53,7 +53,7 @@ type Facts struct {
 // EVMFacts describes the EVM chain. Name and Version are those of the token's EIP-712 domain.
 type EVMFacts struct {
 	URL, Network, Asset, Name, Version string
-	PayTo, OzskrPayTo                  string // payees of the reference sellers and of sellerOzskr
+	PayTo                              string // payee of the reference sellers
 	Facilitator                        string // who sends the facilitator's transactions
 	Client                             struct{ Address, Key string }
 }
@@ -62,8 +62,6 @@ type EVMFacts struct {
 // of 6 decimals.
 type SVMFacts struct {
 	URL, Network, Mint, Mint2022, PayTo, OzskrPayTo string
-	Facilitator                                     string // the fee payer
-	Client                                          struct{ Address string }
 }
 
 // Lab is a running lab as one test sees it: an operation that fails ends that test. Operations may
@@ -261,7 +259,6 @@ func (l *Lab) Config(options ConfigOptions) string {
 	return b.String()
 }
 
-// HostPort is the host and port of a URL.
 func HostPort(at string) string {
 	if parsed, err := url.Parse(at); err == nil && parsed.Host != "" {
 		return parsed.Host

@@ -85,15 +85,14 @@ func (l *Lab) EVMIncreaseTime(seconds int) {
 }
 
 type TokenAccount struct {
-	Exists                                bool
-	Program, Mint, Owner, State, Delegate string // State: initialized or frozen
-	Amount                                uint64 `json:"amount,string"`
-	DelegatedAmount                       uint64 `json:"delegatedAmount,string"`
+	Delegate        string
+	Amount          uint64 `json:"amount,string"`
+	DelegatedAmount uint64 `json:"delegatedAmount,string"`
 }
 
 type TokenChange struct {
-	Account, Owner, Mint, Transaction string
-	Change                            int64 `json:"change,string"`
+	Owner  string
+	Change int64 `json:"change,string"`
 }
 
 // SVMKey is one of the lab's own Solana keys. Every name has one. Keypair is the content of a
@@ -180,13 +179,10 @@ func (l *Lab) SVMChanges(transaction string) []TokenChange {
 type Part string
 
 const (
-	PartEVM          Part = "evm" // the nodes: the facilitators still reach them when they are shut off
-	PartSVM          Part = "svm"
+	PartEVM          Part = "evm" // the node: the facilitators still reach it when it is shut off
 	PartFacilitator0 Part = "facilitator0"
 	PartFacilitator1 Part = "facilitator1"
 	PartSeller       Part = "seller"
-	PartSellerV1     Part = "sellerV1"
-	PartSellerOzskr  Part = "sellerOzskr"
 )
 
 func facilitatorPart(i int) Part { return []Part{PartFacilitator0, PartFacilitator1}[i] }
@@ -202,35 +198,15 @@ func (l *Lab) startAfter(part Part) {
 	l.t.Cleanup(func() { l.cleanup("startPart", map[string]any{"part": part}) })
 }
 
-// Fault is a failure injected into a facilitator. It hits calls of Op (all when empty), N of them
-// (all when 0).
-type Fault struct {
-	Op      string `json:"op,omitempty"` // verify, settle or supported
-	N       int    `json:"n,omitempty"`
-	DelayMS int    `json:"delayMs,omitempty"`
-	Drop    bool   `json:"drop,omitempty"`   // break the connection
-	Status  int    `json:"status,omitempty"` // answer so, with Body
-	Body    any    `json:"body,omitempty"`
-	// do the work first: the money has moved and nobody is told
-	After bool           `json:"after,omitempty"`
-	Lie   map[string]any `json:"lie,omitempty"` // fields that replace those of the true answer
-}
-
-// Request is what a seller was asked. Header names are in lower case; Status is 0 when the asker
-// did not wait for the answer.
+// Request is what a seller was asked. Header names are in lower case.
 type Request struct {
-	Method, URL, Path string
-	Headers           map[string]string
-	Status            int
+	Headers map[string]string
 }
 
-// FacilitatorCall is what a facilitator was asked. Answer is the true one, whatever was sent;
-// Failed says whether an injected fault struck before or after the work, or why the work failed.
+// FacilitatorCall is what a facilitator was asked. Answer is the true one, whatever was sent.
 type FacilitatorCall struct {
 	Op              string
 	Request, Answer json.RawMessage
-	Failed          string
-	MS              float64
 }
 
 // SellerLog is what a seller was asked, oldest first.
@@ -249,17 +225,6 @@ func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
 // ResetLogs empties the logs of all parties and ends all faults.
 func (l *Lab) ResetLogs() { l.op("resetLogs", struct{}{}, nil) }
 
-type Paid struct {
-	Status  int
-	Body    string
-	Receipt *struct {
-		Success                     bool
-		Transaction, Network, Payer string
-	}
-	MS float64
-}
-
-// answerOf is what an operation answers.
 func answerOf[V any](l *Lab, op string, in any) (out V) {
 	l.t.Helper()
 	l.op(op, in, &out)

@@ -95,7 +95,6 @@ func makeLedger(ctx context.Context, dir string) error {
 	return err
 }
 
-// SealHome seals the rules of a home as they are.
 func SealHome(dir string, keys *wallet.Wallet) error {
 	rules, err := config.Load(dir)
 	if err != nil {
@@ -133,7 +132,6 @@ func (h Home) Env(extra ...string) []string {
 	return append(env, extra...)
 }
 
-// Command is a command of the wallet at this home.
 func (h Home) Command(ctx context.Context, bin string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = h.Env()

@@ -4,25 +4,10 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
-
-// Processes are the numbers of those that can be seen.
-func Processes() (pids []string) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		panic(err)
-	}
-	defer proc.Close()
-	names, _ := proc.Readdirnames(-1)
-	return slices.DeleteFunc(names, func(name string) bool {
-		_, err := strconv.Atoi(name)
-		return err != nil
-	})
-}
 
 // Look tries each way into a process that the system has, and notes what it saw: what it looks for besides is
 // secret. Its caller holds on to its thread, because a tracer is one.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Versions of MCP: the one that clients speak by default, and the newest, which has no handshake.
@@ -103,7 +105,6 @@ func StartWallet(t testing.TB, bin string, home Home, extraEnv ...string) *Walle
 	return StartWalletWith(t, bin, home, WalletOptions{Env: extraEnv})
 }
 
-// StartWalletWith is StartWallet with options.
 func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions) *Wallet {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"mcp"}, options.Args...)...)
@@ -115,23 +116,15 @@ func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions)
 	}
 	cmd.Stderr = w.stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.stdin = stdin
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start the wallet: %v", err)
-	}
+	require.NoError(t, cmd.Start())
 	go w.read(stdout)
 	t.Cleanup(w.finish)
 
-	if err := w.initialize(); err != nil {
-		t.Fatalf("initialize the wallet: %v\n%s", err, w.stderr)
-	}
+	require.NoError(t, w.initialize(), w.stderr)
 	return w
 }
 

@@ -157,7 +157,6 @@ type Receipt struct {
 	Logs            []Log
 }
 
-// Log is an event.
 type Log struct {
 	Address common.Address
 	Topics  []common.Hash

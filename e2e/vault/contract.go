@@ -38,7 +38,6 @@ func ReadBuild(root string) (Build, error) {
 	return b, readJSON(filepath.Join(root, Committed), &b)
 }
 
-// CompileAll compiles sources of the vault.
 func CompileAll(lab string, sources []string) (all []Build, err error) {
 	list, err := json.Marshal(sources)
 	if err != nil {
@@ -90,7 +89,6 @@ type Cheque struct {
 const transferType = "TransferWithAuthorization(address from,address to,uint256 value,uint256 " +
 	"validAfter,uint256 validBefore,bytes32 nonce)"
 
-// Digest is what is signed for it.
 func (c Cheque) Digest(domain [32]byte, from common.Address) [32]byte {
 	return Digest712(domain, transferType, Words(from, c.To, c.Value, c.ValidAfter, c.ValidBefore, c.Nonce))
 }

@@ -126,7 +126,6 @@ func (s *story) types(ctx context.Context, home string, args ...string) {
 // bearer shows an agent's token with each request.
 type bearer string
 
-// RoundTrip implements http.RoundTripper.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))

@@ -82,7 +82,6 @@ func check(err error) {
 
 func failf(format string, args ...any) { check(fmt.Errorf(format, args...)) }
 
-// run tells the story.
 func run(ctx context.Context, s *story) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

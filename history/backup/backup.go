@@ -23,7 +23,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// Copy is a copy of a ledger.
 type Copy struct {
 	Payments int64
 	Events   int64 // rows of the audit chain
@@ -83,7 +82,6 @@ func mayBackUpTo(s *history.Store, file string) error {
 	return isNew(file)
 }
 
-// isNew refuses a file that exists.
 func isNew(file string) error {
 	switch _, err := os.Lstat(file); {
 	case err == nil:

@@ -107,7 +107,6 @@ func (k Keeper) Keep(t *sqldb.Tx, p history.Payment, c history.Content) (*audit.
 	return &d, err
 }
 
-// NobodyWaits implements history.Contents.
 func (Keeper) NobodyWaits(t *sqldb.Tx, payment int64) error {
 	c, err := sqldb.Find(t, scanStored, selectStored+` WHERE payment = ? AND spare = 0`, payment)
 	if c == nil || err != nil {
@@ -123,7 +122,6 @@ func (Keeper) NobodyWaits(t *sqldb.Tx, payment int64) error {
 
 var errNone = fmt.Errorf("no such payment: %w", history.ErrNotFound)
 
-// Read implements history.Contents.
 func (Keeper) Read(ctx context.Context, s *history.Store, id string) (c history.Content, err error) {
 	err = s.View(ctx, func(t *sqldb.Tx) error {
 		c, err = read(t, id)

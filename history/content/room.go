@@ -38,7 +38,6 @@ func (k Keeper) use(t *sqldb.Tx) (use Use, err error) {
 	return use, err
 }
 
-// Refusal implements history.Contents.
 func (k Keeper) Refusal(t *sqldb.Tx) (refusal, err error) {
 	use, err := k.use(t)
 	return use.Refusal(), err

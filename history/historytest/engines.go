@@ -1,12 +1,19 @@
+// Package historytest is for tests of packages that use a ledger.
 package historytest
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/content"
 	"x402-wallet/history/ledgers"
@@ -30,7 +37,6 @@ func (c *Clock) Now() time.Time {
 	return c.at
 }
 
-// Set sets the time.
 func (c *Clock) Set(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +125,6 @@ func Hold(atomic uint64) history.Hold {
 	}
 }
 
-// Pay takes a payment to a state.
 func Pay(t *testing.T, s *history.Store, h history.Hold, to history.State) history.Payment {
 	t.Helper()
 	p, err := Reserve(t.Context(), s, h)
@@ -143,4 +148,35 @@ func Pay(t *testing.T, s *history.Store, h history.Hold, to history.State) histo
 	}
 	require.NoError(t, err)
 	return p
+}
+
+// Open opens a home's ledger: the file in it, or the one in PostgreSQL that url names. It keeps all
+// content unless o.Contents says otherwise.
+func Open(ctx context.Context, home, url string, o history.Options) (*history.Store, error) {
+	o = withContents(o)
+	if url == "" {
+		return ledgers.Open(ctx, home, o)
+	}
+	return ledgers.OpenPostgres(ctx, home, postgres.Server{URL: url}, o)
+}
+
+// Reserve holds money without asking any rules, and uses up a person's approval of a quote where
+// one is named and there is one. What others do meanwhile does not matter to it.
+func Reserve(ctx context.Context, s *history.Store, h history.Hold,
+	quotes ...[sha256.Size]byte) (history.Payment, error) {
+	for {
+		facts, err := s.Facts(ctx, history.Question{Quotes: quotes})
+		if err != nil {
+			return history.Payment{}, err
+		}
+		h.Decision = budget.Decision{Session: facts.Session.ID, Caps: []budget.Cap{{Limit: math.MaxInt64}}}
+		covers := func(a history.Approval) bool { return a.Covers(h.Payment) }
+		if len(facts.Approvals) > 0 {
+			h.Approval = &facts.Approvals[max(0, slices.IndexFunc(facts.Approvals, covers))]
+		}
+		p, err := s.Reserve(ctx, h)
+		if !errors.Is(err, history.ErrMoved) {
+			return p, err
+		}
+	}
 }

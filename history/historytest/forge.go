@@ -25,7 +25,6 @@ func Forge(home string) (*Forger, error) {
 	return &Forger{db}, err
 }
 
-// Close closes the ledger.
 func (f *Forger) Close() error { return f.db.Close() }
 
 // Exec runs a statement, and reports how many rows it changed.
@@ -37,7 +36,6 @@ func (f *Forger) Exec(query string, args ...any) (rows int64, err error) {
 	return done.RowsAffected()
 }
 
-// Get reads one value.
 func (f *Forger) Get(into any, query string, args ...any) error {
 	return f.db.QueryRow(query, args...).Scan(into)
 }

@@ -28,41 +28,24 @@ func Keyholder() history.Keyholder {
 	}
 }
 
-// Adopt makes a ledger that a wallet sealed one that Keyholder sealed.
-func Adopt(ctx context.Context, s *history.Store) error {
-	rules, err := s.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	rules.Version++
-	return s.SealRules(ctx, rules, "", true, Keyholder())
-}
-
 // Guard is a pay.Guard that lets everything pass: rules and ledgers of tests are nobody's. What it
 // records is sealed all the same.
 type Guard struct{ Store *history.Store }
 
-// CheckConfig implements pay.Guard.
 func (Guard) CheckConfig(context.Context) error { return nil }
 
-// VerifySeals implements pay.Guard.
 func (Guard) VerifySeals(context.Context) error { return nil }
 
-// Checkpoint implements pay.Guard.
 func (Guard) Checkpoint(context.Context) error { return nil }
 
-// CheckpointIfUnlocked implements pay.Guard.
 func (Guard) CheckpointIfUnlocked(context.Context) error { return nil }
 
-// LocalApprovals implements pay.Guard.
 func (Guard) LocalApprovals(context.Context) bool { return true }
 
-// Submit implements pay.Guard.
 func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
 	return g.Store.Submit(ctx, p, signed, Keyholder())
 }
 
-// RecordVoucher implements pay.Guard.
 func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, _ bool) (history.Payment, error) {
 	return g.Store.RecordVoucher(ctx, p, signed, c, o, Keyholder())
@@ -75,7 +58,6 @@ func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status
 	return g.Store.Charge(ctx, p, c, history.Settlement(status), Keyholder())
 }
 
-// Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.Store.Expire(ctx, p, history.Expiry(p, status), Keyholder())
 }

@@ -18,7 +18,6 @@ type Range struct {
 	State        history.State
 }
 
-// where is the range as a condition.
 func (r Range) where() condition {
 	c := Filter{After: r.After, Until: r.Until, URL: r.URL, State: r.State, Agents: r.Agents}.where()
 	if r.Host != "" {

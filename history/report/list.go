@@ -86,7 +86,6 @@ func List(ctx context.Context, s *history.Store, f Filter) (list []history.Payme
 	return list, more, totals, err
 }
 
-// sumOf adds up payments by their symbol.
 func sumOf(list []history.Payment, into map[string]money.Dollars) {
 	for _, p := range list {
 		if worth := p.Worth(); p.State != history.Failed && worth != 0 {
@@ -178,4 +177,68 @@ func dearest(sums map[string]money.Dollars, most int) (list []Part, others money
 		others = others.Add(p.Sum)
 	}
 	return list[:min(most, len(list))], others
+}
+
+// OpenApprovals returns the approvals that are open, oldest first.
+func OpenApprovals(ctx context.Context, s *history.Store) (list []history.Approval, err error) {
+	err = s.View(ctx, func(t *sqldb.Tx) error {
+		list, err = sqldb.Collect(t, history.ScanApproval, history.SelectApproval+`
+			WHERE state IN ('pending', 'approved', 'denied') AND expires_at > ?
+			AND expires_at > coalesce((SELECT created_at FROM payments ORDER BY seq DESC LIMIT 1), 0)
+			ORDER BY created_at, id`, sqldb.Micros(t.Now))
+		return err
+	})
+	return list, err
+}
+
+// Questions are OpenApprovals as a person is shown them: each list as one.
+func Questions(ctx context.Context, s *history.Store) (questions []history.Approval, err error) {
+	all, err := OpenApprovals(ctx, s)
+	at := map[string]int{} // of a list
+	var lists [][]history.Approval
+	for _, a := range all {
+		list := history.ListOf(a.ID)
+		i, known := at[list]
+		if !known {
+			i, at[list] = len(lists), len(lists)
+			lists = append(lists, nil)
+		}
+		lists[i] = append(lists[i], a)
+	}
+	for _, list := range lists {
+		questions = append(questions, history.Together(list))
+	}
+	return questions, err
+}
+
+type condition struct {
+	text string
+	args []any
+}
+
+func (c *condition) and(text string, args ...any) {
+	if c.text == "" {
+		c.text = ` WHERE ` + text
+	} else {
+		c.text += ` AND ` + text
+	}
+	c.args = append(c.args, args...)
+}
+
+// andOneOf adds that a column is one of some texts.
+func (c *condition) andOneOf(column string, list []string) {
+	if len(list) == 0 {
+		c.and(`1 = 0`)
+		return
+	}
+	args := make([]any, len(list))
+	for i, text := range list {
+		args[i] = text
+	}
+	c.and(column+` IN (`+strings.Repeat(`, ?`, len(list))[2:]+`)`, args...)
+}
+
+// andContains adds that a column contains a text, whatever the case of ASCII letters.
+func (c *condition) andContains(column, text string) {
+	c.and(`lower(`+column+`) LIKE ? ESCAPE '\'`, sqldb.Containing(text))
 }

@@ -129,7 +129,6 @@ func (t *Tx) Classify(doing string, err error) error {
 	return err
 }
 
-// IsServer is DB.IsServer.
 func (t *Tx) IsServer() bool { return t.engine.IsServer() }
 
 // AfterCommit has f called once this change is durable, before Write returns. f must return at once.
@@ -215,13 +214,11 @@ func lower(text string) string {
 	}, text)
 }
 
-// ScanText reads a row of one text.
 func ScanText(row Row) (text string, err error) {
 	err = row.Scan(&text)
 	return text, err
 }
 
-// ScanNumber reads a row of one number.
 func ScanNumber(row Row) (n int64, err error) {
 	err = row.Scan(&n)
 	return n, err

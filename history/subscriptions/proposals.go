@@ -81,7 +81,6 @@ func Propose(ctx context.Context, s *history.Store, w alerts.Writer, p Proposal)
 	return p, err
 }
 
-// isSame reports whether two proposals are for the same.
 func (p Proposal) isSame(other Proposal) bool {
 	return p.URL == other.URL && p.Every == other.Every && p.Max == other.Max && p.Until.Equal(other.Until)
 }

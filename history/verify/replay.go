@@ -54,7 +54,6 @@ func newReplay(t *sqldb.Tx, k history.Keyholder) *replay {
 		imported: noDigest, remembered: newEntrySet()}
 }
 
-// noDigest is that of what is not there.
 var noDigest = audit.Digest(nil)
 
 // begin compares the tables' form, and reads what is needed ahead of the chain.

@@ -11,7 +11,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// tables compares the small tables.
 func (r *replay) tables() error {
 	if r.tooEarly != "" {
 		return audit.Corrupt("session %s began in it, though the one before was not over and the owner did "+

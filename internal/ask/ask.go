@@ -115,7 +115,6 @@ func (q *question) finished() bool {
 	}
 }
 
-// ServeHTTP implements http.Handler.
 func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	loopback.Headers(w.Header(), style)
 	given := strings.TrimPrefix(r.URL.Path, "/")

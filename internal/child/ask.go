@@ -110,7 +110,6 @@ type Complaint struct {
 // Error is the reason alone.
 func (c *Complaint) Error() string { return c.Why.Error() }
 
-// Unwrap returns the reason.
 func (c *Complaint) Unwrap() error { return c.Why }
 
 // bounded keeps what is written to it, up to most bytes.

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"x402-wallet/internal/pattern"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -27,7 +28,6 @@ type Agent struct {
 	Label      string         `toml:"label"`       // its name in the owner's books: "team=research"
 }
 
-// fileAgent is that as it is written.
 type fileAgent struct {
 	Agent
 	PerCall *string `toml:"per_call"`
@@ -132,4 +132,34 @@ func fewerHosts(was, now []string) bool {
 		})
 	}
 	return len(now) > 0 && !slices.ContainsFunc(now, isNew)
+}
+
+const until = " until "
+
+// hostsUntil are patterns, each of which may have an end: "api.example.com until 2027-01-01".
+func (c *Checker) hostsUntil(key string, written []string) (list []string) {
+	list = []string{}
+	for _, entry := range written {
+		host, end, ends := strings.Cut(entry, until)
+		host = c.patterns(key, []string{host})[0]
+		named := slices.ContainsFunc(list, func(other string) bool {
+			before, _ := HostUntil(other)
+			return before == host
+		})
+		c.Refuse(named && ends, key, "names %q twice, with an end and otherwise", host)
+		if ends {
+			host += until + x402.Stamp(c.moment(key, end))
+		}
+		list = append(list, host)
+	}
+	return list
+}
+
+// HostUntil is an entry of allow_hosts in its parts; a zero end is none.
+func HostUntil(entry string) (host string, end time.Time) {
+	host, text, ends := strings.Cut(entry, until)
+	if ends {
+		end, _ = time.Parse(time.RFC3339, text) // as hostsUntil wrote it
+	}
+	return host, end
 }

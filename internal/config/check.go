@@ -36,7 +36,6 @@ func (c *Checker) Fail(key, format string, args ...any) {
 	c.errs = append(c.errs, &Error{File: c.file, Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
 }
 
-// Refuse notes a fault where there is one.
 func (c *Checker) Refuse(isFault bool, key, format string, args ...any) {
 	if isFault {
 		c.Fail(key, format, args...)
@@ -153,7 +152,6 @@ func (c *Checker) policy(written *file) policy {
 	return p
 }
 
-// proxy checks the address of a proxy.
 func (c *Checker) proxy(key, text string) string {
 	if text == "" {
 		return ""

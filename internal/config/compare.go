@@ -43,7 +43,6 @@ func (c *Config) opens(key string) bool {
 	return key == "policy.payees" && len(c.Policy.Payees) == 0 && c.Policy.NewPayee != budget.RuleAllow
 }
 
-// Loosens reports whether any of the changes does.
 func Loosens(list []Change) bool {
 	return slices.ContainsFunc(list, func(c Change) bool { return c.Loosens })
 }

@@ -28,7 +28,6 @@ type Facilitator struct {
 	MaxPrice money.Dollars `toml:"-"`
 }
 
-// WrittenFacilitator is that as it is written.
 type WrittenFacilitator struct {
 	Facilitator
 	Auth     *string `toml:"auth"`

@@ -26,7 +26,6 @@ type traces struct {
 	PassOn      bool    `toml:"pass_on"` // sellers and MCP servers hear which trace a call belongs to
 }
 
-// fileTraces is that as it is written.
 type fileTraces struct {
 	traces
 	Sample *float64 `toml:"sample"`

@@ -12,7 +12,6 @@ type Secret string
 
 const redacted = "[redacted]"
 
-// Reveal returns the secret text.
 func (s Secret) Reveal() string { return string(s) }
 
 // Format is [redacted] for every verb of package fmt.

@@ -30,7 +30,6 @@ type Signer struct {
 	SecretEnv     string   `toml:"secret_env"`
 }
 
-// fileSigner is that as it is written.
 type fileSigner struct {
 	Signer
 	Timeout *string `toml:"timeout"`
@@ -46,7 +45,6 @@ const (
 	SignerKeychain = "keychain"
 )
 
-// SignerKinds are all of them.
 func SignerKinds() []string {
 	return []string{SignerCommand, SignerAWS, SignerGoogle, SignerCDP, SignerTurnkey, SignerKeychain}
 }

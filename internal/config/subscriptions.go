@@ -31,7 +31,6 @@ type Subscription struct {
 	Paused  bool              `toml:"paused"`
 }
 
-// fileSubscription is that as it is written.
 type fileSubscription struct {
 	Subscription
 	Since string  `toml:"since"`

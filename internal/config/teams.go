@@ -30,7 +30,6 @@ type eachAgent struct {
 	Rate       int
 }
 
-// fileTeam is a Team as it is written.
 type fileTeam struct {
 	Team
 	fileEachAgent

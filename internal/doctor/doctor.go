@@ -35,7 +35,6 @@ const (
 	fail = "fail"
 )
 
-// Finding is one line of the report.
 type Finding struct {
 	Check   string `json:"check"`
 	Status  string `json:"status"` // "ok", "warn" or "fail"

@@ -79,7 +79,6 @@ func isKeypair(value string) bool {
 // leak is a key that lies in plain text.
 type leak struct{ file, name, kind string }
 
-// keysAbout looks for them.
 func (o Options) keysAbout(ctx context.Context) (list findings) {
 	var leaks []leak
 	looked := 0

@@ -153,7 +153,6 @@ func (c Client) isUsual(name string) bool {
 // ordered is a JSON object whose members keep their order.
 type ordered []field
 
-// MarshalJSON implements json.Marshaler.
 func (o ordered) MarshalJSON() ([]byte, error) {
 	var members [][]byte
 	for _, f := range o {

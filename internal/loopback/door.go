@@ -83,7 +83,6 @@ func (d Door) PageServer(h http.Handler) *http.Server {
 	return server
 }
 
-// Only is the one host.
 func Only(host string) func(string) bool { return func(asked string) bool { return asked == host } }
 
 // Local are the names of this machine, with any port: none of them can be made to mean another.

@@ -115,7 +115,6 @@ type call struct {
 	observer Observer
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *IsolatingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil {

@@ -26,7 +26,6 @@ type Command struct {
 	limit   time.Duration // 0: commandTime
 }
 
-// Name implements Way.
 func (c Command) Name() (way, to string) { return "command", c.Program.Argv[0] }
 
 // Tell implements Way. A command that takes too long is ended with all of its process group.

@@ -7,11 +7,14 @@ import (
 	"html"
 	"io"
 	"net"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"x402-wallet/internal/child"
 )
 
 // desktopTime is how long the desktop may take: a bus is on this machine.
@@ -30,10 +33,8 @@ const (
 // this machine are taken: other transports start programs.
 type Bus struct{ Address string }
 
-// Name implements Way.
 func (Bus) Name() (way, to string) { return "desktop", notifications }
 
-// Tell implements Way.
 func (b Bus) Tell(ctx context.Context, n Notice) error {
 	ctx, cancel := context.WithTimeout(ctx, desktopTime)
 	defer cancel()
@@ -111,3 +112,21 @@ type bounded struct {
 }
 
 func (b bounded) Read(p []byte) (int, error) { return b.from.Read(p) }
+
+// Script shows the notice on a Mac's desktop.
+type Script struct {
+	Program string   // osascript
+	Env     []string // all of its environment
+}
+
+func (Script) Name() (way, to string) { return "desktop", "osascript" }
+
+// Tell implements Way. The text is an argument of the script and never part of it.
+func (s Script) Tell(ctx context.Context, n Notice) error {
+	//nolint:noctx // Run has a bound of its own, which ends all of it
+	cmd := exec.Command(s.Program, "-e", "on run argv",
+		"-e", "display notification (item 1 of argv) with title (item 2 of argv)",
+		"-e", "end run", n.Text, title) // it begins with a word of ours
+	cmd.Env = append([]string{}, s.Env...)
+	return complained(child.Run(ctx, cmd, desktopTime))
+}

@@ -6,8 +6,8 @@
 // it dies before it has noted that: then it is told again, under the same id. And nobody is told by what the
 // owner did not seal.
 //
-// The files: notice.go (what is told), notify.go (when), send.go (by all ways), command.go, webhook.go,
-// desktop.go (how; on macOS osascript.go).
+// The files: notice.go (what is told), notify.go (when), send.go (by all ways), command.go, webhook.go
+// and desktop.go (how).
 package notify
 
 import (
@@ -73,7 +73,6 @@ type Notifier struct {
 	end     sync.Once
 }
 
-// New makes a notifier of these ways.
 func New(ways ...Way) *Notifier {
 	return &Notifier{ways: ways, holder: rand.Text(), taken: map[string]map[string]bool{},
 		woken: make(chan struct{}, 1), closing: make(chan struct{}), Ending: &sync.WaitGroup{}}

@@ -29,7 +29,6 @@ type Webhook struct {
 	limit time.Duration // 0: postTime
 }
 
-// Name implements Way.
 func (w *Webhook) Name() (way, to string) { return "webhook", hostOf(w.URL) }
 
 func hostOf(raw string) string {

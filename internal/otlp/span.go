@@ -9,7 +9,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// Resource is what the spans are of.
 type Resource struct {
 	Service, Version string // service.name, service.version
 	Instance         string // service.instance.id: another one for each process

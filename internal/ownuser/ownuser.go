@@ -6,13 +6,15 @@
 // is written where anybody but root could put something else instead; the home and the user are never
 // removed.
 //
-// The files: systemd.go (the unit and the plans), write.go (a plan, carried out), look.go (what is there).
+// The files: systemd.go (the unit and the plans), write.go (a plan, carried out).
 package ownuser
 
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -41,7 +43,6 @@ func Supported(system string) error {
 	return nil
 }
 
-// Setup is what is to be installed.
 type Setup struct {
 	Program    string   // the file of the program that is copied
 	Serve      []string // options of serve besides its socket, such as --http
@@ -100,4 +101,45 @@ func Here(home string) Place {
 func (p Place) AsUser(args ...string) string {
 	return strings.Join(append([]string{"sudo", "-u", p.User, "env", "X402_WALLET_HOME=" + p.Home, p.Program},
 		args...), " ")
+}
+
+type Found struct {
+	Installed bool   // its unit is there
+	HomeOwner string // "": there is no home
+	HomeMode  fs.FileMode
+	Wallet    *bool // nil: who looks may not see
+}
+
+// Look looks for the service's parts below root, which is "" or another.
+func Look(p Place, root string) (f Found, err error) {
+	isThere := func(path string) (bool, error) {
+		_, err := os.Lstat(filepath.Join(root, path))
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	f.Installed, err = isThere(p.Unit)
+	if err != nil {
+		return f, err
+	}
+	switch home, err := os.Lstat(filepath.Join(root, p.Home)); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return f, err
+	default:
+		f.HomeOwner, f.HomeMode = ownerOf(home), home.Mode().Perm()
+	}
+	if has, err := isThere(filepath.Join(p.Home, "keystore.json")); err == nil {
+		f.Wallet = &has
+	}
+	return f, nil
+}
+
+// RunsServices returns an error if this system's manager of services is not systemd.
+func RunsServices() error {
+	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
+		return errors.New("this system was not started by systemd")
+	}
+	return nil
 }

@@ -5,7 +5,7 @@
 // nothing else, but where a test that kills none says "fsync = off"; and no server outlives the tests that
 // started it.
 //
-// Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
+// Order of reading: pgtest.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
 // action.go, carry.go, wire.go; replica.go.
 package pgtest
 

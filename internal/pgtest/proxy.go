@@ -116,7 +116,6 @@ func (p *Proxy) Down() {
 	p.Cut()
 }
 
-// Up ends a Down.
 func (p *Proxy) Up() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,6 @@ type message struct {
 // Above this a length is no length; nothing of ours is near.
 const longestMessage = 64 << 20
 
-// readMessage reads a message that has a type.
 func readMessage(r *bufio.Reader) (message, error) {
 	kind, err := r.ReadByte()
 	if err != nil {

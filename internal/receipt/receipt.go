@@ -38,7 +38,6 @@ const (
 // KiB each.
 const MaxSize = 1 << 20
 
-// Receipt is the document.
 type Receipt struct {
 	Format  string          `json:"format"`
 	Version int             `json:"version"`
@@ -180,7 +179,6 @@ type Check struct {
 	Why  string `json:"why,omitempty"` // of a failure
 }
 
-// Verdict is what a receipt shows.
 type Verdict struct {
 	OK      bool     `json:"ok"`
 	Payment Payment  `json:"payment"`
@@ -307,7 +305,6 @@ func (p Payment) signedFor() money.Amount {
 	return p.Amount
 }
 
-// permit is what was signed by Permit2.
 func (r *examined) permit() error {
 	from, a, err := payload.RecoverPermit2(r.Payment.Network, r.payload)
 	switch {
@@ -477,4 +474,27 @@ func (r *examined) chain() error {
 		return errors.New("it names another transaction")
 	}
 	return nil
+}
+
+// attested says what the seller signed of the payment besides: its offer, which the payer sent back with the
+// payment, and its own receipt, which came with the settlement.
+func (r *examined) attested() (lines []string) {
+	p := r.Payment
+	if offer := wire.OfferIn(r.Signed); offer != nil {
+		lines = append(lines, "the seller's signed offer: "+offer.String())
+	}
+	if signed := wire.ReceiptIn(r.Settlement); signed != nil {
+		urls := []string{p.URL}
+		if withoutQuery(signed.Resource) == withoutQuery(p.URL) { // of which secrets are left out
+			urls = append(urls, signed.Resource)
+		}
+		signed.Compare(p.Network, p.Payer, p.Transaction, urls, p.Time)
+		lines = append(lines, "the seller's signed receipt: "+signed.String())
+	}
+	return lines
+}
+
+func withoutQuery(url string) string {
+	before, _, _ := strings.Cut(url, "?")
+	return before
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"time"
 
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -81,7 +83,6 @@ type Handed struct {
 	Files []*os.File // 3, or 4 with the terminal
 }
 
-// Close closes the files.
 func (h *Handed) Close() {
 	if h == nil {
 		return
@@ -124,4 +125,34 @@ func (s *Session) Ended(exit int, why error) error {
 	_, err := s.conn.Write(append(line, '\n'))
 	s.Handed.Close()
 	return errors.Join(err, s.conn.Close())
+}
+
+// Listen makes a service's socket; home as for socket.Listen. One that a killed service left is replaced;
+// where a service listens, the error is SETUP_FAILED.
+func Listen(ctx context.Context, path string, mode fs.FileMode, home string) (net.Listener, error) {
+	err := socket.CheckPath(path)
+	if errors.Is(err, socket.ErrUnsupported) {
+		return nil, x402.Errorf(x402.SetupFailed, "nothing can be served on this system: %w", err)
+	}
+	if err == nil {
+		var conn net.Conn
+		conn, err = connect(ctx, path, home)
+		switch {
+		case err == nil:
+			_ = conn.Close()
+			return nil, x402.Errorf(x402.SetupFailed, "a service listens at %s already", path).
+				WithHint("end it, or choose another --socket")
+		case errors.Is(err, ErrNone):
+			err = nil
+		}
+	}
+	var l net.Listener
+	if err == nil {
+		l, err = socket.Listen(ctx, path, mode, home)
+	}
+	if err != nil {
+		return nil, x402.Errorf(x402.SetupFailed, "make the service's socket: %w", err).
+			WithHint("choose another place for it with --socket")
+	}
+	return l, nil
 }

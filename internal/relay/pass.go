@@ -70,7 +70,6 @@ func unreachable(err error) error {
 		WithHint("x402-wallet service status says what it does")
 }
 
-// passing is one session of a host.
 type passing struct {
 	conn     net.Conn
 	from     *bufio.Reader

@@ -106,7 +106,6 @@ func (s *Session) firstFrame() (kind byte, body []byte, files []*os.File, err er
 	return kind, body, files, nil
 }
 
-// Admit begins the session.
 func (s *Session) Admit() error {
 	go s.receive()
 	return s.writeLine(nil)

@@ -19,7 +19,6 @@ func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }
 // Word is a number as a contract returns it: 32 bytes.
 func Word(n uint64) string { return WordOf(money.NewAmount(n)) }
 
-// WordOf is Word of an amount.
 func WordOf(amount money.Amount) string {
 	b := amount.Bytes32()
 	return "0x" + hex.EncodeToString(b[:])
@@ -39,7 +38,6 @@ func Unhex(text string) []byte {
 	return raw
 }
 
-// Keccak is the Keccak-256 hash.
 func Keccak(text string) []byte {
 	h := sha3.NewLegacyKeccak256()
 	h.Write([]byte(text))
@@ -49,7 +47,6 @@ func Keccak(text string) []byte {
 // CallData is a function's arguments in words, with one of variable length at the end.
 type CallData struct{ Words strings.Builder }
 
-// Add appends words.
 func (d *CallData) Add(words ...string) {
 	for _, w := range words {
 		d.Words.WriteString(strings.TrimPrefix(w, "0x"))
@@ -81,7 +78,6 @@ func Reverted(why string) error {
 	return e
 }
 
-// IsUnits reads an amount of atomic units.
 func IsUnits(text string, into *uint64) (fits bool) {
 	amount, err := money.ParseAmount(text)
 	if err == nil {

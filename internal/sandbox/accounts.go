@@ -36,7 +36,6 @@ func (a Account) SignDigest(digest [32]byte) [65]byte {
 	return [65]byte(append(compact[1:], compact[0]))
 }
 
-// SignMessage signs a message as a Solana account does.
 func (a Account) SignMessage(message []byte) [64]byte {
 	return sign(a.solana, message)
 }

@@ -50,7 +50,6 @@ type Timeline map[string][]balance
 
 type balance struct{ block, amount uint64 }
 
-// At is the amount at a block.
 func (t Timeline) At(address string, block uint64) uint64 {
 	for _, known := range slices.Backward(t[strings.ToLower(address)]) {
 		if known.block <= block {
@@ -127,7 +126,6 @@ func (c *Chain) Next() uint64 {
 // TimeOf is a block's time, in Unix seconds.
 func (c *Chain) TimeOf(block uint64) int64 { return c.blocks[block-firstBlock] }
 
-// Balance is what an address has now.
 func (c *Chain) Balance(address string) uint64 { return c.Balances.At(address, math.MaxUint64) }
 
 // Move moves tokens, and logs it.
@@ -154,7 +152,6 @@ func NonceKey(payer string, nonce [32]byte) string {
 	return strings.ToLower(payer) + hex.EncodeToString(nonce[:])
 }
 
-// IsUsed reports whether a nonce of EIP-3009 was used.
 func (c *Chain) IsUsed(payer string, nonce [32]byte) bool { return c.used[NonceKey(payer, nonce)] != 0 }
 
 // Use uses a nonce of EIP-3009 up in a transaction, and logs it.

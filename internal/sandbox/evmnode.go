@@ -157,7 +157,6 @@ func (c *Chain) view(contract, selector, words string, block uint64, forgets boo
 	return "", false
 }
 
-// IsToken reports whether an address is the token's.
 func (c *Chain) IsToken(address string) bool { return strings.EqualFold(address, c.Asset.Address) }
 
 // HasCode reports whether an address is a contract's.

@@ -46,5 +46,4 @@ type Scheme struct {
 	Settle func(q *Submission) (done Settlement, more map[string]any, err error)
 }
 
-// Chain is the EVM chain.
 func (s *Sandbox) Chain() *Chain { return s.evm }

@@ -30,7 +30,6 @@ var (
 // faultAt is a fault at a path of the seller. With an empty path it happens at every path, and at the nodes.
 type faultAt struct{ fault, path string }
 
-// Faults are the names of all faults.
 func (s *Sandbox) Faults() []string { return slices.Concat(allFaults, s.extra.Faults) }
 
 // Inject makes a fault happen the next n times that it can; math.MaxInt is until Heal. It panics

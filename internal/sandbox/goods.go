@@ -157,7 +157,6 @@ func (s *Sandbox) networkOf(name string) (network string, known bool) {
 	return "", false
 }
 
-// checkAddress returns an error if a text is no address on a network.
 func checkAddress(text, network string) error {
 	_, err := parseKey(text)
 	if strings.HasPrefix(network, "eip155:") {

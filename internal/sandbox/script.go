@@ -28,7 +28,6 @@ type Script struct {
 	Advance string `json:"advance,omitempty"`
 }
 
-// ScriptFault makes a fault happen.
 type ScriptFault struct {
 	Fault  string `json:"fault"`
 	Path   string `json:"path,omitempty"`   // of the seller; every path if empty
@@ -36,7 +35,6 @@ type ScriptFault struct {
 	Always bool   `json:"always,omitempty"` // until Heal
 }
 
-// Gift is an address, and dollars for it.
 type Gift struct {
 	Address string `json:"address"`
 	Amount  string `json:"amount"` // dollars, as in "10.00"

@@ -131,7 +131,6 @@ func (s *Sale) Ask(why string, times uint64) {
 	s.Unpaid(text)
 }
 
-// Unpaid answers with Status.
 func (s *Sale) Unpaid(body []byte) {
 	s.W.Header().Set("Content-Type", "application/json")
 	s.W.Header().Set("Cache-Control", "no-store")

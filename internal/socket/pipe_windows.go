@@ -22,7 +22,6 @@ const pipeBuffer = 64 << 10
 // NewSecret does nothing: see Unproven.
 func NewSecret(string) error { return nil }
 
-// Self is the user of this process.
 func Self() (User, error) { return userOf(windows.GetCurrentProcessToken()) }
 
 func userOf(t windows.Token) (User, error) {

@@ -16,7 +16,6 @@ import (
 // Root is the user who can be any other.
 const Root User = "0"
 
-// Self is the user of this process.
 func Self() (User, error) { return self(), nil }
 
 func self() User { return uid(uint32(os.Geteuid())) } //nolint:gosec // a uid has 32 bits

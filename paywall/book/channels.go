@@ -34,10 +34,8 @@ var ErrChannelBusy = errors.New("the channel is held by another request")
 // ChannelMoved says that a channel was charged otherwise than its caller saw; Channel is how it stands now.
 type ChannelMoved struct{ Channel SoldChannel }
 
-// Error implements error.
 func (e *ChannelMoved) Error() string { return "the channel was charged meanwhile" }
 
-// Owed is what can be claimed.
 func (c SoldChannel) Owed() money.Amount { return c.Charged.SubFloor(c.Claimed) }
 
 // isEmpty reports whether a channel never was charged, and need not be remembered.

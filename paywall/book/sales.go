@@ -65,7 +65,6 @@ type Sale struct {
 // AlreadySold says that this payment has had its run; Sale is that one.
 type AlreadySold struct{ Sale Sale }
 
-// Error implements error.
 func (e *AlreadySold) Error() string { return "this payment has been used before" }
 
 // keepAnswers is how long what was sold can be asked for again by a buyer whose answer got lost:
@@ -242,7 +241,6 @@ func (b *Book) SoldTo(ctx context.Context, resource string, call [32]byte, payer
 	})
 }
 
-// SaleFilter chooses sales.
 type SaleFilter struct {
 	Limit    int       // at most so many; 0 is 100
 	Before   string    // older than this one

@@ -121,10 +121,8 @@ type Engine interface {
 
 var _ scheme.Channelled = (*Channels)(nil)
 
-// Name implements scheme.Way.
 func (*Channels) Name() string { return x402.BatchSettlement }
 
-// OwnAccountOnly implements scheme.Way.
 func (*Channels) OwnAccountOnly() bool { return true }
 
 // SellerSettles implements scheme.Way: the seller counts what a channel holds.
@@ -140,15 +138,12 @@ func (b *Channels) WhyNot(_ scheme.Call, o scheme.Option) error {
 		WithHint("nothing was signed; take another option or seller")
 }
 
-// Spendable implements scheme.Way.
 func (b *Channels) Spendable(o scheme.Option, f x402.Funds) x402.Funds {
 	return b.ByPermit2.Spendable(o, f)
 }
 
-// Lack implements scheme.Way.
 func (b *Channels) Lack(o scheme.Option, f x402.Funds) error { return b.ByPermit2.Lack(o, f) }
 
-// Turns implements scheme.Way.
 func (b *Channels) Turns(o scheme.Option, f x402.Funds) []string { return b.ByPermit2.Turns(o, f) }
 
 // NoReceipt implements scheme.Way: a voucher is for all that its channel's seller charged.
@@ -187,7 +182,6 @@ func (b *Channels) save(ctx context.Context, c channel) error {
 // unclaimed is what lies in the channel and was not charged.
 func (c channel) unclaimed() money.Amount { return c.book.Holds().SubFloor(c.Claimed) }
 
-// Channel implements scheme.Channelled.
 func (b *Channels) Channel(o scheme.Option, agent string) (id string, err error) {
 	_, id, err = b.Chain.Config(o.Requirement, o.Token, "", saltOf(agent))
 	return id, err

@@ -156,7 +156,6 @@ func (b *Channels) ShownAgain(ctx context.Context, p history.Payment) json.RawMe
 	return shown
 }
 
-// Count implements scheme.Channelled.
 func (b *Channels) Count(ctx context.Context, p history.Payment, a scheme.ChannelAnswer) (scheme.Counted,
 	error) {
 	ctx, cancel := b.Engine.Detached(ctx)

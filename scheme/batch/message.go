@@ -42,7 +42,6 @@ func (c *Contract) VoucherAlone(network string, sent json.RawMessage) (json.RawM
 	return payload.EncodeChannel(m, signed)
 }
 
-// draftChannel makes the message of an order.
 func (c *Contract) draftChannel(o onchain.Order) (m message.Channel, err error) {
 	of := o.Channel
 	m = message.Channel{Payment: o.Payment, Asset: o.Asset, Config: of.Config, Number: of.Number,

@@ -24,7 +24,6 @@ import (
 // (history/batch.go says at what). Its owner may take the money back at any time without this wallet's
 // knowing, so each call reads the channel from the chain.
 
-// KeptTo implements scheme.Channelled.
 func (b *Channels) KeptTo(ctx context.Context, host string) (scheme.Kept, error) {
 	if b.Ledger == nil {
 		return nil, nil

@@ -13,7 +13,6 @@ import (
 	"x402-wallet/x402/onchain"
 )
 
-// Propose implements scheme.Channelled.
 func (b *Channels) Propose(ctx context.Context, call scheme.ChannelCall, save bool) (*scheme.ChannelUse,
 	error) {
 	c, changed, err := b.open(ctx, call, save)
@@ -61,7 +60,6 @@ func (b *Channels) Propose(ctx context.Context, call scheme.ChannelCall, save bo
 	return use, err
 }
 
-// use is the use of a channel by a voucher for the price of a call.
 func (c channel) use(call scheme.ChannelCall, order onchain.ChannelOrder) *scheme.ChannelUse {
 	order.Config, order.Number, order.Shown = c.signed.Config, c.Nonce+1, c.book.Shown
 	return &scheme.ChannelUse{Channel: c.ID, Price: call.Amount, Amount: call.Amount, Order: order,
@@ -70,7 +68,6 @@ func (c channel) use(call scheme.ChannelCall, order onchain.ChannelOrder) *schem
 		}}
 }
 
-// fundsIn are those that are left in a channel.
 func (b *Channels) fundsIn(c channel, left money.Amount) x402.Funds {
 	return x402.Funds{Source: c.Source, Balance: left, Free: left, ReadAt: b.Now()}
 }

@@ -12,5 +12,4 @@ import (
 // Way is a scheme.Way.
 type Way struct{ scheme.Plain }
 
-// Name implements scheme.Way.
 func (Way) Name() string { return x402.Exact }

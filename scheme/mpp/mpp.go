@@ -19,7 +19,6 @@ import (
 // Way is a scheme.Way.
 type Way struct{ scheme.Plain }
 
-// Name implements scheme.Way.
 func (Way) Name() string { return x402.MPP }
 
 // SellerSettles implements scheme.Way: the challenge is the seller's.
@@ -29,7 +28,6 @@ func (Way) SellerSettles() bool { return true }
 // seller take their time.
 const leastCharge = 5 * time.Second
 
-// WhyNot implements scheme.Way.
 func (Way) WhyNot(q scheme.Call, o scheme.Option) error {
 	c := o.Charge
 	if c == nil {

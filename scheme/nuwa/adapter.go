@@ -103,7 +103,6 @@ type recovery struct {
 	Pending *subRAV `json:"pendingSubRav"`
 }
 
-// reply is an answer to a call.
 type reply struct {
 	answer *seller.Answer   // without the payment's own part
 	paid   *responsePayload // nil: nothing was said of payment

@@ -14,7 +14,6 @@ func (s subRAV) further(nonce uint64, amount money.Amount) subRAV {
 	return s
 }
 
-// bounds are what a proposal may cost.
 type bounds struct {
 	Cost *money.Amount // what the service said this call costs; nil: a call whose answer was lost
 	// what it was told that the call may cost; nil: unknown, and the owner's limits alone decide

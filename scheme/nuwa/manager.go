@@ -38,7 +38,6 @@ type Server struct {
 	Service  string // the DID it has to have; "": what it says itself, and said before
 }
 
-// Store is the ledger: history.Store.
 type Store interface {
 	Channel(ctx context.Context, service, key string) (history.Channel, error)
 	Channels(ctx context.Context) ([]history.Channel, error)

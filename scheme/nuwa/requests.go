@@ -79,7 +79,6 @@ func (m *Manager) readyOrOpen(ctx context.Context, s *service) (*readyChannel, e
 	return r, err
 }
 
-// call is one call on its way.
 type call struct {
 	m       *Manager
 	r       *readyChannel

@@ -159,7 +159,6 @@ func (n *node) keys(ctx context.Context, a account) (usable []Key, err error) {
 	return usable, nil
 }
 
-// channelState is a channel as the chain has it.
 type channelState struct {
 	Sender, Receiver account
 	Coin             string

@@ -229,7 +229,6 @@ func (s *subRAV) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// signedSubRAV is a SubRAV with its signature.
 type signedSubRAV struct {
 	SubRAV    subRAV `json:"subRav"`
 	Signature string `json:"signature"` // multibase

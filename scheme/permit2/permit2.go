@@ -35,10 +35,8 @@ type Upto struct {
 	KnowsFacilitator func(ctx context.Context, network, address string) bool
 }
 
-// Name implements scheme.Way.
 func (Exact) Name() string { return x402.Permit2 }
 
-// Name implements scheme.Way.
 func (Upto) Name() string { return x402.Upto }
 
 // AskChainAgain implements scheme.Way: sellers answer 412 permit2_allowance_required about a payment that
@@ -140,7 +138,6 @@ func (w Upto) AlwaysAsk(ctx context.Context, r x402.Requirement) string {
 	return x402.StrangeFacilitator(facilitator)
 }
 
-// ApprovalTerms implements scheme.Way.
 func (Upto) ApprovalTerms(r x402.Requirement) []string {
 	return []string{r.ExtraString("facilitatorAddress")}
 }
@@ -157,7 +154,6 @@ func (Upto) OpenDespite(r wire.Settlement, paid history.Payment) string {
 	return "the receipt says that more was charged than was signed for, which cannot be"
 }
 
-// Charged implements scheme.Way.
 func (Upto) Charged(p history.Payment) *money.Amount {
 	if p.Receipt == nil {
 		return nil

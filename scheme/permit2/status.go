@@ -62,15 +62,13 @@ type permit struct{ evm.Authorization }
 // chain is a network's node.
 type chain struct{ *evm.Node }
 
-// nonces are those of Permit2.
+// nonces are an evm.Nonces: those of Permit2.
 type nonces struct{}
 
-// IsUsed implements evm.Nonces.
 func (nonces) IsUsed(ctx context.Context, n *evm.Node, a evm.Authorization, tag string) (bool, error) {
 	return chain{n}.nonceBit(ctx, permit{a}, tag)
 }
 
-// StatusOfUsed implements evm.Nonces.
 func (nonces) StatusOfUsed(ctx context.Context, n *evm.Node, a evm.Authorization, tip *evm.Block) (
 	x402.Status, error) {
 	return chain{n}.statusOfUsed(ctx, permit{a}, tip)

@@ -24,7 +24,6 @@ const Name = "cheque"
 // Way is a scheme.Way.
 type Way struct{ scheme.Plain }
 
-// Name implements scheme.Way.
 func (Way) Name() string { return Name }
 
 // WhyNot implements scheme.Way: banks take cheques of whole cents alone.
@@ -49,7 +48,6 @@ type Cheque struct {
 	Signature string          `json:"signature"`
 }
 
-// Payable implements pay.Scheme.
 func (*Account) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Version != 2 || r.Amount.IsZero() || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.InvalidRequirement, "nobody writes such a cheque")
@@ -57,13 +55,11 @@ func (*Account) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return nil
 }
 
-// Funds implements pay.Scheme.
 func (a *Account) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	balance := a.Bank.Balance()
 	return x402.Funds{Source: a.Signer.Address(), Balance: balance, Free: balance, ReadAt: time.Now()}, nil
 }
 
-// Authorize implements pay.Scheme.
 func (a *Account) Authorize(ctx context.Context, o onchain.Order) (out onchain.Authorization, err error) {
 	written := message.Authorization3009{From: a.Signer.Address(), To: o.Requirement.PayTo,
 		Value: o.Requirement.Amount, ValidBefore: o.Now.Add(o.Validity).Unix()}
@@ -91,7 +87,6 @@ func (a *Account) Authorize(ctx context.Context, o onchain.Order) (out onchain.A
 	return out, err
 }
 
-// Status implements pay.Scheme.
 func (a *Account) Status(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	return a.Bank.status(e), nil
 }

@@ -213,13 +213,11 @@ type Shop struct {
 	Log         *slog.Logger
 }
 
-// Plain is a way with nothing special about it.
+// Plain is a Way with nothing special about it.
 type Plain struct{}
 
-// SettlerIn implements Way.
 func (Plain) SettlerIn(string) string { return "" }
 
-// Complete implements Way.
 func (Plain) Complete(_ *Option, said Said, _ Shop) error {
 	if said.MinDeposit != "" || said.WithdrawDelay != 0 {
 		return errors.New("a least deposit and a delay are for the scheme batch-settlement")
@@ -227,8 +225,6 @@ func (Plain) Complete(_ *Option, said Said, _ Shop) error {
 	return nil
 }
 
-// Extension implements Way.
 func (Plain) Extension(Option) (string, json.RawMessage) { return "", nil }
 
-// Accepted implements Way.
 func (Plain) Accepted(ours x402.Requirement, _ json.RawMessage) x402.Requirement { return ours }

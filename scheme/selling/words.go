@@ -35,7 +35,6 @@ type Answer struct {
 	IsFor   func(Option) bool
 }
 
-// Unwrap reads a payment in base64.
 func Unwrap(where, text string) ([]byte, error) {
 	if len(text) > base64.StdEncoding.EncodedLen(MaxPayment) {
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, MaxPayment)
@@ -80,7 +79,6 @@ func WithExtra(terms json.RawMessage, change func(extra map[string]json.RawMessa
 	return JSON(entry)
 }
 
-// Earlier is the earlier one of two times.
 func Earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -62,16 +62,14 @@ type Message interface {
 	Over() []byte
 }
 
-// Basis is what messages have in common.
+// Basis is what Messages have in common.
 type Basis struct {
 	Asks  Terms
 	Bytes []byte
 }
 
-// Terms implements Message.
 func (b Basis) Terms() Terms { return b.Asks }
 
-// Over implements Message.
 func (b Basis) Over() []byte { return b.Bytes }
 
 // Costs are the terms of a payment that counts what its amount is worth.

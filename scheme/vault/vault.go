@@ -17,16 +17,13 @@ type Source struct {
 	On func(network string) string
 }
 
-// Name implements scheme.Source.
 func (Source) Name() string { return "vault" }
 
-// Account implements scheme.Source.
 func (s Source) Account(network string) string { return s.On(network) }
 
 // Pays implements scheme.Source. Servers of MPP take no signature of a contract.
 func (Source) Pays(r x402.Requirement) bool { return r.Way() == x402.Exact && r.Charge == nil }
 
-// Explain implements scheme.Source.
 func (Source) Explain(err error, network string) error {
 	coded := x402.AsError(err)
 	if coded.Code != x402.NoDelegation && coded.Code != x402.DelegateMismatch {

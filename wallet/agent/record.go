@@ -67,7 +67,6 @@ func (r *Recorder) keep(p history.Payment, m signing.Message, signed history.Sig
 	r.kept[p.ID] = kept{m, signed, p.Created}
 }
 
-// take returns what was kept of a payment.
 func (r *Recorder) take(id string) (k kept, isKept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,7 +33,6 @@ type Reply struct {
 	Error     *ReplyError `json:"error,omitempty"`
 }
 
-// ReplyError is an x402.Error in a reply.
 type ReplyError struct {
 	Code    x402.Code `json:"code"`
 	Message string    `json:"message"`

@@ -32,7 +32,6 @@ type KeychainKey struct {
 	Account string // of the item; its service is x402-wallet-signer
 }
 
-// Address is the address of the key.
 func (k KeychainKey) Address(ctx context.Context) (string, error) {
 	key, err := k.read(ctx)
 	defer key.Wipe()

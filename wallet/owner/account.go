@@ -17,7 +17,6 @@ import (
 // MaxAccount is the highest account that recovery.StandardPaths has.
 const MaxAccount = keystore.MaxAccount
 
-// NewAccount is an account to be.
 type NewAccount struct {
 	Name string
 	// Index is which account of the recovery phrase it is to be; 0: the first that is not there yet. Of no

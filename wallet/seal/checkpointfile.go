@@ -48,7 +48,6 @@ func (g *Guard) replace(line []byte) error {
 	return ownfile.Write(filepath.Join(g.Home, checkpointFile), append(line, line...))
 }
 
-// readLines reads both slots.
 func readLines(path string) ([][]byte, error) {
 	text, _, err := ownfile.Read(path, 2*slotSize)
 	return slices.Collect(slices.Chunk(text, slotSize)), err

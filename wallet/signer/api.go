@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"x402-wallet/internal/config"
@@ -123,6 +122,3 @@ func isThrottled(body []byte) bool {
 	code := errorCode(body)
 	return strings.HasSuffix(code, "ThrottlingException") || strings.HasSuffix(code, "LimitExceededException")
 }
-
-// pathPart is a part of a path, whatever is in it.
-func pathPart(text string) string { return url.PathEscape(text) }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ type cdpKeys struct {
 }
 
 func (c *cdp) path(operation string) string {
-	return "/v2/" + c.rules.Chain + "/accounts/" + pathPart(c.rules.Key) + operation
+	return "/v2/" + c.rules.Chain + "/accounts/" + url.PathEscape(c.rules.Key) + operation
 }
 
 func (c *cdp) address(ctx context.Context) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"maps"
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -25,9 +26,7 @@ func token(key crypto.Signer, header map[string]any, claims jwt.MapClaims) (stri
 		method = jwt.SigningMethodRS256
 	}
 	t := jwt.NewWithClaims(method, claims)
-	for name, value := range header {
-		t.Header[name] = value
-	}
+	maps.Copy(t.Header, header)
 	return t.SignedString(key)
 }
 

@@ -5,8 +5,8 @@
 // no credential leaves but to the service that it is for, and none is in an error; and every question has an
 // end.
 //
-// The files: signer.go (what all have in common), command.go (a program), api.go (a question by HTTPS) and
-// credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go, keychain.go.
+// The files: signer.go (what all have in common; the keychain), command.go (a program), api.go (a question by
+// HTTPS) and credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go.
 package signer
 
 import (
@@ -76,10 +76,8 @@ func New(name string, rules config.Signer, o Options) *Signer {
 	return s
 }
 
-// Account implements wallet.Signer.
 func (s *Signer) Account() (name, address string) { return s.name, s.rules.Address }
 
-// Sign implements wallet.Signer.
 func (s *Signer) Sign(ctx context.Context, o wallet.Order) (signature []byte, err error) {
 	err = s.ask(ctx, func(ctx context.Context) error {
 		signature, err = s.keeper.sign(ctx, o)
@@ -100,7 +98,6 @@ func (s *Signer) Address(ctx context.Context) (address string, err error) {
 	return address, err
 }
 
-// Check implements wallet.Signer.
 func (s *Signer) Check(ctx context.Context) error {
 	address, err := s.Address(ctx)
 	if err == nil && address != s.rules.Address {
@@ -174,4 +171,14 @@ func (u unknown) address(context.Context) (string, error) {
 func (u unknown) sign(context.Context, wallet.Order) ([]byte, error) {
 	_, err := u.address(context.Background())
 	return nil, err
+}
+
+// keychain is a key that is an item of the system's keychain. Package wallet reads and uses it: no key is
+// handed to this one.
+type keychain struct{ key imported.KeychainKey }
+
+func (k keychain) address(ctx context.Context) (string, error) { return k.key.Address(ctx) }
+
+func (k keychain) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
+	return k.key.Sign(ctx, o)
 }

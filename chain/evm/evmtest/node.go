@@ -368,18 +368,6 @@ func (f *Node) Write(w io.Writer, body string) {
 	_, _ = io.WriteString(w, strings.ReplaceAll(body, `"id":ID`, `"id":`+string(f.id)))
 }
 
-func Requirement(version int) x402.Requirement {
-	return x402.Requirement{Version: version, Scheme: "exact", Network: Sepolia,
-		Amount: money.NewAmount(10000), Asset: USDC.Address, PayTo: Payee, MaxTimeout: time.Minute,
-		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
-			"version": json.RawMessage(`"2"`)}}
-}
-
-func Order(version int) onchain.Order {
-	return onchain.Order{Requirement: Requirement(version), Asset: USDC, Source: Us, Validity: time.Minute,
-		Now: Noon}
-}
-
 func HexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
 // Sending is what a fake node says of the agent's own account and its transactions; without gas it knows

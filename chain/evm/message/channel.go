@@ -119,7 +119,6 @@ func batchDomain(network string) (common.Hash, error) {
 		Version: batchVersion})
 }
 
-// VoucherDigest is what is signed for a voucher.
 func VoucherDigest(network string, id common.Hash, ceiling money.Amount) (digest [32]byte, err error) {
 	domain, err := batchDomain(network)
 	value := ceiling.Bytes32()

@@ -5,8 +5,8 @@
 // What must stay true: an object is read in one way only, with exactly its keys, every value in canonical
 // form; and the EIP-712 domain comes from the registry and the network's CAIP-2 id.
 //
-// The files: message.go (words, addresses, domains, signatures), eip3009.go, permit2.go, permit.go (EIP-2612,
-// and an approval by a transaction), channel.go (batch-settlement), transaction.go (EIP-1559, and pulls).
+// The files: message.go (words, addresses, domains, signatures), eip3009.go, permit2.go (with EIP-2612, and
+// an approval by a transaction), channel.go (batch-settlement), transaction.go (EIP-1559, and pulls).
 package message
 
 import (
@@ -45,7 +45,6 @@ func WordOfUint(n uint64) []byte {
 	return common.LeftPadBytes(binary.BigEndian.AppendUint64(nil, n), 32)
 }
 
-// AmountOf reads a 32-byte word.
 func AmountOf(word []byte) money.Amount {
 	amount, _ := money.AmountFromBytes(word)
 	return amount

@@ -93,7 +93,6 @@ func encodeDeposit(id common.Hash, of x402.ChannelConfig, d message.Deposit, sig
 	return w
 }
 
-// EncodeRefund is the payload of a refund.
 func EncodeRefund(id common.Hash, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error) {
 	return json.Marshal(channelPayload{Type: typeRefund, Config: of,
 		Voucher: wireVoucher{ID: message.Hex(id[:]),

@@ -60,7 +60,6 @@ func decodeSignature(raw json.RawMessage) (signature [65]byte, err error) {
 	return signature, err
 }
 
-// signedBy reports whether a signature is an address's.
 func signedBy(address string, digest [32]byte, signature [65]byte) error {
 	signer, err := message.SignerOf(digest, signature)
 	if err == nil && !message.SameAddress(signer.Hex(), address) {

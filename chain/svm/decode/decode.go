@@ -262,7 +262,6 @@ type reader struct {
 	truncated bool
 }
 
-// take gives the next n bytes.
 func (r *reader) take(n int) []byte {
 	if r.truncated || len(r.data)-r.at < n {
 		r.truncated = true

@@ -103,7 +103,6 @@ type Step struct {
 	ContentDetail
 }
 
-// ReadStep reads a detail.
 func ReadStep(detail string) (s Step, err error) {
 	err = json.Unmarshal([]byte(detail), &s)
 	return s, err

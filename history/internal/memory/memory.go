@@ -207,7 +207,6 @@ func (m *Memory) readBuckets(numbers []int64) (map[int64][]Entry, error) {
 	return buckets, err
 }
 
-// listOf is a list of numbers as SQL has it.
 func listOf(numbers []int64) string {
 	text := []byte{'('}
 	for i, n := range numbers {
@@ -219,7 +218,6 @@ func listOf(numbers []int64) string {
 	return string(append(text, ')'))
 }
 
-// Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
 func encodeEntries(list []Entry) (data []byte) {
@@ -317,7 +315,6 @@ func (m *Memory) Flush() error {
 	return err
 }
 
-// rowsToWrite are rows for one statement.
 type rowsToWrite struct {
 	places []string
 	values []any

@@ -50,7 +50,6 @@ type Rate struct {
 	Counts []int `json:"counts"`
 }
 
-// SessionSum is what was signed in a session.
 type SessionSum struct {
 	ID   string         `json:"id"`
 	Last int64          `json:"last"` // the newest payment's time, microseconds
@@ -85,7 +84,6 @@ func (s *Sums) Knows(created time.Time) bool {
 		!isOld(s.Months, sqldb.DayNumber(budget.MonthOf(created)))
 }
 
-// withWindow is a list with a window in it.
 func withWindow(list []WindowSum, day int64) []WindowSum {
 	if at(list, day) != nil {
 		return list
@@ -112,7 +110,6 @@ func (s *Sums) Add(g Signature) {
 	s.count(g.created())
 }
 
-// subscribed counts a signature for a subscription.
 func (s *Sums) subscribed(id string, g Signature) {
 	if s.Subscriptions == nil {
 		s.Subscriptions = map[string]SubscriptionSum{}
@@ -245,7 +242,6 @@ func (s *Sums) succeeded(payment int64) {
 	s.Failures = slices.DeleteFunc(s.Failures, func(n int64) bool { return n <= s.Settled })
 }
 
-// Encode is the text of the sums.
 func (s *Sums) Encode() []byte { return []byte(audit.JSON(s)) }
 
 // Clone is a copy that shares nothing with the sums.

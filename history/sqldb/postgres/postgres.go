@@ -261,7 +261,6 @@ func (e *engine) sweep(t *sqldb.Tx, now int64) error {
 // agents read it.
 type awayError struct{ error }
 
-// Error implements error.
 func (e awayError) Error() string {
 	var said *pgconn.PgError
 	var number syscall.Errno

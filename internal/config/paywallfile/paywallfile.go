@@ -88,13 +88,11 @@ type Option struct {
 	WithdrawDelay time.Duration `toml:"-"`
 }
 
-// writtenOption is one as it is written.
 type writtenOption struct {
 	Option
 	WithdrawDelay *string `toml:"withdraw_delay"`
 }
 
-// writtenTool is one as it is written.
 type writtenTool struct {
 	Tool
 	Accepts    []writtenOption `toml:"accepts"`
@@ -260,7 +258,6 @@ func sold(c *config.Checker, f *filePaywall, key string, written writtenTool) To
 	return t
 }
 
-// exampleJSON refuses an example that is no JSON object.
 func exampleJSON(c *config.Checker, key, text string) {
 	var object map[string]any
 	isNone := text != "" && json.Unmarshal([]byte(text), &object) != nil

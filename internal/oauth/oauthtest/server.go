@@ -185,7 +185,6 @@ func (s *Server) Paths() []string {
 	return slices.Clone(s.fetched)
 }
 
-// KeysPath is where the keys are.
 const KeysPath = "/keys"
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,6 @@ func (c *Collector) Answer(f func(http.ResponseWriter) bool) {
 	c.answer = f
 }
 
-// ServeHTTP implements http.Handler.
 func (c *Collector) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	text, spans, err := read(r)
 	c.mu.Lock()

@@ -32,6 +32,7 @@ type Check struct {
 // Encode is the form that Check reads.
 func Encode(p x402.Pull) ([]byte, error) { return json.Marshal(p) }
 
+// pull is a signing.Message.
 type pull struct {
 	signing.Basis
 	x402.Pull
@@ -43,7 +44,6 @@ type pull struct {
 	count   uint64       // of the account's transactions, by the chain
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var got x402.Pull
 	err := x402.DecodeStrict(q.Message, message.MaxPayload, &got)
@@ -141,7 +141,6 @@ func (m pull) Bound(_ context.Context, s signing.Sealed) (*history.Fact, error) 
 	return &history.Fact{Name: name, Value: value}, err
 }
 
-// Sign implements signing.Message.
 func (m pull) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	signature, err := by.SignPull(ctx, wallet.PullTransaction{
 		ChainID: m.ChainID, Nonce: m.Nonce, Gas: m.Gas, Tip: m.Tip.Bytes32(), MaxFee: m.MaxFee.Bytes32(),
@@ -150,7 +149,6 @@ func (m pull) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	return signature[:], err
 }
 
-// Signed implements signing.Message.
 func (m pull) Signed(signature []byte) (s history.Signed, err error) {
 	s.Evidence = message.PullEvidence(m.Pull)
 	s.Evidence.Transaction, err = message.PullHash(m.Pull, [65]byte(signature))

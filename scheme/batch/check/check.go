@@ -47,7 +47,6 @@ type Voucher struct {
 	Shown   *x402.ChannelVoucher `json:"shown,omitempty"`   // an older voucher of this key
 }
 
-// Deposit is what a deposit has of its own.
 type Deposit struct {
 	ValidBefore int64  `json:"validBefore"`
 	Salt        []byte `json:"salt"`
@@ -66,7 +65,6 @@ func Encode(m message.Channel) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var asked Voucher
 	if !q.Account.IsOwn() {

@@ -26,7 +26,6 @@ const (
 	claimTimeout = 2 * time.Minute
 )
 
-// Claim implements selling.Claimer.
 func (Way) Claim(ctx context.Context, s selling.Shop) ([]selling.Claim, error) {
 	owed, err := s.OwedChannels(ctx)
 	if err != nil {

@@ -59,7 +59,6 @@ func rejected(why string) error {
 // Way is a selling.Way, and a selling.Claimer.
 type Way struct{ selling.Plain }
 
-// Traits implements selling.Way.
 func (Way) Traits() selling.Traits {
 	return selling.Traits{Name: x402.BatchSettlement, Scheme: x402.BatchSettlement, IsNewer: true}
 }
@@ -67,7 +66,6 @@ func (Way) Traits() selling.Traits {
 // authorizerKey is in an offer's extra.
 const authorizerKey = "receiverAuthorizer"
 
-// SettlerIn implements selling.Way.
 func (Way) SettlerIn(string) string { return authorizerKey }
 
 // Complete implements selling.Way. A tool may not run longer than its buyer's money is sure to stay.
@@ -108,7 +106,6 @@ func (Way) Complete(o *selling.Option, said selling.Said, s selling.Shop) error 
 	return nil
 }
 
-// Extra implements selling.Way.
 func (Way) Extra(o selling.Option, k facilitator.Kind, extra map[string]json.RawMessage) error {
 	authorizer, err := evm.Address(k.Settler())
 	if err != nil || authorizer == zeroAddress {

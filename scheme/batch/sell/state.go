@@ -29,7 +29,6 @@ func takeState(c *book.SoldChannel, said map[string]json.RawMessage) error {
 	return nil
 }
 
-// plainNumber is a number, or the text that is one.
 func plainNumber(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

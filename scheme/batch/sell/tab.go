@@ -33,7 +33,6 @@ type tab struct {
 	isCharged  bool
 }
 
-// IsRefund implements selling.Tab.
 func (t *tab) IsRefund() bool { return t.payment.Type == refund }
 
 // Count implements selling.Tab: it compares the voucher with what was charged in its channel.
@@ -107,7 +106,6 @@ func (t *tab) noteWithdrawal(ctx context.Context) {
 	t.WakeClaims()
 }
 
-// Open implements selling.Tab.
 func (t *tab) Open(ctx context.Context, sale book.Sale) (book.Sale, error) {
 	row, err := t.OpenChannelSale(ctx, sale, *t.channel, t.until)
 	return row, t.whyNotHeld(err)

@@ -31,7 +31,6 @@ type Check struct {
 	Height func(ctx context.Context, network string) (uint64, error)
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	if x402.IsSolana(q.Payment.Network) {
 		return c.readSolana(ctx, q)
@@ -39,6 +38,7 @@ func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, e
 	return c.readEVM(q)
 }
 
+// transfer is a signing.Message.
 type transfer struct {
 	signing.Basis
 	message.Transfer
@@ -68,7 +68,6 @@ func (c Check) readEVM(q signing.Question) (signing.Message, error) {
 	return transfer{signing.Basis{Asks: q.Costs(), Bytes: q.Message}, t}, nil
 }
 
-// Sign implements signing.Message.
 func (t transfer) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	chain, ok := x402.ChainID(t.Asset.Network)
 	if !ok {
@@ -83,7 +82,6 @@ func (t transfer) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) 
 	return signature[:], err
 }
 
-// Signed implements signing.Message.
 func (t transfer) Signed([]byte) (history.Signed, error) {
 	return history.Signed{Evidence: t.Evidence()}, nil
 }
@@ -97,6 +95,7 @@ type Solana struct {
 // Encode is the form that Check reads.
 func (s Solana) Encode() ([]byte, error) { return json.Marshal(s) }
 
+// splTransfer is a signing.Message.
 type splTransfer struct {
 	signing.Basis
 	Solana
@@ -165,13 +164,11 @@ func (c Check) endsSoon(ctx context.Context, e x402.Evidence, now time.Time) err
 	return nil
 }
 
-// Sign implements signing.Message.
 func (t splTransfer) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	signature, err := by.SignSolana(ctx, t.Transaction)
 	return signature[:], err
 }
 
-// Signed implements signing.Message.
 func (t splTransfer) Signed(signature []byte) (history.Signed, error) {
 	e := t.Evidence
 	e.Signature, e.Nonce, e.ValidBefore = base58.Encode(signature), "", 0

@@ -31,7 +31,6 @@ var (
 // Way is a selling.Way.
 type Way struct{ selling.Plain }
 
-// Traits implements selling.Way.
 func (Way) Traits() selling.Traits { return selling.Traits{Name: x402.Exact, Scheme: x402.Exact} }
 
 // SettlerIn implements selling.Way: on Solana a transaction names who pays its fee.
@@ -42,7 +41,6 @@ func (Way) SettlerIn(network string) string {
 	return ""
 }
 
-// Extra implements selling.Way.
 func (Way) Extra(o selling.Option, _ facilitator.Kind, extra map[string]json.RawMessage) error {
 	if !x402.IsSolana(o.Network) {
 		o.Domain(extra)
@@ -50,7 +48,6 @@ func (Way) Extra(o selling.Option, _ facilitator.Kind, extra map[string]json.Raw
 	return nil
 }
 
-// Read implements selling.Way.
 func (Way) Read(p selling.Shown, s selling.Shop) (selling.Signed, error) {
 	if x402.IsSolana(p.Option.Network) {
 		return readSolana(p, s.Now())

@@ -58,7 +58,6 @@ func realmOf(host string) string {
 	return host
 }
 
-// Ask implements selling.Protocol.
 func (Protocol) Ask(o selling.Option, host string, until time.Time) string {
 	asked := request(o)
 	if asked == "" {
@@ -103,7 +102,6 @@ func (Protocol) Read(header http.Header, host string) (*selling.Answer, error) {
 	}, nil
 }
 
-// Receipt implements selling.Protocol.
 func (Protocol) Receipt(s *wire.Settlement, now time.Time) (name, value string) {
 	return receiptHeader, base64.RawURLEncoding.EncodeToString(selling.JSON(map[string]string{"method": "evm",
 		"reference": s.Transaction, "status": "success", "timestamp": now.UTC().Format(time.RFC3339)}))

@@ -44,7 +44,6 @@ type Approval struct {
 	Transaction *message.ApprovalGas `json:"transaction,omitempty"`
 }
 
-// ApprovalOf is the approval of what is to be signed.
 func ApprovalOf(permit *message.Permit, transaction *message.ApprovalGas) (a Approval) {
 	if permit != nil {
 		a.Nonce = &permit.Nonce
@@ -53,12 +52,12 @@ func ApprovalOf(permit *message.Permit, transaction *message.ApprovalGas) (a App
 	return a
 }
 
+// permit is a signing.Message.
 type permit struct {
 	signing.Basis
 	message.PermitDraft
 }
 
-// Read implements signing.Check.
 func (c Check) Read(ctx context.Context, q signing.Question) (signing.Message, error) {
 	var asked Permit
 	err := x402.DecodeStrict(q.Message, message.MaxPayload, &asked)
@@ -122,7 +121,6 @@ func (c Check) whyAlwaysAsked(ctx context.Context, network string, a message.Per
 	return x402.StrangeFacilitator(a.Facilitator)
 }
 
-// Sign implements signing.Message.
 func (m permit) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	return Sign(ctx, by, m.PermitDraft, nil)
 }
@@ -154,7 +152,6 @@ func Sign(ctx context.Context, by *wallet.Account, m message.PermitDraft, into *
 	return slices.Concat(signature[:], approval[:]), nil
 }
 
-// Signed implements signing.Message.
 func (m permit) Signed([]byte) (history.Signed, error) {
 	return history.Signed{Evidence: m.Evidence()}, nil
 }

@@ -31,13 +31,11 @@ var (
 // Exact is a selling.Way: the payer signs the price.
 type Exact struct{ selling.Plain }
 
-// Traits implements selling.Way.
 func (Exact) Traits() selling.Traits {
 	return selling.Traits{Name: x402.Permit2, Scheme: x402.Exact, IsByPermit2: true, IsNewer: true,
 		DoubtsRefusals: true}
 }
 
-// Extra implements selling.Way.
 func (Exact) Extra(o selling.Option, _ facilitator.Kind, extra map[string]json.RawMessage) error {
 	if o.Asset.HasPermit() {
 		o.Domain(extra)
@@ -71,7 +69,6 @@ func (Exact) Extension(o selling.Option) (string, json.RawMessage) {
 	})
 }
 
-// Read implements selling.Way.
 func (e Exact) Read(p selling.Shown, s selling.Shop) (selling.Signed, error) {
 	return read(p, s, e.Traits())
 }
@@ -86,7 +83,6 @@ type Upto struct {
 	told map[string][]string
 }
 
-// Traits implements selling.Way.
 func (*Upto) Traits() selling.Traits {
 	return selling.Traits{Name: x402.Upto, Scheme: x402.Upto, IsByPermit2: true, IsNewer: true,
 		IsMetered: true, DoubtsRefusals: true}
@@ -95,10 +91,8 @@ func (*Upto) Traits() selling.Traits {
 // facilitatorKey is in an offer's extra.
 const facilitatorKey = "facilitatorAddress"
 
-// SettlerIn implements selling.Way.
 func (*Upto) SettlerIn(string) string { return facilitatorKey }
 
-// Complete implements selling.Way.
 func (u *Upto) Complete(o *selling.Option, said selling.Said, s selling.Shop) error {
 	if said.IsUpfront {
 		return errors.New("what upto costs is known when it has run: it is not paid upfront")
@@ -158,7 +152,6 @@ func (u *Upto) Accepted(ours x402.Requirement, theirs json.RawMessage) x402.Requ
 	return other
 }
 
-// Read implements selling.Way.
 func (u *Upto) Read(p selling.Shown, s selling.Shop) (selling.Signed, error) {
 	return read(p, s, u.Traits())
 }

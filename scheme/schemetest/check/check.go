@@ -36,12 +36,12 @@ func (Check) Read(_ context.Context, q signing.Question) (signing.Message, error
 	return cheque{basis, message.Transfer{Asset: q.Asset, Authorization: got}}, nil
 }
 
+// cheque is a signing.Message.
 type cheque struct {
 	signing.Basis
 	message.Transfer
 }
 
-// Sign implements signing.Message.
 func (c cheque) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	chain, ok := x402.ChainID(c.Asset.Network)
 	if !ok {
@@ -55,7 +55,6 @@ func (c cheque) Sign(ctx context.Context, by *wallet.Account) ([]byte, error) {
 	return signature[:], err
 }
 
-// Signed implements signing.Message.
 func (c cheque) Signed([]byte) (history.Signed, error) {
 	return history.Signed{Evidence: c.Evidence()}, nil
 }

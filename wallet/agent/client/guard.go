@@ -20,7 +20,6 @@ type Guard struct {
 // CheckConfig implements pay.Guard. It needs no key.
 func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConfig(ctx) }
 
-// VerifySeals implements pay.Guard.
 func (g Guard) VerifySeals(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "check"}, g.Local.VerifySeals)
 }
@@ -31,20 +30,17 @@ func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Sig
 	return g.Recorder.Submit(ctx, p, signed, here)
 }
 
-// RecordVoucher implements pay.Guard.
 func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
 	return g.Recorder.RecordVoucher(ctx, p, signed, c, o, here)
 }
 
-// Expire implements pay.Guard.
 func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.record(ctx, "expire", p, func() (history.Payment, error) {
 		return g.Recorder.Expire(ctx, p, history.Expiry(p, status))
 	})
 }
 
-// Charge implements pay.Guard.
 func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
 	return g.record(ctx, "charge", p, func() (history.Payment, error) {
 		return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
@@ -76,12 +72,38 @@ func (g Guard) LocalApprovals(ctx context.Context) bool {
 	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), ErrNone)
 }
 
-// Checkpoint implements pay.Guard.
 func (g Guard) Checkpoint(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.Checkpoint)
 }
 
-// CheckpointIfUnlocked implements pay.Guard.
 func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	return g.Remote.callOrLocal(ctx, agent.Request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
+}
+
+// ByPasskey is an Approver whose key may be the unlock agent's.
+type ByPasskey struct {
+	Local  *agent.Approver
+	Remote *Client // nil: none
+}
+
+// Challenge is Approver's.
+func (b ByPasskey) Challenge(ctx context.Context, shown history.Approval, browser string) ([]byte, error) {
+	q := agent.QuestionOf(shown, browser)
+	if b.Remote.first() {
+		challenge, err := b.Remote.call(ctx, agent.Request{Op: "passkey",
+			Passkey: &agent.PasskeyRequest{Question: q}})
+		if !errors.Is(err, ErrNone) {
+			return challenge, err
+		}
+	}
+	return b.Local.Challenge(ctx, q)
+}
+
+// Approve is Approver's.
+func (b ByPasskey) Approve(ctx context.Context, shown history.Approval, browser string, answer []byte) error {
+	q := agent.QuestionOf(shown, browser)
+	asked := agent.Request{Op: "passkey", Passkey: &agent.PasskeyRequest{Question: q, Answer: answer}}
+	return b.Remote.callOrLocal(ctx, asked, func(ctx context.Context) error {
+		return b.Local.Approve(ctx, q, answer)
+	})
 }

@@ -32,7 +32,6 @@ type Signer struct {
 	Public *secp256k1.PublicKey
 }
 
-// PublicKey is that of a secret, if it is one.
 func PublicKey(secret *[guarded.Size]byte) (*secp256k1.PublicKey, error) {
 	var d secp256k1.ModNScalar
 	defer d.Zero()

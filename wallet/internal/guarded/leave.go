@@ -6,5 +6,4 @@ type Leave struct{ given bool }
 // GiveLeave is for the packages of the wallet.
 func GiveLeave() Leave { return Leave{given: true} }
 
-// IsGiven reports whether it comes from GiveLeave.
 func (l Leave) IsGiven() bool { return l.given }

@@ -65,7 +65,6 @@ type Contents struct {
 	Phrase bool // the recovery phrase that the keys come from
 }
 
-// Holds is what a keystore of k holds.
 func (k *Keys) Holds() Contents { return Contents{Phrase: k.HasPhrase()} }
 
 // Size is that of the plaintext, with this many accounts besides the wallet's own.

@@ -77,7 +77,6 @@ func (h *Header) Canonical() []byte {
 	return out
 }
 
-// fileReader reads a keystore file.
 type fileReader struct{ strictjson.Reader }
 
 // Parse reads a keystore file: strictly, and without any work or memory that

@@ -51,7 +51,6 @@ func Read(dir string) (ks *File, data []byte, err error) {
 	return ks, data, err
 }
 
-// NotFound says that there is no wallet.
 func NotFound(dir string) *coded.Error {
 	return &coded.Error{As: coded.NotFound, Msg: "there is no wallet in " + dir,
 		Advice: "the owner makes it in a terminal: x402-wallet init"}

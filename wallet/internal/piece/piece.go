@@ -8,7 +8,6 @@ type Reader struct {
 	Truncated bool
 }
 
-// Take returns the next n bytes.
 func (r *Reader) Take(n int) []byte {
 	if n > len(r.Rest) {
 		r.Rest, r.Truncated = nil, true
@@ -19,5 +18,4 @@ func (r *Reader) Take(n int) []byte {
 	return out
 }
 
-// Byte returns the next byte.
 func (r *Reader) Byte() byte { return r.Take(1)[0] }

@@ -61,7 +61,6 @@ func (in *Reader) ObjectWith(raw json.RawMessage, optional []string,
 	return out
 }
 
-// List reads an array.
 func (in *Reader) List(raw json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	if in.Err == nil && jsonv2.Unmarshal(raw, &out) != nil {
@@ -70,7 +69,6 @@ func (in *Reader) List(raw json.RawMessage) []json.RawMessage {
 	return out
 }
 
-// Text reads a string.
 func (in *Reader) Text(raw json.RawMessage) string {
 	var out *string
 	if in.Err == nil && (jsonv2.Unmarshal(raw, &out) != nil || out == nil) {

@@ -56,7 +56,6 @@ func SitDown(t *testing.T, helper string) *Person {
 	return p
 }
 
-// Sees is what is on the screen.
 func (p *Person) Sees() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -93,7 +93,6 @@ func Opened(t testing.TB, of string) (*keystore.File, *keystore.Keys, *KDF) {
 	return ks, k, f
 }
 
-// Plaintext is what a keystore of k encrypts.
 func Plaintext(k *keystore.Keys) string {
 	var out []byte
 	for _, part := range k.Parts(k.Holds()) {
@@ -130,7 +129,6 @@ func input(passphrase, salt []byte, n, r, p uint64) []byte {
 	return fmt.Appendf(nil, "%d %x %x %d %d %d", len(passphrase), passphrase, salt, n, r, p)
 }
 
-// Derive is a keystore.KDF.
 func (f *KDF) Derive(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
 	if err := keystore.CheckScrypt(n, r, p); err != nil {
 		return nil, err
@@ -165,7 +163,6 @@ func Home(t testing.TB) string {
 	return dir
 }
 
-// Put makes a home with this keystore.
 func Put(t testing.TB, data []byte) string {
 	t.Helper()
 	dir := Home(t)
