@@ -26,7 +26,6 @@ var aliases = map[string]string{
 	"scroll": "eip155:534352", "gnosis": "eip155:100", "zksync": "eip155:324", "sonic": "eip155:146",
 	"world": "eip155:480", "worldchain": "eip155:480", "world-chain": "eip155:480",
 	"world-sepolia": "eip155:4801", "x-layer": "eip155:196", "okx-xlayer": "eip155:196",
-	"xdc": "eip155:50", "arc-testnet": "eip155:5042002",
-	"Solana":        SolanaMainnet,
-	"solana_devnet": SolanaDevnet,
+	"xdc": "eip155:50", "arc": "eip155:5042", "arc-testnet": "eip155:5042002",
+	"robinhood": "eip155:4663", "Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
 }

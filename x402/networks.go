@@ -22,8 +22,8 @@ type network struct {
 	names   []string // the V1 name first, then what else it is called
 }
 
-// networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
-// from the ozskr wallet.
+// networks: V1 names from x402 2.27, PayAI's documents and x402-foundation/x402#690; spellings of Solana
+// from documents and from the ozskr wallet.
 var networks = []network{
 	{caip2: SolanaMainnet, title: "Solana", names: []string{"solana", "solana-mainnet", "solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
@@ -49,7 +49,10 @@ var networks = []network{
 	{caip2: "eip155:4801", title: "World Chain Sepolia", testnet: true},
 	{caip2: "eip155:56", title: "BNB Smart Chain"},
 	{caip2: "eip155:143", title: "Monad", names: []string{"monad"}},
-	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true},
+	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true, names: []string{"monad-testnet"}},
+	{caip2: "eip155:4663", title: "Robinhood Chain"},
+	{caip2: "eip155:5042", title: "Arc"},
+	{caip2: "eip155:5042002", title: "Arc Testnet", testnet: true},
 	{caip2: "eip155:988", title: "Stable", names: []string{"stable"}},
 	{caip2: "eip155:2201", title: "Stable Testnet", testnet: true, names: []string{"stable-testnet"}},
 	{caip2: "eip155:14", title: "Flare", names: []string{"flare"}},
