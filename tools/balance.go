@@ -349,7 +349,11 @@ var coins = map[string]string{"eip155:137": "POL", "eip155:80002": "POL", "eip15
 // ether are the networks of Ethereum's own money.
 var ether = []string{"eip155:1", "eip155:11155111", "eip155:8453", "eip155:84532", "eip155:42161",
 	"eip155:421614", "eip155:10", "eip155:11155420", "eip155:130", "eip155:1301", "eip155:480", "eip155:4801",
-	"eip155:4326", "eip155:2741", "eip155:11124"}
+	"eip155:4326", "eip155:2741", "eip155:11124", "eip155:4663"}
+
+// paidByToken are the networks whose own money is their default token, counted in 18 decimals: what one has
+// of it is in the token's row already.
+var paidByToken = []string{"eip155:5042", "eip155:5042002", "eip155:988", "eip155:2201"}
 
 // coinOf is what a network's own money is called, which fees are paid in, and its decimals; "coin" where
 // nobody knows.

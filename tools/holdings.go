@@ -25,21 +25,23 @@ func (w *Wallet) chainOf(network string) chain {
 }
 
 // others are rows for what there is something of on the networks, but their default tokens: the tokens that
-// the owner's registry knows, and the networks' own money. Where a node does not tell, the row of the latter
-// says so.
+// the owner's registry knows, and the networks' own money, if that is not the default token itself. Where a
+// node does not tell, the row of the latter says so.
 func (w *Wallet) others(ctx context.Context, networks []string) (rows []BalanceRow) {
 	found := make([][]BalanceRow, len(networks))
 	var wait sync.WaitGroup
 	for i, network := range networks {
-		if w.chainOf(network) == nil {
+		known := w.Engine.Assets.Assets(network)
+		known = known[min(len(known), 1):]
+		isToken := slices.Contains(paidByToken, network)
+		if w.chainOf(network) == nil || (isToken && len(known) == 0) {
 			continue
 		}
 		wait.Go(func() {
 			coin := BalanceRow{Network: network, Asset: coinAsset}
 			coin.Symbol, coin.Decimals = coinOf(network)
 			err := w.asking(ctx, network, func(ctx context.Context) error {
-				known := w.Engine.Assets.Assets(network)
-				tokens, amount, err := w.chainOf(network).Holdings(ctx, network, known[min(len(known), 1):])
+				tokens, amount, err := w.chainOf(network).Holdings(ctx, network, known)
 				for _, a := range tokens {
 					found[i] = append(found[i], BalanceRow{Network: network, Asset: a.Address,
 						Symbol: a.Symbol, Decimals: a.Decimals})
@@ -53,7 +55,7 @@ func (w *Wallet) others(ctx context.Context, networks []string) (rows []BalanceR
 				coin.Address = w.chainOf(network).Address()
 			}
 			w.read(ctx, found[i])
-			if err != nil || !coin.Balance.IsZero() {
+			if err != nil || (!isToken && !coin.Balance.IsZero()) {
 				found[i] = append(found[i], coin)
 			}
 		})

@@ -97,3 +97,42 @@ func TestOthers(t *testing.T) {
 	require.Equal(t, x402.AskPerson, afterLook([]BalanceRow{{Asset: coinAsset, Balance: new(money.Amount)},
 		{Available: new(money.Amount)}}, "").Do)
 }
+
+// The money that fees are paid in is no second balance where it is a token of the network itself.
+func TestOthers_ACoinThatIsAToken(t *testing.T) {
+	const arc, stable, robinhood = "eip155:5042", "eip155:988", "eip155:4663"
+	home := t.TempDir()
+	require.NoError(t, ledgers.Create(t.Context(), home, history.Options{}))
+	store := must.Get(ledgers.Open(t.Context(), home, history.Options{}))(t)
+	defer func() { _ = store.Close() }()
+	own := x402.AssetInfo{Network: arc, Address: "0x00000000000000000000000000000000000000AA",
+		Symbol: "MINE", Decimals: 2}
+	w := &Wallet{Store: store, Networks: []string{arc, stable, robinhood},
+		Engine: &pay.Engine{Log: slog.New(slog.DiscardHandler)},
+		EVM: holder{tokens: map[string]uint64{arc + " USDC": 5, arc + " MINE": 7},
+			coins: map[string]uint64{arc: 5e12, stable: 1, robinhood: 9}}}
+	seen := func(own ...x402.AssetInfo) (list []string) {
+		w.Engine.Assets = x402.NewRegistry(own)
+		rows, _, err := w.onChain(t.Context(), "", "", true)
+		require.NoError(t, err)
+		for _, r := range rows {
+			require.Empty(t, r.Error)
+			list = append(list, x402.NetworkName(r.Network)+" "+r.Symbol+" "+r.Balance.Units(r.Decimals))
+		}
+		return list
+	}
+	rest := []string{"Stable USDT0 0", "Robinhood Chain USDG 0", "Robinhood Chain ETH 0.000000000000000009"}
+	require.Equal(t, append([]string{"Arc USDC 0.000005"}, rest...), seen())
+	require.Equal(t, append([]string{"Arc USDC 0.000005", "Arc MINE 0.07"}, rest...), seen(own))
+	w.Networks = []string{arc}
+	w.EVM = holder{onlyIn: arc}
+	rows, _, err := w.onChain(t.Context(), "", "", true)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.Equal(t, "coin", rows[1].Symbol)
+	require.Equal(t, x402.CheckFailed, rows[1].ErrorCode, "what else there is, is not known")
+	w.Engine.Assets = x402.NewRegistry(nil)
+	rows, _, err = w.onChain(t.Context(), "", "", true)
+	require.NoError(t, err)
+	require.Len(t, rows, 1, "there is nothing else")
+}

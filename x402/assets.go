@@ -43,20 +43,13 @@ func (r *Registry) Asset(network, address string) (AssetInfo, bool) {
 // that comes first in the registry), by its address, or, for "", the network's default: the token
 // that a price in dollars means there. What a seller calls by its address is found with Asset alone.
 func (r *Registry) Named(network, name string) (AssetInfo, bool) {
-	a, known := r.first(func(a AssetInfo) bool {
+	i := slices.IndexFunc(r.assets, func(a AssetInfo) bool {
 		return a.Network == network && (name == "" || strings.EqualFold(a.Symbol, name))
 	})
-	if known {
-		return a, true
-	}
-	return r.Asset(network, name)
-}
-
-func (r *Registry) first(is func(AssetInfo) bool) (AssetInfo, bool) {
-	if i := slices.IndexFunc(r.assets, is); i >= 0 {
+	if i >= 0 {
 		return r.assets[i], true
 	}
-	return AssetInfo{}, false
+	return r.Asset(network, name)
 }
 
 // Assets are the tokens of a network, its default first.
@@ -136,6 +129,11 @@ var builtin = []AssetInfo{
 	evm("eip155:1301", "0x31d0220469e10c4E71834a79b1f276d740d3768F", "USDC", 6, "USDC", "2"),
 	evm("eip155:480", "0x79A02482A880bCE3F13e09Da970dC34db4CD24d1", "USDC", 6, "USDC", "2"),
 	evm("eip155:10143", "0x534b2f3A21130d7a60830c2Df862319e593943A3", "USDC", 6, "USDC", "2"),
+	evm("eip155:11155111", "0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238", "USDC", 6, "USDC", "2"),
+	evm("eip155:5042", "0x3600000000000000000000000000000000000000", "USDC", 6, "USDC", "2"),
+	evm("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC", 6, "USDC", "2"),
+	// coinbase/x402#288
+	evm("eip155:4663", "0x5fc5360D0400a0Fd4f2af552ADD042D716F1d168", "USDG", 6, "Global Dollar", "1"),
 	// docs.skale.space, PayAI
 	evm("eip155:1187947933", "0x85889c8c714505E0c94b30fcfcF64fE3Ac8FCb20", "USDC", 6,
 		"Bridged USDC (SKALE Bridge)", "2"),
@@ -161,10 +159,7 @@ var builtin = []AssetInfo{
 // dollar is the price of one whole token of what is built in, but for euro.
 const dollar money.Dollars = 1_000_000
 
-const (
-	classic   = false
-	token2022 = true
-)
+const classic, token2022 = false, true
 
 // spl is a token of a Solana network. All have 6 decimals.
 func spl(network, mint, symbol string, token2022 bool) AssetInfo {

@@ -24,8 +24,8 @@ type network struct {
 	names   []string // the V1 name first, then what else it is called
 }
 
-// networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
-// from the ozskr wallet.
+// networks: V1 names from x402 2.27, PayAI's documents and x402-foundation/x402#690; spellings of Solana
+// from documents and from the ozskr wallet.
 var networks = []network{
 	{caip2: SolanaMainnet, title: "Solana", names: []string{"solana", "solana-mainnet", "solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
@@ -51,7 +51,10 @@ var networks = []network{
 	{caip2: "eip155:4801", title: "World Chain Sepolia", testnet: true},
 	{caip2: "eip155:56", title: "BNB Smart Chain"},
 	{caip2: "eip155:143", title: "Monad", names: []string{"monad"}},
-	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true},
+	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true, names: []string{"monad-testnet"}},
+	{caip2: "eip155:4663", title: "Robinhood Chain"},
+	{caip2: "eip155:5042", title: "Arc"},
+	{caip2: "eip155:5042002", title: "Arc Testnet", testnet: true},
 	{caip2: "eip155:988", title: "Stable", names: []string{"stable"}},
 	{caip2: "eip155:2201", title: "Stable Testnet", testnet: true, names: []string{"stable-testnet"}},
 	{caip2: "eip155:14", title: "Flare", names: []string{"flare"}},
@@ -216,7 +219,6 @@ var aliases = map[string]string{
 	"scroll": "eip155:534352", "gnosis": "eip155:100", "zksync": "eip155:324", "sonic": "eip155:146",
 	"world": "eip155:480", "worldchain": "eip155:480", "world-chain": "eip155:480",
 	"world-sepolia": "eip155:4801", "x-layer": "eip155:196", "okx-xlayer": "eip155:196",
-	"xdc": "eip155:50", "arc-testnet": "eip155:5042002",
-	"Solana":        SolanaMainnet,
-	"solana_devnet": SolanaDevnet,
+	"xdc": "eip155:50", "arc": "eip155:5042", "arc-testnet": "eip155:5042002",
+	"robinhood": "eip155:4663", "Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
 }

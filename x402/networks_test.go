@@ -17,8 +17,9 @@ func TestNetwork(t *testing.T) {
 		"polygon-amoy": "eip155:80002", "skale-base-sepolia": "eip155:324705682", "celo": "eip155:42220",
 		"flare":  "eip155:14",
 		"xlayer": "eip155:196", "arbitrum": "eip155:42161", "skale-base": "eip155:1187947933",
-		"sei-testnet": "eip155:1328",
-		"solana":      SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet,
+		"sei-testnet": "eip155:1328", "monad": "eip155:143", "monad-testnet": "eip155:10143",
+		"robinhood": "eip155:4663", "arc": "eip155:5042", "arc-testnet": "eip155:5042002",
+		"solana": SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet,
 		"solana:mainnet": SolanaMainnet,
 		"solana:devnet":  SolanaDevnet, "solana-mainnet": SolanaMainnet, "solana-mainnet-beta": SolanaMainnet,
 		SolanaDevnet:   SolanaDevnet,
@@ -64,7 +65,7 @@ func TestNetworksTable(t *testing.T) {
 		require.Equal(t, n.title+" ("+n.caip2+")", Title(n.caip2))
 		require.Equal(t, n.testnet, IsTestnet(n.caip2))
 	}
-	// 23 EVM names of version 1, PayAI's four more, three of Solana.
+	// 23 EVM names of version 1, PayAI's four more, three of Solana, and monad-testnet.
 	count := 0
 	for _, n := range networks {
 		if name, ok := V1Name(n.caip2); ok {
@@ -72,7 +73,7 @@ func TestNetworksTable(t *testing.T) {
 			require.NotContains(t, name, ":")
 		}
 	}
-	require.Equal(t, 23+4+3, count)
+	require.Equal(t, 23+4+3+1, count)
 }
 
 func TestNetworkFacts(t *testing.T) {
@@ -122,9 +123,15 @@ func TestRegistry(t *testing.T) {
 		celo[2].Symbol})
 	flare, _ := r.Named("eip155:14", "")
 	require.Equal(t, "USD\u20ae0", flare.Name)
-	_, ok = r.Named("eip155:11155111", "")
+	usdg, ok := r.Named("eip155:4663", "")
+	require.True(t, ok)
+	require.Equal(t, "USDG", usdg.Symbol)
+	sepolia, ok := r.Named("eip155:11155111", "")
+	require.True(t, ok)
+	require.Equal(t, "USDC", sepolia.Symbol)
+	_, ok = r.Named("eip155:4801", "")
 	require.False(t, ok)
-	require.Empty(t, r.Assets("eip155:11155111"))
+	require.Empty(t, r.Assets("eip155:4801"))
 }
 
 func TestRegistryTable(t *testing.T) {

@@ -56,12 +56,14 @@ func TestReceived(t *testing.T) {
 		logs  []LogEntry
 		final x402.StatusState // when the block is; before, all but settled is open
 	}{
-		"exact":               {[]LogEntry{used, exact}, x402.Settled},
-		"exact, among others": {[]LogEntry{other, transferLog(self, friend, 1), used, exact}, x402.Settled},
-		"to himself":          {[]LogEntry{used, back}, x402.Expired},
-		"to a friend":         {[]LogEntry{used, transferLog(self, friend, 10000)}, x402.Expired},
-		"less":                {[]LogEntry{used, transferLog(self, payee, 9999)}, x402.Expired},
-		"more":                {[]LogEntry{used, transferLog(self, payee, 10001)}, x402.Expired},
+		"exact":                      {[]LogEntry{used, exact}, x402.Settled},
+		"exact, among others":        {[]LogEntry{other, transferLog(self, friend, 1), used, exact}, x402.Settled},
+		"the coin's own log between": {[]LogEntry{used, fake, exact}, x402.Settled}, // as on Arc
+		"another's log, and no use":  {[]LogEntry{used, fake, back}, x402.Expired},
+		"to himself":                 {[]LogEntry{used, back}, x402.Expired},
+		"to a friend":                {[]LogEntry{used, transferLog(self, friend, 10000)}, x402.Expired},
+		"less":                       {[]LogEntry{used, transferLog(self, payee, 9999)}, x402.Expired},
+		"more":                       {[]LogEntry{used, transferLog(self, payee, 10001)}, x402.Expired},
 		"a fee is kept": {[]LogEntry{used, transferLog(self, payee, 9990), transferLog(self, friend, 10)},
 			x402.Expired},
 		"of another payer":       {[]LogEntry{used, transferLog(friend, payee, 10000)}, x402.Open},

@@ -93,8 +93,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 //	used               | neither, or no receipt               | Open, with a note
 //	unused             | as in Status                         | as in Status
 //
-// "Right after it" because one transaction can carry many authorizations of one payer, and a
-// Transfer that pays for one of them pays for no other. The token marks the nonce and moves the
+// "Right after it", among the token's logs, because one transaction can carry many authorizations of one
+// payer, and a Transfer that pays for one of them pays for no other. The token marks the nonce and moves the
 // money in one call, and logs both in this order (FiatToken; transferWithAuthorization and
 // receiveWithAuthorization alike). A token that logs them otherwise is never seen as settled here.
 func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
@@ -315,12 +315,18 @@ func (n *Node) statusOfTransaction(ctx context.Context, a Authorization, entry L
 	return status, nil
 }
 
-// isPaidBy reports whether the nonce's use in r is directly followed by the transfer that was asked for.
+// isPaidBy reports whether, among the token's own logs of r, the nonce's use is directly followed by the
+// transfer that was asked for. Arc logs its coin's movement, under another address, between the two.
 func (a Authorization) isPaidBy(r *Receipt) bool {
-	for i, l := range r.Logs[:max(len(r.Logs)-1, 0)] {
-		if a.isEventOf(l) && l.Topics[0] == topicUsed && a.IsExact(r.Logs[i+1]) {
+	isUse := false // the token's log before
+	for _, l := range r.Logs {
+		if l.Address != a.Token {
+			continue
+		}
+		if isUse && a.IsExact(l) {
 			return true
 		}
+		isUse = a.isEventOf(l) && l.Topics[0] == topicUsed
 	}
 	return false
 }
