@@ -141,6 +141,10 @@ var arrows = map[string][]string{
 	"chain/evm": {"chain/evm/message", "chain/evm/payload", "x402/money", "chain/rpc",
 		"scheme/allowance/check", "x402", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
 	"chain/evm/evmtest": {"chain/evm/message", "internal/must", "x402/money", "x402", "x402/onchain"},
+	// it reads what package tempo has built, and imports nothing that builds
+	"chain/tempo/decode": {"x402", "x402/money"},
+	// evm/message: words, addresses and signatures of Ethereum, of which Tempo is one
+	"chain/tempo": {"chain/evm/message", "x402", "x402/money"},
 	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "scheme/exact/check", "x402",
 		"x402/observe", "x402/onchain", "x402/remedy"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
@@ -313,7 +317,7 @@ var leaves = []string{"internal/pattern", "internal/ownfile"}
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/evmtest", "chain/evm/message",
-		"chain/evm/payload", "scheme/batch", "scheme/permit2", "wallet"},
+		"chain/evm/payload", "chain/tempo", "scheme/batch", "scheme/permit2", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "scheme/exact/check",
