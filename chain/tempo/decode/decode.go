@@ -80,13 +80,12 @@ var expiring = [32]byte(bytes.Repeat([]byte{0xff}, 32))
 
 // Rules are what is read beside the usual.
 type Rules struct {
-	// AnyNonceKey reads transactions that have an order among those of their key, too. Such a one runs at any
-	// time before its end for which no other has its nonce.
+	// AnyNonceKey reads transactions that have an order among those of their key, too.
 	AnyNonceKey bool
 }
 
-// Transaction reads a signed transaction in the form of draft-tempo-charge, and says who signed it. It refuses
-// what has the signature of a seller who bears the fee, and the form 0x78 in which some buyers send it.
+// Transaction reads a signed transaction in the form of draft-tempo-charge, and says who signed it. One that
+// a seller who bears the fee has signed too is refused, as is the form 0x78 in which mppx's buyers send it.
 func (r Rules) Transaction(signed []byte) (p Payment, err error) {
 	top, err := open(signed)
 	if err != nil {
@@ -101,7 +100,7 @@ func (r Rules) Transaction(signed []byte) (p Payment, err error) {
 		return p, layout("its last item is not a signature of secp256k1")
 	}
 	body := top.body[:len(top.body)-signatureHead-signatureSize]
-	p, err = r.Message(append([]byte{transactionType}, listOf(body)...))
+	p, err = r.Message(append([]byte{transactionType}, longList(body)...))
 	if err != nil {
 		return p, err
 	}

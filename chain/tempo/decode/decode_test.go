@@ -54,7 +54,8 @@ func TestVectors(t *testing.T) {
 			amount = units(1_500_000)
 		case 2:
 			want.SellerPaysFee, amount = true, units(7_000)
-			want.Transfers = []Transfer{{To: "0x857b06519e91e3a54538791bdbb0e22373e36b66", Amount: units(2_000)},
+			want.Transfers = []Transfer{
+				{To: "0x857b06519e91e3a54538791bdbb0e22373e36b66", Amount: units(2_000)},
 				{To: "0x70997970c51812dc3a010c7d01b50e0d17dc79c8", Amount: units(1_000),
 					Memo: "0x00000000000000000000000000000000000000000000000000000000deadbeef"}}
 		case 4:
@@ -110,8 +111,9 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 	calls := func(calls ...any) func(d draft) { return set(4, calls) }
 	high := func(d draft) { // the malleable twin: s, v → n-s, the other v
 		sig := d[signature].([]byte)
-		order, _ := new(big.Int).SetString("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16)
-		new(big.Int).Sub(order, new(big.Int).SetBytes(sig[32:64])).FillBytes(sig[32:64])
+		order, s := new(big.Int), new(big.Int).SetBytes(sig[32:64])
+		order.SetBytes(bytesOf(t, "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"))
+		order.Sub(order, s).FillBytes(sig[32:64])
 		sig[64] = 27 + 28 - sig[64]
 	}
 	for name, c := range map[string]struct {
@@ -185,6 +187,8 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 	} {
 		require.ErrorContains(t, must.Err(Rules{}.Transaction(items.wire(t))), "a list of", name)
 	}
+	empty := append(draft(slices.Repeat([]any{[]byte{}}, fields)), signed[signature])
+	require.ErrorIs(t, must.Err(Rules{}.Transaction(empty.wire(t))), ErrLayout)
 	// key authorization in what is not signed yet
 	message := append(slices.Clone(signed[:signature]), any([]any{}))
 	require.ErrorContains(t, must.Err(Rules{}.Message(message.wire(t))), "a list of 14")
@@ -220,8 +224,9 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 	}
 	require.Equal(t, wire, long(list))
 	for name, data := range map[string][]byte{
-		"nothing": nil, "the type alone": {0x76}, "type 2": of("02", wire[1:]), "type 0x78": of("78", wire[1:]),
-		"no type": wire[1:], "text": []byte("hello"), "a byte behind": append(slices.Clone(wire), 0),
+		"nothing": nil, "the type alone": {0x76}, "type 2": of("02", wire[1:]),
+		"type 0x78": of("78", wire[1:]),
+		"no type":   wire[1:], "text": []byte("hello"), "a byte behind": append(slices.Clone(wire), 0),
 		"cut off":             wire[:len(wire)-1],
 		"cut in its length":   wire[:3],
 		"three bytes' length": slices.Concat(bytesOf(t, "76fa00"), wire[2:]),
@@ -239,6 +244,10 @@ func TestOtherSpellingsAreRefused(t *testing.T) {
 		require.ErrorIs(t, must.Err(Rules{}.Transaction(data)), ErrLayout, name)
 		require.ErrorIs(t, must.Err(Rules{}.Message(data)), ErrLayout, name)
 	}
+	message := newDraft(t)[:signature].wire(t)
+	must.Get(Rules{}.Message(message))(t)
+	require.ErrorContains(t, must.Err(Rules{}.Message(append(message, 0))), "behind its end")
+	require.ErrorContains(t, must.Err(Rules{}.Message(message[:len(message)-1])), "cut off")
 	// an empty access list in the long form, a length that would need one byte in two
 	for _, spelling := range []string{"f800", "f90000", "b800"} {
 		at := bytes.Index(list, append([]byte{0xc0, 0xa0}, expiring[:]...))

@@ -95,11 +95,8 @@ func number(digits []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(word[:]), nil
 }
 
-// listOf is a list of items that are encoded already.
-func listOf(body []byte) []byte {
-	if len(body) <= shortest {
-		return append([]byte{shortList + byte(len(body))}, body...)
-	}
+// longList is a list of items that are encoded already, of more than 55 bytes, as all transactions are.
+func longList(body []byte) []byte {
 	size := binary.BigEndian.AppendUint16(nil, uint16(len(body))) // maxTransaction is less
 	if size[0] == 0 {
 		size = size[1:]
