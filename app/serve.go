@@ -203,7 +203,8 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
 	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
-		Through: seller.Through(h.rules.Policy.Loopback, h.rules.Network.Proxy), Version: a.version, Log: a.log, Listed: conf.DiscoveryList, Origins: conf.Origins,
+		Through: seller.Through(h.rules.Policy.Loopback, h.rules.Network.Proxy),
+		Version: a.version, Log: a.log, Listed: conf.DiscoveryList, Origins: conf.Origins,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {

@@ -34,7 +34,7 @@ type changeOut struct {
 	Config       string `json:"config,omitempty"`               // lines that config.toml lacks
 }
 
-// delegationOut is a delegation on the chain now, and what the owner did to it with this wallet, oldest first.
+// delegationOut is a delegation on the chain now, and what the owner did to it with this wallet.
 type delegationOut struct {
 	tools.DelegationOut
 	Changes []report.Change `json:"changes,omitempty"`
@@ -46,7 +46,8 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 		return askWallet(ui, "waiting for the node", func() (out delegationOut, err error) {
 			out.DelegationOut, err = w.CheckDelegation(ctx, f.network, f.account)
 			if err == nil {
-				out.Changes, err = report.Changes(ctx, w.Store, out.Network, out.OwnerTokenAccount, out.TokenMint)
+				out.Changes, err = report.Changes(ctx, w.Store, out.Network, out.OwnerTokenAccount,
+					out.TokenMint)
 			}
 			return out, err
 		}, func(out delegationOut) {
@@ -134,7 +135,8 @@ func (u *ui) delegation(out delegationOut, asset x402.AssetInfo) {
 		if amount, err := money.ParseAmount(c.Amount); err == nil && c.Delegate != "" {
 			did = "approved up to " + tokens(amount)
 		}
-		rows = append(rows, []string{c.At.UTC().Format(time.DateTime), did + ", transaction " + c.Transaction})
+		did += ", transaction " + c.Transaction
+		rows = append(rows, []string{c.At.UTC().Format(time.DateTime), did})
 	}
 	u.table(nil, rows)
 }

@@ -71,7 +71,8 @@ type delegationAnswer struct {
 	OwnerTokenAccount, Delegate, RemainingAmount, Balance      string
 	OriginalAmount, Float, GasWei, TokenAccount, Owner, Amount string
 	IsActive, IsOurAgent                                       bool
-	Changes                                                    []struct{ Delegate, Amount, Transaction string }
+
+	Changes []struct{ Delegate, Amount, Transaction string }
 }
 
 // The owner approves a sum, and the agent pays from there through the reference facilitator as from its own

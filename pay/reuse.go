@@ -174,11 +174,6 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 	defer cancel()
 	defer e.watch(caller, p.ID)()
 	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))
-	if wasSettled && f.answer != nil && f.answer.Challenge != nil { // another payment is asked for
-		f.answer.Release()
-		e.releaseLease(ctx, p.ID)
-		return r, false, nil
-	}
 	if wasSettled && !f.served() { // what was served before is the answer to another question
 		e.releaseLease(ctx, p.ID)
 		return e.noJob(p, f)
@@ -199,16 +194,19 @@ func (e *Engine) askForJob(ctx, caller context.Context, q intent, p history.Paym
 	return r, err == nil, err
 }
 
-// noJob is what came instead of a job's result, where the payment is settled: nothing was paid for that.
+// noJob is what came instead of a job's result, where the payment is settled: nothing was paid for that. done
+// is false where the seller asks for another payment.
 func (e *Engine) noJob(p history.Payment, f facts) (r Result, done bool, err error) {
-	if f.answer == nil || f.cut {
-		if f.answer != nil {
-			f.answer.Release()
+	if f.answer != nil {
+		defer f.answer.Release()
+		if f.answer.Challenge != nil {
+			return r, false, nil
 		}
+	}
+	if f.answer == nil || f.cut {
 		return r, false, x402.Errorf(x402.NetworkError, "the seller did not answer a call about the job of "+
 			"%s; nothing was signed", p.ID)
 	}
-	defer f.answer.Release()
 	r = e.free(f.answer)
 	r.PaymentID = p.ID
 	return r, true, nil

@@ -286,7 +286,9 @@ func TestReuse_EndedUsesNoCredit(t *testing.T) {
 		"a host": func(r *budget.Rules, p history.Payment) {
 			r.AllowHosts, r.Ends = []string{p.Host}, map[string]time.Time{p.Host: past}
 		},
-		"an agent": func(r *budget.Rules, _ history.Payment) { r.Agents = map[string]budget.Agent{"bob": {Until: past}} },
+		"an agent": func(r *budget.Rules, _ history.Payment) {
+			r.Agents = map[string]budget.Agent{"bob": {Until: past}}
+		},
 	} {
 		b := newBench(t, "10000", honest)
 		b.Policy.TakesCredit = func(string) bool { return true }
@@ -311,6 +313,7 @@ func TestReuse_JobFails(t *testing.T) {
 		a.Status, a.Content = 202, []byte(`{"poll":"/weather/j1"}`)
 		return a, nil
 	}
+	broken := &seller.SendError{Sent: true, Err: errors.New("reset")}
 	for name, fails := range map[string]struct {
 		answer *seller.Answer
 		err    error
@@ -318,11 +321,12 @@ func TestReuse_JobFails(t *testing.T) {
 	}{
 		"it is gone":     {answer: &seller.Answer{Status: 410, Content: []byte("the job failed")}},
 		"it broke":       {answer: &seller.Answer{Status: 500, Content: []byte("the job failed")}},
-		"nobody answers": {err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+		"nobody answers": {err: broken, code: x402.NetworkError},
 		"it breaks off": {answer: &seller.Answer{Status: 200, Content: []byte("the"), Truncated: true},
-			err: &seller.SendError{Sent: true, Err: errors.New("reset")}, code: x402.NetworkError},
+			err: broken, code: x402.NetworkError},
 	} {
-		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
+			error) {
 			if a, err := settles(s, nonce, amount); a != nil {
 				return a, err
 			}

@@ -76,8 +76,9 @@ func TestSpellingsAreNotFree(t *testing.T) {
 	for how, read := range readings {
 		l := newLab(t, func(l *lab, o *Options) {
 			sellsWares(l, o)
-			o.Tools = append(o.Tools, Tool{Kind: OfResource, Name: "lib://card?id=1", Accepts: o.Tools[0].Accepts},
-				Tool{Kind: OfResource, Name: "file:///bill", Accepts: o.Tools[0].Accepts})
+			price := o.Tools[0].Accepts
+			o.Tools = append(o.Tools, Tool{Kind: OfResource, Name: "lib://card?id=1", Accepts: price},
+				Tool{Kind: OfResource, Name: "file:///bill", Accepts: price})
 		})
 		server := mcp.NewServer(&mcp.Implementation{Name: "library", Version: "1"}, nil)
 		server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "{+any}", Name: "any"},
@@ -96,8 +97,8 @@ func TestSpellingsAreNotFree(t *testing.T) {
 			"lib://x%3F/../book", "lib://x?/../book", "lib://x#/../book", "lib://shelf/%2e%2e/../1",
 			"lib://shelf/a%2f..%2f../../1", "lib://shelf/%20../../1", "lib://shelf/ ../../1",
 			`lib://shelf/a\..\../../1`, "lib://shelf//../1", "lib://%73helf/1%", "lib://shelf/%zz%2f..%2f1",
-			"lib://shelf/../1", "lib://Shelf/../x/../1", "lib://card?id=1&x=2", "lib://card?x=2&id=1", "lib://card?id=%31",
-			"file://localhost/bill", "file://LOCALHOST/bill", "file:/bill"} {
+			"lib://shelf/../1", "lib://Shelf/../x/../1", "lib://card?id=1&x=2", "lib://card?x=2&id=1",
+			"lib://card?id=%31", "file://localhost/bill", "file://LOCALHOST/bill", "file:/bill"} {
 			g := readBy(t, client, uri, nil)
 			assert.NotContains(t, string(g.Result), product, "%s: %s", how, uri)
 		}

@@ -79,8 +79,8 @@ func (w *Paywall) soldAs(asked string) (found *tool) {
 	return found
 }
 
-// isSpelling reports whether a folded URI means a resource; what its query has besides the resource's makes it
-// no other one.
+// isSpelling reports whether a folded URI means a resource; what its query has besides the resource's makes
+// it no other one.
 func isSpelling(asked, of string) bool {
 	asked, query, _ := strings.Cut(asked, "?")
 	of, wanted, _ := strings.Cut(of, "?")
@@ -110,7 +110,8 @@ func (w *Paywall) refuseUnclear(uri string) error {
 		sells = sells || t.Kind == OfResource
 	}
 	one, other := w.soldAs(folded(uri)), w.soldAs(foldedAtHost(uri))
-	isOther := one != nil && other != nil && one != other && (one.price() == "" || one.price() != other.price())
+	isOther := one != nil && other != nil && one != other &&
+		(one.price() == "" || one.price() != other.price())
 	if sells && (isUnclear(uri) || isOther) {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
 			Message: "this URI can be read in more than one way: write it without .."}

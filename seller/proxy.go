@@ -61,8 +61,8 @@ func (h *httpClient) through(r *http.Request) (*url.URL, error) {
 	return h.proxy.url, r.Context().Err()
 }
 
-// Through is for http.Transport.Proxy: requests to an address that the owner chose go through the owner's proxy,
-// except those to this machine and to the host:port pairs of allow. It is nil where there is no proxy.
+// Through is for http.Transport.Proxy: requests to an address that the owner chose go through the owner's
+// proxy, except those to this machine and to the host:port pairs of allow. It is nil where there is no proxy.
 func Through(allow []string, address string) func(*http.Request) (*url.URL, error) {
 	p, err := newProxy(address)
 	if p == nil && err == nil {

@@ -56,8 +56,9 @@ func TestReceived(t *testing.T) {
 		logs  []LogEntry
 		final x402.StatusState // when the block is; before, all but settled is open
 	}{
-		"exact":                      {[]LogEntry{used, exact}, x402.Settled},
-		"exact, among others":        {[]LogEntry{other, transferLog(self, friend, 1), used, exact}, x402.Settled},
+		"exact": {[]LogEntry{used, exact}, x402.Settled},
+		"exact, among others": {[]LogEntry{other, transferLog(self, friend, 1), used, exact},
+			x402.Settled},
 		"the coin's own log between": {[]LogEntry{used, fake, exact}, x402.Settled}, // as on Arc
 		"another's log, and no use":  {[]LogEntry{used, fake, back}, x402.Expired},
 		"to himself":                 {[]LogEntry{used, back}, x402.Expired},

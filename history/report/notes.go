@@ -60,7 +60,8 @@ type Change struct {
 }
 
 // Changes returns what NoteChange wrote of one asset of an account, oldest first.
-func Changes(ctx context.Context, s *history.Store, network, account, asset string) (list []Change, err error) {
+func Changes(ctx context.Context, s *history.Store, network, account, asset string) (list []Change,
+	err error) {
 	events, err := Events(ctx, s, "")
 	for _, e := range events {
 		c := Change{At: e.At}
