@@ -186,7 +186,10 @@ func TestAConfinedProgram_AtTheSockets(t *testing.T) {
 
 	isClosed := func() bool { return maps.Equal(closed, h.modes()) }
 	require.Eventually(t, isClosed, time.Minute, 50*time.Millisecond)
-	require.Contains(t, h.runs("alerts"), "could enter the wallet's home: its mode was 0755")
+	isTold := func() bool {
+		return strings.Contains(h.runs("alerts"), "could enter the wallet's home: its mode was 0755")
+	}
+	require.Eventually(t, isTold, time.Minute, 50*time.Millisecond) // after it was closed
 	require.NotEqual(t, secret, must.Get(os.ReadFile(filepath.Join(h.home, secretFile)))(t),
 		"the other user may have read it")
 	require.NotContains(t, h.runs("policy"), "frozen")
