@@ -246,11 +246,13 @@ func (e *Engine) useCredit(ctx context.Context, q intent, p history.Payment) (
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience(p))
 	defer cancel()
 	f := e.showAt(ctx, q.Request.Request, p, true, wire.Attach(p.Dialect, p.Payload))
-	if f.answer == nil {
+	if f.answer != nil {
+		defer f.answer.Release()
+	}
+	if f.answer == nil || f.cut {
 		return r, false, x402.Errorf(x402.NetworkError, "the seller did not answer a call on credit of %s; "+
 			"nothing was signed", p.ID)
 	}
-	defer f.answer.Release()
 	if f.answer.Challenge != nil || f.answer.ChallengeErr != nil {
 		e.usedUp.Store(p.ID, true)
 		return r, false, nil

@@ -302,6 +302,21 @@ func TestReuse_EndedUsesNoCredit(t *testing.T) {
 	}
 }
 
+// An answer on credit that breaks off is no answer, and nothing is signed.
+func TestReuse_CreditBreaksOff(t *testing.T) {
+	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		if s.chain.settle(nonce, amount) {
+			return served(nonce), nil
+		}
+		return &seller.Answer{Status: 200, Content: []byte("the"), Truncated: true},
+			&seller.SendError{Sent: true, Err: errors.New("reset")}
+	})
+	b.Policy.TakesCredit = func(string) bool { return true }
+	b.mustBuy(t, testURL)
+	b.mustRefuse(t, x402.NetworkError, testURL+"?n=1")
+	require.Equal(t, 1, b.chain.signed)
+}
+
 // What is wrong with a job that was paid for is said, and not hidden behind the answer that named it.
 func TestReuse_JobFails(t *testing.T) {
 	origin := strings.TrimSuffix(testURL, "/weather")

@@ -62,7 +62,7 @@ func (s *search) operations(origin *url.URL, document json.RawMessage) {
 	base := origin
 	if len(api.Servers) > 0 {
 		at, err := origin.Parse(api.Servers[0].URL)
-		if err != nil || at.Host != origin.Host || at.Scheme != origin.Scheme {
+		if err != nil || !sameOrigin(origin, at.String()) {
 			return // what is sold there has to be asked for there
 		}
 		base = at
@@ -180,7 +180,8 @@ func (s *search) resources(ctx context.Context, origin *url.URL, document json.R
 	}
 }
 
+// sameOrigin refuses a user in a URL, too, which a reader may take for its host.
 func sameOrigin(origin *url.URL, raw string) bool {
 	at, err := url.Parse(weburl.Fold(raw))
-	return err == nil && at.Scheme == origin.Scheme && at.Host == origin.Host
+	return err == nil && at.Scheme == origin.Scheme && at.Host == origin.Host && at.User == nil
 }

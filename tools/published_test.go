@@ -58,8 +58,8 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 		sandbox.EVM, asset.Address, w.PayToEVM)
 	documents["/.well-known/x402"] = fmt.Sprintf(`{"version":1,"resources":["%[1]s/weather","GET /weather?b","POST /post",7,
 		"%[2]s/weather","//%[3]s/weather?c","/nowhere",{"resource":"%[2]s/weather?d","accepts":[%[4]s]},
-		{"resource":"%[1]s/weather?e","accepts":[%[4]s]}]}`, s.URL, w.SellerURL, strings.TrimPrefix(w.SellerURL, "http://"),
-		accepts)
+		{"resource":"%[1]s/weather?e","accepts":[%[4]s]},"http://bank@%[5]s/weather?f"]}`, s.URL, w.SellerURL,
+		strings.TrimPrefix(w.SellerURL, "http://"), accepts, strings.TrimPrefix(s.URL, "http://"))
 	c := w.serve(t)
 	for _, at := range []string{s.URL, s.URL + "/", s.URL + "/nowhere", s.URL + "/post"} {
 		out := c.ok("x402_discover_services", map[string]any{"url": at, "limit": 25})
@@ -86,8 +86,9 @@ func TestDiscoverAtAnOrigin(t *testing.T) {
 	require.Zero(t, w.Signatures())
 
 	delete(documents, "/.well-known/x402")
+	named := strings.Replace(s.URL, "http://", "http://bank@", 1)
 	for name, document := range map[string]string{"another origin": `{"servers":[{"url":"https://evil.example"}],` +
-		someAPI[1:], "no JSON": "<html>", "a key twice": `{"paths":{},"paths":{}}`, "deep": `{"paths":` + deep(70) + `}`,
+		someAPI[1:], "a user": `{"servers":[{"url":"` + named + `"}],` + someAPI[1:], "no JSON": "<html>", "a key twice": `{"paths":{},"paths":{}}`, "deep": `{"paths":` + deep(70) + `}`,
 		"too long": someAPI + strings.Repeat(" ", x402.MaxBody), "no paths": `{"paths":[]}`} {
 		documents["/openapi.json"] = document
 		f := c.refused("x402_discover_services", map[string]any{"url": s.URL})
