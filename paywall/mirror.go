@@ -95,8 +95,13 @@ func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
-	return forward(ctx, f, request, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
+	given, err := forward(ctx, f, request, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
 		InputResponses: p.InputResponses, RequestState: p.RequestState}, (*mcp.ClientSession).ReadResource)
+	if given != nil { // the SDK's server takes no null in a list
+		isNull := func(c *mcp.ResourceContents) bool { return c == nil }
+		given.Contents = slices.DeleteFunc(given.Contents, isNull)
+	}
+	return given, err
 }
 
 func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {

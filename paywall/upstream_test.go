@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -163,6 +164,31 @@ func TestUpstreamIsReachedThroughTheOwnersProxy(t *testing.T) {
 		require.False(t, result.IsError)
 		require.Equal(t, isProxied, asked.Load() > 0)
 	}
+}
+
+// A null among what upstream reads is left out.
+func TestUpstreamReadsNull(t *testing.T) {
+	server := behind()
+	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "note://{name}", Name: "note"},
+		func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "note://a", Text: "hi"}}}, nil
+		})
+	handler := testworld.Streamable(t, server, &mcp.StreamableHTTPOptions{JSONResponse: true})
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		w.Header().Del("Content-Length")
+		w.WriteHeader(answer.Code)
+		_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), `"contents":[`, `"contents":[null,`, 1))
+	}))
+	t.Cleanup(at.Close)
+	_, f := newProxy(t)
+	f.Command, f.URL = nil, at.URL
+	require.NoError(t, f.Open(t.Context()))
+	client := stdioClient(t, f, nil)
+	read := must.Get(client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "note://a"}))(t)
+	require.Equal(t, "hi", read.Contents[0].Text)
 }
 
 // A failure of one buyer's upstream call costs no other buyer's sale, although they share the session.
