@@ -171,7 +171,8 @@ func TestUpstreamReadsNull(t *testing.T) {
 	server := behind()
 	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "note://{name}", Name: "note"},
 		func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "note://a", Text: "hi"}}}, nil
+			one := &mcp.ResourceContents{URI: "note://a", Text: "hi"}
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{one}}, nil
 		})
 	handler := testworld.Streamable(t, server, &mcp.StreamableHTTPOptions{JSONResponse: true})
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
