@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,12 +84,15 @@ func (r refusing) Settle(ctx context.Context, s facilitator.Submission) facilita
 	return r.Client.Settle(ctx, s)
 }
 
-// withdrawing is a facilitator that says of each channel that its payer takes the money back.
-type withdrawing struct{ *facilitator.Client }
+// withdrawing is a facilitator that says of each channel, once begun, that its payer takes the money back.
+type withdrawing struct {
+	*facilitator.Client
+	begun *atomic.Bool
+}
 
 func (w withdrawing) Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error) {
 	v, err := w.Client.Verify(ctx, s)
-	if v.Extra != nil {
+	if v.Extra != nil && w.begun.Load() {
 		v.Extra["withdrawRequestedAt"] = json.RawMessage("1740672089")
 	}
 	return v, err
@@ -100,6 +104,8 @@ func TestAWithdrawalIsNoticed(t *testing.T) {
 	b := l.newBuyer(t)
 	require.Equal(t, product, b.pay("deposit", 1000).text)
 	before := l.Balance(l.PayToEVM)
+	var begun atomic.Bool
+	l.paywall.options.Facilitators = withdrawing{newFacilitators(l.Sandbox), &begun}
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() { l.paywall.KeepClaiming(ctx) })
@@ -107,7 +113,7 @@ func TestAWithdrawalIsNoticed(t *testing.T) {
 	defer stop()
 	time.Sleep(50 * time.Millisecond)
 	require.Equal(t, before, l.Balance(l.PayToEVM), "nothing is due")
-	l.paywall.options.Facilitators = withdrawing{newFacilitators(l.Sandbox)}
+	begun.Store(true)
 	require.Equal(t, batchWithdrawn, b.pay("voucher", 2000).challenge().Error)
 	require.Eventually(t, func() bool { return l.Balance(l.PayToEVM) == before+1000 }, time.Minute,
 		20*time.Millisecond)
