@@ -57,8 +57,8 @@ func bought(p history.Payment, next x402.Next) x402.Next {
 // accepted is the next step after 202 Accepted (RFC 9110, section 15.3.3), which is no result yet. The call
 // that asked for a job's result may be made again; the call that began the job would buy another one.
 func accepted(a *seller.Answer, now time.Time, isQuestion bool) x402.Next {
-	next := step(x402.Change, "the seller works on it (HTTP 202); x402_pay asks at the address that headers "+
-		"or content name, by GET: it shows this payment there, and signs no other one")
+	next := step(x402.Change, "the seller works on it (HTTP 202); if headers or content name an address of "+
+		"this site for the result, x402_pay asks there by GET with this payment, and buys nothing")
 	if isQuestion {
 		next = step(x402.Wait, "the seller still works on it (HTTP 202); the same call asks again, without "+
 			"another payment")
