@@ -134,6 +134,10 @@ var builtin = []AssetInfo{
 	evm("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC", 6, "USDC", "2"),
 	// coinbase/x402#288
 	evm("eip155:4663", "0x5fc5360D0400a0Fd4f2af552ADD042D716F1d168", "USDG", 6, "Global Dollar", "1"),
+	// TIP-20 tokens of Tempo: viem 2.57 (tempo/chains), mppx 0.11 (tempo defaults)
+	evm(TempoMainnet, "0x20C000000000000000000000b9537d11c60E8b50", "USDC.e", 6, "", ""),
+	evm(TempoMainnet, "0x20c0000000000000000000000000000000000000", "pathUSD", 6, "", ""),
+	evm(TempoTestnet, "0x20c0000000000000000000000000000000000000", "pathUSD", 6, "", ""),
 	// docs.skale.space, PayAI
 	evm("eip155:1187947933", "0x85889c8c714505E0c94b30fcfcF64fE3Ac8FCb20", "USDC", 6,
 		"Bridged USDC (SKALE Bridge)", "2"),

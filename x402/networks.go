@@ -53,6 +53,8 @@ var networks = []network{
 	{caip2: "eip155:143", title: "Monad", names: []string{"monad"}},
 	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true, names: []string{"monad-testnet"}},
 	{caip2: "eip155:4663", title: "Robinhood Chain"},
+	{caip2: TempoMainnet, title: "Tempo"},
+	{caip2: TempoTestnet, title: "Tempo Moderato", testnet: true},
 	{caip2: "eip155:5042", title: "Arc"},
 	{caip2: "eip155:5042002", title: "Arc Testnet", testnet: true},
 	{caip2: "eip155:988", title: "Stable", names: []string{"stable"}},
@@ -220,5 +222,5 @@ var aliases = map[string]string{
 	"world": "eip155:480", "worldchain": "eip155:480", "world-chain": "eip155:480",
 	"world-sepolia": "eip155:4801", "x-layer": "eip155:196", "okx-xlayer": "eip155:196",
 	"xdc": "eip155:50", "arc": "eip155:5042", "arc-testnet": "eip155:5042002",
-	"robinhood": "eip155:4663", "Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
+	"robinhood": "eip155:4663", "tempo": TempoMainnet, "tempo-moderato": TempoTestnet, "Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
 }

@@ -35,6 +35,8 @@ type Requirement struct {
 	Raw         json.RawMessage
 	ResourceURL string  // V1 carries it per option
 	Charge      *Charge // of MPP; nil: it came as x402
+	// Fee is what of Amount the seller does not get: the most that the network's fee may take (scheme Tempo).
+	Fee money.Amount
 }
 
 // Charge is what a requirement that came as MPP says beside what x402 says too. What is echoed is
@@ -44,6 +46,14 @@ type Charge struct {
 	Expires                   time.Time // zero: the challenge does not say
 	Digest                    string    // of the body of the request that is paid; "": of any
 	Header                    string    // in which the credential is wanted; "": over MCP
+
+	// What follows is of the method "tempo" alone (draft-tempo-charge-00).
+
+	SellerPaysFee bool // the network's fee
+	// Pull says that the seller takes a signed transaction and sends it. Push says that the seller takes the
+	// hash of one that the buyer has sent.
+	Pull, Push bool
+	Memo       string // that the transfer has to have, 0x and 64 hex digits; mppx's sellers name none
 }
 
 // Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its

@@ -45,7 +45,7 @@ type Evidence struct {
 	Nonce       string `json:"nonce,omitempty"`
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
 	Transaction string `json:"transaction,omitempty"` // EVM, of a Pull: the hash of what was signed
-	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; "": EIP-3009, or a Pull
+	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; Tempo; "": EIP-3009, or a Pull
 	Way         string `json:"way,omitempty"`
 	Facilitator string `json:"facilitator,omitempty"` // EVM, Upto: who alone can settle it
 
@@ -56,12 +56,16 @@ type Evidence struct {
 	Ceiling money.Amount `json:"ceiling,omitzero"`
 	Number  uint64       `json:"number,omitempty"`
 
+	// Tempo: what of Amount the network's fee may take, and where it may take any, the transaction's hash
+	Fee  money.Amount `json:"fee,omitzero"`
+	Hash string       `json:"hash,omitempty"`
+
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`
 	// Solana: the token account it spends from; of a Pull: the owner's address
 	Source      string `json:"source,omitempty"`
 	Destination string `json:"destination,omitempty"` // Solana: the payee's token account
-	Memo        string `json:"memo,omitempty"`        // Solana
+	Memo        string `json:"memo,omitempty"`        // Solana; Tempo: 0x and 64 hex digits
 	FeePayer    string `json:"feePayer,omitempty"`    // Solana
 	Blockhash   string `json:"blockhash,omitempty"`   // Solana
 	// Solana: 0 when nobody said: then it is never called expired
@@ -79,6 +83,9 @@ func (e Evidence) IsPull() bool { return e.Transaction != "" }
 func (e Evidence) Unique() string {
 	if e.IsPull() { // whatever it moves: of two with the same nonce only one can happen
 		return e.Network + " " + e.Payer + " account nonce " + e.Nonce
+	}
+	if e.Way == Tempo { // a challenge has one memo, which the seller may accept from several transactions
+		return e.Network + " tempo " + e.Payer + " " + e.Memo
 	}
 	if e.Way != "" { // one space of nonces for all tokens
 		return e.Network + " permit2 " + e.Payer + " " + e.Nonce

@@ -67,7 +67,7 @@ const (
 const MPP = "mpp"
 
 // Ways are the names in policy.schemes of the ways to pay, the simplest first.
-func Ways() []string { return []string{Exact, MPP, Permit2, Upto, BatchSettlement} }
+func Ways() []string { return []string{Exact, MPP, Tempo, Permit2, Upto, BatchSettlement} }
 
 // The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a
 // payment.

@@ -34,6 +34,8 @@ var publicNodes = map[string]string{
 	"eip155:143":        "https://rpc.monad.xyz",
 	"eip155:10143":      "https://testnet-rpc.monad.xyz",
 	"eip155:4663":       "https://rpc.mainnet.chain.robinhood.com",
+	"eip155:4217":       "https://rpc.tempo.xyz",          // viem
+	"eip155:42431":      "https://rpc.moderato.tempo.xyz", // viem
 	"eip155:5042":       "https://rpc.mainnet.arc.io",
 	"eip155:5042002":    "https://rpc.testnet.arc.network",
 	"eip155:480":        "https://worldchain-mainnet.g.alchemy.com/public",
