@@ -20,6 +20,8 @@ import (
 	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/scheme/signing"
 	siwx "x402-wallet/scheme/siwx/check"
+	"x402-wallet/scheme/tempo"
+	tempocheck "x402-wallet/scheme/tempo/check"
 	"x402-wallet/scheme/vault"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -65,6 +67,9 @@ func (p parts) ways() []way {
 	return []way{
 		{name: x402.Exact, asks: exactway.Way{}, pays: transfers, check: transfer},
 		{name: x402.MPP, asks: mpp.Way{}, pays: transfers, check: transfer},
+		{name: x402.Tempo, asks: tempo.Way{MaxFee: p.rules.Policy.NetworkFee},
+			pays:  byFamily[pay.Scheme]{onEVM: tempo.NewPayer(p.evm)},
+			check: tempocheck.Check{MaxFee: p.rules.Policy.NetworkFee}},
 		{name: x402.Permit2, asks: permits, pays: byFamily[pay.Scheme]{onEVM: p.permits}, check: permit},
 		{name: x402.Upto, asks: permit2way.Upto{Exact: permits, KnowsFacilitator: p.knows},
 			pays: byFamily[pay.Scheme]{onEVM: p.permits}, check: permit},

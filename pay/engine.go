@@ -37,6 +37,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -63,6 +64,12 @@ type Scheme interface {
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
 	// Authorize signs exactly what the order says.
 	Authorize(ctx context.Context, o onchain.Order) (onchain.Authorization, error)
+}
+
+// Pusher is a Scheme of which some sellers want to be shown a transaction that the buyer has sent.
+type Pusher interface {
+	// Pushed is what the seller of a payment is shown. Where it wants that, the payment is sent first.
+	Pushed(ctx context.Context, p history.Payment) (payload json.RawMessage, err error)
 }
 
 // StatusReader says what became of payments. It is all that is needed of ways of paying in which

@@ -135,6 +135,7 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
 		o.way, _ = e.way(o.Way())
+		e.addFee(&o)
 		o.extensions = found.challenge.Extensions
 		err := e.whyNot(&o, q)
 		if err == nil {
@@ -146,6 +147,16 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		options = append(options, o)
 	}
 	return options
+}
+
+// addFee makes an option's amount the most that it may cost.
+func (e *Engine) addFee(o *option) {
+	fee := plainIfNil(o.way).Fee(o.offer())
+	total, fits := o.Amount.Add(fee)
+	if fee.IsZero() || !fits {
+		return
+	}
+	o.Amount, o.Fee, o.price = total, fee, o.asset.Dollars(total)
 }
 
 // whyNot runs the checks in the order of the stages.

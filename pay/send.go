@@ -3,6 +3,7 @@ package pay
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -32,7 +33,13 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 	if e.walletSettles(p) {
 		return e.settleAndShow(ctx, q, p, again)
 	}
-	f := e.show(ctx, q, p, again, wire.Attach(p.Dialect, p.Payload))
+	payload, err := e.pushed(ctx, p)
+	if err != nil {
+		e.Log.Warn("send a payment to its network", "payment", p.ID, "err", err)
+		return e.finish(ctx, p, unknown(x402.OutcomeUnknown, "the network may have the payment or not: "+
+			x402.AsError(err).Message), nil)
+	}
+	f := e.show(ctx, q, p, again, wire.Attach(p.Dialect, payload))
 	f = e.lookAgain(ctx, f)
 	isIgnored := e.wasIgnored(ctx, q, f)
 	if isIgnored && !f.settled { // nobody else gets the signed bytes of what was frozen meanwhile
@@ -44,6 +51,16 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 	f.answer.Release()
 	reached(ctx, stageIgnored, p)
 	return e.settleAndShow(ctx, q, p, true)
+}
+
+// pushed is what the seller is shown: the signed payment, or what shows that the wallet sent it.
+func (e *Engine) pushed(ctx context.Context, p history.Payment) (json.RawMessage, error) {
+	scheme, _ := e.scheme(p.Scheme, p.Network)
+	pusher, is := scheme.(Pusher)
+	if !is {
+		return p.Payload, nil
+	}
+	return pusher.Pushed(ctx, p)
 }
 
 // lookAgain asks the chain about a payment that was shown again and refused: a seller that has settled it

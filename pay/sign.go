@@ -136,7 +136,8 @@ func (p *Purchase) sign(ctx context.Context, c *wire.Challenge) (err error) {
 		if !errors.Is(err, history.ErrSignedBefore) {
 			return err
 		}
-		if r.Charge != nil && a.Evidence.Nonce != "" { // the challenge's nonce: it would be the same again
+		byChallenge := a.Evidence.Nonce != "" || a.Evidence.Way == x402.Tempo
+		if r.Charge != nil && byChallenge { // its nonce or memo: it would be the same again
 			return x402.Errorf(x402.InvalidRequirement,
 				"the seller asks with a challenge (MPP) that was answered with another payment before").
 				WithHint("nothing was sent; a challenge is good for one payment")

@@ -168,9 +168,9 @@ func isOK(status int) bool { return status >= 200 && status < 300 }
 // asksTheSame reports whether the terms that were paid are still among those asked for.
 func asksTheSame(c wire.Challenge, p history.Payment) bool {
 	amount := p.Amount
-	asked, err := x402.DecodeRequirement(p.Requirement, 2)
+	asked, err := wire.ReadTerms(p.Requirement)
 	if err == nil {
-		amount = asked.Amount // of a deposit it is less than what was paid
+		amount = asked.Amount // of a deposit, or with a network's fee, it is less than what was paid
 	}
 	return slices.ContainsFunc(c.Accepts, func(r x402.Requirement) bool {
 		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == amount &&

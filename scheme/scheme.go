@@ -54,6 +54,8 @@ type Way interface {
 	Lack(o Option, f x402.Funds) error
 	// Turns name what a payment has to have to itself until it ends, in the order in which it is taken.
 	Turns(o Option, f x402.Funds) []string
+	// Fee is the most that an option may cost its buyer beside the price, in units of the option's token.
+	Fee(o Option) money.Amount
 	// OwnAccountOnly reports whether the wallet's own account alone can pay by it, and none of its others.
 	OwnAccountOnly() bool
 	// SellerSettles reports whether nobody else can settle: the wallet brings no payment to a facilitator.
@@ -88,6 +90,8 @@ func (Plain) Spendable(_ Option, f x402.Funds) x402.Funds { return f }
 func (Plain) Lack(Option, x402.Funds) error { return nil }
 
 func (Plain) Turns(Option, x402.Funds) []string { return nil }
+
+func (Plain) Fee(Option) money.Amount { return money.Amount{} }
 
 func (Plain) OwnAccountOnly() bool { return false }
 

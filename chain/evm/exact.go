@@ -171,6 +171,9 @@ func PayableToken(r x402.Requirement, asset x402.AssetInfo) error {
 	if foreign.IsGateway(r) { // another domain, and a signature that is good for a week
 		return foreign.Refusal(foreign.Of(r))
 	}
+	if r.Scheme != x402.Tempo && asset.IsTIP20() {
+		return Invalid("tokens of Tempo are paid by MPP's tempo/charge alone")
+	}
 	if r.Network != asset.Network || !message.SameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))

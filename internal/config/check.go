@@ -101,6 +101,9 @@ func (c *Checker) budget(f *file) limits {
 	return b
 }
 
+// mostNetworkFee is what package wallet signs at most: a payment costs 0.00003 to 0.02 dollars.
+const mostNetworkFee money.Dollars = 1_000_000
+
 func (c *Checker) policy(written *file) policy {
 	f := &written.Policy
 	p := policy{
@@ -126,7 +129,10 @@ func (c *Checker) policy(written *file) policy {
 		ChannelDeposit:    c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
 		ChannelDelay: c.Duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour,
 			channelterms.MinWithdrawDelay, channelterms.MaxWithdrawDelay),
+		NetworkFee: c.dollars("policy.network_fee", f.NetworkFee, "0"),
 	}
+	c.Refuse(p.NetworkFee > mostNetworkFee, "policy.network_fee", "is %s; it must be at most %s",
+		p.NetworkFee.Price(), mostNetworkFee.Price())
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
 	}

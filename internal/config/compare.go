@@ -91,6 +91,7 @@ var tightenings = map[string]func(from, to any) bool{
 	"policy.max_timeout_seconds": noMore[time.Duration], "policy.deadline": noMore[time.Duration],
 	"policy.max_wait": noMore[time.Duration],
 	"keystore.idle":   noMore[time.Duration], "channel.deposit_cap": noMore[money.Dollars],
+	"policy.network_fee":     noMore[money.Dollars],
 	"policy.channel_deposit": noMore[money.Dollars], "policy.channel_delay": noMore[time.Duration],
 	"policy.new_payee": stricter, "policy.payee_change": stricter,
 	"policy.sign_in":  stricter,

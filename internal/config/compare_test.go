@@ -92,6 +92,7 @@ func TestCompare(t *testing.T) {
 		{"channels' deposits", "", "[policy]\nchannel_deposit='0.05'", "policy.channel_deposit", "$0.10",
 			"$0.05"},
 		{"channels' delays", "", "[policy]\nchannel_delay='1h'", "policy.channel_delay", "24h", "1h"},
+		{"networks' fees", "[policy]\nnetwork_fee='0.05'", "", "policy.network_fee", "$0.05", "$0.00"},
 		{"idle", "", "[keystore]\nidle='1m'", "keystore.idle", "15m", "1m"},
 		{"deposit", "", "[channel]\ndeposit_cap='0.50'", "channel.deposit_cap", "$1.00", "$0.50"},
 		{"traces that are passed on", traced + "pass_on=true", traced, "traces.pass_on", "true", "false"},

@@ -99,6 +99,9 @@ type policy struct {
 	// back from a seller that does not help
 	ChannelDeposit money.Dollars
 	ChannelDelay   time.Duration
+	// NetworkFee is the most that a network's fee of one payment may be, where the seller does not pay it
+	// (MPP tempo/charge). With 0 no such seller is paid.
+	NetworkFee money.Dollars
 }
 
 // Has reports whether the owner lets the wallet pay by a way.

@@ -86,6 +86,7 @@ type file struct {
 		Schemes           *[]string `toml:"schemes"`
 		ChannelDeposit    *string   `toml:"channel_deposit"`
 		ChannelDelay      *string   `toml:"channel_delay"`
+		NetworkFee        *string   `toml:"network_fee"`
 	} `toml:"policy"`
 	Network struct {
 		Proxy string `toml:"proxy"`

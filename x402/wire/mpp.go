@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 )
 
@@ -58,6 +59,8 @@ type chargeRequest struct {
 		FeePayerKey     string            `json:"feePayerKey"`
 		RecentBlockhash string            `json:"recentBlockhash"`
 		Splits          []json.RawMessage `json:"splits"`
+		SupportedModes  []string          `json:"supportedModes"`
+		Memo            string            `json:"memo"`
 	} `json:"methodDetails"`
 }
 
@@ -188,7 +191,7 @@ func charge(entry x402.Object) (r x402.Requirement, err error) {
 	if err != nil {
 		return r, err
 	}
-	r, err = readCharge(c.Method, request)
+	r, err = readCharge(c, request)
 	if err != nil {
 		return r, fmt.Errorf("MPP %s/%s: %w", c.Method, c.Intent, err)
 	}
@@ -213,8 +216,8 @@ func echoed(entry x402.Object) json.RawMessage {
 var solanaNetworks = map[string]string{"": "solana", "mainnet": "solana", "mainnet-beta": "solana",
 	"devnet": "solana-devnet", "testnet": "solana-testnet"}
 
-// readCharge reads the request of evm/charge or solana/charge into what x402 calls it.
-func readCharge(method string, request []byte) (r x402.Requirement, err error) {
+// readCharge reads the request of a charge into what x402 calls it. What x402 has no words for goes into c.
+func readCharge(c *x402.Charge, request []byte) (r x402.Requirement, err error) {
 	var said chargeRequest
 	if err := x402.DecodeStrict(request, maxChargeRequest, &said); err != nil {
 		return r, errors.New("the request cannot be read")
@@ -231,7 +234,13 @@ func readCharge(method string, request []byte) (r x402.Requirement, err error) {
 			extra[key] = jsonString(value)
 		}
 	}
-	switch details := said.Details; method {
+	switch details := said.Details; c.Method {
+	case methodTempo:
+		entry["scheme"] = jsonString(x402.Tempo)
+		entry["network"], err = readTempo(c, said)
+		if err != nil {
+			return r, err
+		}
 	case "evm":
 		if types := details.CredentialTypes; types != nil && !slices.Contains(types, "authorization") {
 			return r, errors.New("it is not paid by an authorization (EIP-3009): this wallet signs no other")
@@ -255,6 +264,35 @@ func readCharge(method string, request []byte) (r x402.Requirement, err error) {
 	return r, err
 }
 
+// methodTempo is a method of MPP: a transfer of a TIP-20 token on Tempo (draft-tempo-charge-00).
+const methodTempo = "tempo"
+
+// readTempo reads what tempo/charge has of its own.
+func readTempo(c *x402.Charge, said chargeRequest) (network json.RawMessage, err error) {
+	details := said.Details
+	name := "eip155:" + string(details.ChainID)
+	modes := details.SupportedModes
+	c.SellerPaysFee, c.Memo = details.FeePayer, strings.ToLower(details.Memo)
+	c.Pull = modes == nil || slices.Contains(modes, "pull")
+	c.Push = modes == nil || slices.Contains(modes, "push")
+	switch {
+	case details.ChainID == nil || x402.IsNull(details.ChainID):
+		return nil, errors.New("the request has no chainId: it must be 4217 (Tempo) or 42431 (its test net)")
+	case !x402.IsTempo(name):
+		return nil, fmt.Errorf("the chainId is %s: it must be 4217 (Tempo) or 42431 (its test net)",
+			x402.QuoteName(string(details.ChainID)))
+	case c.Expires.IsZero():
+		return nil, errors.New("the challenge does not say when it expires")
+	case !c.Pull && !c.Push:
+		return nil, errors.New("supportedModes has neither pull nor push")
+	case c.Memo != "" && !memoForm().MatchString(c.Memo):
+		return nil, errors.New("the memo is not 0x and 64 hex digits")
+	}
+	return jsonString(name), nil
+}
+
+var memoForm = pattern.Lazy(`^0x[0-9a-f]{64}$`)
+
 // mcpCharges reads the challenges in the error of an MCP server, whose requests are objects.
 func mcpCharges(m MCPMessage) (list chargeList) {
 	var data x402.Object
@@ -275,6 +313,9 @@ func mcpCharges(m MCPMessage) (list chargeList) {
 // encodeCredential wraps what a chain's scheme signed into the credential that answers r's challenge, in
 // RFC 8785's order of keys.
 func encodeCredential(r x402.Requirement, payload json.RawMessage) (json.RawMessage, error) {
+	if r.Charge.Method == methodTempo {
+		return tempoCredential(r, payload)
+	}
 	var signed struct {
 		Authorization map[string]json.RawMessage `json:"authorization"`
 		Signature     json.RawMessage            `json:"signature"`
@@ -298,6 +339,48 @@ func encodeCredential(r x402.Requirement, payload json.RawMessage) (json.RawMess
 	credential["payload"] = sorted(signed.Authorization).object()
 	credential["source"] = jsonString("did:pkh:" + r.Network + ":" + payer)
 	return sorted(credential).object(), nil
+}
+
+// TempoPayment is what the scheme Tempo signs for a charge.
+type TempoPayment struct {
+	From        string `json:"from"`        // EIP-55
+	Transaction string `json:"transaction"` // signed, of type 0x76, in hex
+}
+
+// tempoCredential shows a signed transaction. What the payload has is draft-tempo-charge-00's.
+func tempoCredential(r x402.Requirement, payload json.RawMessage) (json.RawMessage, error) {
+	var signed TempoPayment
+	if err := json.Unmarshal(payload, &signed); err != nil {
+		return nil, fmt.Errorf("encode credential: %w", err)
+	}
+	shown := x402.Object{"type": jsonString("transaction"), "signature": jsonString(signed.Transaction)}
+	return sorted(x402.Object{"challenge": r.Raw, "payload": sorted(shown).object(),
+		"source": jsonString("did:pkh:" + r.Network + ":" + signed.From)}).object(), nil
+}
+
+// TempoTransaction is the signed transaction, in hex, of a credential for tempo/charge.
+func TempoTransaction(credential json.RawMessage) (string, error) {
+	var c struct {
+		Payload struct {
+			Type      string `json:"type"`
+			Signature string `json:"signature"`
+		} `json:"payload"`
+	}
+	err := json.Unmarshal(credential, &c)
+	if err != nil || c.Payload.Type != "transaction" || c.Payload.Signature == "" {
+		return "", x402.Malformed("a credential without a transaction of Tempo")
+	}
+	return c.Payload.Signature, nil
+}
+
+// WithHash is a credential for tempo/charge that shows the hash of its transaction instead (push).
+func WithHash(credential json.RawMessage, hash string) (json.RawMessage, error) {
+	var all x402.Object
+	if err := json.Unmarshal(credential, &all); err != nil {
+		return nil, err
+	}
+	all["payload"] = sorted(x402.Object{"hash": jsonString(hash), "type": jsonString("hash")}).object()
+	return sorted(all).object(), nil
 }
 
 // ReadTerms reads the option of a payment as it is kept with the payment, of either protocol.
@@ -329,8 +412,9 @@ func DecodeAnswer(sent json.RawMessage) (payload, accepted json.RawMessage, err 
 		return nil, nil, x402.Malformed("a credential without a payload")
 	}
 	kind, _ := signed.Text("type")
-	signature, isAuthorization := signed["signature"]
-	if isAuthorization != (kind == "authorization") || (!isAuthorization && kind != "transaction") {
+	signature, isSigned := signed["signature"]
+	isAuthorization := kind == "authorization" && isSigned
+	if !isAuthorization && kind != "transaction" { // on Tempo it has a signature, too, which is all of it
 		return nil, nil, x402.Malformed("a credential of an unknown type")
 	}
 	delete(signed, "type")

@@ -31,18 +31,19 @@ func foreignCharge(method, intent string) string {
 	name := "MPP " + x402.Brief(method) + "/" + x402.Brief(intent)
 	ways := map[string]string{
 		"card": "it is paid by a card's network token", "stripe": "it is paid by a token of Stripe's",
-		"lightning": "it is paid over Lightning", "tempo": "it is paid from an account on Tempo",
+		"lightning": "it is paid over Lightning",
 	}
-	isPaid := (method == "evm" || method == "solana") && intent == "charge"
+	isPaid := (method == "evm" || method == "solana" || method == methodTempo) && intent == "charge"
 	switch {
 	case isPaid:
 		return ""
 	case ways[method] != "":
 		return name + ": " + ways[method] + ", and this wallet has none"
 	case intent == "session":
-		return name + ": it is paid from a channel with a deposit, which this wallet does not open"
+		return name + ": it is paid by vouchers from a channel, for which the buyer deposits money in a contract; " +
+			"this wallet opens none. It would pay the same seller's " + method + "/charge"
 	}
-	return name + ": this wallet pays evm/charge and solana/charge"
+	return name + ": this wallet pays evm/charge, solana/charge and tempo/charge"
 }
 
 // otherProtocols are the other protocols that an answer asks to be paid in: those we know by their name,
