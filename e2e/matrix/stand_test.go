@@ -29,6 +29,7 @@ type world struct {
 	bin   string
 	doors map[string]*door
 	nuwa  *nuwa
+	tempo *testlab.Tempo // it is nil until a test asks for its sellers
 }
 
 // stand is a wallet in a set-up, which pays in one way.
@@ -223,6 +224,9 @@ func (w *world) start(seller, door string) (at string) {
 	case "mpp":
 		testlab.StartParty(w.t, "mpp/seller.mjs", map[string]any{"evm": w.lab.EVM.URL, "svm": w.lab.SVM.URL,
 			"payTo": payTo}, &party)
+	case "tempo":
+		w.tempo = testlab.StartTempo(w.t)
+		return w.tempo.HTTP
 	case "sign-in":
 		testlab.StartParty(w.t, "parties/seller-extensions.mjs", map[string]string{"origin": door,
 			"facilitator": w.lab.Facilitators[0], "evmPayTo": payTo["evm"], "svmPayTo": payTo["svm"]}, &party)

@@ -69,6 +69,9 @@ var ways = []way{
 		books: ofEVM(agentsEVM)},
 	{name: "MPP on Solana", seller: "mpp", path: "/solana", goods: "sunny", prepare: ownSolana,
 		books: ofSolana(agentsSolana)},
+	{name: "MPP on Tempo", seller: "tempo", path: "/goods", goods: "here", prepare: onTempo,
+		books: books{func(s *stand) uint64 { return funds - s.tempo.Balance(s.tempo.PathUSD, s.evm) },
+			func(s *stand) uint64 { return s.tempo.Balance(s.tempo.PathUSD, s.tempo.Shop) }}, price: 10_000},
 	{name: "sign-in", seller: "sign-in", path: "/evm", prepare: signsIn, books: ofEVM(agentsEVM),
 		dear: "/plain", unheard: "NETWORK_ERROR", lost: "free"},
 	// nothing in Nuwa's protocol says that a call is the same as the one before
@@ -94,6 +97,11 @@ func agentsSolana(s *stand) uint64 { return s.lab.SVMBalance(s.solana, "") }
 func ownEVM(s *stand) (o testlab.ConfigOptions) {
 	s.lab.EVMMint(s.evm, funds)
 	return o
+}
+
+func onTempo(s *stand) testlab.ConfigOptions {
+	s.tempo.Fund(s.evm, s.tempo.PathUSD, funds)
+	return testlab.ConfigOptions{Loopback: s.tempo.Loopback(), More: s.tempo.Tables()}
 }
 
 func signsIn(s *stand) testlab.ConfigOptions {
