@@ -79,6 +79,18 @@ async function placeUsdc() {
 }
 await placeUsdc();
 
+/**
+ * Tempo has a block every half second, anvil one for each transaction, a second after the one before. So its clock is set right before
+ * something is sold: a new block where it is late, and a wait where it is ahead.
+ */
+let shifted = 0; // by {"later"}
+async function onTime() {
+  const { timestamp } = await chain.getBlock();
+  const ahead = Number(timestamp) - shifted - Date.now() / 1000;
+  if (ahead < -2) await rpc('anvil_mine', '0x1');
+  if (ahead > 5) await new Promise((done) => { setTimeout(done, 1000 * (ahead - 2)); });
+}
+
 // ---- the sellers
 
 const state = { lose: 0, down: '', request: {}, expires: '', paid: 0 };
@@ -145,6 +157,7 @@ const httpPort = await listen(async (request, response) => {
   for (const [name, value] of Object.entries(request.headers)) headers.set(name, String(value));
   const asked = new Request(url, { method: request.method, headers });
   let answer;
+  await onTime();
   if (url.pathname === '/session') answer = session.clone();
   else {
     const place = shops[url.pathname === '/custom' ? '/goods' : url.pathname];
@@ -187,6 +200,7 @@ const controlPort = await listen(async (request, response) => {
     if (forget) openShops();
     if (fund) await Actions.token.transferSync(chain, { account: bank, amount: BigInt(amount), to: fund, token, feeToken: PATH_USD });
     if (later) await rpc('evm_increaseTime', later);
+    shifted += later ?? 0;
     if (mine || later) await rpc('anvil_mine', toHex(mine ?? 1));
     const found = balance && (await Actions.token.getBalance(chain, { token: balance[0], account: balance[1] })).amount;
     answerJson(response, 200, { ...state, balance: found });
