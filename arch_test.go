@@ -170,6 +170,9 @@ var arrows = map[string][]string{
 		"x402/onchain", "x402/wire"},
 	"scheme/exact": {"scheme", "x402"},
 	"scheme/mpp":   {"scheme", "x402"},
+	"scheme/tempo": {"chain/evm", "chain/evm/message", "chain/rpc", "chain/tempo", "chain/tempo/decode",
+		"history", "scheme", "scheme/mpp", "scheme/tempo/check", "x402", "x402/money", "x402/onchain",
+		"x402/remedy", "x402/wire"},
 	"scheme/permit2": {"chain/evm", "chain/evm/message", "chain/evm/payload", "chain/rpc", "history",
 		"scheme", "scheme/permit2/check", "x402", "x402/money", "x402/onchain", "x402/wire"},
 	"scheme/vault": {"history", "scheme", "x402", "x402/money"},
@@ -180,6 +183,7 @@ var arrows = map[string][]string{
 		"x402/money", "wallet", "x402"},
 	"scheme/exact/check": {"chain/evm/message", "chain/svm/decode", "history", "scheme/signing", "wallet",
 		"x402"},
+	"scheme/tempo/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet", "x402"},
 	"scheme/permit2/check": {"chain/evm/message", "history", "scheme/signing", "x402/money", "wallet",
 		"x402"},
 	"scheme/siwx/check": {"history", "scheme/signing", "wallet", "x402"},
@@ -272,8 +276,8 @@ var arrows = map[string][]string{
 		"x402"},
 	"internal/books": {"history", "history/report", "x402/money", "x402"},
 	// evm, svm: whose signature it is
-	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "history",
-		"x402/money", "x402", "x402/wire"},
+	"internal/receipt": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "chain/tempo",
+		"chain/tempo/decode", "history", "x402/money", "x402", "x402/wire"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "history/alerts",
 		"history/content", "history/report", "history/verify", "internal/install", "x402/money",
@@ -300,8 +304,8 @@ var arrows = map[string][]string{
 	"x402test": {"chain/evm", "chain/svm", "internal/sandbox",
 		"x402", "x402/wire", "x402/money", "x402/onchain"},
 	// verifies what EVM buyers sign with the chain's own code
-	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "internal/loopback", "x402/money", "x402",
-		"x402/wire", "x402test/fault"},
+	"internal/sandbox": {"chain/evm/message", "chain/evm/payload", "chain/tempo/decode",
+		"internal/loopback", "x402/money", "x402", "x402/wire", "x402test/fault"},
 	"x402test/fault": {},
 }
 
@@ -317,7 +321,7 @@ var leaves = []string{"internal/pattern", "internal/ownfile"}
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum": {"chain/evm", "chain/evm/evmtest", "chain/evm/message",
-		"chain/evm/payload", "chain/tempo", "scheme/batch", "scheme/permit2", "wallet"},
+		"chain/evm/payload", "chain/tempo", "scheme/batch", "scheme/permit2", "scheme/tempo", "wallet"},
 	// and not chain/svm/decode, which checks it
 	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
 	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "scheme/exact/check",

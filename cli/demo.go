@@ -62,6 +62,7 @@ type demo struct {
 	paid        int    // payments that were made
 	asked       int    // payments that the person was asked about
 	spent       money.Dollars
+	onTempo     money.Dollars // of that
 
 	scenes []demoScene
 }
@@ -98,8 +99,8 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	scenes := []func(context.Context) error{
-		d.freeCall, d.paidCall, d.delegatedCall, d.refusedByCall, d.approvedCall, d.refusedByOwner,
-		d.refusedByChain, d.repeatedCall, d.history, d.books,
+		d.freeCall, d.paidCall, d.delegatedCall, d.tempoCall, d.refusedByCall, d.approvedCall,
+		d.refusedByOwner, d.refusedByChain, d.repeatedCall, d.history, d.books,
 	}
 	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
@@ -201,6 +202,7 @@ func (d *demo) createWallet(ctx context.Context) error {
 		return errors.New("x402-wallet init named no addresses")
 	}
 	d.world.Fund(d.evm, uint64(demoPurse))
+	d.world.FundTempo(d.evm, uint64(demoPurse))
 	d.account = d.world.Delegate(d.solana, uint64(demoDelegation))
 	return nil
 }

@@ -33,7 +33,7 @@ func (d *demo) introduce() {
 		"wallet signs a payment of exactly that and asks again. The website has a payment service " +
 		"(a\n\"facilitator\") put it on a blockchain, and delivers. No account, no card, no " +
 		"subscription.\n\nBelow, this demo plays an AI agent and calls the real wallet over MCP, as " +
-		"Claude Code, Cursor and\nothers would. Website, payment service and both blockchains are " +
+		"Claude Code, Cursor and\nothers would. Website, payment service and blockchains are " +
 		"stand-ins on 127.0.0.1 that check\nevery signature.\n")
 }
 
@@ -44,7 +44,7 @@ func (d *demo) makeWallet(ctx context.Context) error {
 		return err
 	}
 	d.line("keys", "made, and encrypted with a passphrase; the agent never sees either")
-	d.line("EVM", "%s holds %s of play money", d.evm, demoPurse.Price())
+	d.line("EVM", "%s holds %s of play money, and as much on Tempo", d.evm, demoPurse.Price())
 	d.line("Solana", "%s holds nothing; its owner lets it spend %s from their own account", d.solana,
 		demoDelegation.Price())
 	d.line("rules", "at most %s a session, and above %s a person is asked; the agent cannot change them",
@@ -160,6 +160,27 @@ func (d *demo) delegatedCall(ctx context.Context) error {
 	return nil
 }
 
+func (d *demo) tempoCall(ctx context.Context) error {
+	d.scene("The agent buys the weather on Tempo, where most of MPP's sellers are (a stand-in)")
+	wallet, seller := d.world.TempoBalance(d.evm), d.world.TempoBalance(d.world.PayToEVM)
+	got, err := d.buy(ctx, "/tempo/weather", map[string]any{"maxAmount": "$0.01"}, pay.StatusPaid)
+	if err != nil {
+		return err
+	}
+	d.line("web", "402 with WWW-Authenticate: Payment -> the same request with a signed transfer, "+
+		"which the website sends -> 200 OK")
+	d.showPaid(got)
+	nowWallet, nowSeller := d.world.TempoBalance(d.evm), d.world.TempoBalance(d.world.PayToEVM)
+	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", money.Dollars(wallet).Price(),
+		money.Dollars(nowWallet).Price(), money.Dollars(seller).Price(), money.Dollars(nowSeller).Price())
+	price := sandbox.Price("/weather")
+	d.onTempo = money.Dollars(price)
+	if wallet-nowWallet != price || nowSeller-seller != price {
+		return errors.New("the balances moved by something else than the price")
+	}
+	return nil
+}
+
 func (d *demo) showPaid(got pay.Result) {
 	left := "?"
 	if b := got.Budget; b != nil && b.Session != nil {
@@ -267,8 +288,10 @@ func (d *demo) history(ctx context.Context) error {
 		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.NetworkName(row.Network),
 			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
-	d.line("total", "$%s", out.Totals["USDC"])
-	if out.Count != d.paid || out.Totals["USDC"] != d.spent.String() {
+	d.line("total", "$%s in USDC, $%s in pathUSD", out.Totals["USDC"], out.Totals["pathUSD"])
+	isRight := out.Totals["USDC"] == (d.spent-d.onTempo).String() &&
+		out.Totals["pathUSD"] == d.onTempo.String()
+	if out.Count != d.paid || !isRight {
 		return fmt.Errorf("there should be %d payments of together %s", d.paid, d.spent.Price())
 	}
 	return nil

@@ -37,8 +37,8 @@ const (
 var selectTransferWithMemo = []byte{0x95, 0x77, 0x7d, 0x59}
 
 // SignTempo signs t: r ‖ s ‖ v, v 27 or 28. It makes the transaction itself, so that it cannot be another
-// one, and unlocks the wallet. Errors: "the wallet does not sign this" for what pays nobody, lives too long or
-// may cost too much; those of [Wallet.Unlock].
+// one, and unlocks the wallet. Errors: "the wallet does not sign this" for what pays nobody, lives too long
+// or may cost too much; those of [Wallet.Unlock].
 func (a *Account) SignTempo(ctx context.Context, t TempoTransaction) (sig [65]byte, err error) {
 	o, err := t.order(a.self().evm, a.wallet.now())
 	if err != nil {
@@ -91,8 +91,8 @@ func (t TempoTransaction) encode(signature ...[]byte) []byte {
 	call := rlpList(rlpString(token), number(0), rlpString(data))
 	noList := rlpList()
 	anyOrder := bytes.Repeat([]byte{0xff}, 32) // the nonce key of transactions that expire
-	fields := [][]byte{number(t.ChainID), number(t.Tip), number(t.MaxFee), number(t.Gas), rlpList(call), noList,
-		rlpString(anyOrder), number(0), number(t.ValidBefore), number(0), rlpString(feeToken),
+	fields := [][]byte{number(t.ChainID), number(t.Tip), number(t.MaxFee), number(t.Gas), rlpList(call),
+		noList, rlpString(anyOrder), number(0), number(t.ValidBefore), number(0), rlpString(feeToken),
 		rlpString(feePayer), noList}
 	return append([]byte{tempoType}, rlpList(append(fields, signature...)...)...)
 }

@@ -54,7 +54,7 @@ var networks = []network{
 	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true, names: []string{"monad-testnet"}},
 	{caip2: "eip155:4663", title: "Robinhood Chain"},
 	{caip2: TempoMainnet, title: "Tempo"},
-	{caip2: TempoTestnet, title: "Tempo Moderato", testnet: true},
+	{caip2: TempoTestnet, title: "Tempo Testnet", testnet: true},
 	{caip2: "eip155:5042", title: "Arc"},
 	{caip2: "eip155:5042002", title: "Arc Testnet", testnet: true},
 	{caip2: "eip155:988", title: "Stable", names: []string{"stable"}},

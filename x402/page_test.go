@@ -41,6 +41,8 @@ func networkTable() string {
 		for _, a := range registry.Assets(n.CAIP2) {
 			note := ""
 			switch {
+			case a.IsTIP20():
+				note = " ³"
 			case a.Permit2Only:
 				note = " ²"
 			case !a.Rated():

@@ -20,9 +20,9 @@ const (
 // IsTempo reports whether caip2 names a network of Tempo.
 func IsTempo(caip2 string) bool { return caip2 == TempoMainnet || caip2 == TempoTestnet }
 
-// What the gas of a transfer is signed with. A transfer to a new account took 309,287 gas, a later one 51,287
-// (anvil 1.7.1, rules T4). The base fee is at most 20·10^9 for each gas. Sellers that pay the fee take at most
-// 2,000,000 gas and 100·10^9 (mppx 0.11).
+// What the gas of a transfer is signed with. A transfer to a new account took 309,287 gas, a later one
+// 51,287 (anvil 1.7.1, rules T4). The base fee is at most 20·10^9 for each gas. Sellers that pay the fee take
+// at most 2,000,000 gas and 100·10^9 (mppx 0.11).
 const (
 	TempoGas     uint64 = 800_000
 	tempoMaxFee  uint64 = 25_000_000_000 // where the seller pays the fee

@@ -1,11 +1,8 @@
-// Package tempo builds what pays a charge of MPP on Tempo (draft-tempo-charge): it reads the request of a
-// challenge, and makes of it a transaction of type 0x76 that sends a TIP-20 token with the challenge's memo.
-// It asks no node, holds no key, and is used by no wallet yet.
+// Package tempo builds the transactions that pay charges of MPP on Tempo (draft-tempo-charge-00): type 0x76,
+// which transfers a TIP-20 token with the challenge's memo. It asks no node, and holds no key.
 //
-// What must stay true: a transaction can run once and soon or never, as it has the nonce key of transactions
-// that expire, and an end. What is signed is read by package decode, which shares no code with this one.
-//
-// The files: tempo.go (the transaction), charge.go (the request of a challenge).
+// What must stay true: a transaction can run once, and soon or never, because it has the nonce key of
+// transactions that expire, and an end. Package decode reads it, and shares no code with this one.
 package tempo
 
 import (

@@ -284,6 +284,9 @@ func (r *examined) signature() error {
 	if payload.IsPermit2(r.payload) {
 		return r.permit()
 	}
+	if x402.IsTempo(r.Payment.Network) {
+		return r.onTempo()
+	}
 	a, _, err := r.authorization()
 	switch {
 	case err != nil:
@@ -376,8 +379,12 @@ func (r *examined) terms() error {
 		json.Unmarshal(r.Terms, &said) != nil || !reflect.DeepEqual(accepted, said)) {
 		return errors.New("what the payer accepted differs")
 	}
+	agreed := r.Payment.signedFor()
+	if transfer, err := r.transfer(); err == nil { // beside which there may be the network's fee
+		agreed = transfer.Total
+	}
 	switch {
-	case t.Amount != r.Payment.signedFor():
+	case t.Amount != agreed:
 		return errors.New("the amount differs")
 	case t.Network != r.Payment.Network:
 		return errors.New("the network differs")
@@ -389,10 +396,13 @@ func (r *examined) terms() error {
 	return r.challenge(t)
 }
 
-// challenge compares the signed nonce with the challenge of MPP that fixes it, on EVM.
+// challenge compares the signed nonce, or on Tempo the memo, with the challenge of MPP that fixes it.
 func (r *examined) challenge(t x402.Requirement) error {
-	if t.Charge == nil || x402.IsSolana(t.Network) {
+	switch {
+	case t.Charge == nil || x402.IsSolana(t.Network):
 		return nil
+	case x402.IsTempo(t.Network):
+		return r.memo(t.Charge)
 	}
 	a, _, err := r.authorization()
 	if err != nil || a.Nonce != payload.ChargeNonce(t.Charge) {
@@ -433,6 +443,9 @@ func (r *examined) times() error {
 		}
 		if _, a, err := payload.RecoverPermit2(r.Payment.Network, r.payload); err == nil {
 			until = time.Unix(a.Deadline, 0)
+		}
+		if transfer, err := r.transfer(); err == nil {
+			until = time.Unix(int64(transfer.ValidBefore), 0)
 		}
 	}
 	switch {

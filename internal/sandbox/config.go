@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"x402-wallet/x402"
 )
 
 // Rules are the owner's rules in Config. Sums are dollars; "" is the value in brackets.
@@ -46,11 +48,14 @@ prefer = [%q, %q]
 rpc = %q
 %s[networks.%q]
 rpc = %q
-%s[[facilitators]]
+%s[networks.%q]
+rpc = %q
+[[facilitators]]
 name = "sandbox"
 url = %q
 auth = "none"
 %s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
 		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), evm, solana,
-		signIn, evm, s.EVMNodeURL, r.OnEVM, solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
+		signIn, evm, s.EVMNodeURL, r.OnEVM, solana, s.SolanaNodeURL, tokenAccount,
+		x402.TempoTestnet, s.TempoNodeURL(), s.FacilitatorURL, r.Extra)
 }

@@ -27,7 +27,7 @@ const (
 // maxLogRange is how many blocks one eth_getLogs may ask for, as public nodes limit it.
 const maxLogRange = 10_000
 
-// evmNode answers the Ethereum JSON-RPC methods that a payer needs.
+// evmNode answers the Ethereum JSON-RPC methods that a payer needs, of Tempo behind /tempo.
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
 	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) Method {
@@ -50,7 +50,14 @@ func (s *Sandbox) evmNode() http.Handler {
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
 	}
 	maps.Copy(methods, s.extra.Methods)
-	return s.node(fault.EVMNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
+	node, tempo := rpcNode{chain: &c.Mutex, methods: methods}, s.tempoNode()
+	return s.node(fault.EVMNodeDown, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/tempo" {
+			tempo.ServeHTTP(w, r)
+			return
+		}
+		node.ServeHTTP(w, r)
+	}))
 }
 
 func (s *Sandbox) node(down string, node http.Handler) http.Handler {

@@ -74,6 +74,7 @@ type Sandbox struct {
 	extra    Extra
 	evm      *Chain
 	solana   *solanaChain
+	tempo    *tempoChain
 	ownerKey solana.PrivateKey
 	feeKey   solana.PrivateKey
 
@@ -115,6 +116,7 @@ func Start(o Options) (*Sandbox, error) {
 	mint, _ := registry.Named(onSolana, "")
 	s.evm = newChain(dollar, s.Now, o.Finality, &s.extra)
 	s.solana = newSolanaChain(mint, s.Now, o.Finality)
+	s.tempo = newTempo(registry, o, s.Now)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(solana.MPK(s.PayToSolana), 0)
 

@@ -17,7 +17,7 @@ import (
 )
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default.
-var dialects = []x402.Dialect{"v2", "v2-body", "v1"}
+var dialects = []x402.Dialect{"v2", "v2-body", "v1", onTempo}
 
 // dialectOf is the dialect in front of a path, and what is behind it.
 func dialectOf(path string) (dialect x402.Dialect, rest string) {
@@ -41,6 +41,10 @@ func (s *Sandbox) seller() http.Handler {
 		sale := s.NewSale(w, r, dialect, path)
 		if sale == nil {
 			http.NotFound(w, r)
+			return
+		}
+		if dialect == onTempo {
+			s.sellOnTempo(sale)
 			return
 		}
 		sale.Answer()

@@ -154,8 +154,8 @@ func transaction(chain uint64, t x402.TempoTransfer) (tx tempotx.Transaction, di
 		{"fee", got.SellerPaysFee == t.Fee.IsZero() && isFeeOurs && got.Gas == x402.TempoGas},
 	} {
 		if !must.holds {
-			return tx, digest, evm.Internal(fmt.Sprintf("our own transaction differs from the order in its %s; "+
-				"nothing was signed", must.field), nil)
+			return tx, digest, evm.Internal("our own transaction differs from the order in its "+must.field+
+				"; nothing was signed", nil)
 		}
 	}
 	return tx, got.SignHash, nil

@@ -45,21 +45,20 @@ func (w Way) WhyNot(c scheme.Call, o scheme.Option) error {
 	if err != nil || o.Charge == nil {
 		return err
 	}
-	isPushed := !o.Charge.Pull
+	isPushed, network := !o.Charge.Pull, x402.Title(o.Network)
 	switch {
 	case o.Charge.SellerPaysFee && isPushed:
-		return x402.Errorf(x402.InvalidRequirement, "the seller (MPP) says that it pays the network's fee, and "+
-			"wants the buyer to send the transaction: both cannot be")
+		return x402.Errorf(x402.InvalidRequirement, "the seller (MPP) says that it pays the network's fee, "+
+			"and wants the buyer to send the transaction: both cannot be")
 	case !o.Charge.SellerPaysFee && w.MaxFee == 0:
 		const lines = "[policy]\nnetwork_fee = \"0.05\""
-		return x402.Errorf(x402.InvalidRequirement, "the seller (MPP) wants the buyer to pay the network's fee "+
-			"on %s, and the owner's rules let none be paid (policy.network_fee)", x402.Title(o.Network)).
-			WithHint("a fee is some 0.0001 to 0.02 dollars; take another option or seller, or the person sets "+
-				"network_fee in config.toml and runs `%s`", remedy.SealCommand).
+		return x402.Errorf(x402.InvalidRequirement, "the seller (MPP) wants the buyer to pay the network's "+
+			"fee on %s, and the owner's rules let none be paid (policy.network_fee)", network).
+			WithHint("a fee is some 0.0001 to 0.02 dollars; take another option or seller, or the person "+
+				"sets network_fee in config.toml and runs `%s`", remedy.SealCommand).
 			WithDetail("network", o.Network).WithDetail("config", lines).
-			WithCommand(remedy.SealCommand, "This seller wants me to pay the network's fee on "+
-				x402.Title(o.Network)+", which your rules forbid. If I may, set this in config.toml and seal it:\n"+
-				lines)
+			WithCommand(remedy.SealCommand, "This seller wants me to pay the network's fee on "+network+
+				", which your rules forbid. If I may, set this in config.toml and seal it:\n"+lines)
 	}
 	return nil
 }

@@ -171,11 +171,13 @@ func TestMPPChallengesThatAreNotPaid(t *testing.T) {
 			requestOf(request) + `"`
 	}
 	for _, c := range []struct{ header, why string }{
-		{of("tempo", evmCharge), "MPP tempo/charge: it is paid from an account on Tempo"},
+		{of("tempo", evmCharge), "MPP tempo/charge: the chainId is \"84532\""},
+		{strings.Replace(of("tempo", evmCharge), `intent="charge"`, `intent="session"`, 1),
+			"MPP tempo/session: it is paid by vouchers from a channel with a deposit"},
 		{of("stripe", evmCharge), "MPP stripe/charge: it is paid by a token of Stripe's"},
 		{of("lightning", evmCharge), "MPP lightning/charge: it is paid over Lightning"},
 		{of("card", evmCharge), "MPP card/charge"},
-		{of("hedera", evmCharge), "this wallet pays evm/charge and solana/charge"},
+		{of("hedera", evmCharge), "this wallet pays evm/charge, solana/charge and tempo/charge"},
 		{strings.Replace(of("evm", evmCharge), `intent="charge"`, `intent="session"`, 1), "a channel with a deposit"},
 		{of("EVM", evmCharge), "this wallet pays evm/charge"},
 		{of("evm", strings.Replace(evmCharge, `"chainId":84532`,
@@ -203,6 +205,88 @@ func TestMPPChallengesThatAreNotPaid(t *testing.T) {
 		require.Len(t, answer.Unreadable, 1, c.header)
 		require.ErrorContains(t, answer.Unreadable[0].Why, c.why, c.header)
 	}
+}
+
+const tempoCharge = `{"amount":"10000","currency":"0x20C000000000000000000000b9537d11c60E8b50",` +
+	`"recipient":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","methodDetails":{"chainId":4217}}`
+
+func readTempoCharge(t *testing.T, request string) (x402.Requirement, error) {
+	header := `Payment id="a", realm="a.example", method="tempo", intent="charge", request="` +
+		requestOf(request) + `", expires="2026-12-01T12:00:00Z"`
+	c := must.Get(ReadChallenge(402, asked(header), nil))(t)
+	if len(c.Unreadable) > 0 {
+		return x402.Requirement{}, c.Unreadable[0].Why
+	}
+	return c.Accepts[0], nil
+}
+
+func TestTempoChallenge(t *testing.T) {
+	r := must.Get(readTempoCharge(t, tempoCharge))(t)
+	require.Equal(t, "tempo", r.Way())
+	require.Equal(t, "eip155:4217", r.Network)
+	require.Equal(t, "10000", r.Amount.String())
+	require.False(t, r.Charge.SellerPaysFee)
+	memo := "0x" + strings.Repeat("aB", 32)
+	for details, want := range map[string]x402.Charge{
+		``:                                 {Pull: true, Push: true},
+		`,"supportedModes":null`:           {Pull: true, Push: true},
+		`,"supportedModes":["pull"]`:       {Pull: true},
+		`,"supportedModes":["push","new"]`: {Push: true},
+		`,"feePayer":true`:                 {Pull: true, Push: true, SellerPaysFee: true},
+		`,"memo":"` + memo + `"`:           {Pull: true, Push: true, Memo: strings.ToLower(memo)},
+		`,"splits":[],"machineTokenEnabled":false`: {Pull: true, Push: true},
+	} {
+		c := must.Get(readTempoCharge(t, strings.Replace(tempoCharge, `4217`, `42431`+details, 1)))(t).Charge
+		got := x402.Charge{Pull: c.Pull, Push: c.Push, SellerPaysFee: c.SellerPaysFee, Memo: c.Memo}
+		require.Equal(t, want, got, details)
+	}
+}
+
+func TestTempoChallengesThatAreNotPaid(t *testing.T) {
+	for _, c := range []struct{ from, to, says string }{
+		{`"chainId":4217`, ``, "no chainId"}, {`4217`, `null`, "no chainId"}, {`4217`, `0`, "must be 4217"},
+		{`4217`, `8453`, "must be 4217"}, {`4217`, `"4217"`, "must be 4217"},
+		{`4217`, `4217.0`, "must be 4217"}, {`4217`, `-1`, "must be 4217"}, {`4217`, `{}`, "must be 4217"},
+		{`"chainId":4217`, `"chainId":4217,"chainId":42431`, "cannot be read"},
+		{`"amount":"10000"`, `"amount":"0.01"`, "amount"}, {`"amount":"10000"`, `"amount":10000`, "read"},
+		{`"amount":"10000"`, `"amount":"-1"`, "amount"}, {`"amount":"10000",`, ``, "amount"},
+		{`"amount":"10000"`, `"amount":"0"`, "amount is 0"}, {`"amount":"10000"`, `"amount":"0x10"`, "amount"},
+		{`"amount":"10000"`, `"amount":"` + strings.Repeat("9", 79) + `"`, "amount"},
+		{`"chainId"`, `"memo":"0x01","chainId"`, "the memo"},
+		{`"chainId"`, `"memo":"0x` + strings.Repeat("0", 66) + `","chainId"`, "the memo"},
+		{`"chainId"`, `"memo":"hello","chainId"`, "the memo"},
+		{`"chainId"`, `"supportedModes":[],"chainId"`, "neither pull"},
+		{`"chainId"`, `"supportedModes":["post"],"chainId"`, "neither pull"},
+		{`"chainId"`, `"feePayer":"yes","chainId"`, "cannot be read"},
+		{`"chainId"`, `"splits":[{"amount":"1"}],"chainId"`, "split among several"},
+	} {
+		text := strings.Replace(tempoCharge, c.from, c.to, 1)
+		require.NotEqual(t, tempoCharge, text, c)
+		_, err := readTempoCharge(t, text)
+		require.ErrorContains(t, err, c.says, text)
+	}
+	header := `Payment id="a", realm="a.example", method="tempo", intent="charge", request="` +
+		requestOf(tempoCharge) + `"`
+	answer := must.Get(ReadChallenge(402, asked(header), nil))(t)
+	require.ErrorContains(t, answer.Unreadable[0].Why, "when it expires")
+}
+
+// The credential has the challenge as it came, and what the specification names; a transaction becomes its
+// hash where the seller wants that.
+func TestTempoCredential(t *testing.T) {
+	r := must.Get(readTempoCharge(t, tempoCharge))(t)
+	sent := must.Get(EncodePayload(nil, r, json.RawMessage(`{"from":"0xAb","transaction":"0x76f0"}`), nil))(t)
+	require.JSONEq(t, `{"challenge":`+string(r.Raw)+`,"payload":{"type":"transaction","signature":"0x76f0"},`+
+		`"source":"did:pkh:eip155:4217:0xAb"}`, string(sent))
+	require.Equal(t, "0x76f0", must.Get(TempoTransaction(sent))(t))
+	payload, accepted, err := DecodeAnswer(sent)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"signature":"0x76f0"}`, string(payload))
+	require.JSONEq(t, string(r.Raw), string(accepted))
+	pushed := must.Get(WithHash(sent, "0x01"))(t)
+	require.JSONEq(t, `{"challenge":`+string(r.Raw)+`,"payload":{"type":"hash","hash":"0x01"},`+
+		`"source":"did:pkh:eip155:4217:0xAb"}`, string(pushed))
+	require.Error(t, must.Err(TempoTransaction(pushed)))
 }
 
 func TestMPPHeaderThatTheChallengeNames(t *testing.T) {

@@ -40,8 +40,8 @@ func foreignCharge(method, intent string) string {
 	case ways[method] != "":
 		return name + ": " + ways[method] + ", and this wallet has none"
 	case intent == "session":
-		return name + ": it is paid by vouchers from a channel, for which the buyer deposits money in a contract; " +
-			"this wallet opens none. It would pay the same seller's " + method + "/charge"
+		return name + ": it is paid by vouchers from a channel with a deposit, and this wallet opens none; " +
+			"it would pay the same seller's " + x402.Brief(method) + "/charge"
 	}
 	return name + ": this wallet pays evm/charge, solana/charge and tempo/charge"
 }

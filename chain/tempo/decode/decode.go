@@ -13,6 +13,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -46,6 +48,20 @@ type Transfer struct {
 	To     string
 	Amount money.Amount
 	Memo   string // "": none
+}
+
+// Fee is the most that the network may take of the account that bears it, in units of a token (6 decimals).
+func (p Payment) Fee() money.Amount {
+	const perUnit = 1_000_000_000_000 // 10^-18 dollars
+	high, low := bits.Mul64(p.Gas, p.MaxFee)
+	if high >= perUnit {
+		return money.NewAmount(math.MaxUint64)
+	}
+	units, rest := bits.Div64(high, low, perUnit)
+	if rest > 0 && units < math.MaxUint64 {
+		units++
+	}
+	return money.NewAmount(units)
 }
 
 // ErrLayout says that bytes are not a payment in the one layout that is read.

@@ -1,8 +1,8 @@
 // Package check decides whether a transfer on Tempo may be signed: the payment of a challenge of MPP with the
 // method "tempo" and the intent "charge" (draft-tempo-charge-00).
 //
-// What must stay true: payer, payee and token are the reserved payment's, and what is transferred is, together
-// with the most that the network's fee may take, the amount that is held. The owner's rules bound the fee.
+// What must stay true: payer, payee and token are the reserved payment's. The transfer, together with the most
+// that the network's fee may take, is the amount that is held. The owner's rules bound the fee.
 package check
 
 import (
@@ -18,8 +18,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// MaxLife is the longest that a transfer is valid. The chain takes none that is valid for more than 30 seconds
-// (tempoxyz/tempo, TIP-1009), and mppx's buyers sign for 25.
+// MaxLife is the longest that a transfer is valid. The chain takes none that is valid for more than 30
+// seconds (tempoxyz/tempo, TIP-1009), and mppx's buyers sign for 25.
 const MaxLife = 25 * time.Second
 
 // Check is a signing.Check.
@@ -64,8 +64,8 @@ func (c Check) Read(_ context.Context, q signing.Question) (signing.Message, err
 		return nil, err
 	}
 	if most := q.Asset.Units(c.MaxFee); got.Fee.Cmp(most) > 0 {
-		return nil, signing.Refuse("the network's fee may take %s units of the token, and network_fee allows %s",
-			got.Fee, most)
+		return nil, signing.Refuse("the network's fee may take %s units of the token, and network_fee "+
+			"allows %s", got.Fee, most)
 	}
 	// in one spelling, or the memo of one challenge could be recorded twice
 	got.From, got.To, got.Token, got.Memo = q.Account.EVM, payee, q.Asset.Address, message.Hex(memo[:])
