@@ -40,9 +40,10 @@ func TestTempoVector(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(v.Request), &asked))
 	number := func(b []byte) uint64 { return common.BytesToHash(b).Big().Uint64() }
 	amount, _ := new(hexutil.Big).ToInt().SetString(asked.Amount, 10)
-	tx := TempoTransaction{ChainID: 4217, Gas: number(v.Fields.Gas), Tip: number(v.Fields.MaxPriorityFeePerGas),
-		MaxFee: number(v.Fields.MaxFeePerGas), Token: asked.Currency, To: asked.Recipient,
-		Amount: common.BigToHash(amount), Memo: common.HexToHash(v.Memo), ValidBefore: number(v.Fields.ValidBefore)}
+	f := v.Fields
+	tx := TempoTransaction{ChainID: 4217, Gas: number(f.Gas), Tip: number(f.MaxPriorityFeePerGas),
+		MaxFee: number(f.MaxFeePerGas), Token: asked.Currency, To: asked.Recipient,
+		Amount: common.BigToHash(amount), Memo: common.HexToHash(v.Memo), ValidBefore: number(f.ValidBefore)}
 	o := must.Get(tx.order(keytest.EVM, time.Unix(int64(tx.ValidBefore)-25, 0)))(t)
 	require.Equal(t, v.Preimage.String(), hexutil.Encode(o.Payload))
 	require.Equal(t, v.SignHash, hexutil.Encode(o.Digest[:]))

@@ -11,6 +11,7 @@ import (
 	batch "x402-wallet/scheme/batch/check"
 	exact "x402-wallet/scheme/exact/check"
 	permit2 "x402-wallet/scheme/permit2/check"
+	tempo "x402-wallet/scheme/tempo/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
 )
@@ -66,6 +67,14 @@ func EncodePermit(p message.PermitDraft) ([]byte, error) {
 // SignPull asks for a transfer from an owner's account to the agent's own.
 func (a Asks) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {
 	object, err := allowance.Encode(p)
+	d, err := draftOf(payment, object, err, 1)
+	signature, _, err := a.ask(ctx, d, err)
+	return signature, err
+}
+
+// SignTempo asks for a transfer on Tempo.
+func (a Asks) SignTempo(ctx context.Context, payment string, t x402.TempoTransfer) ([65]byte, error) {
+	object, err := tempo.Encode(t)
 	d, err := draftOf(payment, object, err, 1)
 	signature, _, err := a.ask(ctx, d, err)
 	return signature, err

@@ -14,7 +14,7 @@ import (
 	"x402-wallet/internal/must"
 )
 
-// Tempo is Tempo's main net on this machine, with sellers of mppx (e2e/lab/mpp/tempo.mjs says what they sell).
+// Tempo is Tempo's main net on this machine, with sellers of mppx. e2e/lab/mpp/tempo.mjs says what they sell.
 type Tempo struct {
 	t                        testing.TB
 	Node, HTTP, MCP, Control string

@@ -45,6 +45,7 @@ import (
 	permit2 "x402-wallet/scheme/permit2/check"
 	"x402-wallet/scheme/signing"
 	siwx "x402-wallet/scheme/siwx/check"
+	tempo "x402-wallet/scheme/tempo/check"
 	"x402-wallet/wallet"
 	. "x402-wallet/wallet/agent"
 	"x402-wallet/wallet/agent/client"
@@ -163,7 +164,7 @@ func (w *world) allow(change func(*Rules)) {
 	session := money.Dollars(2_000_000)
 	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000,
 		ApproveAbove: 1_000_000, Rate: 60},
-		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement},
+		Schemes: []string{x402.Exact, x402.MPP, x402.Tempo, x402.Permit2, x402.Upto, x402.BatchSettlement},
 		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute, Checks: w.checks()}
 	r.Status = func(context.Context, history.Payment) (x402.Status, error) {
 		w.asked.Add(1)
@@ -183,6 +184,7 @@ type settings struct {
 	approvalGas   map[string]money.Amount
 	noPermits     bool // the owner leaves Permit2 out
 	allowances    map[string]x402.AllowanceRule
+	networkFee    money.Dollars
 	knows         func(ctx context.Context, network, address string) bool
 	channelDelay  time.Duration
 	claimed       money.Amount // in a channel, by the chain
@@ -207,7 +209,7 @@ func (w *world) checks() map[string]signing.Check {
 	permits := permit2.Check{ApprovalGas: s.approvalGas, KnowsFacilitator: s.knows}
 	return map[string]signing.Check{
 		x402.Exact: transfers, x402.MPP: transfers, x402.Permit2: permits, x402.Upto: permits,
-		x402.SignInScheme: siwx.Check{},
+		x402.SignInScheme: siwx.Check{}, x402.Tempo: tempo.Check{MaxFee: s.networkFee},
 		x402.Allowance: allowance.Check{Rules: s.allowances,
 			Account: func(context.Context, string, string, string) (money.Amount, uint64, error) {
 				return s.balance, s.count, nil

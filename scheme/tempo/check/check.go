@@ -58,7 +58,7 @@ func (c Check) Read(_ context.Context, q signing.Question) (signing.Message, err
 		signing.Is("payee", signing.SameAddress(payee, p.PayTo)),
 		signing.Is("asset", signing.SameAddress(got.Token, q.Asset.Address)),
 		signing.Is("amount", fits && total == p.Amount && !got.Amount.IsZero()),
-		signing.Is("memo", message.DecodeHex(memo[:], got.Memo) == nil),
+		signing.Is("memo", message.DecodeHex(memo[:], got.Memo) == nil && memo != [32]byte{}),
 		signing.Is("validity", q.Lives(got.ValidBefore) && got.ValidBefore <= latest))
 	if err != nil {
 		return nil, err
