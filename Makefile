@@ -92,7 +92,7 @@ edits: need-go
 
 # Waits until what was signed for has expired by the wallet's own clock.
 patient: prep
-	go test -count=1 -timeout 15m -run TestPaysUpto ./e2e -args -patient
+	go test -count=1 -timeout 15m -run 'TestPaysUpto|TestTempoUntil' ./e2e -args -patient
 
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '

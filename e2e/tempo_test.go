@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -113,4 +114,54 @@ func TestTempoChallengesThatAreNotPaid(t *testing.T) {
 	require.Contains(t, p.Message, "tempo/session")
 	require.Empty(t, history(t, w))
 	require.Equal(t, uint64(1_000_000), tempo.Balance(tempo.PathUSD, home.EVM))
+}
+
+// A seller that asks twice with the same challenge takes two transactions for it. The wallet signs one.
+func TestTempoSignsOnceForAChallenge(t *testing.T) {
+	tempo := testlab.StartTempo(t)
+	w, home := onTempo(t, tempo, "")
+	tempo.Do(`{"expires":"2099-01-01T00:00:00.000Z"}`)
+	p := payFor(t, w, tempo.HTTP+"/custom?n=1")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	p = payFor(t, w, tempo.HTTP+"/custom?n=2")
+	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "answered with another payment before")
+	require.Equal(t, uint64(1_000_000-tempoPrice), tempo.Balance(tempo.PathUSD, home.EVM))
+}
+
+// A seller that never sends what it was shown: the same bytes are shown again while they can run, and no
+// other challenge is paid for the same call until the chain shows that they cannot. What the network took of a
+// fee counts, and not what it might have taken.
+func TestTempoUntilAPaymentIsOver(t *testing.T) {
+	if !*patient {
+		t.Skip("it takes three minutes: go test ./e2e -run TempoUntil -args -patient")
+	}
+	tempo := testlab.StartTempo(t)
+	w, home := onTempo(t, tempo, `network_fee = "0.03"`)
+	p := payFor(t, w, tempo.HTTP+"/own-fee")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	withFee := 1_000_000 - tempo.Balance(tempo.PathUSD, home.EVM)
+	require.Less(t, withFee, uint64(tempoPrice+30_000))
+
+	tempo.Do(`{"down":"before"}`)
+	p = payFor(t, w, tempo.HTTP+"/goods")
+	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
+	require.Equal(t, fmt.Sprint(tempoPrice), p.Spent)
+	tempo.Do(`{"down":""}`)
+	again := payFor(t, w, tempo.HTTP+"/goods")
+	require.Equal(t, "PAYMENT_REJECTED", again.Error, "%+v", again)
+	require.Equal(t, p.PaymentID, again.PaymentID)
+	require.Equal(t, 1_000_000-withFee, tempo.Balance(tempo.PathUSD, home.EVM))
+
+	time.Sleep(2*time.Minute + 30*time.Second) // by the wallet's own clock, too
+	tempo.Do(`{"mine":70}`)                    // of which the last 64 are not final on anvil
+	once := payFor(t, w, tempo.HTTP+"/goods")
+	require.Equal(t, "paid", once.Status, "%+v", once)
+	require.NotEqual(t, p.PaymentID, once.PaymentID)
+	require.Equal(t, 1_000_000-withFee-tempoPrice, tempo.Balance(tempo.PathUSD, home.EVM))
+	home.Run(t, testworld.Build(t), 0, nil, "reconcile")
+	rows := history(t, w)
+	require.Len(t, rows, 3)
+	require.Equal(t, []string{"settled", "failed", "settled"}, []string{rows[0].Status, rows[1].Status, rows[2].Status})
+	require.Equal(t, fmt.Sprintf("$%d.%06d", withFee/1_000_000, withFee%1_000_000), rows[2].Price)
 }
