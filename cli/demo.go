@@ -202,7 +202,6 @@ func (d *demo) createWallet(ctx context.Context) error {
 		return errors.New("x402-wallet init named no addresses")
 	}
 	d.world.Fund(d.evm, uint64(demoPurse))
-	d.world.FundTempo(d.evm, uint64(demoPurse))
 	d.account = d.world.Delegate(d.solana, uint64(demoDelegation))
 	return nil
 }

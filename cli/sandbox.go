@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -157,7 +159,8 @@ func (run *sandboxRun) prepare(world *sandbox.Sandbox, script sandbox.Script) (*
 	evm, solana := world.Networks()
 	purse := sandbox.Dollars(sandboxPurse)
 	return &sandboxReady{Event: "ready", Seller: world.SellerURL, Facilitator: world.FacilitatorURL,
-		Nodes:   map[string]string{evm: world.EVMNodeURL, solana: world.SolanaNodeURL},
+		Nodes: map[string]string{evm: world.EVMNodeURL, solana: world.SolanaNodeURL,
+			x402.TempoTestnet: world.TempoNodeURL()},
 		Control: world.ControlURL, Products: world.Offers(), Note: sandboxNote,
 		PayTo:    map[string]string{evm: world.PayToEVM, solana: world.PayToSolana},
 		Accounts: []sandboxAccount{{onEVM, purse}, {onSolana, purse}},
@@ -167,8 +170,8 @@ func (run *sandboxRun) prepare(world *sandbox.Sandbox, script sandbox.Script) (*
 
 func (r *sandboxReady) print(ui *ui) {
 	rows := [][]string{{"seller", r.Seller}, {"facilitator", r.Facilitator}}
-	for _, a := range r.Accounts {
-		rows = append(rows, []string{"node", r.Nodes[a.Network] + "  " + x402.Title(a.Network)})
+	for _, network := range slices.Sorted(maps.Keys(r.Nodes)) {
+		rows = append(rows, []string{"node", r.Nodes[network] + "  " + x402.Title(network)})
 	}
 	rows = append(rows, []string{"control", r.Control})
 	ui.table(nil, rows)

@@ -351,9 +351,10 @@ var ether = []string{"eip155:1", "eip155:11155111", "eip155:8453", "eip155:84532
 	"eip155:421614", "eip155:10", "eip155:11155420", "eip155:130", "eip155:1301", "eip155:480", "eip155:4801",
 	"eip155:4326", "eip155:2741", "eip155:11124", "eip155:4663"}
 
-// paidByToken are the networks whose own money is their default token, counted in 18 decimals: what one has
-// of it is in the token's row already.
-var paidByToken = []string{"eip155:5042", "eip155:5042002", "eip155:988", "eip155:2201"}
+// paidByToken are the networks without a coin of their own. What one has of their default token is in the
+// token's row already; Arc and Stable count the same money once more, in 18 decimals.
+var paidByToken = []string{"eip155:5042", "eip155:5042002", "eip155:988", "eip155:2201", x402.TempoMainnet,
+	x402.TempoTestnet}
 
 // coinOf is what a network's own money is called, which fees are paid in, and its decimals; "coin" where
 // nobody knows.

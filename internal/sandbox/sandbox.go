@@ -217,12 +217,14 @@ func (s *Sandbox) Now() time.Time {
 }
 
 // Fund gives an address play dollars (atomic units), as a faucet would, and returns where they lie:
-// at an EVM address itself, of a Solana address in a token account of its own.
+// at an EVM address itself, on Tempo as well, of a Solana address in a token account of its own.
 func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	if strings.HasPrefix(address, "0x") {
-		s.evm.Lock()
-		defer s.evm.Unlock()
-		s.evm.Balances.Put(s.evm.Next(), address, s.evm.Balance(address)+amount)
+		for _, chain := range []*Chain{s.evm, s.tempo.Chain} {
+			chain.Lock()
+			chain.Balances.Put(chain.Next(), address, chain.Balance(address)+amount)
+			chain.Unlock()
+		}
 		return address
 	}
 	s.solana.mu.Lock()

@@ -48,13 +48,6 @@ func newTempo(registry *x402.Registry, o Options, now func() time.Time) *tempoCh
 // TempoNodeURL is where the node of Tempo's test net answers.
 func (s *Sandbox) TempoNodeURL() string { return s.EVMNodeURL + "/tempo" }
 
-// FundTempo gives an address play dollars on Tempo, in atomic units.
-func (s *Sandbox) FundTempo(address string, amount uint64) {
-	s.tempo.Lock()
-	defer s.tempo.Unlock()
-	s.tempo.Balances.Put(s.tempo.Next(), address, s.tempo.Balance(address)+amount)
-}
-
 // TempoBalance is what an address has on Tempo.
 func (s *Sandbox) TempoBalance(address string) uint64 {
 	s.tempo.Lock()

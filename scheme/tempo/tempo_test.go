@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	s := must.Get(sandbox.Start(sandbox.Options{Finality: time.Second}))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	key := testworld.NewEVMKey(t)
-	s.FundTempo(key.Address(), sandbox.USDC)
+	s.Fund(key.Address(), sandbox.USDC)
 	on := evm.New(evm.Options{Signer: key, RPC: map[string]string{network: s.TempoNodeURL()}, Now: s.Now})
 	return &world{Sandbox: s, Payer: NewPayer(on), t: t, self: key.Address()}
 }
