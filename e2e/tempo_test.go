@@ -42,8 +42,13 @@ func TestPaysOnTempo(t *testing.T) {
 	p := call(t, w, "x402_call_tool", map[string]any{"server": tempo.MCP, "tool": "weather"})
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	require.Equal(t, uint64(3*tempoPrice), tempo.Balance(tempo.PathUSD, tempo.Shop))
+	runWallet(t, home, testworld.Build(t), nil, "reconcile")
 	rows := history(t, w)
 	require.Len(t, rows, 4)
+	for _, row := range rows {
+		require.Equal(t, []string{"settled", "chain", "$0.01"}, []string{row.Status, row.Proof, row.Price})
+		requireReceipt(t, home, row.PaymentID)
+	}
 }
 
 // Where the seller does not pay the network's fee, the owner says what it may be. It counts with the price
@@ -159,9 +164,13 @@ func TestTempoUntilAPaymentIsOver(t *testing.T) {
 	require.Equal(t, "paid", once.Status, "%+v", once)
 	require.NotEqual(t, p.PaymentID, once.PaymentID)
 	require.Equal(t, 1_000_000-withFee-tempoPrice, tempo.Balance(tempo.PathUSD, home.EVM))
-	home.Run(t, testworld.Build(t), 0, nil, "reconcile")
+	runWallet(t, home, testworld.Build(t), nil, "reconcile")
 	rows := history(t, w)
 	require.Len(t, rows, 3)
-	require.Equal(t, []string{"settled", "failed", "settled"}, []string{rows[0].Status, rows[1].Status, rows[2].Status})
+	require.Equal(t, []string{"settled", "failed", "settled"},
+		[]string{rows[0].Status, rows[1].Status, rows[2].Status})
 	require.Equal(t, fmt.Sprintf("$%d.%06d", withFee/1_000_000, withFee%1_000_000), rows[2].Price)
+	receipt := requireReceipt(t, home, rows[2].PaymentID)
+	require.Contains(t, receipt, fmt.Sprintf(`"amount": "%d"`, withFee))
+	require.Contains(t, receipt, `"upTo": "40000"`)
 }

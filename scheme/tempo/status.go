@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -17,6 +18,14 @@ import (
 
 // topicMemo is of TransferWithMemo(address indexed, address indexed, uint256, bytes32 indexed).
 var topicMemo = common.HexToHash("0x57bc7354aa85aed339e000bccffabbc529466af35f0772c8f8ee1145927de7f0")
+
+// A payee's receive policy (TIP-1028) makes the chain give the money of a transfer to the guard, which keeps
+// it for whom the payee names. The transaction succeeds. It has the guard's event and no TransferWithMemo.
+var (
+	guard = common.HexToAddress("0xB10C000000000000000000000000000000000000")
+	// TransferBlocked(address indexed,address indexed,uint64 indexed,uint256,uint8,bytes): the token first
+	topicBlocked = common.HexToHash("0x361d86e46fd139dc3eac4148f16b53597f0f8ddd9aba772aae0034bda5531b1c")
+)
 
 // lookBack is how long before its end a payment is looked for in the chain's blocks.
 const lookBack = time.Minute
@@ -50,7 +59,8 @@ func read(e x402.Evidence) (s sought, err error) {
 //	its transaction, by its hash or by the memo's event | Status
 //	-----------------------------------------------------+-----------------------------------------------
 //	success, and the exact TransferWithMemo              | Settled
-//	success, and TransferWithMemo to another             | Settled, with a note: a receive policy (TIP-1028)
+//	success, and TransferWithMemo to another             | Settled, with a note
+//	success, and the guard has the money                 | Settled, with a note: a receive policy
 //	success, without it                                  | Open: the node contradicts itself
 //	failed, the buyer pays the fee                       | Settled, for the fee alone
 //	none up to a finalized block after the payment's end | Expired
@@ -104,17 +114,23 @@ func (s sought) find(ctx context.Context, n *evm.Node) (status x402.Status, foun
 	if err != nil {
 		return status, false, err
 	}
-	var logs []evm.LogEntry
-	err = n.Call(ctx, &logs, "eth_getLogs", map[string]any{
-		"address": s.token.Hex(), "fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
-		"topics": []any{topicMemo, common.BytesToHash(s.payer[:]), nil, s.memo},
-	})
-	if err != nil {
-		return status, false, err
-	}
-	for _, l := range logs {
-		if s.isTransfer(l) {
-			return s.byHash(ctx, n, l.TransactionHash)
+	for _, filter := range []struct {
+		address common.Address
+		topics  []any
+	}{
+		{s.token, []any{topicMemo, common.BytesToHash(s.payer[:]), nil, s.memo}},
+		{guard, []any{topicBlocked, common.BytesToHash(s.token[:])}},
+	} {
+		var logs []evm.LogEntry
+		err := n.Call(ctx, &logs, "eth_getLogs", map[string]any{"address": filter.address.Hex(),
+			"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to), "topics": filter.topics})
+		if err != nil {
+			return status, false, err
+		}
+		for _, l := range logs {
+			if s.isTransfer(l) || s.isBlocked(l) {
+				return s.byHash(ctx, n, l.TransactionHash)
+			}
 		}
 	}
 	return status, false, nil
@@ -124,6 +140,19 @@ func (s sought) find(ctx context.Context, n *evm.Node) (status x402.Status, foun
 func (s sought) isTransfer(l evm.LogEntry) bool {
 	return !l.Removed && l.Address == s.token && len(l.Topics) == 4 && len(l.Data) == 32 &&
 		l.Topics[0] == topicMemo && l.Topics[1] == common.BytesToHash(s.payer[:]) && l.Topics[3] == s.memo
+}
+
+// isBlocked reports whether l is the guard's event of a transfer by the payer with the payment's memo. Both
+// are words of the receipt that is in its data.
+func (s sought) isBlocked(l evm.LogEntry) bool {
+	isBlock := !l.Removed && l.Address == guard && len(l.Topics) == 4 && l.Topics[0] == topicBlocked &&
+		l.Topics[1] == common.BytesToHash(s.token[:])
+	hasPayer, hasMemo := false, false
+	for word := range slices.Chunk(l.Data, common.HashLength) {
+		hasPayer = hasPayer || common.BytesToHash(word) == common.BytesToHash(s.payer[:])
+		hasMemo = hasMemo || common.BytesToHash(word) == s.memo
+	}
+	return isBlock && hasPayer && hasMemo
 }
 
 // byHash reads what a transaction did.
@@ -170,6 +199,9 @@ func (s sought) byHash(ctx context.Context, n *evm.Node, hash common.Hash) (stat
 func (s sought) judge(logs []evm.LogEntry) (state x402.StatusState, note string) {
 	note = "its transaction shows no such transfer: the node contradicts itself"
 	for _, l := range logs {
+		if s.isBlocked(l) {
+			return x402.Settled, "money moved, but the payee's receive policy keeps it from them (TIP-1028)"
+		}
 		if !s.isTransfer(l) {
 			continue
 		}

@@ -216,7 +216,7 @@ const (
 	ourMemo = "0x00000000000000000000000000000000000000000000000000000000000000ef"
 	ourHash = "0x00000000000000000000000000000000000000000000000000000000000000aa"
 	payer   = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
-	guard   = "0xB10C000000000000000000000000000000000000"
+	other   = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 )
 
 func evidence() x402.Evidence {
@@ -232,6 +232,18 @@ func event(from, to, memo string, amount uint64) map[string]any {
 		"data":   common.Hash(money.NewAmount(amount).Bytes32()).Hex()}
 }
 
+// blocked is the guard's event, with the receipt of a transfer that a receive policy stopped: the token, who
+// may claim it, the payer, the payee, when, the guard's nonce, why, the kind, and the memo.
+func blocked(from, memo string) map[string]any {
+	word := func(text string) string { return common.BytesToHash(common.FromHex(text)).Hex()[2:] }
+	data := "0x" + word("0x3e8") + word("0x1") + word("0x60") + word("0x140") + word("0x1") + word(pathUSD) +
+		word("0x0") + word(from) + word(payee) + word("0x100") + word("0x1") + word("0x2") + word("0x0") +
+		word(memo)
+	return map[string]any{"address": guard.Hex(), "transactionHash": ourHash, "blockNumber": "0x64",
+		"data":   data,
+		"topics": []string{topicBlocked.Hex(), "0x" + word(pathUSD), "0x" + word(payee), "0x" + word("0x1")}}
+}
+
 func receipt(status string, logs ...any) map[string]any {
 	return map[string]any{"transactionHash": ourHash, "status": status, "blockNumber": "0x64",
 		"gasUsed": "0xc857", "effectiveGasPrice": "0x4a817c800", "logs": append([]any{}, logs...)}
@@ -242,7 +254,7 @@ func TestANodeThatLies(t *testing.T) {
 	const settled = x402.Settled
 	good, fee := event(payer, payee, ourMemo, 1000), money.NewAmount(5000)
 	cheap, diverted := receipt("0x1", event(payer, payee, ourMemo, 1)),
-		receipt("0x1", event(payer, guard, ourMemo, 1000))
+		receipt("0x1", event(payer, other, ourMemo, 1000))
 	for name, c := range map[string]struct {
 		logs    any
 		receipt any
@@ -253,14 +265,20 @@ func TestANodeThatLies(t *testing.T) {
 	}{
 		"it is there":          {logs: good, receipt: receipt("0x1", good), state: settled},
 		"nothing is found":     {note: "in no block yet"},
-		"an event of another":  {logs: event(guard, payee, ourMemo, 1000), note: "in no block yet"},
+		"an event of another":  {logs: event(other, payee, ourMemo, 1000), note: "in no block yet"},
 		"an event of before":   {logs: event(payer, payee, ourHash, 1000), note: "in no block yet"},
 		"no receipt of it":     {logs: good, note: "in no block yet"},
 		"a receipt without it": {logs: good, receipt: receipt("0x1"), note: "contradicts itself"},
 		"another amount":       {logs: good, receipt: cheap, state: settled, note: "1 to " + payee},
-		"a policy took it":     {logs: good, receipt: diverted, state: settled, note: "1000 to " + guard},
-		"it failed":            {logs: good, receipt: receipt("0x0"), note: "failed"},
-		"with its fee":         {fee: true, receipt: receipt("0x1", good), state: settled, amount: "2026"},
+		"to another":           {logs: good, receipt: diverted, state: settled, note: "1000 to " + other},
+		"a policy stopped it": {logs: blocked(payer, ourMemo), state: settled, note: "receive policy",
+			receipt: receipt("0x1", blocked(payer, ourMemo))},
+		"a policy stopped another":  {logs: blocked(other, ourMemo), note: "in no block yet"},
+		"a policy stopped an older": {logs: blocked(payer, ourHash), note: "in no block yet"},
+		"with a fee, stopped": {fee: true, receipt: receipt("0x1", blocked(payer, ourMemo)), state: settled,
+			note: "receive policy", amount: "2026"},
+		"it failed":    {logs: good, receipt: receipt("0x0"), note: "failed"},
+		"with its fee": {fee: true, receipt: receipt("0x1", good), state: settled, amount: "2026"},
 		"its fee alone": {fee: true, receipt: receipt("0x0"), state: settled, note: "took its fee",
 			amount: "1026"},
 		"its fee, and no event": {fee: true, receipt: receipt("0x1"), note: "contradicts itself"},
@@ -286,9 +304,9 @@ func TestANodeThatLies(t *testing.T) {
 			}
 		})
 	}
-	other := receipt("0x1", good)
-	other["transactionHash"] = ourMemo
-	n := &liar{answers: map[string]any{"eth_getLogs": []any{good}, "eth_getTransactionReceipt": other}}
+	anothers := receipt("0x1", good)
+	anothers["transactionHash"] = ourMemo
+	n := &liar{answers: map[string]any{"eth_getLogs": []any{good}, "eth_getTransactionReceipt": anothers}}
 	require.True(t, x402.HasCode(must.Err(n.payer(t).Status(t.Context(), evidence())), x402.RPCError))
 	broken := evidence()
 	broken.Memo = "0x"
