@@ -190,7 +190,7 @@ var arrows = map[string][]string{
 	// a way of tests alone
 	"scheme/schemetest": {"chain/evm/message", "chain/evm/payload", "scheme", "x402", "x402/money",
 		"x402/onchain"},
-	"scheme/schemetest/check": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
+	"scheme/schemetest/testcheck": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
 	// what the paywall asks about a way to be paid; facilitator: who settles it; book: channels are counted

@@ -19,7 +19,7 @@ import (
 	"x402-wallet/internal/must"
 	"x402-wallet/pay"
 	"x402-wallet/scheme/schemetest"
-	"x402-wallet/scheme/schemetest/check"
+	"x402-wallet/scheme/schemetest/testcheck"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -28,7 +28,7 @@ import (
 // A way to pay is one folder (scheme/schemetest) and one line, as ways has one for each.
 func schemeOfTests(account *schemetest.Account) way {
 	return way{name: schemetest.Name, asks: schemetest.Way{},
-		pays: byFamily[pay.Scheme]{"eip155": account}, check: check.Check{}}
+		pays: byFamily[pay.Scheme]{"eip155": account}, check: testcheck.Check{}}
 }
 
 const chequeRules = `[budget]

@@ -135,8 +135,8 @@ func TestTempoSignsOnceForAChallenge(t *testing.T) {
 }
 
 // A seller that never sends what it was shown: the same bytes are shown again while they can run, and no
-// other challenge is paid for the same call until the chain shows that they cannot. What the network took of a
-// fee counts, and not what it might have taken.
+// other challenge is paid for the same call until the chain shows that they cannot. What the network took of
+// a fee counts, and not what it might have taken.
 func TestTempoUntilAPaymentIsOver(t *testing.T) {
 	if !*patient {
 		t.Skip("it takes three minutes: go test ./e2e -run TempoUntil -args -patient")

@@ -222,5 +222,6 @@ var aliases = map[string]string{
 	"world": "eip155:480", "worldchain": "eip155:480", "world-chain": "eip155:480",
 	"world-sepolia": "eip155:4801", "x-layer": "eip155:196", "okx-xlayer": "eip155:196",
 	"xdc": "eip155:50", "arc": "eip155:5042", "arc-testnet": "eip155:5042002",
-	"robinhood": "eip155:4663", "tempo": TempoMainnet, "tempo-moderato": TempoTestnet, "Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
+	"robinhood": "eip155:4663", "tempo": TempoMainnet, "tempo-moderato": TempoTestnet,
+	"Solana": SolanaMainnet, "solana_devnet": SolanaDevnet,
 }

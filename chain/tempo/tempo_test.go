@@ -73,8 +73,8 @@ func TestVectors(t *testing.T) {
 		memo := Memo(v.Realm, v.ClientID, v.ID)
 		require.Equal(t, v.Memo, memo.Hex(), v.Name)
 		f := v.Fields
-		tx := Transaction{ChainID: c.MethodDetails.ChainID, Gas: number(f.Gas), Tip: number(f.MaxPriorityFeePerGas),
-			MaxFee: number(f.MaxFeePerGas), Token: c.Currency, Transfers: c.transfers(memo),
+		tx := Transaction{ChainID: c.MethodDetails.ChainID, Gas: number(f.Gas),
+			Tip: number(f.MaxPriorityFeePerGas), MaxFee: number(f.MaxFeePerGas), Token: c.Currency, Transfers: c.transfers(memo),
 			ValidBefore: number(f.ValidBefore), ValidAfter: number(f.ValidAfter),
 			SellerPaysFee: c.MethodDetails.FeePayer, FeeToken: common.BytesToAddress(f.FeeToken)}
 		require.Equal(t, v.Preimage.String(), hexutil.Encode(must.Get(tx.Unsigned())(t)), v.Name)

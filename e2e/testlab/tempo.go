@@ -36,7 +36,8 @@ func (w *Tempo) Do(command string) (now struct {
 	Paid    int // answers that the sellers gave for payment
 }) {
 	w.t.Helper()
-	response := must.Get(http.Post(w.Control, "application/json", strings.NewReader(command)))(w.t)
+	response, err := http.Post(w.Control, "application/json", strings.NewReader(command))
+	require.NoError(w.t, err)
 	defer response.Body.Close()
 	body := must.Get(io.ReadAll(response.Body))(w.t)
 	require.Equal(w.t, http.StatusOK, response.StatusCode, "%s", body)

@@ -22,7 +22,8 @@ var pathUSD, _ = x402.NewRegistry(nil).Named(x402.TempoTestnet, "")
 // onTempo is a payment that is reserved, and the honest transfer for it.
 func (w *world) onTempo(units, fee uint64) (history.Payment, x402.TempoTransfer) {
 	p := w.reserve(units+fee, func(p *history.Payment) {
-		p.Scheme, p.Network, p.Asset, p.Symbol = x402.Tempo, x402.TempoTestnet, pathUSD.Address, pathUSD.Symbol
+		p.Scheme, p.Network = x402.Tempo, x402.TempoTestnet
+		p.Asset, p.Symbol = pathUSD.Address, pathUSD.Symbol
 	})
 	return p, x402.TempoTransfer{Network: p.Network, Token: p.Asset, From: w.evm, To: p.PayTo,
 		Amount: money.NewAmount(units), Fee: money.NewAmount(fee), Memo: tempotx.Memo("a", "", p.ID).Hex(),
@@ -78,10 +79,12 @@ func TestTheAgentSignsNoOtherTransferOnTempo(t *testing.T) {
 		{"another payer", "its payer", 0, func(m *x402.TempoTransfer) { m.From = payee }},
 		{"another token", "its asset", 0, func(m *x402.TempoTransfer) { m.Token = usdc.Address }},
 		{"another network", "its chain", 0, func(m *x402.TempoTransfer) { m.Network = x402.TempoMainnet }},
-		{"one unit more", "its amount", 0, func(m *x402.TempoTransfer) { m.Amount = money.NewAmount(10_001) }},
+		{"a unit more", "its amount", 0, func(m *x402.TempoTransfer) { m.Amount = money.NewAmount(10_001) }},
 		{"one unit less", "its amount", 0, func(m *x402.TempoTransfer) { m.Amount = money.NewAmount(9_999) }},
 		{"a fee besides", "its amount", 0, func(m *x402.TempoTransfer) { m.Fee = money.NewAmount(1) }},
-		{"nothing but a fee", "its amount", 0, func(m *x402.TempoTransfer) { m.Amount, m.Fee = m.Fee, m.Amount }},
+		{"nothing but a fee", "its amount", 0, func(m *x402.TempoTransfer) {
+			m.Amount, m.Fee = m.Fee, m.Amount
+		}},
 		{"a fee that is too high", "network_fee allows 0", 1, nil},
 		{"no memo", "its memo", 0, func(m *x402.TempoTransfer) { m.Memo = "" }},
 		{"a short memo", "its memo", 0, func(m *x402.TempoTransfer) { m.Memo = m.Memo[:64] }},

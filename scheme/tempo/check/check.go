@@ -1,8 +1,8 @@
 // Package check decides whether a transfer on Tempo may be signed: the payment of a challenge of MPP with the
 // method "tempo" and the intent "charge" (draft-tempo-charge-00).
 //
-// What must stay true: payer, payee and token are the reserved payment's. The transfer, together with the most
-// that the network's fee may take, is the amount that is held. The owner's rules bound the fee.
+// What must stay true: payer, payee and token are the reserved payment's. The transfer, together with the
+// most that the network's fee may take, is the amount that is held. The owner's rules bound the fee.
 package check
 
 import (

@@ -1,8 +1,8 @@
-// Package check decides whether a cheque may be signed (package schemetest).
+// Package testcheck decides whether a cheque may be signed (package schemetest).
 //
 // What must stay true: payer, payee and amount are the reserved payment's, and the cheque is good for no
 // longer than the owner's rules allow.
-package check
+package testcheck
 
 import (
 	"context"
