@@ -96,7 +96,7 @@ func (w *Paywall) askBy(p selling.Protocol, header http.Header, t *tool, r resul
 		if o.terms[2].Raw == nil {
 			continue
 		}
-		if asked := p.Ask(o.Option, host, w.now().Add(t.MaxTimeout)); asked != "" {
+		if asked := p.Ask(o.Option, o.terms[2], host, w.now().Add(t.MaxTimeout)); asked != "" {
 			header.Add("WWW-Authenticate", asked)
 		}
 	}

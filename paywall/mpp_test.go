@@ -51,7 +51,7 @@ func (s *mppShop) ask(t *testing.T) (c *wire.Challenge, r x402.Requirement) {
 	t.Helper()
 	response := s.get(t, "", "")
 	c = must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
-	require.Len(t, c.Accepts, 3, "two in x402, and EVM in MPP")
+	require.Len(t, c.Accepts, 4, "two in x402, and two in MPP")
 	require.Equal(t, x402.MPP, c.Accepts[2].Scheme)
 	return c, c.Accepts[2]
 }
@@ -80,6 +80,42 @@ func TestSellsInMPP(t *testing.T) {
 	require.NotEqual(t, with.Value, anew.Value)
 	require.Equal(t, 409, s.get(t, anew.Header, anew.Value).StatusCode)
 	require.Len(t, s.Settlements(), 1)
+}
+
+func TestSellsInMPPOnSolana(t *testing.T) {
+	s := newMPPShop(t, true)
+	s.payer.openSolana(t)
+	sign := func() wire.Attachment {
+		c, _ := s.ask(t)
+		r := c.Accepts[3]
+		require.Equal(t, "solana", r.Charge.Method)
+		require.Equal(t, "2000", r.Amount.String())
+		require.Equal(t, c.Accepts[1].ExtraString("feePayer"), r.ExtraString("feePayer"))
+		return wire.Attach(r.Dialect, s.payer.signSolana(t, c, 3))
+	}
+	one, other := sign(), sign()
+	require.NotEqual(t, one.Value, other.Value)
+
+	// what was signed for one challenge, as the answer to another
+	opened := func(value string) (credential map[string]json.RawMessage) {
+		text := must.Get(base64.RawURLEncoding.DecodeString(strings.TrimPrefix(value, "Payment ")))(t)
+		return must.JSON[map[string]json.RawMessage](text)(t)
+	}
+	mixed := opened(one.Value)
+	mixed["challenge"] = opened(other.Value)["challenge"]
+	response := s.get(t, one.Header, "Payment "+base64.RawURLEncoding.EncodeToString(jsonOf(mixed)))
+	require.Equal(t, 402, response.StatusCode)
+	require.Empty(t, s.Settlements())
+
+	response = s.get(t, one.Header, one.Value)
+	require.Equal(t, 200, response.StatusCode)
+	text := must.Get(base64.RawURLEncoding.DecodeString(response.Header.Get("Payment-Receipt")))(t)
+	receipt := must.JSON[map[string]string](text)(t)
+	require.Equal(t, "solana", receipt["method"])
+	require.Equal(t, s.Settlements()[0].Transaction, receipt["reference"])
+	require.Equal(t, 409, s.get(t, one.Header, one.Value).StatusCode)
+	require.Equal(t, 200, s.get(t, other.Header, other.Value).StatusCode)
+	require.Len(t, s.Settlements(), 2)
 }
 
 func TestCredentialsThatAreNotTaken(t *testing.T) {

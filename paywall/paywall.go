@@ -129,7 +129,7 @@ type Options struct {
 	// the x402 MCP transport, V1 and V2; "error", the JSON-RPC error 402; "x402-mcp", npm's, V1 with
 	// keys with a dot; "cloudflare", npm agents', V2 with the challenge in _meta
 	Dialect    string
-	MPP        bool // HTTP handlers sell in MPP as well, on EVM networks
+	MPP        bool // HTTP handlers sell what is paid by "exact" in MPP as well
 	VerifyOnly bool // settle nothing: to try, or where something else settles
 	Hooks      Hooks
 	Assets     *x402.Registry // nil: the built-in ones
