@@ -118,6 +118,52 @@ func TestSellsInMPPOnSolana(t *testing.T) {
 	require.Len(t, s.Settlements(), 2)
 }
 
+func TestTempoIsSoldInMPPAlone(t *testing.T) {
+	const node = "http://127.0.0.1:9" // is never asked
+	option := Option{Network: x402.TempoMainnet, PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		Price: "0.01"}
+	open := func(o Option, change func(*Options)) (*Paywall, error) {
+		options := Options{MPP: true, Store: testBook, Nodes: map[string]string{x402.TempoMainnet: node},
+			Tools: []Tool{{Name: "report", Accepts: []Option{o}}}}
+		change(&options)
+		return New(options)
+	}
+	for says, change := range map[string]func(*Options){
+		"in MPP alone":          func(o *Options) { o.MPP = false },
+		"none for eip155:4217":  func(o *Options) { o.Nodes = nil },
+		"no name in version 1":  func(o *Options) { o.Version = 1 },
+		"USDC.e is not paid by": func(o *Options) { o.Tools[0].Accepts[0].Scheme = "exact" },
+		"USDC is not paid by tempo": func(o *Options) {
+			o.Tools[0].Accepts[0].Network, o.Tools[0].Accepts[0].Scheme = "base", "tempo"
+		},
+	} {
+		_, err := open(option, change)
+		require.ErrorContains(t, err, says)
+	}
+	w := must.Get(open(option, func(*Options) {}))(t)
+	require.Empty(t, w.Check(t.Context()))
+	web := httptest.NewServer(w.HTTP("report", http.NotFoundHandler()))
+	t.Cleanup(func() { web.Close(); http.DefaultClient.CloseIdleConnections() })
+	s := &mppShop{web: web}
+	response := s.get(t, "", "")
+	require.Equal(t, 402, response.StatusCode)
+	required := must.Get(base64.StdEncoding.DecodeString(response.Header.Get(wire.HeaderRequired)))(t)
+	require.Contains(t, string(required), `"accepts":[]`)
+	require.NotContains(t, string(required), "4217")
+	c := must.Get(wire.ReadChallenge(response.StatusCode, response.Header, nil))(t)
+	require.Len(t, c.Accepts, 1)
+	require.Equal(t, x402.Tempo, c.Accepts[0].Scheme)
+	require.Equal(t, "10000", c.Accepts[0].Amount.String())
+	require.False(t, c.Accepts[0].Charge.SellerPaysFee || c.Accepts[0].Charge.Push)
+
+	// our terms, as if they were an option of x402
+	terms := w.tools["report"].options[0].terms.Raw
+	payment := jsonOf(map[string]any{"x402Version": 2, "accepted": terms, "payload": map[string]string{
+		"transaction": "0x76"}})
+	response = s.get(t, "PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(payment))
+	require.Equal(t, 402, response.StatusCode)
+}
+
 func TestCredentialsThatAreNotTaken(t *testing.T) {
 	s := newMPPShop(t, true)
 	c, r := s.ask(t)

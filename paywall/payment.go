@@ -128,7 +128,7 @@ func (p *payment) names(o offer, r x402.Requirement) bool {
 		return p.answer.IsFor(o.Option, r)
 	}
 	if p.Version == 2 {
-		return matchesOffer(p.Accepted, r.Raw)
+		return o.isX402() && matchesOffer(p.Accepted, r.Raw)
 	}
 	return p.Scheme == r.Scheme && p.Network == r.NetworkName
 }

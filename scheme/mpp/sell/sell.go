@@ -1,10 +1,10 @@
 // Package sell is how HTTP handlers sell in the Machine Payments Protocol (draft-ryan-httpauth-payment,
-// evm/charge, solana/charge): the same payment as of the scheme exact, asked for in WWW-Authenticate and
-// presented in Authorization.
+// evm/charge, solana/charge, tempo/charge): what the schemes exact and tempo are paid by, asked for in
+// WWW-Authenticate and presented in Authorization.
 //
 // What must stay true: a challenge is not remembered and its id is not a secret. So what comes back has to
 // ask for what the call costs now, and what is signed has a nonce made of id and realm. On EVM the token
-// takes it once. On Solana it is the memo, by way of the challenge's externalId.
+// takes it once. On Solana it is the memo, by way of the challenge's externalId; likewise on Tempo.
 package sell
 
 import (
@@ -40,12 +40,40 @@ type challenge struct {
 	Request string `json:"request"`
 }
 
-// nonce is what a payment signs of its challenge.
-func (c challenge) nonce() [32]byte { return x402.Keccak256([]byte(c.ID + c.Realm)) }
+// nonce is what a payment signs of its challenge. On Tempo it is the memo of draft-tempo-charge-00, in which
+// the ten bytes that name the buyer's program are left 0.
+func (c challenge) nonce() (n [32]byte) {
+	if c.Method != tempo {
+		return x402.Keccak256([]byte(c.ID + c.Realm))
+	}
+	finger := func(text string) []byte { hash := x402.Keccak256([]byte(text)); return hash[:] }
+	copy(n[:4], finger("mpp"))
+	n[4] = 1
+	copy(n[5:15], finger(c.Realm))
+	copy(n[25:], finger(c.ID))
+	return n
+}
 
 // clusters are Solana's networks in MPP, by their names in version 1 of x402.
 var clusters = map[string]string{"solana": "mainnet-beta", "solana-devnet": "devnet",
 	"solana-testnet": "testnet"}
+
+// The methods of MPP.
+const (
+	evm    = "evm"
+	solana = "solana"
+	tempo  = "tempo"
+)
+
+func methodOn(network string) string {
+	switch {
+	case x402.IsSolana(network):
+		return solana
+	case x402.IsTempo(network):
+		return tempo
+	}
+	return evm
+}
 
 // The token programs of Solana.
 const (
@@ -56,15 +84,19 @@ const (
 // ask fills in what asks for an option, of which asked are the terms in x402. The request has RFC 8785's
 // form. It is "" where MPP cannot.
 func (c *challenge) ask(o selling.Option, asked x402.Requirement) {
-	if o.Way.Traits().Name != x402.Exact {
+	way := o.Way.Traits().Name
+	if way != x402.Exact && way != x402.Tempo {
 		return
 	}
-	c.Method, c.Intent = "evm", "charge"
+	c.Intent, c.Method = "charge", methodOn(o.Network)
 	request, details := map[string]any{}, map[string]any{"decimals": o.Asset.Decimals}
-	if chain, isEVM := x402.ChainID(o.Network); isEVM {
+	chain, _ := x402.ChainID(o.Network)
+	switch c.Method {
+	case evm:
 		details["chainId"], details["credentialTypes"] = chain, []string{"authorization"}
-	} else {
-		c.Method = "solana"
+	case tempo:
+		details = map[string]any{"chainId": chain, "feePayer": false, "supportedModes": []string{"pull"}}
+	case solana:
 		name, _ := x402.V1Name(o.Network)
 		nonce := c.nonce()
 		request["externalId"] = hex.EncodeToString(nonce[:])
@@ -129,9 +161,11 @@ func (Protocol) Read(header http.Header, host string) (*selling.Answer, error) {
 		delete(said.Payload, "signature")
 		payload = selling.JSON(map[string]any{"authorization": said.Payload, "signature": signature})
 	case "solana/charge transaction":
+	case "tempo/charge transaction":
+		payload = selling.JSON(map[string]string{"transaction": said.Payload["signature"]})
 	default:
 		return nil, fmt.Errorf("%w: it is not an authorization for evm/charge, nor a transaction for "+
-			"solana/charge", selling.ErrInvalid)
+			"solana/charge or tempo/charge", selling.ErrInvalid)
 	}
 	return &selling.Answer{Payload: payload, Nonce: c.nonce(),
 		IsFor: func(o selling.Option, asked x402.Requirement) bool {
@@ -142,11 +176,7 @@ func (Protocol) Read(header http.Header, host string) (*selling.Answer, error) {
 }
 
 func (Protocol) Receipt(s *wire.Settlement, now time.Time) (name, value string) {
-	method := "evm"
-	if x402.IsSolana(s.Network) {
-		method = "solana"
-	}
 	return receiptHeader, base64.RawURLEncoding.EncodeToString(selling.JSON(map[string]string{
-		"method": method, "reference": s.Transaction, "status": "success",
+		"method": methodOn(s.Network), "reference": s.Transaction, "status": "success",
 		"timestamp": now.UTC().Format(time.RFC3339)}))
 }
