@@ -203,11 +203,14 @@ var arrows = map[string][]string{
 		"scheme/selling", "x402", "x402/money"},
 	"scheme/mpp/sell":     {"scheme/selling", "x402", "x402/wire"},
 	"scheme/permit2/sell": {"chain/evm/message", "facilitator", "scheme/selling", "x402"},
+	// rpc: it settles itself, by the owner's node
+	"scheme/tempo/sell": {"chain/evm/message", "chain/rpc", "chain/tempo/decode", "facilitator",
+		"scheme/selling", "x402", "x402/money", "x402/wire"},
 	// message, decode: it spells payees' addresses; steps: what a sale is made of
 	"paywall": {"chain/evm/message", "chain/svm/decode", "facilitator", "internal/child", "internal/loopback",
 		"internal/mcpconn", "internal/steps", "paywall/book", "scheme/batch/sell", "scheme/exact/sell",
-		"scheme/mpp/sell", "scheme/permit2/sell", "scheme/selling", "x402/money", "x402", "x402/wire",
-		"x402/channelterms", "x402/remedy"},
+		"scheme/mpp/sell", "scheme/permit2/sell", "scheme/selling", "scheme/tempo/sell", "x402/money",
+		"x402", "x402/wire", "x402/channelterms", "x402/remedy"},
 	// sqldb: one payment, one run, on the two engines that the ledger is on
 	"paywall/book": {"history/sqldb", "history/sqldb/postgres", "history/sqldb/rows", "history/sqldb/sqlite",
 		"x402/money", "x402"},

@@ -118,27 +118,36 @@ func TestMPPOfAnotherSellerIsNotPaid(t *testing.T) {
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
 }
 
+// mppShop is a handler of ours that sells in MPP for 1000 units, settled by a facilitator.
+func mppShop(t *testing.T, facilitatorURL, network, payTo string) string {
+	t.Helper()
+	sells := must.Get(paywall.New(paywall.Options{MPP: true, Store: testworld.NewBook(t, t.TempDir()),
+		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
+			{Network: network, PayTo: payTo, Price: "0.001"}}}},
+		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
+			{Name: "lab", URL: facilitatorURL}}})}))(t)
+	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
+	web := httptest.NewServer(sells.HTTP("report", http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
+	t.Cleanup(func() { web.Close(); http.DefaultClient.CloseIdleConnections() })
+	return web.URL
+}
+
+// mppPaid is what a reference client of MPP got (e2e/lab/mpp/payer.mjs).
+type mppPaid struct {
+	Status           int
+	Body, Credential string
+	Receipt          struct{ Method, Reference, Status string }
+}
+
 // The reference client of MPP pays a handler of ours, which the reference facilitator settles for.
 func TestMppxPaysOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 10_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	sells := must.Get(paywall.New(paywall.Options{MPP: true, Store: testworld.NewBook(t, t.TempDir()),
-		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
-			{Network: lab.EVM.Network, PayTo: lab.EVM.PayTo, Price: "0.001"}}}},
-		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
-			{Name: "lab0", URL: lab.Facilitators[0]}}})}))(t)
-	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
-	web := httptest.NewServer(sells.HTTP("report", http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
-	t.Cleanup(web.Close)
-
-	options := map[string]string{"url": web.URL, "key": mppxKey}
-	var paid struct {
-		Status  int
-		Body    string
-		Receipt struct{ Method, Reference, Status string }
-	}
+	options := map[string]string{"key": mppxKey,
+		"url": mppShop(t, lab.Facilitators[0], lab.EVM.Network, lab.EVM.PayTo)}
+	var paid mppPaid
 	testlab.StartParty(t, "mpp/payer.mjs", options, &paid)
 	require.Equal(t, 200, paid.Status, "%+v", paid)
 	require.Equal(t, "warmer", paid.Body)
@@ -150,6 +159,53 @@ func TestMppxPaysOurPaywall(t *testing.T) {
 
 // mppxKey is of lab.EVM.Client: an account of the mnemonic that anvil and hardhat share, known to everybody.
 const mppxKey = "0x5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a"
+
+// @solana/mpp 0.6 writes the price of a compute unit before their limit. A facilitator that reads the layout
+// of x402 alone refuses that, and nothing moves; one that finds the transfer by simulation settles it.
+func TestSolanasMPPClientPaysOurPaywall(t *testing.T) {
+	lab := Start(t)
+	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
+	var simulating struct{ Ports []int }
+	testlab.StartParty(t, "parties/facilitator.mjs", map[string]any{"doors": 1, "evm": lab.EVM.URL,
+		"svm": lab.SVM.URL, "anyLayout": true}, &simulating)
+	buyer := lab.SVMKey("mpp-buyer")
+	lab.SVMFund(buyer.Address, "", 10_000)
+	shop := func(facilitator string) map[string]any {
+		return map[string]any{"svm": lab.SVM.URL, "keypair": buyer.Keypair,
+			"url": mppShop(t, facilitator, lab.SVM.Network, lab.SVM.PayTo)}
+	}
+
+	var refused, paid mppPaid
+	testlab.StartParty(t, "mpp/payer.mjs", shop(lab.Facilitators[0]), &refused)
+	require.Equal(t, 402, refused.Status, "%+v", refused)
+	require.Contains(t, refused.Body, "compute_limit_instruction")
+	require.Equal(t, uint64(10_000), lab.SVMBalance(buyer.Address, ""))
+
+	good := shop(fmt.Sprintf("http://127.0.0.1:%d", simulating.Ports[0]))
+	address := good["url"].(string)
+	testlab.StartParty(t, "mpp/payer.mjs", good, &paid)
+	require.Equal(t, 200, paid.Status, "%+v", paid)
+	require.Equal(t, "warmer", paid.Body)
+	require.Equal(t, "success", paid.Receipt.Status)
+	require.Equal(t, "solana", paid.Receipt.Method)
+	require.Equal(t, uint64(10_000-price), lab.SVMBalance(buyer.Address, ""))
+
+	// the same again, for another challenge, and for another price
+	show := func(from, to string) int {
+		text := must.Get(base64.RawURLEncoding.DecodeString(paid.Credential[len("Payment "):]))(t)
+		require.Contains(t, string(text), from)
+		text = bytes.Replace(text, []byte(from), []byte(to), 1)
+		request := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil))(t)
+		request.Header.Set("Authorization", "Payment "+base64.RawURLEncoding.EncodeToString(text))
+		answer := must.Get(http.DefaultClient.Do(request))(t)
+		require.NotContains(t, bodyOf(t, answer), "warmer")
+		return answer.StatusCode
+	}
+	require.Equal(t, 409, show("challenge", "challenge"))
+	require.Equal(t, 402, show(`"id":"`, `"id":"X`))
+	require.Equal(t, 402, show(`"request":"`, `"request":"e30`))
+	require.Equal(t, uint64(10_000-price), lab.SVMBalance(buyer.Address, ""))
+}
 
 // A seller that asks in X-PAYMENT-REQUIRED with a whole challenge and settles itself, at the reference
 // facilitator and on a real chain: it gets the payment, and settles once. The wallet brings nothing anywhere.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 
 	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
@@ -42,14 +43,15 @@ func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.Ra
 // configured one.
 func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	accepts := []json.RawMessage{}
-	for _, o := range r.offers {
+	offers := slices.DeleteFunc(slices.Clone(r.offers), func(o offer) bool { return !o.isX402() })
+	for _, o := range offers {
 		if terms := o.terms[r.version]; terms.Raw != nil {
 			accepts = append(accepts, r.termsOf(o, r.version))
 		}
 	}
 	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1
 		r.version = w.options.Version
-		for _, o := range r.offers {
+		for _, o := range offers {
 			accepts = append(accepts, o.terms[r.version].Raw)
 		}
 	}
@@ -60,7 +62,7 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 			"mimeType": t.mimeType()}
 		extensions := w.declaredExtensions(t, r.offers)
 		if w.options.StatementKey != nil {
-			extensions[extensionStatements] = w.signOffers(t, r.offers, r.sale.Resource)
+			extensions[extensionStatements] = w.signOffers(t, offers, r.sale.Resource)
 		}
 		if t.Access > 0 {
 			extensions[x402.ExtensionSignIn] = w.signInChallenge(r.offers, r.sale.Resource)
@@ -96,7 +98,7 @@ func (w *Paywall) askBy(p selling.Protocol, header http.Header, t *tool, r resul
 		if o.terms[2].Raw == nil {
 			continue
 		}
-		if asked := p.Ask(o.Option, host, w.now().Add(t.MaxTimeout)); asked != "" {
+		if asked := p.Ask(o.Option, o.terms[2], host, w.now().Add(t.MaxTimeout)); asked != "" {
 			header.Add("WWW-Authenticate", asked)
 		}
 	}

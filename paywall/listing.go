@@ -140,7 +140,7 @@ func (w *Paywall) listed(ctx context.Context, t *tool) (l listed, ok bool) {
 	}
 	for _, o := range t.options {
 		made, err := w.offer(ctx, t, o, t.Resource, []int{2})
-		if err == nil && made.terms[2].Raw != nil {
+		if err == nil && made.terms[2].Raw != nil && o.isX402() {
 			l.Accepts, l.about = append(l.Accepts, made.terms[2].Raw), append(l.about, made.terms[2])
 		}
 	}

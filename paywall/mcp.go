@@ -393,6 +393,9 @@ func (w *Paywall) priceMeta(t *tool, meta mcp.Meta) mcp.Meta {
 		meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
 		var accepts []map[string]any
 		for _, o := range t.options {
+			if !o.isX402() {
+				continue
+			}
 			accepts = append(accepts, map[string]any{"scheme": o.scheme(), "network": o.Network,
 				"asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
 		}

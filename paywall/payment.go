@@ -125,10 +125,10 @@ func (p *payment) shown(o offer, r x402.Requirement) selling.Shown {
 // names reports whether the payment says that it is for this offer, of which r are the terms in its version.
 func (p *payment) names(o offer, r x402.Requirement) bool {
 	if p.answer != nil {
-		return p.answer.IsFor(o.Option)
+		return p.answer.IsFor(o.Option, r)
 	}
 	if p.Version == 2 {
-		return matchesOffer(p.Accepted, r.Raw)
+		return o.isX402() && matchesOffer(p.Accepted, r.Raw)
 	}
 	return p.Scheme == r.Scheme && p.Network == r.NetworkName
 }

@@ -128,8 +128,11 @@ type Options struct {
 	// how a challenge is written: "result" (the default), a tool result that is an error, which is
 	// the x402 MCP transport, V1 and V2; "error", the JSON-RPC error 402; "x402-mcp", npm's, V1 with
 	// keys with a dot; "cloudflare", npm agents', V2 with the challenge in _meta
-	Dialect    string
-	MPP        bool // HTTP handlers sell in MPP as well, on EVM networks
+	Dialect string
+	MPP     bool // HTTP handlers sell what is paid by "exact" in MPP as well, and on Tempo in MPP alone
+	// Nodes are URLs of JSON-RPC, by network (CAIP-2): those of Tempo, where no facilitator settles. They
+	// send what buyers sign, and show whether it came
+	Nodes      map[string]string
 	VerifyOnly bool // settle nothing: to try, or where something else settles
 	Hooks      Hooks
 	Assets     *x402.Registry // nil: the built-in ones
@@ -210,7 +213,7 @@ const (
 func New(o Options) (*Paywall, error) {
 	w := &Paywall{
 		options:        o,
-		ways:           newWays(),
+		ways:           newWays(o),
 		tools:          map[string]*tool{},
 		kinds:          map[string][]facilitator.Kind{},
 		now:            o.Now,
@@ -256,6 +259,10 @@ func New(o Options) (*Paywall, error) {
 		}
 		w.tools[t.label()] = t
 	}
+	if o.Facilitators == nil && w.needsFacilitator() {
+		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+
+			"and to settle it"))
+	}
 	if err := w.checkClaims(); err != nil {
 		faults = append(faults, err)
 	}
@@ -282,11 +289,18 @@ func (w *Paywall) validate() (faults []error) {
 		faults = append(faults, errors.New("there is no Store: sales are kept in a book, which book.Make "+
 			"makes in a folder, book.Place{Home: folder}"))
 	}
-	if o.Facilitators == nil && len(o.Tools) > 0 {
-		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+
-			"and to settle it"))
-	}
 	return faults
+}
+
+// needsFacilitator reports whether something is sold that the paywall does not settle itself.
+func (w *Paywall) needsFacilitator() bool {
+	for _, t := range w.tools {
+		isElsewhere := func(o option) bool { _, isOwn := o.Way.(selling.Settler); return !isOwn }
+		if t.Quote != nil || slices.ContainsFunc(t.options, isElsewhere) {
+			return true
+		}
+	}
+	return false
 }
 
 // Check asks the facilitators whether they settle what is asked for. What it finds are warnings: a
@@ -296,7 +310,8 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.label()].options {
 			question := fmt.Sprint(o.scheme(), o.Network, o.Asset.Address, o.Price)
-			if asked[question] {
+			_, isOwn := o.Way.(selling.Settler)
+			if asked[question] || isOwn {
 				continue
 			}
 			asked[question] = true

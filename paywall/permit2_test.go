@@ -392,7 +392,7 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	terms := func(name string) x402.Requirement { return *w.tools[name].options[0].terms }
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
-	require.Empty(t, mpp.Protocol{}.Ask(w.tools["a"].options[0].Option, "", time.Now()),
+	require.Empty(t, mpp.Protocol{}.Ask(w.tools["a"].options[0].Option, terms("a"), "", time.Now()),
 		"MPP has authorizations only")
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {

@@ -287,7 +287,7 @@ func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 		s.explain(err, refusalOr(err, "this payment is not accepted"))
 		return false
 	}
-	said, err := s.options.Facilitators.Verify(ctx, s.submission())
+	said, err := s.settler(s.offer.option).Verify(ctx, s.submission())
 	if err == nil && said.Valid && s.signed.Tab != nil {
 		said.Reason, err = s.signed.Tab.Check(ctx, said.Extra)
 		said.Valid = said.Reason == ""

@@ -86,7 +86,7 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	if s.sale.meter != nil {
 		submission.Requirements = charging(submission.Requirements, s.row.Amount)
 	}
-	return s.options.Facilitators.Settle(ctx, submission)
+	return s.settler(s.offer.option).Settle(ctx, submission)
 }
 
 // outcomeOf is what a facilitator's answer means for the sale. Where a refusal proves nothing

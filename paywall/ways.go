@@ -13,12 +13,13 @@ import (
 	mpp "x402-wallet/scheme/mpp/sell"
 	permit2 "x402-wallet/scheme/permit2/sell"
 	"x402-wallet/scheme/selling"
+	tempo "x402-wallet/scheme/tempo/sell"
 	"x402-wallet/x402"
 )
 
 // newWays registers the ways to be paid. An option that names no scheme is paid by the first.
-func newWays() []selling.Way {
-	return []selling.Way{exact.Way{}, permit2.Exact{}, &permit2.Upto{}, batch.Way{}}
+func newWays(o Options) []selling.Way {
+	return []selling.Way{exact.Way{}, permit2.Exact{}, &permit2.Upto{}, batch.Way{}, tempo.New(o.Nodes, nil)}
 }
 
 // protocol is another one than x402 that HTTP handlers sell in. It is nil if there is none.
@@ -38,7 +39,11 @@ func (w *Paywall) shop() selling.Shop {
 
 // way is how an option is paid.
 func (w *Paywall) way(said selling.Said, asset x402.AssetInfo) (found selling.Way, err error) {
-	scheme := cmp.Or(said.Scheme, w.ways[0].Traits().Scheme)
+	preset := w.ways[0].Traits().Scheme
+	if asset.IsTIP20() {
+		preset = x402.Tempo
+	}
+	scheme := cmp.Or(said.Scheme, preset)
 	var all []string
 	for _, way := range w.ways {
 		is := way.Traits()
@@ -54,6 +59,11 @@ func (w *Paywall) way(said selling.Said, asset x402.AssetInfo) (found selling.Wa
 			strings.Join(all, ", "))
 	}
 	switch is := found.Traits(); {
+	case is.IsMPPAlone != asset.IsTIP20():
+		return nil, fmt.Errorf("%s is not paid by %s", asset.Symbol, is.Scheme)
+	case is.IsMPPAlone && !w.options.MPP:
+		return nil, fmt.Errorf("%s is asked for in MPP alone, which is for HTTP handlers of Go programs "+
+			"(Options.MPP)", asset.Symbol)
 	case is.IsNewer && x402.IsSolana(asset.Network):
 		return nil, fmt.Errorf("%s is for EVM networks", is.Name)
 	case is.IsNewer && w.options.Version == 1:
@@ -65,6 +75,17 @@ func (w *Paywall) way(said selling.Said, asset x402.AssetInfo) (found selling.Wa
 
 // scheme is the option's, as it is asked for.
 func (o option) scheme() string { return o.Way.Traits().Scheme }
+
+// isX402 reports whether it is an option of x402.
+func (o option) isX402() bool { return !o.Way.Traits().IsMPPAlone }
+
+// settler verifies and settles what is paid by an option.
+func (w *Paywall) settler(o option) selling.Settler {
+	if own, ok := o.Way.(selling.Settler); ok {
+		return own
+	}
+	return w.options.Facilitators
+}
 
 // isSettledByOne reports whether what a buyer signs names the only facilitator that can settle it.
 func (o option) isSettledByOne() bool { return o.Way.SettlerIn(o.Network) != "" }

@@ -67,6 +67,8 @@ type Traits struct {
 	IsByPermit2 bool
 	// IsNewer: it is for EVM networks and version 2 alone.
 	IsNewer bool
+	// IsMPPAlone: it is asked for by a Protocol, and no option of x402.
+	IsMPPAlone bool
 	// IsMetered: what is signed is the most that a call can cost, and what it does cost is settled.
 	IsMetered bool
 	// DoubtsRefusals: the refusal of a settlement proves nothing, because a payment that was used before is
@@ -174,10 +176,16 @@ func (r *Refusal) Error() string { return r.Reason }
 
 func (r *Refusal) Unwrap() error { return r.Cause }
 
-// Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
-type Facilitators interface {
+// Settler verifies and settles payments. A Way that does so itself needs no facilitator. All methods are
+// called concurrently.
+type Settler interface {
 	Verify(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
+}
+
+// Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
+type Facilitators interface {
+	Settler
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 

@@ -20,8 +20,9 @@ var ErrNotJSON = errors.New("it is not JSON")
 
 // Protocol is another one than x402 by which the same payments are asked for and shown over HTTP.
 type Protocol interface {
-	// Ask returns a WWW-Authenticate that asks for an option until then. It is "" where that cannot be asked.
-	Ask(o Option, host string, until time.Time) string
+	// Ask returns a WWW-Authenticate that asks for an option until then; asked are its terms of version 2. It
+	// is "" where that cannot be asked.
+	Ask(o Option, asked x402.Requirement, host string, until time.Time) string
 	// Read reads the payment in a request's header. It returns nil, nil if there is none.
 	Read(header http.Header, host string) (*Answer, error)
 	// Receipt returns a header of the answer, with a settlement.
@@ -32,7 +33,7 @@ type Protocol interface {
 type Answer struct {
 	Payload json.RawMessage // as x402 has it
 	Nonce   [32]byte        // of the only payment that answers
-	IsFor   func(Option) bool
+	IsFor   func(o Option, asked x402.Requirement) bool
 }
 
 func Unwrap(where, text string) ([]byte, error) {

@@ -65,13 +65,23 @@ const (
 // maxTransaction is the size of Solana's packets, the limit for a transaction, in bytes.
 const maxTransaction = 1232
 
+// Rules are what is read beside the usual.
+type Rules struct {
+	// AnyBudgetOrder reads SetComputeUnitPrice before SetComputeUnitLimit, too, as @solana/mpp 0.6 writes
+	// them.
+	AnyBudgetOrder bool
+}
+
+// Transaction reads a transaction by no further rules.
+func Transaction(txBase64 string) (Transfer, error) { return Rules{}.Transaction(txBase64) }
+
 // Transaction reads a transaction in base64, strictly: version 0, exactly the signers fee payer and
 // authority, no lookup tables, the instructions SetComputeUnitLimit, SetComputeUnitPrice,
 // TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data it
 // takes, no account beyond those, numbers in their shortest form and nothing behind the end
 // (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets are
 // not read). Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the reason.
-func Transaction(txBase64 string) (Transfer, error) {
+func (rules Rules) Transaction(txBase64 string) (Transfer, error) {
 	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
 		return Transfer{}, layout("more than %d bytes", maxTransaction)
 	}
@@ -88,7 +98,7 @@ func Transaction(txBase64 string) (Transfer, error) {
 	if r.truncated || len(wire) > maxTransaction {
 		return Transfer{}, layout("cut off or too long")
 	}
-	t, signers, err := decodeMessage(wire[r.at:])
+	t, signers, err := rules.decodeMessage(wire[r.at:])
 	if err != nil {
 		return Transfer{}, err
 	}
@@ -133,7 +143,7 @@ func (m message) writable(i int) bool {
 }
 
 // decodeMessage reads a version 0 message and the keys of its two signers.
-func decodeMessage(data []byte) (t Transfer, signers [2]publicKey, err error) {
+func (rules Rules) decodeMessage(data []byte) (t Transfer, signers [2]publicKey, err error) {
 	r := reader{data: data}
 	m, err := r.head()
 	if err != nil {
@@ -145,12 +155,18 @@ func decodeMessage(data []byte) (t Transfer, signers [2]publicKey, err error) {
 	if count != 3 && count != 4 {
 		return t, signers, layout("%d instructions", count)
 	}
-	for i := range count {
-		in, err := r.instruction(m)
-		if err == nil {
-			err = t.readInstruction(i, in, m)
-		}
+	list := make([]instruction, count)
+	for i := range list {
+		list[i], err = r.instruction(m)
 		if err != nil {
+			return t, signers, err
+		}
+	}
+	if rules.AnyBudgetOrder && list[0].isComputeBudget(opUnitPrice, 8) {
+		list[0], list[1] = list[1], list[0]
+	}
+	for i, in := range list {
+		if err := t.readInstruction(i, in, m); err != nil {
 			return t, signers, err
 		}
 	}

@@ -119,6 +119,19 @@ func TestDecode(t *testing.T) {
 	require.NotEmpty(t, got.Signers[0].Signature)
 }
 
+func TestBudgetInAnyOrder(t *testing.T) {
+	d := newDraft()
+	want := must.Get(Transaction(base64.StdEncoding.EncodeToString(d.wire())))(t)
+	d.instructions[0], d.instructions[1] = d.instructions[1], d.instructions[0]
+	swapped := base64.StdEncoding.EncodeToString(d.wire())
+	got := must.Get(Rules{AnyBudgetOrder: true}.Transaction(swapped))(t)
+	require.Equal(t, want.UnitLimit, got.UnitLimit)
+	require.Equal(t, want.UnitPrice, got.UnitPrice)
+	d.instructions[1] = d.instructions[0]
+	_, err := Rules{AnyBudgetOrder: true}.Transaction(base64.StdEncoding.EncodeToString(d.wire()))
+	require.ErrorIs(t, err, ErrLayout, "the price twice")
+}
+
 // because says why, where another rule would refuse it too.
 var because = map[string]string{
 	"fee payer is authority": "not the second signer", "authority does not sign": "not the second signer",

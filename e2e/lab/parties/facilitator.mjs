@@ -1,5 +1,7 @@
 // The reference facilitator (x402Facilitator of @x402/core with exact on EVM and Solana, V2 and V1) at several doors that fail
-// independently. Options: {doors, evm, svm}
+// independently. Options: {doors, evm, svm, anyLayout}
+// anyLayout: on Solana also what is not in the layout of x402, found by simulation (@x402/svm's enableSmartWalletVerification), where a
+// token program may be called directly.
 //   POST /verify /settle   GET /supported /discovery/resources /discovery/search?query= /health     all below /facilitator too
 //   GET /lab/log           [{op, request, answer, failed, ms}], oldest first. `answer` is the true one, whatever was sent
 //   POST /lab/reset        forgets log and fault
@@ -30,7 +32,7 @@ import { options, serve } from '../lib/serve.mjs';
 import { sponsoring } from './sponsor.mjs';
 import { EVM, EVM_ACCOUNTS, SVM, solanaSigner, viemChain } from './world.mjs';
 
-const { doors, evm: evmUrl, svm: svmUrl } = options();
+const { doors, evm: evmUrl, svm: svmUrl, anyLayout } = options();
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const plain = (value) => JSON.parse(JSON.stringify(value, (_, field) => (typeof field === 'bigint' ? String(field) : field)));
 
@@ -71,7 +73,8 @@ const MAX_COMPUTE_UNITS = 50_000;
 const facilitator = new x402Facilitator();
 const [onEvm, onSvm] = [evmSigner(), await svmSigner()];
 facilitator.register(EVM.network, new ExactEvmScheme(onEvm)).register(EVM.network, new UptoEvmScheme(onEvm)).registerV1(['base-sepolia'], new ExactEvmSchemeV1(onEvm));
-facilitator.register(SVM.network, new ExactSvmScheme(onSvm, undefined, { maxComputeUnits: MAX_COMPUTE_UNITS })).registerV1(['solana-devnet'], new ExactSvmSchemeV1(onSvm));
+const layouts = anyLayout && { enableSmartWalletVerification: true, smartWalletAllowedPrograms: ['TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA'] };
+facilitator.register(SVM.network, new ExactSvmScheme(onSvm, undefined, { maxComputeUnits: MAX_COMPUTE_UNITS, ...layouts })).registerV1(['solana-devnet'], new ExactSvmSchemeV1(onSvm));
 
 // ---- discovery: what paid resources declared of themselves
 

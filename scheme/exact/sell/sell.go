@@ -25,6 +25,7 @@ import (
 
 var (
 	errNonce    = fmt.Errorf("%w: its nonce is not the challenge's", selling.ErrRejected)
+	errMemo     = fmt.Errorf("%w: its memo is not the challenge's externalId", selling.ErrRejected)
 	errSignedBy = fmt.Errorf("%w: it is not signed by its payer", selling.ErrRejected)
 )
 
@@ -111,7 +112,8 @@ func isSignedByPayer(p selling.Shown) bool {
 const blockhashLife = 60 * time.Second
 
 // readSolana reads a transaction. Wallets may add instructions of their own that this package cannot
-// read (Lighthouse); then only the facilitator compares it with the offer, which it does in any case.
+// read (Lighthouse); then only the facilitator compares it with the offer, which it does in any case. But no
+// facilitator knows of a challenge of MPP: its memo has to be read here.
 func readSolana(p selling.Shown, now time.Time) (s selling.Signed, err error) {
 	var said struct {
 		Transaction string `json:"transaction"`
@@ -126,8 +128,11 @@ func readSolana(p selling.Shown, now time.Time) (s selling.Signed, err error) {
 	o := p.Option
 	s.UniqueKey = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
 	s.Expires = selling.Earlier(now.Add(blockhashLife), now.Add(p.Asked.MaxTimeout))
-	t, err := decode.Transaction(said.Transaction)
-	if err != nil {
+	t, err := decode.Rules{AnyBudgetOrder: true}.Transaction(said.Transaction)
+	switch {
+	case p.Nonce != nil && (err != nil || t.Memo != hex.EncodeToString(p.Nonce[:])):
+		return s, errMemo
+	case err != nil:
 		return s, nil //nolint:nilerr // with instructions of the wallet's own, see above
 	}
 	destination, err := decode.AssociatedAccount(o.PayTo, o.Asset.Address, o.Asset.Token2022)
