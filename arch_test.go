@@ -55,8 +55,9 @@ var arrows = map[string][]string{
 		"wallet/internal/guarded", "wallet/internal/record", "wallet/owner", "wallet/terminal"},
 	"x402": {"x402/money"},
 	// how sellers and buyers write its words; who signs does not import it
-	"x402/wire":   {"x402", "x402/money", "x402/foreign"},
-	"x402/weburl": {"x402"},
+	"x402/wire":       {"x402", "x402/money", "x402/foreign", "x402/signatures"},
+	"x402/signatures": {"x402"},
+	"x402/weburl":     {"x402"},
 	// words that no signature needs: who signs imports none of these
 	"x402/channelterms": {"x402", "x402/money"},
 	"x402/observe":      {},
@@ -130,8 +131,9 @@ var arrows = map[string][]string{
 	// budget: sessions that the owner began
 	"wallet/seal": {"budget", "history", "x402/money", "x402"},
 	// child: a signer may be a program of the owner's; config: the rules that name it; imported: the keychain
+	// curve: the addresses of the keys that signers say they have
 	"wallet/signer": {"internal/child", "internal/config", "internal/config/environ", "wallet",
-		"wallet/imported", "x402"},
+		"wallet/imported", "wallet/internal/curve", "x402"},
 	// steps: a question is one, of a payment or a sale
 	"chain/rpc": {"internal/steps", "x402", "x402/observe"},
 	// what is signed, and what is sent: they import nothing that builds it, and ask no node
@@ -142,7 +144,7 @@ var arrows = map[string][]string{
 		"scheme/allowance/check", "x402", "x402/observe", "x402/foreign", "x402/onchain", "x402/remedy"},
 	"chain/evm/evmtest": {"chain/evm/message", "internal/must", "x402/money", "x402", "x402/onchain"},
 	// it reads what package tempo has built, and imports nothing that builds
-	"chain/tempo/decode": {"x402", "x402/money"},
+	"chain/tempo/decode": {"x402", "x402/money", "x402/signatures"},
 	// evm/message: words, addresses and signatures of Ethereum, of which Tempo is one
 	"chain/tempo": {"chain/evm/message", "x402", "x402/money"},
 	"chain/svm": {"x402/money", "chain/rpc", "chain/svm/decode", "scheme/exact/check", "x402",
@@ -156,7 +158,7 @@ var arrows = map[string][]string{
 	// the half of a process that pays: it asks the agent, at its socket, or signs by the agent's own code;
 	// socket: who may ask the agent
 	"wallet/agent/client": {"history", "internal/socket", "scheme/siwx/check", "wallet/agent", "x402",
-		"x402/onchain"},
+		"x402/onchain", "x402/signatures"},
 	"scheme/signing": {"history", "x402/money", "wallet", "x402"},
 	// what the engine asks about a way to pay: history, wire: what became of a payment, and its receipt;
 	// onchain: what is ordered of a channel
@@ -201,7 +203,7 @@ var arrows = map[string][]string{
 		"x402/channelterms", "x402/money", "x402/wire"},
 	"scheme/exact/sell": {"chain/evm/message", "chain/evm/payload", "chain/svm/decode", "facilitator",
 		"scheme/selling", "x402", "x402/money"},
-	"scheme/mpp/sell":     {"scheme/selling", "x402", "x402/wire"},
+	"scheme/mpp/sell":     {"scheme/selling", "x402", "x402/signatures", "x402/wire"},
 	"scheme/permit2/sell": {"chain/evm/message", "facilitator", "scheme/selling", "x402"},
 	// rpc: it settles itself, by the owner's node
 	"scheme/tempo/sell": {"chain/evm/message", "chain/rpc", "chain/tempo/decode", "facilitator",
@@ -333,7 +335,7 @@ var only = map[string][]string{
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/internal/answers",
 		"internal/passkey/invitation", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
-	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402"},
+	"github.com/go-json-experiment/json": {"wallet/internal/strictjson", "x402", "x402/wire"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -278,19 +277,3 @@ func typedOrder(digest [32]byte, domain, message map[string]any, encoded ...stri
 }
 
 func hex0x(b []byte) string { return "0x" + hex.EncodeToString(b) }
-
-// AddressOf is the address of a public key: a point of secp256k1, compressed or not, or the 32 bytes of
-// Ed25519.
-func AddressOf(chain string, public []byte) (string, error) {
-	if chain == ChainSolana {
-		if len(public) != ed25519.PublicKeySize {
-			return "", errors.New("not an Ed25519 key")
-		}
-		return curve.Base58(public), nil
-	}
-	key, err := secp256k1.ParsePubKey(public)
-	if err != nil {
-		return "", err
-	}
-	return curve.EVMAddressOf(key), nil
-}

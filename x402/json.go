@@ -68,22 +68,6 @@ func DecodeStrict(data []byte, limit int, v any) error {
 	return nil
 }
 
-// DecodeExact is DecodeStrict for a document in which every member must be known. v keeps what the document
-// does not name.
-func DecodeExact(data []byte, limit int, v any) error {
-	if err := checkStrict(data, limit); err != nil {
-		return err
-	}
-	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true))
-	if unknown, ok := errors.AsType[*jsonv2.SemanticError](err); ok && errors.Is(err, jsonv2.ErrUnknownName) {
-		return Malformed("unknown field " + QuoteName(unknown.JSONPointer.LastToken()))
-	}
-	if err != nil {
-		return errShape(err)
-	}
-	return nil
-}
-
 func errShape(err error) error {
 	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
 }

@@ -195,24 +195,6 @@ func TestDecodeStrictTakesManyNames(t *testing.T) {
 	}
 }
 
-func TestDecodeExactRefusesUnknownMembers(t *testing.T) {
-	var v outer
-	require.NoError(t, DecodeExact([]byte(`{"amount":"1","one":{"payTo":"x"}}`), MaxBody, &v))
-	require.Equal(t, "1x", v.Amount+v.One.PayTo)
-	for text, says := range map[string]string{
-		`{"amount":"1","other":2}`:        `unknown field "other"`,
-		`{"Amount":"1"}`:                  `unknown field "Amount"`,
-		`{"one":{"payto":"x"}}`:           `unknown field "payto"`,
-		`{"amount":"1","amount":"2"}`:     "duplicate key",
-		`{"raw":{"a":1,"A":2}}`:           "duplicate key",
-		`{"amount":1}`:                    "another shape",
-		`{"amount":"1"} {}`:               "something follows",
-		`{"amount":"1234567890123456789"`: "more than 30 bytes",
-	} {
-		require.ErrorContains(t, DecodeExact([]byte(text), 30, &outer{}), says, text)
-	}
-}
-
 func TestQuoteIsBoundedASCII(t *testing.T) {
 	require.Equal(t, `"a\u202e\x1b"`, QuoteName("a\u202e\x1b"))
 	require.Less(t, len(QuoteName(strings.Repeat("\u202e", 1000))), 123)

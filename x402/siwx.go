@@ -1,11 +1,9 @@
 package x402
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -239,41 +237,6 @@ func (s SignIn) checkTimes(now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// VerifySignature refuses a message that the account named in it did not sign: by EIP-191 for an EVM account
-// of its own key, by ed25519 for a Solana one, of which keys of small order are refused. Contracts'
-// signatures (ERC-1271) are not looked at. Errors: *SignInError.
-func (s SignIn) VerifySignature() error {
-	text, err := s.Text()
-	if err != nil {
-		return err
-	}
-	if s.Type == signInSolana {
-		public, signature := DecodeBase58(s.Address, 32), DecodeBase58(s.Signature, 64)
-		if public == nil || signature == nil {
-			return signInError("malformed_signature", "its address or signature is not base58 of its length")
-		}
-		if !VerifyEd25519(public, []byte(text), signature) {
-			return signInError("signature", "the account named in it did not sign it")
-		}
-		return nil
-	}
-	signature, err := hex.DecodeString(strings.TrimPrefix(s.Signature, "0x"))
-	if err != nil || len(signature) != 65 || !strings.HasPrefix(s.Signature, "0x") {
-		return signInError("malformed_signature",
-			"its signature is not 65 bytes in hex; contracts' are not taken")
-	}
-	signer, err := RecoverEVM(personalHash(text), [65]byte(signature))
-	if err != nil || !strings.EqualFold(signer, s.Address) {
-		return signInError("signature", "the account named in it did not sign it")
-	}
-	return nil
-}
-
-// personalHash is what EIP-191 (version 0x45, "personal_sign") signs of a text.
-func personalHash(text string) [32]byte {
-	return Keccak256([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
 }
 
 // ReadSignInText reads a text of Text back, without a signature. What is not to the letter such a text is

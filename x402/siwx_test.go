@@ -2,7 +2,6 @@ package x402
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -53,7 +52,7 @@ func signInVectors(t testing.TB) map[string]signInVector {
 
 var vectorNow = time.Unix(1740672089, 0)
 
-// Texts are the reference client's to the byte, and its signatures are verified.
+// Texts are the reference client's to the byte. Package signatures verifies its signatures.
 func TestSignInsEqualTheReference(t *testing.T) {
 	for _, name := range []string{"siwx_evm_minimal", "siwx_evm_full", "siwx_evm_agent_key",
 		"siwx_solana_minimal", "siwx_solana_full", "siwx_too_old"} {
@@ -61,15 +60,11 @@ func TestSignInsEqualTheReference(t *testing.T) {
 		text, err := v.Payload.Text()
 		require.NoError(t, err, name)
 		require.Equal(t, v.Message, text, name)
-		require.NoError(t, v.Payload.VerifySignature(), name)
 		back, err := ReadSignInText(text)
 		require.NoError(t, err, name)
 		back.Signature = v.Payload.Signature
 		require.Equal(t, v.Payload, back, name)
 
-		bad := v.Payload
-		bad.Nonce = strings.ToUpper(bad.Nonce)
-		require.ErrorContains(t, bad.VerifySignature(), "invalid_siwx_signature", name)
 		err = v.Payload.CheckBound("https://api.example.com", vectorNow)
 		if v.Validate.IsValid {
 			require.NoError(t, err, name)
@@ -135,23 +130,6 @@ func TestSignInTextCannotBeForged(t *testing.T) {
 		s := good
 		change(&s)
 		require.Error(t, must.Err(s.Text()), name)
-	}
-}
-
-// Keys of small order are nobody's: for the neutral element one signature fits every message.
-func TestKeysOfSmallOrderSignNothing(t *testing.T) {
-	neutral := make([]byte, 32)
-	neutral[0] = 1
-	signature := make([]byte, 64)
-	signature[0] = 1
-	require.True(t, ed25519.Verify(neutral, []byte("anything"), signature), "Go takes it")
-	require.False(t, VerifyEd25519(neutral, []byte("anything"), signature))
-	for _, point := range smallOrder {
-		for _, sign := range []byte{0, 0x80} {
-			key := must.Get(hex.DecodeString(point))(t)
-			key[31] |= sign
-			require.False(t, VerifyEd25519(key, []byte("anything"), signature))
-		}
 	}
 }
 

@@ -204,7 +204,7 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		return Verdict{}, x402.Errorf(x402.InvalidArgument, format, args...)
 	}
 	// a receipt with an unknown member says something that is not verified
-	if err := x402.DecodeExact(text, MaxSize, &r.Receipt); err != nil {
+	if err := wire.DecodeExact(text, MaxSize, &r.Receipt); err != nil {
 		return refused("it is no receipt: %s", x402.AsError(err).Message)
 	}
 	if r.Format != format {

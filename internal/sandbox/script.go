@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/wire"
 )
 
 // Script is what a sandbox is told to do, at its start or while it runs, in this order.
@@ -49,7 +50,7 @@ const (
 // ReadScript reads a script as JSON, strictly: a name that it does not know is an error. Errors are
 // INVALID_ARGUMENT.
 func ReadScript(text []byte) (script Script, err error) {
-	if err := x402.DecodeExact(text, maxScript, &script); err != nil {
+	if err := wire.DecodeExact(text, maxScript, &script); err != nil {
 		return script, x402.Errorf(x402.InvalidArgument, "this is no script: %s", x402.AsError(err).Message)
 	}
 	return script, nil

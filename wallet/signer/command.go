@@ -70,7 +70,7 @@ func (c command) address(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", refused("answers with a public key that is not in hexadecimal")
 	}
-	if address, err := wallet.AddressOf(c.rules.Chain, key); err == nil {
+	if address, err := addressOf(c.rules.Chain, key); err == nil {
 		return address, nil
 	}
 	return addressOfSPKI(key, c.rules.Chain)

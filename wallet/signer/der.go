@@ -26,8 +26,8 @@ func fromDER(der []byte) ([]byte, error) {
 // 8410).
 var (
 	ecKey     = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
-	secp256k1 = asn1.ObjectIdentifier{1, 3, 132, 0, 10}
-	ed25519   = asn1.ObjectIdentifier{1, 3, 101, 112}
+	oidSecp256k1 = asn1.ObjectIdentifier{1, 3, 132, 0, 10}
+	oidEd25519   = asn1.ObjectIdentifier{1, 3, 101, 112}
 )
 
 // addressOfSPKI is the address of a public key in DER (RFC 5280 §4.1.2.7); crypto/x509 knows no secp256k1.
@@ -41,13 +41,13 @@ func addressOfSPKI(der []byte, chain string) (string, error) {
 	}
 	rest, err := asn1.Unmarshal(der, &spki)
 	isEVM := chain == wallet.ChainEVM && spki.Algorithm.Algorithm.Equal(ecKey) &&
-		spki.Algorithm.Curve.Equal(secp256k1)
-	isSolana := chain == wallet.ChainSolana && spki.Algorithm.Algorithm.Equal(ed25519)
+		spki.Algorithm.Curve.Equal(oidSecp256k1)
+	isSolana := chain == wallet.ChainSolana && spki.Algorithm.Algorithm.Equal(oidEd25519)
 	if err != nil || len(rest) > 0 || (!isEVM && !isSolana) {
 		return "", refused("has a key of another kind: %s takes %s", chain,
 			map[string]string{wallet.ChainEVM: "secp256k1", wallet.ChainSolana: "Ed25519"}[chain])
 	}
-	address, err := wallet.AddressOf(chain, spki.Key.RightAlign())
+	address, err := addressOf(chain, spki.Key.RightAlign())
 	if err != nil {
 		return "", refused("has a public key that is none")
 	}

@@ -73,7 +73,7 @@ func (k kept) spki(t *testing.T) []byte {
 	return must.Get(asn1.Marshal(struct {
 		Algorithm struct{ Key, Curve asn1.ObjectIdentifier }
 		Point     asn1.BitString
-	}{struct{ Key, Curve asn1.ObjectIdentifier }{ecKey, secp256k1},
+	}{struct{ Key, Curve asn1.ObjectIdentifier }{ecKey, oidSecp256k1},
 		asn1.BitString{Bytes: crypto.FromECDSAPub(&k.evm.PublicKey), BitLength: 8 * 65}}))(t)
 }
 

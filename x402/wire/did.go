@@ -14,6 +14,7 @@ import (
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/signatures"
 )
 
 // JSON Web Signatures (RFC 7515) by keys that a DID carries in itself: did:key and did:jwk. A did:web is a
@@ -75,7 +76,7 @@ func verifyJWS(jws string) (payload []byte, did string, err error) {
 // signed reports whether the key signed a message by an algorithm of its kind.
 func (k jwsKey) signed(alg string, message, signature []byte) bool {
 	if alg == "EdDSA" && k.ed25519 != nil {
-		return x402.VerifyEd25519(k.ed25519, message, signature)
+		return signatures.VerifyEd25519(k.ed25519, message, signature)
 	}
 	if len(signature) != 64 {
 		return false

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/signatures"
 )
 
 // What a seller signs besides (extension offer-receipt): its offer in the 402, and a receipt with the
@@ -94,7 +95,7 @@ func attestation(raw json.RawMessage, hash func(claims) [32]byte) (a Attested, e
 		if errHex != nil || len(signature) != 65 {
 			err = errors.New("its signature is not 65 bytes in hex")
 		} else {
-			a.Signer, err = x402.RecoverEVM(hash(c), [65]byte(signature))
+			a.Signer, err = signatures.RecoverEVM(hash(c), [65]byte(signature))
 		}
 	}
 	a.Verified, a.Resource, a.Network, a.Scheme = err == nil, c.ResourceURL, c.Network, c.Scheme
@@ -136,24 +137,24 @@ func receiptHash(c claims) [32]byte {
 
 func attestedHash(name string, message [32]byte) [32]byte {
 	domain := typed(attestedDomain, name, "1", uint64(1))
-	return x402.Keccak256([]byte{0x19, 0x01}, domain[:], message[:])
+	return signatures.Keccak256([]byte{0x19, 0x01}, domain[:], message[:])
 }
 
 // typed is EIP-712's hashStruct of texts and numbers.
 func typed(kind string, values ...any) [32]byte {
-	sum := x402.Keccak256([]byte(kind))
+	sum := signatures.Keccak256([]byte(kind))
 	words := [][]byte{sum[:]}
 	for _, v := range values {
 		var word [32]byte
 		switch v := v.(type) {
 		case string:
-			word = x402.Keccak256([]byte(v))
+			word = signatures.Keccak256([]byte(v))
 		case uint64:
 			binary.BigEndian.PutUint64(word[24:], v)
 		}
 		words = append(words, word[:])
 	}
-	return x402.Keccak256(words...)
+	return signatures.Keccak256(words...)
 }
 
 // Offer is the seller's signed offer for an option: the one with the same five members, whatever its

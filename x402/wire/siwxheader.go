@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/signatures"
 )
 
 // HeaderSignIn is the header in which a buyer answers the extension sign-in-with-x.
@@ -43,10 +44,10 @@ func unreadSignIn(format string, args ...any) error {
 }
 
 // VerifySignIn refuses a message that is not for this origin, not good now, or not signed by the account
-// named in it (CheckBound and VerifySignature of x402.SignIn). Errors: *x402.SignInError.
+// named in it (CheckBound of x402.SignIn, signatures.VerifySignIn). Errors: *x402.SignInError.
 func VerifySignIn(s x402.SignIn, origin string, now time.Time) error {
 	if err := s.CheckBound(origin, now); err != nil {
 		return err
 	}
-	return s.VerifySignature()
+	return signatures.VerifySignIn(s)
 }

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/internal/must"
 	"x402-wallet/x402"
+	"x402-wallet/x402/signatures"
 )
 
 // signInVector is what @x402/extensions 2.27 made, and what its verifier said.
@@ -47,7 +48,7 @@ func FuzzDecodeSignIn(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, header, text string) {
 		if s, err := DecodeSignIn(header); err == nil {
-			_ = s.VerifySignature()
+			_ = signatures.VerifySignIn(s)
 			if made, err := s.Text(); err == nil {
 				back := must.Get(x402.ReadSignInText(made))(t)
 				require.Equal(t, made, must.Get(back.Text())(t))

@@ -18,8 +18,8 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
+	"x402-wallet/x402/signatures"
 )
 
 // Payment is a transaction that does nothing but transfer one token, read. Addresses, memos and hashes are 0x
@@ -124,13 +124,13 @@ func (r Rules) Transaction(signed []byte) (p Payment, err error) {
 	if v := signature[signatureSize-1]; v != 27 && v != 28 {
 		return p, layout("v of its signature is neither 27 nor 28")
 	}
-	sender, err := x402.RecoverEVM(p.SignHash, signature) // refuses s in the upper half
+	sender, err := signatures.RecoverEVM(p.SignHash, signature) // refuses s in the upper half
 	if err != nil {
 		return p, layout("its signature is none")
 	}
 	p.Sender = strings.ToLower(sender)
 	if !p.SellerPaysFee {
-		hash := x402.Keccak256(signed)
+		hash := signatures.Keccak256(signed)
 		p.Hash = hexOf(hash[:])
 	}
 	return p, nil
@@ -171,7 +171,7 @@ func (r Rules) Message(unsigned []byte) (p Payment, err error) {
 	if err := p.readFeePayer(list[10], list[11]); err != nil {
 		return p, err
 	}
-	p.SignHash = x402.Keccak256(unsigned)
+	p.SignHash = signatures.Keccak256(unsigned)
 	err = p.readCalls(calls)
 	return p, err
 }

@@ -20,6 +20,7 @@ import (
 
 	"x402-wallet/scheme/selling"
 	"x402-wallet/x402"
+	"x402-wallet/x402/signatures"
 	"x402-wallet/x402/wire"
 )
 
@@ -44,9 +45,9 @@ type challenge struct {
 // the ten bytes that name the buyer's program are left 0.
 func (c challenge) nonce() (n [32]byte) {
 	if c.Method != tempo {
-		return x402.Keccak256([]byte(c.ID + c.Realm))
+		return signatures.Keccak256([]byte(c.ID + c.Realm))
 	}
-	finger := func(text string) []byte { hash := x402.Keccak256([]byte(text)); return hash[:] }
+	finger := func(text string) []byte { hash := signatures.Keccak256([]byte(text)); return hash[:] }
 	copy(n[:4], finger("mpp"))
 	n[4] = 1
 	copy(n[5:15], finger(c.Realm))

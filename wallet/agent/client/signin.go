@@ -6,6 +6,7 @@ import (
 	"x402-wallet/scheme/siwx/check"
 	"x402-wallet/x402"
 	"x402-wallet/x402/onchain"
+	"x402-wallet/x402/signatures"
 )
 
 // SignIns signs in with the account that pays. It is a pay.SignInSigner.
@@ -45,7 +46,7 @@ func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.Sig
 		return m, err
 	}
 	m.Signature = check.EncodeSignature(m, signature)
-	if m.VerifySignature() != nil { // what is shown is what was asked for
+	if signatures.VerifySignIn(m) != nil { // what is shown is what was asked for
 		return m, garbled()
 	}
 	return m, nil

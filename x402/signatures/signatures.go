@@ -1,17 +1,22 @@
-package x402
+// Package signatures says who signed something that is no payment: sign-ins, offers, receipts. Payments are
+// judged by the chains' packages.
+//
+// What must stay true: a signature that fits is the account's own. Those that fit many messages are refused.
+package signatures
 
 import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 	"golang.org/x/crypto/sha3"
-)
 
-// Who signed: what strangers sign that is no payment (sign-ins, offers, receipts). Payments are judged by
-// the chains' packages.
+	"x402-wallet/x402"
+)
 
 var errNotSigned = errors.New("no signature")
 
@@ -81,4 +86,45 @@ func VerifyEd25519(public, message, signature []byte) bool {
 		}
 	}
 	return ed25519.Verify(public, message, signature)
+}
+
+// VerifySignIn refuses a message that the account named in it did not sign: by EIP-191 for an EVM account of
+// its own key, by ed25519 for a Solana one, of which keys of small order are refused. Contracts' signatures
+// (ERC-1271) are not looked at. Errors: *x402.SignInError.
+func VerifySignIn(s x402.SignIn) error {
+	text, err := s.Text()
+	if err != nil {
+		return err
+	}
+	if x402.IsSolana(s.ChainID) {
+		public, signature := x402.DecodeBase58(s.Address, 32), x402.DecodeBase58(s.Signature, 64)
+		if public == nil || signature == nil {
+			return malformed("its address or signature is not base58 of its length")
+		}
+		if !VerifyEd25519(public, []byte(text), signature) {
+			return notTheirs
+		}
+		return nil
+	}
+	signature, err := hex.DecodeString(strings.TrimPrefix(s.Signature, "0x"))
+	if err != nil || len(signature) != 65 || !strings.HasPrefix(s.Signature, "0x") {
+		return malformed("its signature is not 65 bytes in hex; contracts' are not taken")
+	}
+	signer, err := RecoverEVM(personalHash(text), [65]byte(signature))
+	if err != nil || !strings.EqualFold(signer, s.Address) {
+		return notTheirs
+	}
+	return nil
+}
+
+var notTheirs = &x402.SignInError{Reason: "invalid_siwx_signature",
+	Message: "the account named in it did not sign it"}
+
+func malformed(why string) error {
+	return &x402.SignInError{Reason: "invalid_siwx_malformed_signature", Message: why}
+}
+
+// personalHash is what EIP-191 (version 0x45, "personal_sign") signs of a text.
+func personalHash(text string) [32]byte {
+	return Keccak256([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
 }
