@@ -6,11 +6,11 @@
 // does I/O.
 //
 // The files: json.go (reading strictly), requirement.go (an option), scheme.go (what is signed, and what
-// became of it), batch.go and allowance.go (the words of these ways of paying), siwx.go (signing in),
-// signer.go (who signed), networks.go and assets.go (what is known), errors.go (the codes, and
-// what people do about them). The packages below it have what no signature needs: onchain (what the chains'
-// packages and the engine say to each other), channelterms, foreign (options that are known and not paid),
-// remedy (what a person adds where something is not known), publicnode, observe.
+// became of it), batch.go, allowance.go and tempo.go (the words of these ways of paying), siwx.go (signing
+// in), networks.go and assets.go (what is known), errors.go (the codes, and what people do about them). The
+// packages below it have what no signature needs: onchain (what the chains' packages and the engine say to
+// each other), channelterms, foreign (options that are known and not paid), remedy (what a person adds where
+// something is not known), publicnode, observe, signatures (who signed what is no payment).
 package x402
 
 import (
