@@ -25,7 +25,7 @@ func fromDER(der []byte) ([]byte, error) {
 // The keys that a SubjectPublicKeyInfo may be of, by the identifiers of its algorithm (RFC 5480, SEC 2, RFC
 // 8410).
 var (
-	ecKey     = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
+	ecKey        = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
 	oidSecp256k1 = asn1.ObjectIdentifier{1, 3, 132, 0, 10}
 	oidEd25519   = asn1.ObjectIdentifier{1, 3, 101, 112}
 )
