@@ -99,8 +99,8 @@ func TestMppxPaysOurPaywallOnTempo(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
 	t.Cleanup(func() { web.Close(); http.DefaultClient.CloseIdleConnections() })
 	buy := func(keep bool) (paid mppPaid) {
-		testlab.StartParty(t, "mpp/payer.mjs", map[string]any{"url": web.URL, "key": "0x" + strings.Repeat("11", 32),
-			"tempo": chain.Node, "keep": keep}, &paid)
+		testlab.StartParty(t, "mpp/payer.mjs", map[string]any{"url": web.URL, "tempo": chain.Node,
+			"key": "0x" + strings.Repeat("11", 32), "keep": keep}, &paid)
 		return paid
 	}
 	show := func(credential string) (status int, body string) {
