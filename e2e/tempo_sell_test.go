@@ -118,7 +118,7 @@ func TestMppxPaysOurPaywallOnTempo(t *testing.T) {
 	chain.ask(t, &receipt, "eth_getTransactionReceipt", paid.Receipt.Reference)
 	const perUnit = 1_000_000_000_000
 	gas := chain.number(t, receipt.GasUsed) * chain.number(t, receipt.EffectiveGasPrice)
-	left := int64(1_000_000 - price - (gas+perUnit-1)/perUnit)
+	left := 1_000_000 - price - (gas+perUnit-1)/perUnit
 	require.Equal(t, left, chain.balance(t, buyer))
 	require.Equal(t, int64(price), chain.balance(t, payTo))
 

@@ -74,9 +74,10 @@ func TestVectors(t *testing.T) {
 		require.Equal(t, v.Memo, memo.Hex(), v.Name)
 		f := v.Fields
 		tx := Transaction{ChainID: c.MethodDetails.ChainID, Gas: number(f.Gas),
-			Tip: number(f.MaxPriorityFeePerGas), MaxFee: number(f.MaxFeePerGas), Token: c.Currency, Transfers: c.transfers(memo),
-			ValidBefore: number(f.ValidBefore), ValidAfter: number(f.ValidAfter),
-			SellerPaysFee: c.MethodDetails.FeePayer, FeeToken: common.BytesToAddress(f.FeeToken)}
+			Tip: number(f.MaxPriorityFeePerGas), MaxFee: number(f.MaxFeePerGas), Token: c.Currency,
+			Transfers: c.transfers(memo), ValidBefore: number(f.ValidBefore),
+			ValidAfter: number(f.ValidAfter), SellerPaysFee: c.MethodDetails.FeePayer,
+			FeeToken: common.BytesToAddress(f.FeeToken)}
 		require.Equal(t, v.Preimage.String(), hexutil.Encode(must.Get(tx.Unsigned())(t)), v.Name)
 		digest := must.Get(tx.SignHash())(t)
 		require.Equal(t, v.SignHash, digest.Hex(), v.Name)
