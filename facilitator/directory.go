@@ -78,6 +78,9 @@ func readDirectory(text []byte) (all []Listing, err error) {
 	return all, nil
 }
 
+var listedMethods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodHead, http.MethodOptions}
+
 // listedService is a service, as far as it is read.
 type listedService struct {
 	Name        string   `json:"name"`
@@ -117,7 +120,8 @@ func readService(raw json.RawMessage, number int) (list []Listing) {
 		var e listedEndpoint
 		err := x402.DecodeStrict(raw, x402.MaxBody, &e)
 		at := strings.TrimRight(s.ServiceURL, "/") + e.Path
-		if err != nil || e.Payment == nil || !strings.HasPrefix(e.Path, "/") || !isListable(at) {
+		isUsable := slices.Contains(listedMethods, e.Method) && strings.HasPrefix(e.Path, "/") && isListable(at)
+		if err != nil || e.Payment == nil || !isUsable {
 			continue
 		}
 		l := Listing{URL: at, Type: "http", Method: e.Method, Description: s.Name + ": " + e.Description,

@@ -35,7 +35,8 @@ type Listing struct {
 	Method      string // of the request, over HTTP; "": GET
 	Description string
 	Accepts     []x402.Requirement // the options that could be read: of a facilitator's listing never none
-	Offers      []wire.Offer       // of a directory of MPP, in the place of Accepts
+	Offers      []wire.Offer       // of MPP: whoever knows the tokens makes Accepts of them
+	Why         string             // no option could be made of them, and why; "" from here
 	InputSchema json.RawMessage    // how it is called: an object, or nil
 	Example     json.RawMessage    // of what it answers, or nil
 	Service     int                // of a directory: the same for all endpoints of a service

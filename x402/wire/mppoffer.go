@@ -41,13 +41,13 @@ func ReadOffers(info json.RawMessage) []Offer {
 // the offer names a recipient. There are none if the price, or who pays the network's fee, is
 // told with the challenge alone. An error says why this wallet pays no such offer.
 func (o Offer) Options(networks []string, assets *x402.Registry) (list []x402.Requirement, err error) {
-	isTempo := o.Method == x402.Tempo && o.Intent == "charge"
-	if words := foreignCharge(o.Method, o.Intent); words != "" && !isTempo {
+	if words := foreignCharge(o.Method, o.Intent); words != "" {
 		return nil, errors.New(words)
 	}
 	if o.Amount == "" || o.Method == "solana" {
 		return nil, nil
 	}
+	isTempo := o.Method == methodTempo
 	name := "MPP " + o.Method + "/" + o.Intent + ": "
 	r := x402.Requirement{Version: 2, Dialect: dialectMPP, Scheme: x402.MPP, MaxTimeout: chargeTimeout,
 		Charge: &x402.Charge{Method: o.Method, Intent: o.Intent, Header: headerAuthorization}}
