@@ -120,8 +120,8 @@ func readService(raw json.RawMessage, number int) (list []Listing) {
 		var e listedEndpoint
 		err := x402.DecodeStrict(raw, x402.MaxBody, &e)
 		at := strings.TrimRight(s.ServiceURL, "/") + e.Path
-		isUsable := slices.Contains(listedMethods, e.Method) && strings.HasPrefix(e.Path, "/") && isListable(at)
-		if err != nil || e.Payment == nil || !isUsable {
+		isUsable := slices.Contains(listedMethods, e.Method) && isListable(at)
+		if err != nil || e.Payment == nil || !strings.HasPrefix(e.Path, "/") || !isUsable {
 			continue
 		}
 		l := Listing{URL: at, Type: "http", Method: e.Method, Description: s.Name + ": " + e.Description,

@@ -231,9 +231,9 @@ func isWeb(url string) bool {
 	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
 }
 
-// isListable reports whether an address is short, and made of what is seen.
+// isListable reports whether an address is short, and of characters that nobody reads in two ways.
 func isListable(url string) bool {
-	isHidden := func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }
+	isHidden := func(r rune) bool { return r <= ' ' || r > '~' || r == '#' || r == '\\' }
 	return len(url) <= maxListedURL && !strings.ContainsFunc(url, isHidden)
 }
 

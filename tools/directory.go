@@ -27,13 +27,15 @@ func (s *search) readOffers(l *facilitator.Listing) {
 	}
 }
 
-// cheapestFirst sorts what a directory of MPP lists: of each service its cheapest endpoint, by price, then the
-// second of each, so that a service with many endpoints leaves room for others.
+// cheapestFirst sorts what a directory of MPP lists: of each service its cheapest endpoint, by price, then
+// the second of each. A service with many endpoints thus leaves room for others.
 func (s *search) cheapestFirst(list []facilitator.Listing) []facilitator.Listing {
 	for i := range list {
 		s.readOffers(&list[i])
 	}
-	slices.SortStableFunc(list, func(a, b facilitator.Listing) int { return cmp.Compare(s.least(a), s.least(b)) })
+	slices.SortStableFunc(list, func(a, b facilitator.Listing) int {
+		return cmp.Compare(s.least(a), s.least(b))
+	})
 	var turns [][]facilitator.Listing
 	before := map[int]int{} // how many of a service
 	for _, l := range list {

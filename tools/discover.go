@@ -77,7 +77,8 @@ const (
 	maxExample     = 1 << 10
 )
 
-// Discover finds services in the lists of facilitators and directories, or asks one seller. Its error is an *x402.Error.
+// Discover finds services in the lists of facilitators and directories, or asks one seller. Its error is an
+// *x402.Error.
 func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, err error) {
 	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
@@ -146,8 +147,8 @@ func (s *search) answer() DiscoverOut {
 	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf), Next: next}
 }
 
-// lists searches the lists of facilitators and directories, taking from each in turn: however much one of them lists,
-// the others get their turn.
+// lists searches the lists of facilitators and directories, taking from each in turn: however much one of
+// them lists, the others get their turn.
 func (s *search) lists(ctx context.Context, query string) error {
 	const maxQuery = 400
 	if len(query) > maxQuery {
@@ -232,6 +233,9 @@ func requestFor(l facilitator.Listing) pay.Request {
 func (s *search) weigh(ctx context.Context, q pay.Request, l facilitator.Listing) {
 	s.bound(&q)
 	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
+	if l.Offers != nil {
+		e.URL = l.URL // ASCII already, and {these} are to be replaced by whoever calls it
+	}
 	switch {
 	case err != nil:
 	case l.Why != "":

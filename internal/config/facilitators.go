@@ -77,7 +77,8 @@ func (c *Checker) directories(written []string) (list []string) {
 			continue
 		}
 		at := c.OwnerURL(key, raw, "https://mpp.dev/api/services")
-		c.Refuse(at != nil && at.User != nil, key, "has a name or password in it, and this file is not for secrets")
+		c.Refuse(at != nil && at.User != nil, key,
+			"has a name or password in it, and this file is not for secrets")
 		list = append(list, raw)
 	}
 	c.Refuse(len(list) > mostDirectories, key, "has %d entries; it must have at most %d", len(list),
