@@ -193,8 +193,9 @@ var arrows = map[string][]string{
 	"scheme/schemetest": {"chain/evm/message", "chain/evm/payload", "scheme", "x402", "x402/money",
 		"x402/onchain"},
 	"scheme/schemetest/testcheck": {"chain/evm/message", "history", "scheme/signing", "wallet", "x402"},
-	// child: facilitators that are programs; steps: likewise
-	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402", "x402/wire", "x402/observe"},
+	// child: facilitators that are programs; steps: likewise; ownfile: a directory may be a file
+	"facilitator": {"internal/child", "internal/ownfile", "internal/steps", "x402/money", "x402",
+		"x402/wire", "x402/observe"},
 	// what the paywall asks about a way to be paid; facilitator: who settles it; book: channels are counted
 	// there
 	"scheme/selling": {"facilitator", "paywall/book", "x402", "x402/money", "x402/wire"},

@@ -42,7 +42,8 @@ func (a *app) facilitators(rules *config.Config, list []config.Facilitator, clie
 		made = append(made, entry)
 	}
 	return facilitator.New(facilitator.Options{HTTP: client, List: made, Log: a.log,
-		Hosted: rules.Policy.KnownFacilitators, Observe: a.parties.Facilitator})
+		Directories: rules.Discovery.Directories, Hosted: rules.Policy.KnownFacilitators,
+		Observe: a.parties.Facilitator})
 }
 
 func secret(s config.Secret) func() (string, error) {

@@ -118,10 +118,14 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	if r.status == http.StatusUnauthorized || r.status == http.StatusForbidden {
 		f.forget()
 	}
-	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, maxReply+1))
+	most := int64(maxReply)
+	if f.isDirectory {
+		most = maxDirectory
+	}
+	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, most+1))
 	r.body = redact(r.body, request.Header)
-	if r.err == nil && len(r.body) > maxReply {
-		r.err = fmt.Errorf("its answer is longer than %d bytes", maxReply)
+	if r.err == nil && int64(len(r.body)) > most {
+		r.err = fmt.Errorf("its answer is longer than %d bytes", most)
 	}
 	return r
 }

@@ -32,13 +32,19 @@ type Listing struct {
 	URL         string
 	Type        string // "http" or "mcp"
 	Tool        string // of an MCP server
+	Method      string // of the request, over HTTP; "": GET
 	Description string
 	Accepts     []x402.Requirement // the options that could be read: of a facilitator's listing never none
+	Offers      []wire.Offer       // of MPP: whoever knows the tokens makes Accepts of them
+	Why         string             // no option could be made of them, and why; "" from here
 	InputSchema json.RawMessage    // how it is called: an object, or nil
 	Example     json.RawMessage    // of what it answers, or nil
+	Service     int                // of a directory: the same for all endpoints of a service
+
+	about string // what else is searched
 }
 
-// Catalogue is what one facilitator lists.
+// Catalogue is what one facilitator, or directory, lists.
 type Catalogue struct {
 	Name     string
 	Listings []Listing
@@ -52,11 +58,18 @@ type listingCache struct {
 	known map[string]Catalogue // by question
 }
 
-// Discover asks all facilitators that the owner gave the network, at once, for what is sold; "" is
-// anything, on any network. What one of them says, or fails to say, changes nothing about the
+// Discover asks all facilitators that the owner gave the network, and all directories, at once, for what is
+// sold; "" is anything, on any network. What one of them says, or fails to say, changes nothing about the
 // others.
 func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
-	return askAll(c.given(network), func(f *remote) Catalogue { return c.catalogue(ctx, f, query, network) })
+	return askAll(append(c.given(network), c.directories...), func(f *remote) Catalogue {
+		if !f.isDirectory {
+			return c.catalogue(ctx, f, query, network)
+		}
+		found := c.catalogue(ctx, f, "", "")
+		found.Listings = matching(slices.Clone(found.Listings), query)
+		return found
+	})
 }
 
 // catalogue is what f lists, asked at most every five minutes; where it cannot be asked, what it
@@ -111,6 +124,9 @@ var errNoDiscovery = errors.New("it offers no discovery")
 // listed asks one facilitator: its search, or, where it has none, its list, in which the words are
 // then looked for here.
 func (c *Client) listed(ctx context.Context, f *remote, query, network string) ([]Listing, error) {
+	if f.isDirectory {
+		return c.services(ctx, f)
+	}
 	if query != "" {
 		found, err := c.pages(ctx, f, "discovery/search", url.Values{"query": {query}}, network)
 		if !errors.Is(err, errNoDiscovery) {
@@ -118,11 +134,15 @@ func (c *Client) listed(ctx context.Context, f *remote, query, network string) (
 		}
 	}
 	all, err := c.pages(ctx, f, "discovery/resources", url.Values{}, network)
-	return slices.DeleteFunc(all, func(l Listing) bool { return !l.matches(query) }), err
+	return matching(all, query), err
+}
+
+func matching(all []Listing, query string) []Listing {
+	return slices.DeleteFunc(all, func(l Listing) bool { return !l.matches(query) })
 }
 
 func (l Listing) matches(query string) bool {
-	text := strings.ToLower(l.URL + " " + l.Tool + " " + l.Description)
+	text := strings.ToLower(l.URL + " " + l.Tool + " " + l.Description + " " + l.about)
 	for word := range strings.FieldsSeq(strings.ToLower(query)) {
 		if !strings.Contains(text, word) {
 			return false
@@ -207,6 +227,16 @@ func readPage(r reply) page {
 
 const maxListedURL = 2 << 10 // a real one has a hundred characters
 
+func isWeb(url string) bool {
+	return strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")
+}
+
+// isListable reports whether an address is short, and of characters that nobody reads in two ways.
+func isListable(url string) bool {
+	isHidden := func(r rune) bool { return r <= ' ' || r > '~' || r == '#' || r == '\\' }
+	return len(url) <= maxListedURL && !strings.ContainsFunc(url, isHidden)
+}
+
 // ReadListing reads one item, V2 or with V1's options in it; false where it is none that could be
 // used.
 func ReadListing(raw json.RawMessage) (l Listing, ok bool) {
@@ -220,8 +250,7 @@ func ReadListing(raw json.RawMessage) (l Listing, ok bool) {
 	if x402.DecodeStrict(raw, x402.MaxBody, nil) != nil || json.Unmarshal(raw, &item) != nil {
 		return l, false
 	}
-	isWeb := strings.HasPrefix(item.Resource, "https://") || strings.HasPrefix(item.Resource, "http://")
-	if !isWeb || len(item.Resource) > maxListedURL || strings.Contains(item.Resource, "#") ||
+	if !isWeb(item.Resource) || len(item.Resource) > maxListedURL || strings.Contains(item.Resource, "#") ||
 		len(item.Accepts) > x402.MaxAccepts {
 		return l, false
 	}

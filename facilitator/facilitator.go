@@ -13,7 +13,7 @@
 // The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one
 // with a facilitator that is a program), auth.go (credentials), route.go (who is asked for what),
 // supported.go (who settles what, and the order), hosted.go (from where well-known ones settle), discovery.go
-// (what they list).
+// (what they list), directory.go (what directories of MPP list).
 package facilitator
 
 import (
@@ -109,6 +109,8 @@ type Options struct {
 	// seller.NodeClient; nil: Go's own; redirects and cookies are switched off here in any case
 	HTTP *http.Client
 	List []Facilitator
+	// Directories are lists of services of MPP that Discover reads: URLs, or file:// and a full path.
+	Directories []string
 	// HasSigner knows the addresses of well-known facilitators that are built in
 	Hosted bool
 	Now    func() time.Time                           // nil: time.Now
@@ -123,8 +125,10 @@ type Client struct {
 	http   http.Client
 	list   []*remote
 	hosted bool
-	now    func() time.Time
-	sleep  func(context.Context, time.Duration) error
+	// directories of MPP: Discover alone asks them
+	directories []*remote
+	now         func() time.Time
+	sleep       func(context.Context, time.Duration) error
 
 	observe observe.FacilitatorObserver
 	log     *slog.Logger
@@ -139,6 +143,8 @@ type remote struct {
 	support  support
 	listings listingCache
 	token    token
+
+	isDirectory bool // it is no facilitator
 
 	addresses sync.Map // of its paths: see address
 }
@@ -168,6 +174,9 @@ func New(o Options) *Client {
 	}
 	for _, f := range o.List {
 		c.list = append(c.list, &remote{Facilitator: f, support: support{lock: make(chan struct{}, 1)}})
+	}
+	for _, at := range o.Directories {
+		c.directories = append(c.directories, directory(at))
 	}
 	return c
 }

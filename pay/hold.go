@@ -192,6 +192,7 @@ type proposal struct {
 	many       *many        // that it is one of; nil: it is made by itself
 	earlier    []budget.Ask // what those before it take, held in the same step
 	unlock     func()       // gives its channel on to the next call; nil: it goes through none
+	anyPayee   bool         // of an estimate: who is paid is not known
 }
 
 // propose asks for exactly one option.
@@ -290,7 +291,11 @@ func (e *Engine) undoHold(ctx context.Context, id string) {
 func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 	_, step := steps.Begin(ctx, steps.Facts)
 	defer func() { step.End(err) }()
-	query := e.Rules.Query(w.ask)
+	rules := e.Rules
+	if w.anyPayee {
+		rules.Payees, rules.NewPayee, rules.PayeeChange = nil, budget.RuleAllow, budget.RuleAllow
+	}
+	query := rules.Query(w.ask)
 	facts, err := e.Store.Facts(ctx, history.Question{
 		Rules: query, Payment: w.hold.Payment, Resume: w.hold.Resume, Quotes: w.quotes,
 	})
@@ -301,7 +306,7 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 		return err
 	}
 	for _, before := range w.earlier {
-		facts.Facts = afterHold(e.Rules, facts.Facts, w.ask, before)
+		facts.Facts = afterHold(rules, facts.Facts, w.ask, before)
 	}
 	usable := slices.IndexFunc(facts.Approvals, e.mayUse)
 	w.ask.Approved = usable >= 0
@@ -309,7 +314,7 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 	if begins {
 		facts.Session.Cap = w.hold.SessionCap
 	}
-	decision, err := e.Rules.Decide(w.ask, facts.Facts)
+	decision, err := rules.Decide(w.ask, facts.Facts)
 	if err != nil {
 		return err
 	}
@@ -319,7 +324,7 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 			return err
 		}
 		facts.Session.Cap = w.hold.SessionCap
-		if decision, err = e.Rules.Decide(w.ask, facts.Facts); err != nil {
+		if decision, err = rules.Decide(w.ask, facts.Facts); err != nil {
 			return err
 		}
 	}

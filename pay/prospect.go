@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"x402-wallet/seller"
@@ -47,9 +48,13 @@ func (e *Engine) NewEstimator() *Estimator {
 	return &Estimator{engine: e, read: map[fundsKey]func() (x402.Funds, error){}}
 }
 
+// nobody is the payee, in an estimate, of an option without PayTo.
+const nobody = "0x000000000000000000000000000000000000dEaD"
+
 // Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is
-// signed or held. An error means that the seller may not be spoken of as one; a host that the owner
-// does not allow is a reason against every option.
+// signed or held. An option on EVM may have no PayTo: the rules about payees say nothing of it. An error
+// means that the seller may not be spoken of as one; a host that the owner does not allow is a reason against
+// every option.
 func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
 	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
@@ -62,8 +67,20 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if denied := p.engine.Rules.CheckHost(in.agent, in.host); denied != nil {
 		chain.funds = func(context.Context, option) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
+	accepts = slices.Clone(accepts)
+	for i := range accepts {
+		if accepts[i].PayTo == "" {
+			accepts[i].PayTo, in.anyPayee = nobody, true
+		}
+	}
 	stored := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &wire.Challenge{Accepts: accepts}}
-	return p.engine.weigh(ctx, in, stored, chain), nil
+	out := p.engine.weigh(ctx, in, stored, chain)
+	for i := range out.Options {
+		if in.anyPayee && out.Options[i].PayTo == nobody {
+			out.Options[i].PayTo = ""
+		}
+	}
+	return out, nil
 }
 
 func (p *Estimator) chain(ctx context.Context) reader {

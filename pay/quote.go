@@ -540,7 +540,7 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w := e.propose(p, o, funds)
-	w.sessionCap = chain.newCap
+	w.sessionCap, w.anyPayee = chain.newCap, q.anyPayee && o.PayTo == nobody
 	w.ask.Always = plainIfNil(o.way).AlwaysAsk(ctx, o.Requirement)
 	return e.decide(ctx, w)
 }

@@ -83,6 +83,7 @@ type intent struct {
 	host        string            // as the owner's rules and the ledger name it
 	shownURL    string            // as the ledger keeps it: without secrets
 	many        *many             // that it is one of; nil: it is made by itself
+	anyPayee    bool              // of an estimate: an option may not say who is paid
 }
 
 // row is the part of a payment's row that names the request.

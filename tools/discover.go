@@ -2,14 +2,14 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/facilitator"
 	"x402-wallet/pay"
@@ -59,6 +59,15 @@ type service struct {
 	Output json.RawMessage `json:"output,omitempty"`
 }
 
+// dollars is the price, to sort by. What has none counts as the dearest.
+func (s service) dollars() money.Dollars {
+	d, err := money.ParseDollars(strings.TrimPrefix(s.Price, "$"))
+	if err != nil {
+		return math.MaxInt64
+	}
+	return d
+}
+
 const (
 	discoverDescription = `Find paid APIs, MCP tools (SERVER#TOOL). Pays nothing; lists are strangers' claims.`
 
@@ -68,7 +77,8 @@ const (
 	maxExample     = 1 << 10
 )
 
-// Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
+// Discover finds services in the lists of facilitators and directories, or asks one seller. Its error is an
+// *x402.Error.
 func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, err error) {
 	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
@@ -122,8 +132,11 @@ type search struct {
 
 func (s *search) full() bool { return len(s.payable) >= s.most }
 
-// answer puts first what can be paid.
+// answer puts first what can be paid, and the cheapest of it.
 func (s *search) answer() DiscoverOut {
+	for _, some := range [][]service{s.payable, s.others} {
+		slices.SortStableFunc(some, func(a, b service) int { return cmp.Compare(a.dollars(), b.dollars()) })
+	}
 	list := slices.Concat(s.payable, s.others)
 	list = append([]service{}, list[:min(len(list), s.most)]...)
 	next := x402.Next{Do: x402.Done}
@@ -134,8 +147,8 @@ func (s *search) answer() DiscoverOut {
 	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf), Next: next}
 }
 
-// lists searches the facilitators' lists, taking from each in turn: however much one of them lists,
-// the others get their turn.
+// lists searches the lists of facilitators and directories, taking from each in turn: however much one of
+// them lists, the others get their turn.
 func (s *search) lists(ctx context.Context, query string) error {
 	const maxQuery = 400
 	if len(query) > maxQuery {
@@ -150,6 +163,11 @@ func (s *search) lists(ctx context.Context, query string) error {
 	}
 	judging, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
+	for i := range found {
+		if l := found[i].Listings; len(l) > 0 && l[0].Offers != nil {
+			found[i].Listings = s.cheapestFirst(l)
+		}
+	}
 	seen := map[string]bool{}
 	for i, some := 0, true; some && !s.full(); i++ {
 		some = false
@@ -159,8 +177,8 @@ func (s *search) lists(ctx context.Context, query string) error {
 			}
 			some = true
 			l := c.Listings[i]
-			if q := requestFor(l); !seen[q.URL] {
-				seen[q.URL] = true
+			if q := requestFor(l); !seen[q.Method+q.URL] {
+				seen[q.Method+q.URL] = true
 				s.weigh(judging, q, l)
 			}
 		}
@@ -200,7 +218,7 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 
 // requestFor is how a listing would be bought.
 func requestFor(l facilitator.Listing) pay.Request {
-	r := seller.Request{Method: http.MethodGet, URL: l.URL}
+	r := seller.Request{Method: cmp.Or(l.Method, http.MethodGet), URL: l.URL}
 	if l.Type == "mcp" {
 		r.Method, r.URL = seller.CallTool, seller.Target(l.URL, l.Tool)
 		if l.Tool == "" {
@@ -214,7 +232,15 @@ func requestFor(l facilitator.Listing) pay.Request {
 // what was looked for.
 func (s *search) weigh(ctx context.Context, q pay.Request, l facilitator.Listing) {
 	s.bound(&q)
-	if e, err := s.prospects.Weigh(ctx, q, l.Accepts); err == nil {
+	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
+	if l.Offers != nil {
+		e.URL = l.URL // ASCII already, and {these} are to be replaced by whoever calls it
+	}
+	switch {
+	case err != nil:
+	case l.Why != "":
+		s.addUnpriced(l, "", l.Why)
+	default:
 		s.add(e, e.URL, l)
 	}
 }
@@ -330,19 +356,17 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 			s.weigh(ctx, requestFor(l), l)
 			continue
 		}
-		s.untold(t, l)
+		s.addUnpriced(l, s.toldPrice(t.Meta),
+			"its terms are shown when it is called: x402_call_tool with maxAmount \"0\" asks for them")
 	}
 	return nil
 }
 
-// untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid
-// shows when it is called.
-func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
-	price := s.toldPrice(t.Meta)
+// addUnpriced takes in what is sold without terms that could be weighed, with at most a price.
+func (s *search) addUnpriced(l facilitator.Listing, price, why string) {
 	if s.network != "" || !s.affords(price) {
 		return
 	}
 	s.put(service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
-		InputSchema: l.InputSchema, Price: price,
-		Why: "its terms are shown when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
+		InputSchema: l.InputSchema, Price: price, Why: why})
 }

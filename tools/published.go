@@ -16,10 +16,12 @@ import (
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 	"x402-wallet/x402/weburl"
+	"x402-wallet/x402/wire"
 )
 
 // Sellers publish what they sell at their origin: /openapi.json says in x-payment-info of an operation that
-// it is paid, /.well-known/x402 lists URLs. Both are a stranger's words, which lead to no other origin.
+// it is paid, and by which offers of MPP (draft-payment-discovery-00), /.well-known/x402 lists URLs. Both are a
+// stranger's words, which lead to no other origin.
 
 // isBare reports whether a URL is an origin alone.
 func isBare(raw string) bool {
@@ -36,7 +38,7 @@ func (s *search) published(ctx context.Context, raw string) bool {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	origin := &url.URL{Scheme: at.Scheme, Host: at.Host}
-	s.operations(origin, s.document(ctx, origin, "/openapi.json"))
+	s.operations(ctx, origin, s.document(ctx, origin, "/openapi.json"))
 	s.resources(ctx, origin, s.document(ctx, origin, "/.well-known/x402"))
 	return len(s.payable)+len(s.others) > 0
 }
@@ -51,7 +53,7 @@ func (s *search) document(ctx context.Context, origin *url.URL, path string) jso
 }
 
 // operations takes in the operations of an OpenAPI document that say what they cost.
-func (s *search) operations(origin *url.URL, document json.RawMessage) {
+func (s *search) operations(ctx context.Context, origin *url.URL, document json.RawMessage) {
 	var api struct {
 		Servers []struct{ URL string }
 		Paths   map[string]json.RawMessage
@@ -75,7 +77,7 @@ func (s *search) operations(origin *url.URL, document json.RawMessage) {
 			continue
 		}
 		for _, method := range slices.Sorted(maps.Keys(operations)) {
-			s.operation(strings.ToUpper(method), where, operations[method])
+			s.operation(ctx, strings.ToUpper(method), where, operations[method])
 		}
 	}
 }
@@ -87,21 +89,16 @@ func isPrintable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-func (s *search) operation(method, where string, raw json.RawMessage) {
+func (s *search) operation(ctx context.Context, method, where string, raw json.RawMessage) {
 	var is struct {
 		Summary, Description string
 		Parameters           json.RawMessage
 		RequestBody          json.RawMessage
-		Payment              *struct {
-			Price    json.RawMessage
-			MinPrice json.RawMessage
-		} `json:"x-payment-info"`
+		Payment              json.RawMessage `json:"x-payment-info"`
 	}
-	if json.Unmarshal(raw, &is) != nil || is.Payment == nil || !seller.IsMethod(method) {
-		return
-	}
-	price := cmp.Or(publishedPrice(is.Payment.Price), publishedPrice(is.Payment.MinPrice))
-	if s.network != "" || !s.affords(price) {
+	var asked struct{ Price, MinPrice json.RawMessage }
+	if json.Unmarshal(raw, &is) != nil || json.Unmarshal(is.Payment, &asked) != nil ||
+		x402.IsNull(is.Payment) || !seller.IsMethod(method) {
 		return
 	}
 	call := map[string]any{"method": method}
@@ -111,9 +108,16 @@ func (s *search) operation(method, where string, raw json.RawMessage) {
 			call[name] = said
 		}
 	}
-	s.put(service{URL: where, Type: "http",
-		Description: x402.Clip(cmp.Or(is.Summary, is.Description), maxPitch),
-		Price:       price, InputSchema: sure(encode(call)), Why: untoldTerms})
+	l := facilitator.Listing{URL: where, Type: "http", Method: method,
+		Description: cmp.Or(is.Summary, is.Description), InputSchema: sure(encode(call)),
+		Offers: wire.ReadOffers(is.Payment)}
+	if len(l.Offers) > 0 {
+		s.readOffers(&l)
+		s.weigh(ctx, requestFor(l), l)
+		return
+	}
+	price := cmp.Or(publishedPrice(asked.Price), publishedPrice(asked.MinPrice))
+	s.addUnpriced(l, price, untoldTerms)
 }
 
 const untoldTerms = "its terms are shown when it is called: x402_estimate_cost with its method and body " +

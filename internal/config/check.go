@@ -53,6 +53,7 @@ func (c *Checker) config(f *file) *Config {
 		Networks:     c.networks(f),
 		Assets:       c.assets(f),
 		Facilitators: c.Facilitators(f.Facilitators),
+		Discovery:    discovery{Directories: c.directories(f.Discovery.Directories)},
 		Hosts:        c.hosts(f),
 		Servers:      c.servers(f.Servers),
 		Agents:       c.agents(f.Agents, f.Service.Issuer),

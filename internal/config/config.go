@@ -30,6 +30,7 @@ type Config struct {
 	Networks     map[string]network // by CAIP-2, those that the file names; Nodes knows the others
 	Assets       []x402.AssetInfo   // added to the built-in registry
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
+	Discovery    discovery
 	Hosts        map[string]host
 	Servers      map[string]server
 	Agents       map[string]Agent // that share the wallet, by name
@@ -49,6 +50,11 @@ type Config struct {
 	Env           bool     // the ozskr wallet's environment variables override this file
 	Raw           []byte   // the bytes this was read from: what the seal covers
 	Warnings      []string // what the owner should hear of, though it is no reason to stop
+}
+
+// discovery says where else than at facilitators services are looked for.
+type discovery struct {
+	Directories []string // lists of services of MPP: URLs, or file:// and a full path
 }
 
 // reach says how everything is reached.

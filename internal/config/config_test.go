@@ -27,6 +27,16 @@ func dollars(t *testing.T, s string) money.Dollars {
 
 // Whether a server speaks payment channels is said, denied, or looked at; who it has to be is said
 // only with the first.
+func TestDirectories(t *testing.T) {
+	c := must.Get(Parse([]byte("[discovery]\ndirectories = [\"https://mpp.dev/api/services\", " +
+		"\"http://127.0.0.1:9/s\", \"/srv/s.json\", \"file:///srv/t.json\"]")))(t)
+	assert.Equal(t, []string{"https://mpp.dev/api/services", "http://127.0.0.1:9/s", "file:///srv/s.json",
+		"file:///srv/t.json"}, c.Discovery.Directories)
+	none := must.Get(Parse(nil))(t)
+	assert.Empty(t, none.Discovery.Directories, "off unless the owner names one")
+	assert.True(t, Loosens(Compare(none, c)))
+}
+
 func TestChannelServers(t *testing.T) {
 	c := must.Get(Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = " +
 		"\"did:rooch:rooch1x\"\n[servers.b]\nurl = \"https://b.example\"\nchannel = " +
@@ -295,6 +305,13 @@ func TestFaults(t *testing.T) {
 			"facilitators.1.name", "two facilitators"},
 		{"[[facilitators]]\nurl = \"https://f\"\nauth = \"oauth\"", 3, "facilitators.0.auth", `"cdp"`},
 		{"[[facilitators]]\nurl = \"https://f\"\nauth = \"header\"", 1, "facilitators.0", "header_file"},
+		{"[discovery]\ndirectories = [\"http://mpp.example/s\"]", 2, "discovery.directories", "https://"},
+		{"[discovery]\ndirectories = [\"https://me:pw@mpp.example\"]", 2, "discovery.directories",
+			"not for secrets"},
+		{"[discovery]\ndirectories = [\"file://s.json\"]", 2, "discovery.directories", "a full path"},
+		{"[discovery]\ndirectories = [\"s.json\"]", 2, "discovery.directories", "not a URL"},
+		{"[discovery]\ndirectories = [" + strings.Repeat("\"https://a\",", 9) + "]", 2,
+			"discovery.directories", "at most 8"},
 		{"[hosts.\"a.b\"]\nsettle = \"me\"", 2, `hosts."a.b".settle`, `"seller" or "wallet"`},
 		{"[servers.a__b]\nurl = \"https://x\"", 1, "servers.a__b", "name"},
 		{"[servers.a]", 1, "servers.a", "needs either"},

@@ -64,6 +64,28 @@ func (c *Checker) Facilitators(written []WrittenFacilitator) (list []Facilitator
 	return list
 }
 
+// mostDirectories is how many lists a search asks at once besides the facilitators'.
+const mostDirectories = 8
+
+func (c *Checker) directories(written []string) (list []string) {
+	const key = "discovery.directories"
+	for _, raw := range written {
+		path, isFile := strings.CutPrefix(raw, "file://")
+		if isFile || filepath.IsAbs(raw) {
+			c.Refuse(!filepath.IsAbs(path), key, "%q is not file:// and a full path", raw)
+			list = append(list, "file://"+path)
+			continue
+		}
+		at := c.OwnerURL(key, raw, "https://mpp.dev/api/services")
+		c.Refuse(at != nil && at.User != nil, key,
+			"has a name or password in it, and this file is not for secrets")
+		list = append(list, raw)
+	}
+	c.Refuse(len(list) > mostDirectories, key, "has %d entries; it must have at most %d", len(list),
+		mostDirectories)
+	return list
+}
+
 // reached checks how a facilitator is reached and how it knows us, and names one that has no name.
 func (c *Checker) reached(key string, f *Facilitator) {
 	isProgram := len(f.Command) > 0

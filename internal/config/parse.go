@@ -103,7 +103,10 @@ type file struct {
 	} `toml:"networks"`
 	Assets       []fileAsset          `toml:"assets"`
 	Facilitators []WrittenFacilitator `toml:"facilitators"`
-	Hosts        map[string]struct {
+	Discovery    struct {
+		Directories []string `toml:"directories"`
+	} `toml:"discovery"`
+	Hosts map[string]struct {
 		Settle *string `toml:"settle"`
 		Credit bool    `toml:"credit"`
 	} `toml:"hosts"`
