@@ -42,7 +42,8 @@ func TestDirectoryReads(t *testing.T) {
 	require.Equal(t, []any{strings.Split(at, "/")[2], "services.json"}, []any{found[0].Name, found[1].Name})
 	require.Equal(t, found[0].Listings, found[1].Listings)
 	list := found[0].Listings
-	require.Equal(t, []string{"https://api.tides.example/v1/tides/:harbour", "https://api.tides.example/v1/forecast",
+	require.Equal(t, []string{"https://api.tides.example/v1/tides/:harbour",
+		"https://api.tides.example/v1/forecast",
 		"https://maps.example/mpp/tile", "https://chat.example/v1/chat", "https://prints.example/letters",
 		"https://news.example/search", "https://loud.example/"}, urls(found[0]))
 	forecast, search := list[1], list[5]
@@ -54,7 +55,8 @@ func TestDirectoryReads(t *testing.T) {
 		Currency: "0x20C000000000000000000000b9537d11c60E8b50"}}, forecast.Offers)
 	require.Equal(t, "News: Search articles ($0.01 – $0.03 each)", search.Description)
 	require.Equal(t, []wire.Offer{{Method: "tempo", Intent: "charge",
-		Currency: "0x20c000000000000000000000b9537d11c60e8b50"}, {Method: "stripe", Intent: "charge"}}, search.Offers)
+		Currency: "0x20c000000000000000000000b9537d11c60e8b50"}, {Method: "stripe", Intent: "charge"}},
+		search.Offers)
 
 	require.Equal(t, []string{"https://api.tides.example/v1/forecast"},
 		urls(c.Discover(t.Context(), "OCEAN forecast", "")[0]), "in the tags, and the endpoint")
@@ -110,7 +112,8 @@ func TestDirectoryLeavesOut(t *testing.T) {
 		"list":        endpoint("/a", `"payment":[]`), "no object": `7`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, []string{"https://a.example/good"}, read(t, service("https://a.example", bad+","+good)))
+			require.Equal(t, []string{"https://a.example/good"},
+				read(t, service("https://a.example", bad+","+good)))
 		})
 	}
 	many := strings.Repeat(good+",", maxEndpoints) + good
@@ -163,7 +166,8 @@ func FuzzReadDirectory(f *testing.F) {
 		list, err := readDirectory([]byte(text))
 		for _, l := range list {
 			require.NoError(t, err)
-			require.True(t, isWeb(l.URL) && isListable(l.URL) && len(l.Offers) > 0 && json.Valid(l.InputSchema))
+			require.True(t, isWeb(l.URL) && isListable(l.URL) && len(l.Offers) > 0 &&
+				json.Valid(l.InputSchema))
 		}
 	})
 }

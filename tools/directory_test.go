@@ -36,7 +36,8 @@ func (someTempo) Funds(_ context.Context, _ string, _ x402.AssetInfo) (x402.Fund
 // paysMPP lets the wallet pay charges on EVM and on Tempo.
 func (w *world) paysMPP() {
 	e := w.wallet.Engine
-	onTempo := evm.New(evm.Options{Signer: w.keys.evm, RPC: map[string]string{x402.TempoMainnet: "http://127.0.0.1:1"},
+	onTempo := evm.New(evm.Options{Signer: w.keys.evm,
+		RPC:  map[string]string{x402.TempoMainnet: "http://127.0.0.1:1"},
 		HTTP: seller.NodeClient(nil, ""), Now: time.Now})
 	e.Ways = append(e.Ways, mpp.Way{}, tempo.Way{})
 	e.Policy.Schemes = append(e.Policy.Schemes, x402.MPP, x402.Tempo)
@@ -76,22 +77,29 @@ func TestDiscoverInADirectoryOfMPP(t *testing.T) {
 	const tides, maps = "https://api.tides.example/v1", "https://maps.example/mpp"
 	require.Equal(t, [][]any{{maps + "/tile", "$0.001", true}, {tides + "/forecast", "$0.002", true},
 		{tides + "/tides/:harbour", "$0.025", true}}, found(map[string]any{"query": "data"}), "by price")
-	require.Equal(t, [][]any{{tides + "/forecast", "$0.002", true}}, found(map[string]any{"query": "ocean", "limit": 1}))
+	require.Equal(t, [][]any{{tides + "/forecast", "$0.002", true}},
+		found(map[string]any{"query": "ocean", "limit": 1}))
 	require.Equal(t, [][]any{{tides + "/forecast", "$0.002", true}},
 		found(map[string]any{"query": "data", "network": "tempo", "maxPrice": "$0.01"}))
 	out := c.ok("x402_discover_services", map[string]any{"query": "forecast"})
 	require.Contains(t, out["source"], "sandbox, 127.0.0.1:")
-	require.Equal(t, map[string]any{"url": tides + "/forecast", "type": "http", "description": "Tides: A forecast",
-		"price": "$0.002", "amount": "2000", "asset": "0x20C000000000000000000000b9537d11c60E8b50",
-		"network": x402.TempoMainnet, "scheme": "tempo", "payTo": "", "payable": true, "inputSchema": map[string]any{
-			"method": "POST", "docs": "https://tides.example/docs?topic=POST%20%2Fv1%2Fforecast"}}, services(out)[0])
+	require.Equal(t, map[string]any{"url": tides + "/forecast", "type": "http",
+		"description": "Tides: A forecast",
+		"price":       "$0.002", "amount": "2000", "asset": "0x20C000000000000000000000b9537d11c60E8b50",
+		"network": x402.TempoMainnet, "scheme": "tempo", "payTo": "", "payable": true,
+		"inputSchema": map[string]any{"method": "POST",
+			"docs": "https://tides.example/docs?topic=POST%20%2Fv1%2Fforecast"}},
+		services(out)[0])
 
-	for query, why := range map[string]string{"chat": "MPP tempo/session: it is paid by vouchers from a channel",
+	for query, why := range map[string]string{
+		"chat":   "MPP tempo/session: it is paid by vouchers from a channel",
 		"letter": "MPP stripe/charge: it is paid by a token of Stripe's",
-		"news":   "its terms are shown when it is called", "loud": "MPP lightning/charge: it is paid over Lightning"} {
+		"news":   "its terms are shown when it is called",
+		"loud":   "MPP lightning/charge: it is paid over Lightning"} {
 		one := services(c.ok("x402_discover_services", map[string]any{"query": query}))
 		require.Len(t, one, 1, query)
-		require.Equal(t, []any{false, "", ""}, []any{one[0]["payable"], one[0]["price"], one[0]["payTo"]}, query)
+		require.Equal(t, []any{false, "", ""},
+			[]any{one[0]["payable"], one[0]["price"], one[0]["payTo"]}, query)
 		require.Contains(t, one[0]["why"], why)
 		require.NotContains(t, one[0], "x", "no member of theirs")
 	}
@@ -99,7 +107,8 @@ func TestDiscoverInADirectoryOfMPP(t *testing.T) {
 	paid := true
 	for i, row := range all {
 		require.True(t, paid || row[2] == false, "what cannot be paid comes last: %v", all)
-		if paid = row[2].(bool); paid && i > 0 {
+		paid = row[2].(bool)
+		if paid && i > 0 {
 			require.LessOrEqual(t, dollars(all[i-1][1].(string)[1:]), dollars(row[1].(string)[1:]))
 		}
 	}
@@ -191,8 +200,10 @@ func TestDiscoverOffersAtAnOrigin(t *testing.T) {
 		"/two/{id}":{"post":{"summary":"Two","x-payment-info":{"offers":[
 			{"intent":"charge","method":"stripe","amount":"5","currency":"usd"},
 			{"intent":"charge","method":"evm","amount":"3000","currency":%[1]q}]}}},
-		"/flat":{"get":{"summary":"Flat","x-payment-info":{"intent":"charge","method":"evm","amount":"1000","currency":%[1]q}}},
-		"/dynamic":{"get":{"x-payment-info":{"intent":"charge","method":"evm","amount":null,"currency":%[1]q}}},
+		"/flat":{"get":{"summary":"Flat",
+			"x-payment-info":{"intent":"charge","method":"evm","amount":"1000","currency":%[1]q}}},
+		"/dynamic":{"get":{
+			"x-payment-info":{"intent":"charge","method":"evm","amount":null,"currency":%[1]q}}},
 		"/card":{"get":{"x-payment-info":{"offers":[{"intent":"charge","method":"card","amount":"5","currency":"usd"}]}}}}}`,
 		asset.Address)
 	s := w.shop(t, map[string]string{"/openapi.json": document})
@@ -202,7 +213,8 @@ func TestDiscoverOffersAtAnOrigin(t *testing.T) {
 		rows = append(rows, fmt.Sprint(strings.TrimPrefix(one["url"].(string), s.URL), " ", one["price"], " ",
 			one["payable"], " ", one["scheme"]))
 	}
-	require.Equal(t, []string{"/flat $0.001 true mpp", "/two/{id} $0.003 true mpp", "/card  false ", "/dynamic  false "},
+	require.Equal(t, []string{"/flat $0.001 true mpp", "/two/{id} $0.003 true mpp", "/card  false ",
+		"/dynamic  false "},
 		rows)
 	require.Equal(t, "POST", list[1]["inputSchema"].(map[string]any)["method"])
 	require.Contains(t, list[2]["why"], "card's network token")

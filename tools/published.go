@@ -20,8 +20,8 @@ import (
 )
 
 // Sellers publish what they sell at their origin: /openapi.json says in x-payment-info of an operation that
-// it is paid, and by which offers of MPP (draft-payment-discovery-00), /.well-known/x402 lists URLs. Both are a
-// stranger's words, which lead to no other origin.
+// it is paid, and by which offers of MPP (draft-payment-discovery-00). /.well-known/x402 lists URLs. Both are
+// a stranger's words, which lead to no other origin.
 
 // isBare reports whether a URL is an origin alone.
 func isBare(raw string) bool {

@@ -56,13 +56,12 @@ func (o Offer) Options(networks []string, assets *x402.Registry) (list []x402.Re
 		return nil, errors.New(name + err.Error())
 	}
 	entry := x402.Object{"currency": jsonString(o.Currency), "recipient": jsonString(o.Recipient)}
-	if r.Asset, err = entry.Identifier("currency"); err != nil {
-		return nil, errors.New(name + err.Error())
+	r.Asset, err = entry.Identifier("currency")
+	if err == nil && o.Recipient != "" {
+		r.PayTo, err = entry.Identifier("recipient")
 	}
-	if o.Recipient != "" {
-		if r.PayTo, err = entry.Identifier("recipient"); err != nil {
-			return nil, errors.New(name + err.Error())
-		}
+	if err != nil {
+		return nil, errors.New(name + err.Error())
 	}
 	if isTempo { // the directory is of the main net, and what is not said of the fee is hoped for
 		r.Scheme, networks = x402.Tempo, []string{x402.TempoMainnet}

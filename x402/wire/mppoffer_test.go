@@ -18,7 +18,7 @@ const (
 	usdt0 = "0x779Ded0c9e1022225f8E0630b35a9b54bE713736" // on Stable, and X Layer
 )
 
-// Both forms of x-payment-info (draft-payment-discovery-00, section "Payment Offer Object"), and nothing else.
+// Both forms of x-payment-info (draft-payment-discovery-00, "Payment Offer Object"), and nothing else.
 func TestReadOffers(t *testing.T) {
 	one := `{"intent":"charge","method":"tempo","amount":"500","currency":"` + usdcE + `"}`
 	want := Offer{Method: "tempo", Intent: "charge", Amount: "500", Currency: usdcE}
@@ -56,7 +56,8 @@ func TestOptionsOfOffers(t *testing.T) {
 		require.Empty(t, must.Get(untold.Options(networks, assets))(t), untold)
 	}
 	for words, o := range map[string]Offer{
-		"Stripe": charge("stripe", "usd"), "card's": charge("card", "usd"), "Lightning": charge("lightning", "BTC"),
+		"Stripe": charge("stripe", "usd"), "card's": charge("card", "usd"),
+		"Lightning":                   charge("lightning", "BTC"),
 		"channel":                     {Method: "tempo", Intent: "session", Amount: "1", Currency: usdcE},
 		"this wallet pays evm/charge": charge("hedera", "0.0.1"),
 		"another chain":               charge("evm", usdcE), "another chain than": charge("evm", "0x1"),
