@@ -133,7 +133,7 @@ func mppShop(t *testing.T, facilitatorURL, network, payTo string) string {
 	return web.URL
 }
 
-// mppPaid is what a reference client of MPP got (e2e/lab/mpp/payer.mjs).
+// mppPaid is a reference client's answer (e2e/lab/mpp/payer.mjs).
 type mppPaid struct {
 	Status           int
 	Body, Credential string

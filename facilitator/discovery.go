@@ -32,7 +32,7 @@ type Listing struct {
 	URL         string
 	Type        string // "http" or "mcp"
 	Tool        string // of an MCP server
-	Method      string // of the request, over HTTP; "": GET
+	Method      string // of the request, over HTTP; GET if empty
 	Description string
 	Accepts     []x402.Requirement // the options that could be read: of a facilitator's listing never none
 	Offers      []wire.Offer       // of MPP: whoever knows the tokens makes Accepts of them

@@ -68,7 +68,8 @@ type Scheme interface {
 
 // Pusher is a Scheme of which some sellers want to be shown a transaction that the buyer has sent.
 type Pusher interface {
-	// Pushed is what the seller of a payment is shown. Where it wants that, the payment is sent first.
+	// Pushed returns the payload that the seller of a payment is shown. If the seller wants the hash of a
+	// transaction, the payment is sent to the network first.
 	Pushed(ctx context.Context, p history.Payment) (payload json.RawMessage, err error)
 }
 

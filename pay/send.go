@@ -53,7 +53,7 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 	return e.settleAndShow(ctx, q, p, true)
 }
 
-// pushed is what the seller is shown: the signed payment, or what shows that the wallet sent it.
+// pushed returns the payload that the seller is shown: the signed payment, or the hash of one that was sent.
 func (e *Engine) pushed(ctx context.Context, p history.Payment) (json.RawMessage, error) {
 	scheme, _ := e.scheme(p.Scheme, p.Network)
 	pusher, is := scheme.(Pusher)

@@ -26,7 +26,7 @@ type TempoTransaction struct {
 const (
 	// maxTempoLife is longer than the chain takes a transaction that expires, 30 seconds.
 	maxTempoLife = time.Minute
-	// maxTempoGas is what sellers that pay the fee take at most (mppx 0.11).
+	// maxTempoGas is the most that sellers accept who pay the fee (mppx 0.11).
 	maxTempoGas = 2_000_000
 	// maxTempoFee is one dollar, the most that this wallet's account ever pays as a fee, in 10^-18 dollars.
 	maxTempoFee = 1_000_000_000_000_000_000
@@ -76,10 +76,10 @@ func (t TempoTransaction) Hash(signature [65]byte) string {
 	return hex0x(curve.Keccak256(t.encode(rlpString(signature[:]))))
 }
 
-// tip20 is what the addresses of all TIP-20 tokens begin with.
+// tip20 is the prefix of the addresses of all TIP-20 tokens.
 var tip20 = append([]byte{0x20, 0xc0}, make([]byte, 10)...)
 
-// encode is what is hashed and signed, or with the signature what is sent (draft-tempo-charge-00).
+// encode returns the bytes to hash and sign, or with a signature the bytes to send (draft-tempo-charge-00).
 func (t TempoTransaction) encode(signature ...[]byte) []byte {
 	to, token := curve.AddressWord(t.To), curve.AddressWord(t.Token)[12:]
 	feeToken, feePayer := token, []byte{}

@@ -35,7 +35,7 @@ type Requirement struct {
 	Raw         json.RawMessage
 	ResourceURL string  // V1 carries it per option
 	Charge      *Charge // of MPP; nil: it came as x402
-	// Fee is what of Amount the seller does not get: the most that the network's fee may take (scheme Tempo).
+	// Fee is the most that the network's fee may take (scheme Tempo). It is a part of Amount.
 	Fee money.Amount
 }
 

@@ -51,7 +51,7 @@ func (w *Tempo) Fund(address, token string, amount uint64) {
 	w.Do(fmt.Sprintf(`{"fund":%q,"token":%q,"amount":"%d"}`, address, token, amount))
 }
 
-// Balance is what an account has of a token.
+// Balance returns an account's units of a token.
 func (w *Tempo) Balance(token, address string) uint64 {
 	w.t.Helper()
 	now := w.Do(fmt.Sprintf(`{"balance":[%q,%q]}`, token, address))

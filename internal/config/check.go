@@ -102,7 +102,7 @@ func (c *Checker) budget(f *file) limits {
 	return b
 }
 
-// mostNetworkFee is what package wallet signs at most: a payment costs 0.00003 to 0.02 dollars.
+// mostNetworkFee is the most that package wallet signs. A payment costs 0.00003 to 0.02 dollars.
 const mostNetworkFee money.Dollars = 1_000_000
 
 func (c *Checker) policy(written *file) policy {

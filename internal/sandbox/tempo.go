@@ -48,7 +48,7 @@ func newTempo(registry *x402.Registry, o Options, now func() time.Time) *tempoCh
 // TempoNodeURL is where the node of Tempo's test net answers.
 func (s *Sandbox) TempoNodeURL() string { return s.EVMNodeURL + "/tempo" }
 
-// TempoBalance is what an address has on Tempo.
+// TempoBalance returns the balance of an address on Tempo, in atomic units.
 func (s *Sandbox) TempoBalance(address string) uint64 {
 	s.tempo.Lock()
 	defer s.tempo.Unlock()

@@ -123,7 +123,7 @@ func (p Payer) draft(o onchain.Order) (t x402.TempoTransfer, err error) {
 }
 
 // transaction builds the transaction of a transfer, reads its bytes as a stranger would, and compares them
-// with the transfer. digest is what is signed.
+// with the transfer. The signature is over digest.
 func transaction(chain uint64, t x402.TempoTransfer) (tx tempotx.Transaction, digest [32]byte, err error) {
 	memo := common.HexToHash(t.Memo)
 	token := common.HexToAddress(t.Token)
@@ -188,7 +188,7 @@ func (p Payer) Pushed(ctx context.Context, of history.Payment) (shown json.RawMe
 	return wire.WithHash(of.Payload, of.Evidence.Hash)
 }
 
-// blockTime is what a block of Tempo takes, about.
+// blockTime is about the time between two blocks of Tempo.
 const blockTime = 500 * time.Millisecond
 
 // awaitBlock waits for a payment to be settled, at most until it is over.

@@ -214,7 +214,7 @@ func (s sought) judge(logs []evm.LogEntry) (state x402.StatusState, note string)
 	return state, note
 }
 
-// feeOf is what the network took as its fee, in units of the token. It is 0 where the seller paid it.
+// feeOf returns the network's fee, in units of the token. It is 0 if the seller paid it.
 func (s sought) feeOf(gas, price uint64) money.Amount {
 	const perUnit = 1_000_000_000_000                   // 10^-18 dollars in a unit of 10^-6
 	if s.fee.IsZero() || gas > 1<<24 || price > 1<<38 { // no such fee was signed

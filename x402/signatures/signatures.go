@@ -124,7 +124,7 @@ func malformed(why string) error {
 	return &x402.SignInError{Reason: "invalid_siwx_malformed_signature", Message: why}
 }
 
-// personalHash is what EIP-191 (version 0x45, "personal_sign") signs of a text.
+// personalHash is the hash of a text that EIP-191 (version 0x45, "personal_sign") signs.
 func personalHash(text string) [32]byte {
 	return Keccak256([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
 }

@@ -341,7 +341,7 @@ func encodeCredential(r x402.Requirement, payload json.RawMessage) (json.RawMess
 	return sorted(credential).object(), nil
 }
 
-// TempoPayment is what the scheme Tempo signs for a charge.
+// TempoPayment is the payload of the scheme Tempo.
 type TempoPayment struct {
 	From        string `json:"from"`        // EIP-55
 	Transaction string `json:"transaction"` // signed, of type 0x76, in hex

@@ -15,7 +15,7 @@ import (
 type Offer struct {
 	Method   string `json:"method"`   // "tempo"
 	Intent   string `json:"intent"`   // "charge"
-	Amount   string `json:"amount"`   // decimal, in units of the currency; "": it depends on the request
+	Amount   string `json:"amount"`   // decimal, in units of the currency; empty if it depends on the request
 	Currency string `json:"currency"` // a token's address, or a code like "usd"; may be empty
 	// Recipient is who would be paid, as mppx 0.11 adds it. The draft and the directory have no such member.
 	Recipient string `json:"recipient"`

@@ -65,7 +65,7 @@ const (
 // maxTransaction is the size of Solana's packets, the limit for a transaction, in bytes.
 const maxTransaction = 1232
 
-// Rules are what is read beside the usual.
+// Rules widen what is read.
 type Rules struct {
 	// AnyBudgetOrder reads SetComputeUnitPrice before SetComputeUnitLimit, too, as @solana/mpp 0.6 writes
 	// them.

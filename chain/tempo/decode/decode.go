@@ -94,7 +94,7 @@ const (
 // expiring is the nonce key of transactions that expire.
 var expiring = [32]byte(bytes.Repeat([]byte{0xff}, 32))
 
-// Rules are what is read beside the usual.
+// Rules widen what is read.
 type Rules struct {
 	// AnyNonceKey reads transactions that have an order among those of their key, too.
 	AnyNonceKey bool

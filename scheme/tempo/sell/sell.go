@@ -278,7 +278,7 @@ func (p opened) receipt(ctx context.Context) (r *receipt, err error) {
 	return r, err
 }
 
-// judge is what a receipt proves.
+// judge reads a receipt.
 func (p opened) judge(r *receipt) facilitator.Result {
 	said := p.settlement()
 	switch {
