@@ -44,7 +44,7 @@ type Listing struct {
 	about string // what else is searched
 }
 
-// Catalogue is what one facilitator, or directory, lists.
+// Catalogue has the listings of one facilitator or directory.
 type Catalogue struct {
 	Name     string
 	Listings []Listing

@@ -45,7 +45,7 @@ func (w *world) paysMPP() {
 	e.Schemes[pay.SchemeKey{Scheme: x402.Tempo, Family: "eip155"}] = someTempo{tempo.NewPayer(onTempo)}
 }
 
-// directory is one of MPP; read is what it answers.
+// directory is one of MPP.
 func (w *world) directory(t *testing.T, read func() string) {
 	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(out, read())

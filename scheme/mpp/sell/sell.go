@@ -41,7 +41,7 @@ type challenge struct {
 	Request string `json:"request"`
 }
 
-// nonce is what a payment signs of its challenge. On Tempo it is the memo of draft-tempo-charge-00, in which
+// nonce binds a payment to its challenge. On Tempo it is the memo of draft-tempo-charge-00, in which
 // the ten bytes that name the buyer's program are left 0.
 func (c challenge) nonce() (n [32]byte) {
 	if c.Method != tempo {
