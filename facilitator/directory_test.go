@@ -133,6 +133,8 @@ func TestDirectoryThatIsNone(t *testing.T) {
 	written := filepath.Join(folder, "w")
 	require.NoError(t, os.WriteFile(written, []byte(whole+"}"), 0o600))
 	require.NoError(t, os.Chmod(written, 0o666))
+	long := filepath.Join(folder, "long")
+	require.NoError(t, os.WriteFile(long, []byte(whole+strings.Repeat(" ", maxDirectory)+"}"), 0o600))
 	for _, row := range []struct{ at, says string }{
 		{answering("<html>"), "no list of services"}, {answering("[]"), "no list of services"},
 		{answering(`{"version":2,"services":[]}`), "version 1"}, {answering(`{"version":1}`), "no list"},
@@ -143,7 +145,7 @@ func TestDirectoryThatIsNone(t *testing.T) {
 		}), "status 302"},
 		{mpp(t, http.NotFound), "status 404"}, {"http://127.0.0.1:1", "refuses connections"},
 		{"file://" + filepath.Join(folder, "none"), "cannot be read"}, {"file://" + folder, "cannot be read"},
-		{"file://" + written, "cannot be read"},
+		{"file://" + written, "cannot be read"}, {"file://" + long, "cannot be read"},
 	} {
 		t.Run(row.says, func(t *testing.T) {
 			good := answering(whole + strings.Repeat(" ", 2*maxReply) + "}")
