@@ -89,8 +89,9 @@ func TestDirectoryLeavesOut(t *testing.T) {
 			`"serviceUrl":"https://c.example","id"`, 1),
 		"case twins": strings.Replace(service("https://a.example", good), `"id"`,
 			`"serviceURL":"https://c.example","id"`, 1),
-		"endpoints":  strings.Replace(service("https://a.example", ""), `[]`, `{}`, 1),
-		"deprecated": strings.Replace(service("https://a.example", good), `"id"`, `"status":"deprecated","id"`, 1),
+		"endpoints":   strings.Replace(service("https://a.example", ""), `[]`, `{}`, 1),
+		"maintenance": strings.Replace(service("https://a.example", good), `"id"`, `"status":"maintenance","id"`, 1),
+		"deprecated":  strings.Replace(service("https://a.example", good), `"id"`, `"status":"deprecated","id"`, 1),
 		"deep": strings.Replace(service("https://a.example", good), `{}`,
 			strings.Repeat("[", 80)+strings.Repeat("]", 80), 1),
 		"huge":      strings.Replace(service("https://a.example", good), `"A"`, `"`+strings.Repeat("a", 300<<10)+`"`, 1),
@@ -116,6 +117,9 @@ func TestDirectoryLeavesOut(t *testing.T) {
 				read(t, service("https://a.example", bad+","+good)))
 		})
 	}
+	dynamic := endpoint("/d", strings.Replace(payment, `"amount"`, `"dynamic":true,"amount"`, 1))
+	priced := readService(json.RawMessage(service("https://a.example", dynamic)), 1)
+	require.Empty(t, priced[0].Offers[0].Amount, "the least of a price is no price")
 	many := strings.Repeat(good+",", maxEndpoints) + good
 	require.Len(t, read(t, service("https://a.example", many)), maxEndpoints)
 	require.Len(t, read(t, strings.Repeat(other+",", maxServices)+other), maxServices)

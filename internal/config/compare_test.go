@@ -150,6 +150,7 @@ func TestCompareUnproven(t *testing.T) {
 			"symbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
 		"[[facilitators]]\nname='x'\nurl='https://f.example'",
 		"[[facilitators]]\ncommand=['" + fullPath + "']",
+		"[discovery]\ndirectories=['https://mpp.example/services']",
 		"[hooks]\nbefore=['" + fullPath + "']",
 		"[hooks]\nafter=['" + fullPath + "']",
 		"[hosts.'a.example']\nsettle='wallet'",

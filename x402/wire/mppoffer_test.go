@@ -36,14 +36,15 @@ func TestReadOffers(t *testing.T) {
 
 func TestOptionsOfOffers(t *testing.T) {
 	assets := x402.NewRegistry(nil)
-	networks := []string{base, x402.SolanaMainnet, "eip155:988", "eip155:196"}
+	networks := []string{base, x402.SolanaMainnet, "eip155:988", "eip155:196", x402.TempoMainnet}
 	charge := func(method, currency string) Offer {
 		return Offer{Method: method, Intent: "charge", Amount: "500", Currency: currency}
 	}
 	r := must.Get(charge("tempo", usdcE).Options(networks, assets))(t)
 	require.Len(t, r, 1)
-	require.Equal(t, []any{x402.Tempo, x402.TempoMainnet, "500", usdcE, "", true},
-		[]any{r[0].Way(), r[0].Network, r[0].Amount.String(), r[0].Asset, r[0].PayTo, r[0].Charge.Pull})
+	require.Equal(t, []any{x402.Tempo, x402.TempoMainnet, "500", usdcE, "", true, true},
+		[]any{r[0].Way(), r[0].Network, r[0].Amount.String(), r[0].Asset, r[0].PayTo, r[0].Charge.Pull,
+			r[0].Charge.SellerPaysFee})
 	r = must.Get(charge("evm", usdc).Options(networks, assets))(t)
 	require.Equal(t, []any{1, x402.MPP, base}, []any{len(r), r[0].Way(), r[0].Network})
 	r = must.Get(charge("evm", usdt0).Options(networks, assets))(t)
