@@ -336,6 +336,11 @@ func TestPushed(t *testing.T) {
 		require.Contains(t, n.asked, "eth_sendRawTransaction")
 	}
 	n := &liar{answers: map[string]any{}}
+	settled := p
+	settled.State = history.Settled
+	shown := must.Get(n.payer(t).Pushed(t.Context(), settled))(t)
+	require.JSONEq(t, `{"challenge":{},"payload":{"type":"hash","hash":"`+ourHash+`"}}`, string(shown))
+	require.NotContains(t, n.asked, "eth_sendRawTransaction")
 	p.Requirement = terms(strings.Replace(request, `["push"]`, `["push","pull"]`, 1))
 	require.Equal(t, credential, must.Get(n.payer(t).Pushed(t.Context(), p))(t))
 	require.NotContains(t, n.asked, "eth_sendRawTransaction")
